@@ -1,0 +1,121 @@
+"""The contract between the scheduler and an engine. Imports no torch, so that it can be used without a model.
+
+    item ── prepare ──▶ Prepared ──┐
+    item ── prepare ──▶ Prepared ──┴─ collate ──▶ batch ── forward ──▶ one Extraction per item, in order
+
+`prepare` is called from any thread, `collate` from a lane's preparation thread, `forward` from a lane's inference
+thread; several lanes may run `forward` at once on the same weights, so an engine keeps no per-batch state on itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+LongText = Literal["truncate", "reject"]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One text with its options: all that the result depends on.
+
+    `labels` and `relations` map a name to its description; a name without one is its own description. Names are
+    unique, non-empty, and answered as they are; descriptions are what the model reads.
+    """
+
+    text: str
+    labels: Mapping[str, str]
+    relations: Mapping[str, str] = field(default_factory=dict)
+    threshold: float = 0.5
+    relation_threshold: float = 0.5
+    flat_ner: bool = True
+    multi_label: bool = False
+    adapter_id: str | None = None
+    long_text: LongText = "truncate"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An item that the engine has accepted and measured.
+
+    tokens: sub-word tokens that the item puts into the encoder, prompt included; a batch of n items costs
+        n * max(tokens), because shorter rows are padded. 0 for a blank text, which never reaches the device.
+    words: words of the text that the model reads.
+    group: items of different groups never share a batch (their forward differs in more than its rows).
+    payload: the engine's own.
+    """
+
+    item: Item
+    tokens: int
+    words: int
+    truncated: bool = False
+    group: Hashable = None
+    payload: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A mention: `text[start:end]`, in characters."""
+
+    start: int
+    end: int
+    text: str
+    label: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """`relation` holds from `entities[head]` to `entities[tail]` of the same extraction."""
+
+    relation: str
+    score: float
+    head: int
+    tail: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """The result for one item. Entities are in order of position, relations in gliner's order."""
+
+    entities: Sequence[Entity] = ()
+    relations: Sequence[Relation] = ()
+    truncated: bool = False
+    words: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What is served: told at `/v1/model`, and what the gateway needs in order to refuse early."""
+
+    name: str
+    family: str
+    supports_relations: bool
+    supports_adapters: bool
+    device: str
+    dtype: str
+    max_words: int
+    max_span_width: int | None
+    forward: str
+
+
+class Engine(Protocol):
+    """A model, ready to answer. Errors that concern one item are raised as `GLiNERBentoError` from `prepare`."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is served."""
+
+    def prepare(self, item: Item) -> Prepared:
+        """Check and measure one item; raises `TooLarge`, `InvalidField` or `AdapterNotFound` for that item alone."""
+
+    def collate(self, batch: Sequence[Prepared]) -> Any:
+        """Tensors for one forward over items of one group; runs while another batch is on the device."""
+
+    def forward(self, collated: Any) -> Sequence[Extraction]:
+        """Run the model and decode: one extraction per item, in order. An exception means that the whole batch failed."""
+
+    def start_lane(self, threads: int) -> None:
+        """Called once in each inference thread before its first `forward`: `threads` are its own for computing."""

@@ -1,0 +1,127 @@
+"""An engine without a model, for tests of the scheduler and the services. Loads no torch.
+
+Its answer depends on the item alone: every capitalised word is an entity of the item's first label, and the first
+relation holds from each entity to the next. What else happens (waiting, failing) is what the test passes in.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Hashable, Sequence
+
+from gliner_bento.engine.base import Entity, Extraction, Item, ModelInfo, Prepared, Relation
+
+Batch = Sequence[Prepared]
+
+_WORD = re.compile(r"\S+")
+_NAME = re.compile(r"\b[A-Z]\w*")
+
+FAKE_INFO = ModelInfo(
+    name="fake",
+    family="FakeEngine",
+    supports_relations=True,
+    supports_adapters=False,
+    device="cpu",
+    dtype="float32",
+    max_words=512,
+    max_span_width=1,
+    forward="fake",
+)
+
+
+def words_and_labels(item: Item) -> int:
+    """Tokens of an item: its words and its labels; 0 for a blank text."""
+    words = len(_WORD.findall(item.text))
+    return words + len(item.labels) if words else 0
+
+
+def extract(item: Item) -> Extraction:
+    """The answer for one item: all that a batch mate could never change."""
+    label = next(iter(item.labels), "name")
+    entities = [Entity(m.start(), m.end(), m.group(), label, 1.0) for m in _NAME.finditer(item.text)]
+    relation = next(iter(item.relations), None)
+    pairs = zip(range(len(entities)), range(1, len(entities)), strict=False) if relation is not None else ()
+    relations = [Relation(str(relation), 1.0, head, tail) for head, tail in pairs]
+    return Extraction(entities, relations, words=len(_WORD.findall(item.text)), tokens=words_and_labels(item))
+
+
+def never(_: Item) -> Exception | None:
+    """No item fails."""
+    return None
+
+
+class FakeEngine:
+    """An `Engine` whose every step the test may watch, hold up or break.
+
+    tokens: sub-word tokens of an item (default: words + labels, 0 for a blank text).
+    group: group of an item (default: one group for all).
+    prepare_error, collate_error, forward_error: called with each item in that step; an exception that it returns is
+        raised there (in `collate` and `forward` the whole batch fails, as with a real engine).
+    on_prepare, on_collate, on_forward: called before the step does its work, in the thread that runs it; may block or
+        sleep, e.g. `on_forward=lambda batch: gate.wait()`.
+
+    prepared: items that `prepare` was called with, in order. batches: batches that `forward` was called with, in order
+    of arrival, failed ones included. lanes: thread name -> threads, of each `start_lane`.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        *,
+        info: ModelInfo = FAKE_INFO,
+        tokens: Callable[[Item], int] = words_and_labels,
+        group: Callable[[Item], Hashable] = lambda item: None,
+        prepare_error: Callable[[Item], Exception | None] = never,
+        collate_error: Callable[[Item], Exception | None] = never,
+        forward_error: Callable[[Item], Exception | None] = never,
+        on_prepare: Callable[[Item], object] = lambda item: None,
+        on_collate: Callable[[Batch], object] = lambda batch: None,
+        on_forward: Callable[[Batch], object] = lambda batch: None,
+    ) -> None:
+        self.info = info
+        self.prepared: list[Item] = []
+        self.batches: list[list[Item]] = []
+        self.lanes: dict[str, int] = {}
+        self._tokens = tokens
+        self._group = group
+        self._prepare_error = prepare_error
+        self._collate_error = collate_error
+        self._forward_error = forward_error
+        self._on_prepare = on_prepare
+        self._on_collate = on_collate
+        self._on_forward = on_forward
+
+    def prepare(self, item: Item) -> Prepared:
+        """Measure `item` by `tokens` and `group`."""
+        self.prepared.append(item)
+        self._on_prepare(item)
+        _raise_first(self._prepare_error, [item])
+        return Prepared(item, self._tokens(item), len(_WORD.findall(item.text)), group=self._group(item))
+
+    def collate(self, batch: Batch) -> list[Prepared]:
+        """The batch itself; a batch of two groups is the scheduler's mistake."""
+        self._on_collate(batch)
+        _raise_first(self._collate_error, [prepared.item for prepared in batch])
+        groups = {prepared.group for prepared in batch}
+        if len(groups) != 1:
+            raise AssertionError(f"one batch, {len(groups)} groups: {groups}")
+        return list(batch)
+
+    def forward(self, collated: Batch) -> list[Extraction]:
+        """One answer per item."""
+        items = [prepared.item for prepared in collated]
+        self.batches.append(items)
+        self._on_forward(collated)
+        _raise_first(self._forward_error, items)
+        return [extract(item) for item in items]
+
+    def start_lane(self, threads: int) -> None:
+        """Note the lane."""
+        self.lanes[threading.current_thread().name] = threads
+
+
+def _raise_first(error: Callable[[Item], Exception | None], items: Sequence[Item]) -> None:
+    for item in items:
+        problem = error(item)
+        if problem is not None:
+            raise problem

@@ -1,0 +1,16 @@
+"""What every test needs: nothing is sent anywhere, nothing outside a private folder is touched."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+_PRIVATE = Path(tempfile.mkdtemp(prefix="gliner-bento-tests-"))
+
+os.environ["BENTOML_DO_NOT_TRACK"] = "True"
+os.environ["BENTOML_HOME"] = str(_PRIVATE / "bentoml")
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(_PRIVATE / "metrics")
+for folder in ("BENTOML_HOME", "PROMETHEUS_MULTIPROC_DIR"):
+    Path(os.environ[folder]).mkdir(parents=True, exist_ok=True)

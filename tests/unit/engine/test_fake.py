@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from gliner_bento.engine.base import Engine, Item
+from gliner_bento.engine.fake import FakeEngine, extract
+
+
+def item(text: str) -> Item:
+    return Item(text=text, labels={"person": "person"}, relations={"knows": "knows"})
+
+
+def test_every_capitalised_word_is_an_entity_and_neighbours_are_related() -> None:
+    answer = extract(item("Alice met Bob."))
+    assert [(e.text, e.label, e.start, e.end) for e in answer.entities] == [
+        ("Alice", "person", 0, 5),
+        ("Bob", "person", 10, 13),
+    ]
+    assert [(r.relation, r.head, r.tail) for r in answer.relations] == [("knows", 0, 1)]
+    assert (answer.words, answer.tokens) == (3, 4)
+
+
+def test_records_its_batches_and_lanes() -> None:
+    engine = FakeEngine()
+    checked: Engine = engine
+    batch = [checked.prepare(item("Alice")), checked.prepare(item("bob"))]
+    answers = checked.forward(checked.collate(batch))
+    checked.start_lane(2)
+    assert [len(answer.entities) for answer in answers] == [1, 0]
+    assert engine.batches == [[item("Alice"), item("bob")]]
+    assert engine.lanes == {threading.current_thread().name: 2}
+
+
+@pytest.mark.parametrize("step", ["prepare", "collate", "forward"])
+def test_fails_in_the_step_it_is_told_to(step: str) -> None:
+    def error(failing: Item) -> Exception | None:
+        return ValueError(step) if failing.text == "bad" else None
+
+    engine = FakeEngine(**{f"{step}_error": error})
+    run = {
+        "prepare": lambda text: engine.prepare(item(text)),
+        "collate": lambda text: engine.collate([engine.prepare(item(text))]),
+        "forward": lambda text: engine.forward(engine.collate([engine.prepare(item(text))])),
+    }[step]
+    run("good")
+    with pytest.raises(ValueError, match=step):
+        run("bad")
+
+
+def test_a_batch_of_two_groups_is_refused() -> None:
+    engine = FakeEngine(group=lambda one: len(one.text))
+    with pytest.raises(AssertionError, match="2 groups"):
+        engine.collate([engine.prepare(item("a")), engine.prepare(item("bb"))])
+
+
+def test_loads_no_torch() -> None:
+    code = "import sys, gliner_bento.engine.fake; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

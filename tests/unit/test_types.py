@@ -1,0 +1,77 @@
+"""The public types: what is accepted, what is refused, and with which words."""
+
+import pytest
+from pydantic import ValidationError
+
+from gliner_bento.types import ExtractBatchRequest, ExtractRequest
+
+GOOD = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}
+
+
+def errors_of(body: dict) -> list[dict]:
+    with pytest.raises(ValidationError) as caught:
+        ExtractRequest.model_validate(body)
+    return caught.value.errors()
+
+
+def test_a_minimal_request_has_the_documented_defaults():
+    request = ExtractRequest.model_validate(GOOD)
+    assert (request.flat_ner, request.multi_label, request.long_text, request.priority) == (True, False, "truncate", 0)
+    assert request.threshold is None
+    assert request.relations is None
+
+
+@pytest.mark.parametrize("labels", [["person"], {"person": "a human being"}])
+def test_labels_are_names_or_described_names(labels):
+    assert ExtractRequest.model_validate(GOOD | {"labels": labels}).labels == labels
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("text", 5),
+        ("text", None),
+        ("labels", []),
+        ("labels", {}),
+        ("labels", [""]),
+        ("labels", ["  "]),
+        ("labels", {"": "x"}),
+        ("labels", {"x": " "}),
+        ("labels", "person"),
+        ("relations", [""]),
+        ("threshold", -0.1),
+        ("threshold", 1.1),
+        ("threshold", "0.5"),
+        ("threshold", float("nan")),
+        ("threshold", True),
+        ("relation_threshold", 2),
+        ("flat_ner", "yes"),
+        ("multi_label", 1),
+        ("long_text", "window"),
+        ("request_id", "has space"),
+        ("request_id", "x" * 129),
+        ("timeout_ms", 0),
+        ("timeout_ms", float("inf")),
+        ("priority", 1.5),
+        ("priority", 1001),
+        ("thresold", 0.5),
+    ],
+)
+def test_a_wrong_field_is_named(field, value):
+    assert {error["loc"][0] for error in errors_of(GOOD | {field: value})} == {field}
+
+
+def test_an_error_does_not_repeat_the_input():
+    with pytest.raises(ValidationError) as caught:
+        ExtractRequest.model_validate({"text": ["a secret"], "labels": ["x"]})
+    assert "secret" not in str(caught.value)
+
+
+def test_a_batch_item_may_leave_all_options_to_the_batch():
+    request = ExtractBatchRequest.model_validate({"items": [{"text": "a"}], "labels": ["x"]})
+    assert request.items[0].labels is None
+
+
+def test_every_field_of_a_request_is_described_or_shared():
+    for name, field in ExtractRequest.model_fields.items():
+        assert field.description, name
