@@ -1,0 +1,1 @@
+"""Continuous batching over an engine. Sees `engine.base` and `errors` alone: no HTTP, no torch, no metrics library."""

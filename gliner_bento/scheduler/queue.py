@@ -1,0 +1,180 @@
+"""The waiting queue: who is admitted, in which order items are served, and which items have not ended yet.
+
+Not thread-safe: the scheduler calls it under its lock. It never touches a future beyond making it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from gliner_bento.engine.base import Extraction, Item, Prepared
+from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull
+from gliner_bento.scheduler.batching import BatchLimits, form_batch, is_full
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """An admitted item on its way: preparing (`prepared` is None), waiting, then taken, until `ended`.
+
+    `sequence` is its place in the order of admission and its identity; times are seconds of the queue's clock.
+    """
+
+    item: Item
+    request_id: str
+    sequence: int
+    priority: int
+    admitted_s: float
+    deadline_s: float | None = None
+    future: Future[Extraction] = field(default_factory=Future)
+    prepared: Prepared | None = None
+    overtaken: int = 0
+    taken: bool = False
+    ended: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """What the item costs in a batch; 0 before it is prepared."""
+        return self.prepared.tokens if self.prepared else 0
+
+    @property
+    def group(self) -> Hashable:
+        """Items of different groups never share a batch."""
+        return self.prepared.group if self.prepared else None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Place in the order of service: more urgent (lower priority number, as in vLLM) first, then older first."""
+        return self.priority, self.sequence
+
+
+class WaitingQueue:
+    """Admitted items that have not ended, and the order in which those that wait are served.
+
+    `capacity` bounds the items that no batch has taken yet, being prepared or waiting.
+    """
+
+    def __init__(self, capacity: int, clock: Callable[[], float]) -> None:
+        self._capacity = capacity
+        self._clock = clock
+        self._closed: str | None = "the server is starting"
+        self._admitted = 0
+        self._entries: dict[int, Entry] = {}
+        self._requests: dict[str, dict[int, Entry]] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._waiting: list[Entry] = []
+        self._taken_items = 0
+        self.waiting_tokens = 0
+
+    @property
+    def unfinished_items(self) -> int:
+        """Admitted and not ended."""
+        return len(self._entries)
+
+    @property
+    def waiting_items(self) -> int:
+        """Prepared, in no batch yet."""
+        return len(self._waiting)
+
+    @property
+    def running_items(self) -> int:
+        """Taken into a batch and not ended."""
+        return self._taken_items
+
+    @property
+    def queued_items(self) -> int:
+        """In no batch yet, prepared or not: what `capacity` bounds."""
+        return len(self._entries) - self._taken_items
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """The earliest deadline of all that has not ended."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    @property
+    def admitting(self) -> bool:
+        """Open, though perhaps full."""
+        return self._closed is None
+
+    def open(self) -> None:
+        """Admit items from now on."""
+        self._closed = None
+
+    def close(self, reason: str) -> None:
+        """Admit nothing from now on; `reason` is told to callers."""
+        self._closed = reason
+
+    def admit(self, item: Item, request_id: str, deadline_s: float | None = None, priority: int = 0) -> Entry:
+        """Take responsibility for `item`; raises `NotReady`, `QueueFull`, or `DeadlineExceeded` (too late already)."""
+        now = self._clock()
+        if self._closed is not None:
+            raise NotReady(self._closed)
+        if deadline_s is not None and deadline_s <= now:
+            raise DeadlineExceeded("the deadline had passed before the request was admitted")
+        if self.queued_items >= self._capacity:
+            raise QueueFull(f"the waiting queue is full ({self._capacity} items); try again later")
+        self._admitted += 1
+        entry = Entry(item, request_id, self._admitted, priority, now, deadline_s)
+        self._entries[entry.sequence] = entry
+        self._requests.setdefault(request_id, {})[entry.sequence] = entry
+        if deadline_s is not None:
+            insort(self._deadlines, (deadline_s, entry.sequence))
+        return entry
+
+    def put(self, entry: Entry, prepared: Prepared) -> None:
+        """`entry` has been prepared: it waits from now on, unless it has ended meanwhile."""
+        if not entry.ended:
+            entry.prepared = prepared
+            insort(self._waiting, entry, key=lambda waiting: waiting.order)
+            self.waiting_tokens += prepared.tokens
+
+    def take(self, limits: BatchLimits, *, only_full: bool = False) -> list[Entry]:
+        """The next batch, in the order of service; empty if nothing waits or, `only_full`, if more could join yet."""
+        if not self._waiting:
+            return []
+        indices = form_batch(self._waiting, limits)
+        batch = [self._waiting[index] for index in indices]
+        if only_full and not is_full(batch, len(self._waiting), limits):
+            return []
+        for passed in self._waiting[: indices[-1]]:
+            passed.overtaken += 1  # the batch's own are counted too, but they wait no more
+        for index in reversed(indices):
+            del self._waiting[index]
+        for entry in batch:
+            entry.taken = True
+            self.waiting_tokens -= entry.tokens
+        self._taken_items += len(batch)
+        return batch
+
+    def end(self, sequence: int) -> Entry | None:
+        """Forget an item, wherever it is; None if it has ended before: whoever is given the entry is the only one."""
+        entry = self._entries.pop(sequence, None)
+        if entry is None:
+            return None
+        entry.ended = True
+        del self._requests[entry.request_id][sequence]
+        if not self._requests[entry.request_id]:
+            del self._requests[entry.request_id]
+        if entry.deadline_s is not None:
+            del self._deadlines[bisect_left(self._deadlines, (entry.deadline_s, sequence))]
+        if entry.taken:
+            self._taken_items -= 1
+        elif entry.prepared is not None:
+            del self._waiting[bisect_left(self._waiting, entry.order, key=lambda waiting: waiting.order)]
+            self.waiting_tokens -= entry.tokens
+        return entry
+
+    def unfinished(self) -> list[Entry]:
+        """All that has not ended, oldest first."""
+        return list(self._entries.values())
+
+    def of_request(self, request_id: str) -> list[Entry]:
+        """The unfinished items of a request."""
+        return list(self._requests.get(request_id, {}).values())
+
+    def expired(self) -> list[Entry]:
+        """Unfinished items whose deadline has passed, earliest deadline first."""
+        count = bisect_right(self._deadlines, (self._clock(), self._admitted))
+        return [self._entries[sequence] for _, sequence in self._deadlines[:count]]
