@@ -1,0 +1,76 @@
+"""The routes that are ours beside `/v1/extract` and `/v1/extract/batch` (which BentoML serves, for its clients' sake)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.gateway.compat import gliner_serve
+from gliner_bento.gateway.error_body import error_response
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.openapi import openapi_document
+
+INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class GatewayApp:
+    """Binds routes to a gateway that comes later: BentoML mounts the app before it makes the service."""
+
+    def __init__(self, route_prefix: str) -> None:
+        self._gateway: Gateway | None = None
+        self._docs_json = openapi_document(route_prefix)
+        self.asgi = Starlette(
+            routes=[
+                Route("/v1/model", self._model, methods=["GET"]),
+                Route("/v1/requests/{request_id}/abort", self._abort, methods=["POST"]),
+                Route("/docs.json", self._docs, methods=["GET"]),
+                Route("/", self._index, methods=["GET"]),
+                *gliner_serve.routes(route_prefix, self._bound),
+            ]
+        )
+
+    def bind(self, gateway: Gateway) -> None:
+        """Serve `gateway` from now on."""
+        self._gateway = gateway
+
+    def _bound(self) -> Gateway:
+        assert self._gateway is not None, "the service binds its gateway before it serves"
+        return self._gateway
+
+    async def _model(self, _: Request) -> Response:
+        return as_response(await respond(self._bound().model()))
+
+    async def _abort(self, request: Request) -> Response:
+        return as_response(await respond(self._bound().abort(request.path_params["request_id"])))
+
+    async def _docs(self, _: Request) -> Response:
+        return Response(self._docs_json, media_type="application/json")
+
+    async def _index(self, _: Request) -> Response:
+        return FileResponse(INDEX_PAGE)
+
+
+async def respond(answer: Awaitable[Answer]) -> Answer | Response:
+    """Wait for `answer`; a known error becomes the error response."""
+    try:
+        return await answer
+    except GLiNERBentoError as error:
+        return error_response(error)
+
+
+def as_response(answer: BaseModel | Response) -> Response:
+    """A model as a JSON response."""
+    if isinstance(answer, Response):
+        return answer
+    return Response(answer.model_dump_json(), media_type="application/json")
+

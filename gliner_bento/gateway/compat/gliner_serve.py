@@ -1,0 +1,96 @@
+"""The wire format of `gliner.serve` (gliner 0.2.29, Ray Serve): its `GLiNERClient` works against it unchanged.
+
+What differs from that server, on purpose: a misspelt field, a bad value or malformed JSON is answered 400 and concerns
+that request alone, and an answer about a text that was cut says so in the header `X-GLiNER-Truncated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gliner_bento.errors import GLiNERBentoError, InvalidField, MalformedRequest
+from gliner_bento.gateway.error_body import error_response, from_validation
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.types import Extraction, ExtractRequest, Labels, Relation, RelationArgument, Relations, Score, Strict
+
+BASE_ADAPTER_ID = "__base__"
+
+
+class GLiNERServeRequest(Strict):
+    """The body of `POST /gliner`."""
+
+    text: str
+    labels: Labels
+    relations: Relations | None = None
+    threshold: Score | None = None
+    relation_threshold: Score | None = None
+    flat_ner: bool = True
+    multi_label: bool = False
+    adapter_id: str | None = None
+
+
+def routes(prefix: str, gateway: Callable[[], Gateway]) -> list[Route]:
+    """The routes below `prefix` (gliner.serve's `route_prefix`, `/gliner` by default)."""
+
+    async def predict(request: Request) -> Response:
+        try:
+            asked = GLiNERServeRequest.model_validate_json(await request.body() or b"{}")
+            return await _predict(gateway(), asked)
+        except ValidationError as invalid:
+            return _error(from_validation(invalid.errors(include_context=False, include_input=False, include_url=False)))
+        except GLiNERBentoError as error:
+            return _error(error)
+
+    async def adapter_cache(_: Request) -> Response:
+        return JSONResponse({"enabled": False, "base_adapter_id": BASE_ADAPTER_ID})
+
+    return [
+        Route(prefix, predict, methods=["POST"]),
+        Route(f"{prefix}/adapter-cache", adapter_cache, methods=["GET"]),
+    ]
+
+
+async def _predict(gateway: Gateway, asked: GLiNERServeRequest) -> Response:
+    """Relations asked of a model without them are ignored, as gliner.serve does."""
+    relates = bool(asked.relations) and (await gateway.describe())["supports_relations"]
+    options = asked.model_dump() | {"relations": asked.relations if relates else None}
+    found = await gateway.extract(ExtractRequest.model_construct(**options))
+    headers = {"X-GLiNER-Truncated": "true"} if found.truncated else None
+    return JSONResponse(_body(found, relates=relates), headers=headers)
+
+
+def _body(found: Extraction, *, relates: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {"entities": [entity.model_dump() for entity in found.entities]}
+    if relates:
+        body["relations"] = [_relation(relation) for relation in found.relations]
+    return body
+
+
+def _relation(relation: Relation) -> dict[str, Any]:
+    return {
+        "head": _argument(relation.head),
+        "tail": _argument(relation.tail),
+        "relation": relation.relation,
+        "score": relation.score,
+    }
+
+
+def _argument(argument: RelationArgument) -> dict[str, Any]:
+    return {
+        "start": argument.start,
+        "end": argument.end,
+        "text": argument.text,
+        "type": argument.label,
+        "entity_idx": argument.entity_idx,
+    }
+
+
+def _error(error: GLiNERBentoError) -> Response:
+    """gliner.serve's clients know 400 for what is wrong with a request, where `/v1` says 422."""
+    return error_response(error, status=MalformedRequest.status if isinstance(error, InvalidField) else None)

@@ -1,0 +1,199 @@
+"""What the public API does: check a request against the limits, ask the runner, shape the answer. Knows no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, TooLarge, from_detail
+from gliner_bento.gateway import request_id
+from gliner_bento.gateway.runner import Hop
+from gliner_bento.types import (
+    AbortResponse,
+    BatchResult,
+    Entity,
+    Extraction,
+    ExtractBatchRequest,
+    ExtractBatchResponse,
+    ExtractRequest,
+    ExtractResponse,
+    ModelCard,
+    Relation,
+    RelationArgument,
+    RunnerItem,
+    RunnerOutcome,
+    Usage,
+)
+
+_ITEM_OPTIONS = (
+    "labels",
+    "relations",
+    "threshold",
+    "relation_threshold",
+    "flat_ner",
+    "multi_label",
+    "adapter_id",
+    "long_text",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an operator allows; the settings of the same names."""
+
+    default_threshold: float
+    default_relation_threshold: float
+    max_labels: int
+    max_text_chars: int
+    max_batch_items: int
+    request_timeout_s: float
+
+
+class Gateway:
+    """The public API, over a runner."""
+
+    def __init__(self, hop: Hop, limits: Limits) -> None:
+        self._hop = hop
+        self._limits = limits
+        self._description: dict[str, Any] | None = None
+
+    async def extract(self, request: ExtractRequest) -> ExtractResponse:
+        """Entities and relations of one text."""
+        called = request.request_id or request_id.current()
+        item = self._item(request.model_dump(include={"text", *_ITEM_OPTIONS}), path="")
+        outcomes = await self._ask([item], request, called)
+        return ExtractResponse(
+            **dict(_extraction(outcomes[0])),
+            model=(await self.describe())["name"],
+            adapter_id=item.adapter_id,
+            request_id=called,
+        )
+
+    async def extract_batch(self, request: ExtractBatchRequest) -> ExtractBatchResponse:
+        """One result or error per text, in order; the request fails as a whole only if it is wrong as a whole."""
+        called = request.request_id or request_id.current()
+        items = [self._item_or_error(spec, path) for path, spec in self._batch_items(request)]
+        good = [item for item in items if isinstance(item, RunnerItem)]
+        answered = iter(await self._ask(good, request, called) if good else [])
+        outcomes = [next(answered) if isinstance(item, RunnerItem) else item for item in items]
+        results = [_batch_result(outcome, called) for outcome in outcomes]
+        return ExtractBatchResponse(results=results, model=(await self.describe())["name"], request_id=called)
+
+    async def abort(self, aborted_id: str) -> AbortResponse:
+        """Stop a request; `aborted` tells whether there was one."""
+        return AbortResponse(request_id=aborted_id, aborted=await self._hop.abort(aborted_id))
+
+    async def model(self) -> ModelCard:
+        """What is served, and with which limits."""
+        description = await self.describe()
+        return ModelCard(
+            model=description["name"],
+            **{name: description[name] for name in ModelCard.model_fields if name in description},
+            max_labels=self._limits.max_labels,
+            max_text_chars=self._limits.max_text_chars,
+            max_batch_items=self._limits.max_batch_items,
+        )
+
+    async def describe(self) -> dict[str, Any]:
+        """The runner's `ModelInfo`; asked once, since a replica serves one model for its whole life."""
+        if self._description is None:
+            self._description = await self._hop.describe()
+        return self._description
+
+    async def _ask(
+        self, items: list[RunnerItem], request: ExtractRequest | ExtractBatchRequest, called: str
+    ) -> list[RunnerOutcome]:
+        longest_ms = self._limits.request_timeout_s * 1000
+        timeout_ms = min(request.timeout_ms or longest_ms, longest_ms)
+        return await self._hop.extract(items, request_id=called, timeout_ms=timeout_ms, priority=request.priority)
+
+    def _batch_items(self, request: ExtractBatchRequest) -> list[tuple[str, dict[str, Any]]]:
+        """Each text with its path in the request and its options: its own where it has them, else the batch's."""
+        if (request.texts is None) == (request.items is None):
+            raise InvalidField("texts: send either texts or items", param="texts")
+        shared = request.model_dump(include=set(_ITEM_OPTIONS))
+        if request.texts is not None:
+            named = [(f"texts.{i}", shared | {"text": text}) for i, text in enumerate(request.texts)]
+        else:
+            own = (item.model_dump(exclude_none=True) for item in request.items or [])
+            named = [(f"items.{i}", shared | options) for i, options in enumerate(own)]
+        if len(named) > self._limits.max_batch_items:
+            field = "texts" if request.texts is not None else "items"
+            raise TooLarge(f"{field}: {len(named)} of at most {self._limits.max_batch_items}", param=field)
+        return named
+
+    def _item_or_error(self, spec: Mapping[str, Any], path: str) -> RunnerItem | RunnerOutcome:
+        """The item, or the outcome of one that is refused here."""
+        try:
+            return self._item(spec, path=path)
+        except GLiNERBentoError as error:
+            return {"error": error.detail().model_dump()}
+
+    def _item(self, spec: Mapping[str, Any], *, path: str) -> RunnerItem:
+        """`spec` with every option decided; `path` names it in errors."""
+        text_path = path if path.startswith("texts") else _join(path, "text")
+        if len(spec["text"]) > self._limits.max_text_chars:
+            raise TooLarge(
+                f"{text_path}: {len(spec['text'])} characters of at most {self._limits.max_text_chars}", param=text_path
+            )
+        options_path = "" if path.startswith("texts") else path
+        if spec["labels"] is None:
+            raise InvalidField(f"{_join(options_path, 'labels')}: Field required", param=_join(options_path, "labels"))
+        threshold, relation_threshold = spec["threshold"], spec["relation_threshold"]
+        return RunnerItem.model_construct(
+            text=spec["text"],
+            labels=self._described(spec["labels"], _join(options_path, "labels")),
+            relations=self._described(spec["relations"] or {}, _join(options_path, "relations")),
+            threshold=self._limits.default_threshold if threshold is None else threshold,
+            relation_threshold=(
+                self._limits.default_relation_threshold if relation_threshold is None else relation_threshold
+            ),
+            **{name: spec[name] for name in ("flat_ner", "multi_label", "adapter_id", "long_text")},
+        )
+
+    def _described(self, names: Sequence[str] | Mapping[str, str], path: str) -> dict[str, str]:
+        """Names with their descriptions; a plain name describes itself, and counts once however often it is given."""
+        described = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+        if len(described) > self._limits.max_labels:
+            raise InvalidField(f"{path}: {len(described)} of at most {self._limits.max_labels} (max_labels)", param=path)
+        return described
+
+
+def _join(path: str, field: str) -> str:
+    return f"{path}.{field}" if path else field
+
+
+def _batch_result(outcome: RunnerOutcome, called: str) -> BatchResult:
+    if "error" in outcome:
+        error = ErrorDetail.model_validate(outcome["error"])
+        return BatchResult(error=error.model_copy(update={"request_id": called}))
+    return BatchResult(result=_extraction(outcome))
+
+
+def _extraction(outcome: RunnerOutcome) -> Extraction:
+    """The runner's answer for one item, in the public shape; raises the item's error if it has one."""
+    if "error" in outcome:
+        raise from_detail(ErrorDetail.model_validate(outcome["error"]))
+    found = outcome["result"]
+    entities = [Entity.model_construct(**entity) for entity in found["entities"]]
+    relations = [
+        Relation.model_construct(
+            relation=relation["relation"],
+            score=relation["score"],
+            head=_argument(entities, relation["head"]),
+            tail=_argument(entities, relation["tail"]),
+        )
+        for relation in found["relations"]
+    ]
+    usage = Usage(words=found["words"], tokens=found["tokens"], windows=int(found["tokens"] > 0))
+    return Extraction.model_construct(
+        entities=entities, relations=relations, truncated=found["truncated"], usage=usage
+    )
+
+
+def _argument(entities: Sequence[Entity], index: int) -> RelationArgument:
+    entity = entities[index]
+    return RelationArgument.model_construct(
+        entity_idx=index, start=entity.start, end=entity.end, text=entity.text, label=entity.label
+    )

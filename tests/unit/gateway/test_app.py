@@ -1,0 +1,146 @@
+"""Middleware, our routes and the gliner.serve format, over real ASGI."""
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Mount, Route
+
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.middleware import GatewayMiddleware
+
+BODY = {"text": "Ada met Charles.", "labels": ["person"]}
+
+
+async def foreign(request: Request):
+    """Answers as the framework would: the status asked for, and a body that is not ours."""
+    body = await request.body()
+    status = int(request.query_params.get("status", 200))
+    if status == 400:
+        errors = [{"type": "missing", "loc": ("labels",), "msg": "Field required"}]
+        return JSONResponse({"error": "1 validation error", "detail": errors}, status_code=400)
+    return PlainTextResponse(f"read {len(body)}", status_code=status)
+
+
+@pytest.fixture
+def client(gateway):
+    app = GatewayApp("/gliner")
+    app.bind(gateway)
+    routes = [Route("/foreign", foreign, methods=["POST"]), Mount("/", app.asgi)]
+    wrapped = GatewayMiddleware(Starlette(routes=routes), max_body_bytes=1000)
+    transport = httpx.ASGITransport(wrapped)
+    return httpx.AsyncClient(transport=transport, base_url="http://test")
+
+
+def ask(client, method, path, **kwargs):
+    import asyncio  # noqa: PLC0415
+
+    return asyncio.run(client.request(method, path, **kwargs))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nowhere", 404, "not_found"),
+        ("GET", "/gliner", 405, "method_not_allowed"),
+        ("POST", "/foreign?status=429", 429, "queue_full"),
+        ("POST", "/foreign?status=500", 500, "internal"),
+        ("POST", "/foreign?status=503", 503, "not_ready"),
+        ("POST", "/foreign?status=413", 413, "too_large"),
+        ("POST", "/foreign?status=400", 422, "invalid_field"),
+    ],
+)
+def test_a_foreign_error_is_said_in_the_one_error_body(client, method, path, status, code):
+    response = ask(client, method, path)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (status, code)
+    assert error["request_id"] == response.headers["x-request-id"]
+
+
+def test_too_many_requests_say_when_to_come_back(client):
+    assert ask(client, "POST", "/foreign?status=429").headers["retry-after"] == "1"
+
+
+def test_a_wrong_method_says_which_are_right(client):
+    assert ask(client, "GET", "/gliner").headers["allow"] == "POST"
+
+
+def test_a_good_foreign_answer_passes_untouched(client):
+    response = ask(client, "POST", "/foreign", content=b"{}")
+    assert (response.status_code, response.text) == (200, "read 2")
+
+
+def test_a_callers_request_id_is_kept_and_a_bad_one_replaced(client):
+    assert ask(client, "GET", "/v1/model", headers={"X-Request-ID": "mine-1"}).headers["x-request-id"] == "mine-1"
+    assert len(ask(client, "GET", "/v1/model", headers={"X-Request-ID": "not mine"}).headers["x-request-id"]) == 32
+
+
+def test_a_body_over_the_limit_is_refused_with_and_without_a_length(client):
+    async def stream():
+        for _ in range(20):
+            yield b"x" * 100
+
+    for content in (b"x" * 1001, stream()):
+        response = ask(client, "POST", "/foreign", content=content)
+        assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
+
+
+def test_only_json_is_read(client):
+    response = ask(client, "POST", "/gliner", content=b"a=b", headers={"Content-Type": "text/plain"})
+    assert (response.status_code, response.json()["error"]["code"]) == (415, "unsupported_media_type")
+
+
+def test_gliner_serve_predict(client):
+    answer = ask(client, "POST", "/gliner", json=BODY).json()
+    assert list(answer) == ["entities"]
+    assert answer["entities"][0] == {"start": 0, "end": 3, "text": "Ada", "label": "person", "score": 0.9}
+
+
+def test_gliner_serve_relations(client, runner):
+    answer = ask(client, "POST", "/gliner", json=BODY | {"relations": ["met"]}).json()
+    assert answer["relations"] == [
+        {
+            "head": {"start": 0, "end": 3, "text": "Ada", "type": "person", "entity_idx": 0},
+            "tail": {"start": 8, "end": 16, "text": "Charles.", "type": "person", "entity_idx": 1},
+            "relation": "met",
+            "score": 0.8,
+        }
+    ]
+
+
+def test_gliner_serve_ignores_relations_that_the_model_cannot_find(client, runner):
+    runner.supports_relations = False
+    assert list(ask(client, "POST", "/gliner", json=BODY | {"relations": ["met"]}).json()) == ["entities"]
+    assert runner.calls[0]["items"][0].relations == {}
+
+
+def test_gliner_serve_says_when_a_text_was_cut(client):
+    assert "x-gliner-truncated" not in ask(client, "POST", "/gliner", json=BODY).headers
+    long = ask(client, "POST", "/gliner", json=BODY | {"text": "one two three four five six seven eight nine"})
+    assert long.headers["x-gliner-truncated"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "code"),
+    [
+        (b"{", 400, "malformed_request"),
+        (b"", 400, "invalid_field"),
+        (b'{"text": "a"}', 400, "invalid_field"),
+        (b'{"text": 5, "labels": ["x"]}', 400, "invalid_field"),
+        (b'{"text": "a", "labels": ["x"], "thresold": 1}', 400, "invalid_field"),
+        (b'{"text": "a", "labels": ["x"], "threshold": 2}', 400, "invalid_field"),
+        (b'{"text": "a", "labels": ["x"], "adapter_id": "unknown"}', 404, "adapter_not_found"),
+        (b'{"text": "' + b"a" * 101 + b'", "labels": ["x"]}', 413, "too_large"),
+    ],
+)
+def test_gliner_serve_errors_have_its_statuses(client, content, status, code):
+    response = ask(client, "POST", "/gliner", content=content, headers={"Content-Type": "application/json"})
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+
+
+def test_gliner_serve_adapter_cache_is_disabled_until_there_are_adapters(client):
+    assert ask(client, "GET", "/gliner/adapter-cache?adapter_id=a").json() == {
+        "enabled": False,
+        "base_adapter_id": "__base__",
+    }

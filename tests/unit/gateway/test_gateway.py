@@ -1,0 +1,126 @@
+"""The gateway: limits, defaults, shapes; each error names its field."""
+
+import asyncio
+
+import pytest
+
+from gliner_bento.errors import AdapterNotFound, InvalidField, TooLarge
+from gliner_bento.types import ExtractBatchRequest, ExtractRequest
+
+TEXT = "Ada met Charles."
+
+
+def extract(gateway, **fields):
+    return asyncio.run(gateway.extract(ExtractRequest.model_validate({"text": TEXT, "labels": ["person"]} | fields)))
+
+
+def extract_batch(gateway, **fields):
+    return asyncio.run(gateway.extract_batch(ExtractBatchRequest.model_validate(fields)))
+
+
+def test_an_answer_has_entities_relations_and_what_was_run(gateway):
+    answer = extract(gateway, relations=["met"], request_id="r1")
+    assert [(e.text, e.label) for e in answer.entities] == [("Ada", "person"), ("Charles.", "person")]
+    relation = answer.relations[0]
+    assert (relation.head.text, relation.relation, relation.tail.text) == ("Ada", "met", "Charles.")
+    assert relation.tail.entity_idx == 1
+    assert (answer.usage.words, answer.usage.windows, answer.truncated) == (3, 1, False)
+    assert (answer.model, answer.request_id, answer.adapter_id) == ("echo", "r1", None)
+
+
+def test_a_blank_text_was_read_in_no_window(gateway):
+    assert extract(gateway, text="  ").usage.windows == 0
+
+
+def test_absent_thresholds_are_the_servers(gateway, runner):
+    extract(gateway)
+    item = runner.calls[0]["items"][0]
+    assert (item.threshold, item.relation_threshold) == (0.4, 0.6)
+
+
+def test_a_threshold_of_zero_is_a_threshold(gateway, runner):
+    extract(gateway, threshold=0, relation_threshold=0)
+    item = runner.calls[0]["items"][0]
+    assert (item.threshold, item.relation_threshold) == (0, 0)
+
+
+def test_a_label_given_twice_counts_once(gateway, runner):
+    extract(gateway, labels=["person", "city", "person"])
+    assert list(runner.calls[0]["items"][0].labels) == ["person", "city"]
+
+
+def test_a_deadline_can_shorten_but_not_stretch_the_servers(gateway, runner):
+    extract(gateway, timeout_ms=5)
+    extract(gateway, timeout_ms=10**9)
+    extract(gateway)
+    assert [call["timeout_ms"] for call in runner.calls] == [5, 30_000, 30_000]
+
+
+def test_the_error_of_the_item_is_raised(gateway):
+    with pytest.raises(AdapterNotFound):
+        extract(gateway, adapter_id="unknown")
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "param"),
+    [
+        ({"text": "x" * 101}, TooLarge, "text"),
+        ({"labels": [f"label {i}" for i in range(6)]}, InvalidField, "labels"),
+        ({"relations": [f"relation {i}" for i in range(6)]}, InvalidField, "relations"),
+    ],
+)
+def test_what_is_over_a_limit_never_reaches_the_runner(gateway, runner, fields, error, param):
+    with pytest.raises(error) as caught:
+        extract(gateway, **fields)
+    assert caught.value.param == param
+    assert caught.value.message.startswith(f"{param}: ")
+    assert not runner.calls
+
+
+def test_a_batch_answers_one_result_or_error_per_text_in_order(gateway):
+    items = [{"text": "Ada"}, {"text": "Bob", "adapter_id": "unknown"}, {"text": "y" * 101}]
+    answer = extract_batch(gateway, items=items, labels=["person"], request_id="r2")
+    assert answer.results[0].result.entities[0].text == "Ada"
+    assert answer.results[1].error.code == "adapter_not_found"
+    assert (answer.results[2].error.code, answer.results[2].error.param) == ("too_large", "items.2.text")
+    assert {result.error.request_id for result in answer.results[1:]} == {"r2"}
+
+
+def test_an_items_own_options_win_over_the_batchs(gateway, runner):
+    items = [{"text": "Ada", "labels": ["name"], "threshold": 0.1, "flat_ner": False}, {"text": "Bob"}]
+    extract_batch(gateway, items=items, labels=["person"], threshold=0.9)
+    own, shared = runner.calls[0]["items"]
+    assert (list(own.labels), own.threshold, own.flat_ner) == (["name"], 0.1, False)
+    assert (list(shared.labels), shared.threshold, shared.flat_ner) == (["person"], 0.9, True)
+
+
+@pytest.mark.parametrize("fields", [{"labels": ["x"]}, {"texts": ["a"], "items": [{"text": "a"}], "labels": ["x"]}])
+def test_a_batch_is_texts_or_items(gateway, fields):
+    with pytest.raises(InvalidField, match="either texts or items"):
+        extract_batch(gateway, **fields)
+
+
+def test_a_batch_without_texts_is_answered_without_results(gateway, runner):
+    assert extract_batch(gateway, texts=[], labels=["x"]).results == []
+    assert not runner.calls
+
+
+def test_a_batch_has_at_most_max_batch_items(gateway):
+    with pytest.raises(TooLarge, match="4 of at most 3"):
+        extract_batch(gateway, texts=["a"] * 4, labels=["x"])
+
+
+def test_an_item_without_labels_is_named(gateway):
+    answer = extract_batch(gateway, items=[{"text": "a", "labels": ["x"]}, {"text": "b"}])
+    assert answer.results[0].result is not None
+    assert answer.results[1].error.param == "items.1.labels"
+
+
+def test_the_card_tells_the_model_and_the_limits(gateway):
+    card = asyncio.run(gateway.model())
+    assert (card.model, card.dtype, card.max_labels, card.max_text_chars) == ("echo", "float32", 5, 100)
+
+
+def test_abort_tells_whether_there_was_a_request(gateway):
+    assert asyncio.run(gateway.abort("running")).aborted is True
+    assert asyncio.run(gateway.abort("unknown")).aborted is False

@@ -1,0 +1,31 @@
+"""The published document validates, and lists what is served."""
+
+import json
+
+from openapi_spec_validator import validate
+
+from gliner_bento.gateway.openapi import openapi_document
+
+DOCUMENT = json.loads(openapi_document("/gliner"))
+
+
+def test_the_document_validates():
+    validate(DOCUMENT)
+
+
+def test_every_route_with_a_body_documents_its_errors():
+    for path in ("/v1/extract", "/v1/extract/batch", "/gliner"):
+        responses = DOCUMENT["paths"][path]["post"]["responses"]
+        assert {"200", "400", "404", "413", "415", "422", "429", "503", "504"} <= set(responses), path
+
+
+def test_labels_are_shown_as_a_list_or_an_object():
+    labels = DOCUMENT["components"]["schemas"]["ExtractRequest"]["properties"]["labels"]
+    assert [branch["type"] for branch in labels["anyOf"]] == ["array", "object"]
+    assert labels["examples"]
+
+
+def test_the_compat_routes_follow_the_prefix():
+    paths = json.loads(openapi_document("/ner"))["paths"]
+    assert "/ner" in paths
+    assert "/ner/adapter-cache" in paths
