@@ -1,0 +1,73 @@
+# `make serve` and `make test` need nothing but Python >= 3.10; everything goes into .venv.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test check lint format docs bento image demo-model clean
+
+export BENTOML_DO_NOT_TRACK = True
+
+PORT ?= 3000
+HOST ?= 127.0.0.1
+TESTS ?= tests
+
+# The first interpreter that runs, is new enough and can make a virtual environment (a shim may exist and not run).
+# The lock is for 3.11; with any other version the ranges of pyproject.toml are installed.
+PYTHON ?= $(firstword $(foreach python,python3.11 python3 python3.12 python3.13 python3.10,$(shell \
+	$(python) -c 'import sys, ensurepip, venv; print("$(python)" if sys.version_info >= (3, 10) else "")' 2>/dev/null)))
+VENV := .venv
+BIN := $(VENV)/bin
+SETUP := $(VENV)/.installed
+
+help: ## What can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+setup: $(SETUP) ## Make .venv (the others do it when it is needed)
+
+$(SETUP): requirements.lock pyproject.toml
+	@python="$(PYTHON)"; [ -n "$$python" ] || { echo "make: no Python >= 3.10 with venv found; set PYTHON=" >&2; exit 1; }; \
+	echo "setting up $(VENV) with $$($$python --version)"; $$python -m venv $(VENV)
+	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
+		$(BIN)/python -m pip install -r requirements.lock && \
+		$(BIN)/python -m pip install --no-deps --no-build-isolation --editable .; \
+	else \
+		$(BIN)/python -m pip install --editable '.[client,bench,dev]'; \
+	fi
+	@touch $@
+
+serve: $(SETUP) ## Serve a model; PORT= HOST= MODEL= DEVICE= DTYPE=
+	@exec $(BIN)/python -m gliner_bento.cli serve --port '$(PORT)' --host '$(HOST)' \
+		$(if $(MODEL),--model '$(MODEL)') $(if $(DEVICE),--device '$(DEVICE)') $(if $(DTYPE),--dtype '$(DTYPE)')
+
+test: $(SETUP) ## Run the tests; TESTS=path ARGS=pytest's
+	$(BIN)/python -m pytest $(TESTS) $(ARGS)
+
+check: lint test ## What CI runs
+
+lint: $(SETUP) ## Style, types, dependency rules, generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m gliner_bento.cli docs --check
+
+format: $(SETUP) ## Format, and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(SETUP) ## Write the generated pages
+	$(BIN)/python -m gliner_bento.cli docs
+
+bento: $(SETUP) ## Build the bento into BentoML's store
+	$(BIN)/bentoml build
+
+image: bento ## Build a container image of the newest bento
+	$(BIN)/bentoml containerize gliner-bento:latest
+
+demo-model: $(SETUP) ## Train the bundled model; DATA=folder
+	@[ -n "$(DATA)" ] || { echo "make demo-model DATA=folder" >&2; exit 2; }
+	$(BIN)/python -m models.demo.train --data '$(DATA)'
+
+clean: ## Remove all that make made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

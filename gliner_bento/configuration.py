@@ -1,0 +1,96 @@
+"""configuration.yaml: its two sections, read and checked for names. Knows nothing of values or of who uses them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+"""The folder of service.py: a checkout, or `src` of a built bento."""
+
+CONFIGURATION_FILE = PROJECT_ROOT / "configuration.yaml"
+
+SERVICES = ("GLiNERService", "GLiNERRunner")
+BENTOML_KEYS = frozenset(
+    {
+        "backlog",
+        "endpoints",
+        "extra_ports",
+        "grpc",
+        "http",
+        "logging",
+        "max_runner_connections",
+        "metrics",
+        "monitoring",
+        "replicate_process",
+        "resources",
+        "runner_connection",
+        "runner_probe",
+        "ssl",
+        "threads",
+        "tracing",
+        "traffic",
+        "workers",
+    }
+)
+"""What BentoML reads of a service's section; it ignores any other key, so we refuse it."""
+
+
+class SettingsError(ValueError):
+    """A setting is unknown or has a value that it may not have; the message is one line that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The file's content: our settings, and BentoML's keys by service."""
+
+    gliner: dict[str, Any]
+    services: dict[str, dict[str, Any]]
+
+
+def read_configuration(file: Path | None, settings: Iterable[str]) -> Configuration:
+    """The content of `file`, or of the bundle's where there is one; raises `SettingsError`.
+
+    settings: the names that the section `gliner` may hold.
+    """
+    path = file or CONFIGURATION_FILE
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) if file or path.exists() else None
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    sections = _mapping(content, str(path))
+    refuse_unknown(sections, ("gliner", "services"), f"{path}: unknown section")
+    gliner = _mapping(sections.get("gliner"), f"{path}: gliner")
+    refuse_unknown(gliner, settings, f"{path}: unknown setting")
+    services = _mapping(sections.get("services"), f"{path}: services")
+    refuse_unknown(services, SERVICES, f"{path}: unknown service")
+    keys = {name: _mapping(section, f"{path}: {name}") for name, section in services.items()}
+    for name, section in keys.items():
+        refuse_unknown(section, BENTOML_KEYS, f"{path}: {name}: unknown key")
+    return Configuration(gliner, keys)
+
+
+def refuse_unknown(
+    given: Iterable[object], known: Iterable[str], problem: str, spell: Callable[[str], str] = str
+) -> None:
+    """Raise a `SettingsError` for the first name that is not `known`, with the nearest one that is."""
+    known = tuple(known)
+    for name in map(str, given):
+        if spell(name) not in known:
+            nearest = difflib.get_close_matches(spell(name), known, n=1)
+            raise SettingsError(f"{problem} {name}" + (f"; did you mean {nearest[0]}?" if nearest else ""))
+
+
+def _mapping(value: object, where: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise SettingsError(f"{where}: must hold names with values")
+    return value

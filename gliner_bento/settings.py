@@ -1,0 +1,227 @@
+"""Every setting, declared once: name, default, bounds and one line of help. Knows nothing of who uses them.
+
+A setting has one name: `max_batch_size` is the flag `--max-batch-size`, the environment name `GLINER_MAX_BATCH_SIZE`
+and the key `max_batch_size` under `gliner:` in configuration.yaml; the first of the three that is given wins. The
+file's other section, `services:`, holds BentoML's own keys for each service.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from gliner_bento.configuration import (
+    PROJECT_ROOT,
+    Configuration,
+    SettingsError,
+    read_configuration,
+    refuse_unknown,
+)
+
+__all__ = ["PROJECT_ROOT", "Settings", "SettingsError", "load_or_exit"]
+
+ENV_PREFIX = "GLINER_"
+
+# After so many requests or seconds BentoML's client between services closes its session, with the requests that are
+# under way in it. With these it never does. They are keys of the service that is called.
+_NEVER_RECONNECT = {"max_requests": 1_000_000_000, "max_age": 100_000_000.0}
+_TIMEOUT_MARGIN_S = 10.0
+"""How much longer BentoML waits than we do, so that it is our deadline that ends a request."""
+
+_HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+_DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+_MAX_CPU_LANES = 4
+_AUTO_BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
+
+
+def _folder_or_hub_id(value: str) -> str:
+    """An existing folder, relative to the working directory or to the bundle, as an absolute path; else a hub id."""
+    for folder in (Path(value).expanduser(), PROJECT_ROOT / value):
+        if value and folder.is_dir():
+            return str(folder.resolve())
+    if not _HUB_ID.fullmatch(value):
+        raise ValueError("no such folder, and not a hub id (owner/name)")
+    return value
+
+
+def _full_dtype(value: object) -> object:
+    return _DTYPE_ALIASES.get(value, value) if isinstance(value, str) else value
+
+
+Model = Annotated[str, AfterValidator(_folder_or_hub_id)]
+Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+CountOrAuto = Annotated[int, Field(ge=0)]
+Threads = Annotated[int, Field(ge=1, le=256)]
+ThreadsOrAuto = Annotated[int, Field(ge=0, le=256)]
+
+
+class Settings(BaseSettings):
+    """The settings of a server. `Settings.load()` makes one; a count of 0 that may be 0 is decided by `decided_for`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", validate_default=True
+    )
+
+    config: Annotated[Path, AfterValidator(Path.resolve)] | None = Field(
+        None, description="Configuration file; unset: configuration.yaml beside service.py."
+    )
+
+    model: Model = Field(
+        "models/demo",
+        description="GLiNER checkpoint: a folder (relative to the working directory or to service.py) or a hub id.",
+    )
+    device: str = Field(
+        "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="Where it runs; auto: cuda if present."
+    )
+    dtype: Dtype = Field(
+        "auto",
+        description="Precision (fp32, fp16, bf16 for short); auto: bfloat16 where the hardware has it, else float32.",
+    )
+
+    max_batch_size: Count = Field(32, description="Items in a batch.")
+    max_batch_tokens: CountOrAuto = Field(
+        0,
+        description="Padded tokens in a batch: items times the tokens of the longest, prompt included; "
+        "0: 1024 on CPU, 16384 on CUDA.",
+    )
+    batch_lookahead: Count = Field(
+        128, description="Waiting items, from the oldest, that are looked at for items of near length."
+    )
+    queue_capacity: Count = Field(4096, description="Items that may wait; one more is refused (429).")
+    request_timeout_s: float = Field(30.0, gt=0, le=86_400, description="Seconds until a request ends with 504.")
+    inference_lanes: ThreadsOrAuto = Field(
+        0, description="Threads that run batches on the shared weights; 0: one per core on CPU, at most 4; 1 on CUDA."
+    )
+    torch_threads: ThreadsOrAuto = Field(0, description="Threads that one lane computes with; 0: cores / lanes.")
+    tokenizer_threads: Threads = Field(1, description="Threads that tokenise.")
+
+    default_threshold: Probability = Field(0.5, description="Threshold for entities where a request names none.")
+    default_relation_threshold: Probability = Field(
+        0.5, description="Threshold for relations where a request names none."
+    )
+    max_labels: Count = Field(1000, description="Labels of an item, and as many relations; more are refused (422).")
+    max_text_chars: Count = Field(200_000, description="Characters of a text; more are refused (413).")
+    max_batch_items: Count = Field(256, description="Texts of one /v1/extract/batch; more are refused (413).")
+    max_body_bytes: Count = Field(16 * 2**20, description="Bytes of a request's body; more are refused (413).")
+    route_prefix: str = Field(
+        "/gliner",
+        pattern=r"^(/[A-Za-z0-9._~-]+)+$",
+        description="Where the routes that gliner.serve's clients call are.",
+    )
+
+    @classmethod
+    def load(cls, flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Settings:
+        """Flags over environment over file over defaults; raises `SettingsError`.
+
+        file: instead of the flag or environment name for `config`, which is what names the file otherwise.
+        """
+        given = dict(flags or {}) | ({"config": file} if file else {})
+        refuse_unknown(given, cls.model_fields, "unknown setting")
+        refuse_unknown(
+            (name for name in os.environ if name.upper().startswith(ENV_PREFIX)),
+            map(env_name, cls.model_fields),
+            "unknown environment name",
+            str.upper,
+        )
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            raise SettingsError("; ".join(_one_line(fault, given) for fault in error.errors())) from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Where values come from, the strongest first."""
+        file = (env_settings() | init_settings()).get("config")
+        section = _read(Path(file) if file else None).gliner
+        return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=section)
+
+    def decided_for(self, device: str, cores: int | None = None) -> Settings:
+        """These settings with every automatic count (0) decided, for a model on `device` ("cpu", "cuda:0")."""
+        kind = "cuda" if device.startswith("cuda") else "cpu"
+        cores = cores or usable_cores()
+        lanes = self.inference_lanes or (1 if kind == "cuda" else min(cores, _MAX_CPU_LANES))
+        return self.model_copy(
+            update={
+                "max_batch_tokens": self.max_batch_tokens or _AUTO_BATCH_TOKENS[kind],
+                "inference_lanes": lanes,
+                "torch_threads": self.torch_threads or max(1, cores // lanes),
+            }
+        )
+
+    def configuration(self) -> Configuration:
+        """The content of the configuration file."""
+        return _read(self.config)
+
+    def bentoml_options(self, service: str) -> dict[str, Any]:
+        """Arguments for `@bentoml.service` of `service`: the file's `services` section over what we rely on."""
+        relied_on: dict[str, Any] = {"traffic": {"timeout": self.request_timeout_s + _TIMEOUT_MARGIN_S}}
+        if service == "GLiNERRunner":
+            relied_on["runner_connection"] = _NEVER_RECONNECT
+        given = self.configuration().services.get(service, {})
+        return {
+            key: {**relied_on.get(key, {}), **value} if isinstance(value, Mapping) else value
+            for key, value in (relied_on | given).items()
+        }
+
+
+def env_name(name: str) -> str:
+    """The environment name of a setting."""
+    return ENV_PREFIX + name.upper()
+
+
+def flag_name(name: str) -> str:
+    """The command line flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def origin(name: str, flags: Mapping[str, Any]) -> str | None:
+    """The flag or environment name that gives a setting its value; None where the file or the default does."""
+    if name in flags:
+        return flag_name(name)
+    given = any(key.upper() == env_name(name) and value for key, value in os.environ.items())
+    return env_name(name) if given else None
+
+
+def usable_cores(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Cores that this process may keep busy: its affinity, or a container's limit if that is lower."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota_us, period_us = map(int, quota_file.read_text().split())
+    except (OSError, ValueError):  # no such limit: "max 100000"
+        return allowed
+    return max(1, min(allowed, quota_us // period_us))
+
+
+def load_or_exit() -> Settings:
+    """`Settings.load()`; a wrong setting ends the process with one line and exit code 2."""
+    try:
+        return Settings.load()
+    except SettingsError as error:
+        sys.stderr.write(f"gliner-bento: {error}\n")
+        raise SystemExit(2) from None
+
+
+def _read(file: Path | None) -> Configuration:
+    return read_configuration(file, set(Settings.model_fields) - {"config"})
+
+
+def _one_line(fault: Any, flags: Mapping[str, Any]) -> str:
+    name = str(fault["loc"][0])
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"{name}: {message} (got {fault['input']!r} from {origin(name, flags) or 'the configuration file'})"

@@ -1,0 +1,153 @@
+"""Rules of the repository that import-linter cannot say."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gliner_bento import cli
+from gliner_bento.configuration import PROJECT_ROOT
+
+SOURCES = [
+    "service.py",
+    *sorted(
+        path.relative_to(PROJECT_ROOT).as_posix()
+        for root in ("gliner_bento", "runners", "models/demo/train")
+        for path in (PROJECT_ROOT / root).rglob("*.py")
+    ),
+]
+
+ENGINE = r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/"
+TRAINING = r"models/demo/train/"
+ALLOWED_IN = {
+    "bentoml": r"service\.py|runners/|gliner_bento/cli\.py",
+    "_bentoml_sdk": r"(?!)",
+    "_bentoml_impl": r"(?!)",
+    "torch": f"{ENGINE}|{TRAINING}",
+    "gliner": f"{ENGINE}|{TRAINING}",
+    "transformers": f"{ENGINE}|{TRAINING}",
+    "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/",
+    "starlette": r"gliner_bento/gateway/",
+    "httpx": r"gliner_bento/(client|benchmark)/",
+    "prometheus_client": r"gliner_bento/metrics\.py",
+    "argparse": r"gliner_bento/(cli\.py|benchmark/)|models/demo/train/__main__\.py",
+}
+STANDS_ALONE = {
+    "gliner_bento/types.py": {"pydantic", "gliner_bento"},
+    "gliner_bento/errors.py": {"pydantic"},
+    "gliner_bento/settings.py": {"pydantic", "pydantic_settings", "gliner_bento"},
+    "gliner_bento/configuration.py": {"yaml"},
+}
+
+
+def imported(path: str) -> Iterator[str]:
+    """Top-level names of all modules that a file imports, lazily or not."""
+    for node in ast.walk(ast.parse((PROJECT_ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module.partition(".")[0]
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level modules in a fresh interpreter after `statement`."""
+    code = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT_ROOT)
+    return set(ended.stdout.split())
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_a_library_is_imported_only_where_it_belongs(path):
+    for package in imported(path):
+        allowed = ALLOWED_IN.get(package)
+        assert allowed is None or re.match(allowed, path), f"{path} imports {package}"
+
+
+@pytest.mark.parametrize("path", STANDS_ALONE)
+def test_types_settings_and_errors_import_little(path):
+    assert set(imported(path)) - set(sys.stdlib_module_names) <= STANDS_ALONE[path]
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_only_the_command_line_reads_argv(path):
+    reads = "sys.argv" in (PROJECT_ROOT / path).read_text(encoding="utf-8")
+    assert not reads or path == "gliner_bento/cli.py"
+
+
+@pytest.mark.parametrize(
+    "module", ["gliner_bento.client", "gliner_bento.engine.base", "gliner_bento.scheduler.scheduler", "service"]
+)
+def test_importing_it_loads_no_torch(module):
+    assert not {"torch", "transformers", "gliner", "peft"} & loaded_by(f"import {module}")
+
+
+@pytest.mark.parametrize("module", ["gliner_bento.client", "gliner_bento.engine.base", "gliner_bento.gateway.app"])
+def test_importing_it_loads_no_bentoml(module):
+    assert "bentoml" not in loaded_by(f"import {module}")
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_a_module_says_what_it_owns_and_stays_readable_in_one_sitting(path):
+    text = (PROJECT_ROOT / path).read_text(encoding="utf-8")
+    assert not text.strip() or ast.get_docstring(ast.parse(text)), "no docstring"
+    assert text.count("\n") <= 400
+
+
+def test_the_settings_page_is_fresh():
+    assert cli.SETTINGS_PAGE.read_text(encoding="utf-8") == cli.settings_page(), "run `make docs`"
+
+
+def test_every_setting_is_read_somewhere():
+    others = "".join(
+        (PROJECT_ROOT / path).read_text(encoding="utf-8")
+        for path in SOURCES
+        if path not in ("gliner_bento/settings.py", "gliner_bento/cli.py")
+    )
+    unread = [name for name in cli.Settings.model_fields if not re.search(rf"\b{name}\b", others)]
+    assert unread == ["config"]
+
+
+def test_the_lock_holds_exact_versions_of_every_dependency_and_no_place_to_fetch_them_from():
+    lines = (PROJECT_ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert [pin for pin in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", pin)] == []
+    locked = {_normal(pin.partition("==")[0]) for pin in pins}
+    project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    wanted = [
+        *project["dependencies"],
+        *(name for extra in project["optional-dependencies"].values() for name in extra),
+    ]
+    assert {_normal(re.match(r"[\w.-]+", name)[0]) for name in wanted} <= locked
+    assert not any(name.startswith("nvidia-") and name != "nvidia-ml-py" for name in locked)
+
+
+def test_no_tracked_file_names_a_machines_folder():
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tracked.returncode:
+        pytest.skip("not a git checkout")
+    private = re.compile(rb"(?<![\w./-])/(root|home|work|Users)/\w+|file:///\w+")
+    found: dict[str, bytes] = {}
+    for name in filter(None, tracked.stdout.split("\0")):
+        path = PROJECT_ROOT / name
+        if path.suffix not in (".safetensors", ".png") and path.is_file() and path != Path(__file__):
+            match = private.search(path.read_bytes())
+            found |= {name: match[0]} if match else {}
+    assert found == {}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,252 @@
+"""Settings: precedence, names, bounds, and what is derived from them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from _bentoml_sdk.service.config import ServiceConfig, validate
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gliner_bento.configuration import BENTOML_KEYS, CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
+from gliner_bento.settings import Settings, SettingsError, env_name, flag_name, origin, usable_cores
+
+
+@pytest.fixture(autouse=True)
+def no_settings_in_environment(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("GLINER_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text: str) -> Path:
+        path = tmp_path / "own.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write_file
+
+
+def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(monkeypatch, write):
+    assert Settings.load().max_batch_size == 32
+    file = write("gliner: {max_batch_size: 3}")
+    assert Settings.load(file=file).max_batch_size == 3
+    monkeypatch.setenv("GLINER_MAX_BATCH_SIZE", "5")
+    assert Settings.load(file=file).max_batch_size == 5
+    assert Settings.load({"max_batch_size": "7"}, file=file).max_batch_size == 7
+
+
+@pytest.mark.parametrize("name", sorted(Settings.model_fields))
+def test_every_setting_has_a_flag_and_an_environment_name_and_a_line_of_help(name, monkeypatch):
+    field = Settings.model_fields[name]
+    assert field.description.endswith(".")
+    assert "\n" not in field.description
+    assert flag_name(name) == "--" + name.replace("_", "-")
+    if name != "config":
+        monkeypatch.setenv(env_name(name), str(field.default))
+        assert getattr(Settings.load(), name) == getattr(Settings(), name)
+
+
+def test_the_file_is_named_by_flag_or_environment(monkeypatch, write):
+    file = write("gliner: {max_labels: 9}")
+    assert Settings.load({"config": str(file)}).max_labels == 9
+    monkeypatch.setenv("GLINER_CONFIG", str(file))
+    assert Settings.load().max_labels == 9
+    assert Settings.load().config == file
+
+
+def test_a_file_in_the_working_directory_is_not_read(monkeypatch, tmp_path):
+    (tmp_path / "configuration.yaml").write_text("gliner: {max_labels: 9}")
+    monkeypatch.chdir(tmp_path)
+    assert Settings.load().max_labels == 1000
+
+
+def test_an_empty_environment_value_is_no_value(monkeypatch):
+    monkeypatch.setenv("GLINER_MAX_LABELS", "")
+    assert Settings.load().max_labels == 1000
+    assert origin("max_labels", {}) is None
+
+
+def test_origin_names_the_flag_or_the_environment(monkeypatch):
+    monkeypatch.setenv("GLINER_MAX_LABELS", "4")
+    assert origin("max_labels", {}) == "GLINER_MAX_LABELS"
+    assert origin("max_labels", {"max_labels": 5}) == "--max-labels"
+
+
+def test_an_unknown_name_is_an_error_that_names_the_nearest(monkeypatch, write):
+    with pytest.raises(SettingsError, match="unknown setting max_batch_sise; did you mean max_batch_size"):
+        Settings.load({"max_batch_sise": 3})
+    with pytest.raises(SettingsError, match=r"own\.yaml: unknown setting max_label; did you mean max_labels"):
+        Settings.load(file=write("gliner: {max_label: 3}"))
+    monkeypatch.setenv("GLINER_DEVISE", "cpu")
+    with pytest.raises(SettingsError, match="unknown environment name GLINER_DEVISE; did you mean GLINER_DEVICE"):
+        Settings.load()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gliners: {}", "unknown section gliners; did you mean gliner"),
+        ("services: {GlinerRunner: {}}", "unknown service GlinerRunner; did you mean GLiNERRunner"),
+        ("services: {GLiNERRunner: {worker: 2}}", "GLiNERRunner: unknown key worker; did you mean workers"),
+        ("gliner: {config: other.yaml}", "unknown setting config"),
+        ("gliner: [max_labels]", "gliner: must hold names with values"),
+        ("- gliner", "must hold names with values"),
+        ("gliner: {max_labels: 0}", "max_labels: .* greater than or equal to 1 .got 0 from the configuration file"),
+        ("gliner: {", "not YAML"),
+    ],
+)
+def test_a_wrong_file_is_one_line_that_says_what(write, text, message):
+    with pytest.raises(SettingsError, match=message) as caught:
+        Settings.load(file=write(text))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_named_file_that_is_missing_is_an_error(tmp_path):
+    with pytest.raises(SettingsError, match=r"gone.yaml: No such file"):
+        Settings.load(file=tmp_path / "gone.yaml")
+
+
+@pytest.mark.parametrize("text", ["", "gliner:\nservices:\n", "services: {GLiNERRunner: }"])
+def test_empty_sections_mean_defaults(write, text):
+    assert Settings.load(file=write(text)).max_batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("device", "gpu"),
+        ("device", "cuda:x"),
+        ("dtype", "int8"),
+        ("max_batch_size", "0"),
+        ("max_batch_tokens", "-1"),
+        ("inference_lanes", "100000"),
+        ("default_threshold", "1.5"),
+        ("default_threshold", "nan"),
+        ("request_timeout_s", "0"),
+        ("request_timeout_s", "inf"),
+        ("route_prefix", "gliner"),
+        ("route_prefix", "/gliner/"),
+        ("model", ""),
+        ("model", "./no-such-folder"),
+        ("model", "/no/such/folder"),
+        ("model", "../escape"),
+    ],
+)
+def test_a_value_out_of_bounds_is_an_error_that_names_flag_and_value(name, value):
+    with pytest.raises(SettingsError) as caught:
+        Settings.load({name: value})
+    assert str(caught.value).startswith(f"{name}: ")
+    assert f"got {value!r} from {flag_name(name)}" in str(caught.value)
+
+
+def test_every_wrong_value_is_named(monkeypatch):
+    monkeypatch.setenv("GLINER_DEVICE", "gpu")
+    with pytest.raises(SettingsError, match=r"device: .*from GLINER_DEVICE\); max_labels: .*from --max-labels"):
+        Settings.load({"max_labels": 0})
+
+
+@pytest.mark.parametrize(("short", "full"), [("fp32", "float32"), ("fp16", "float16"), ("bf16", "bfloat16")])
+def test_dtypes_have_short_names(short, full):
+    assert Settings.load({"dtype": short}).dtype == full
+
+
+def test_a_model_is_a_folder_here_or_in_the_bundle_or_a_hub_id(monkeypatch, tmp_path):
+    assert Settings.load().model == str(PROJECT_ROOT / "models" / "demo")
+    assert Settings.load({"model": "urchade/gliner_small-v2.1"}).model == "urchade/gliner_small-v2.1"
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert Settings.load({"model": "mine"}).model == str(tmp_path / "mine")
+
+
+def test_settings_do_not_change():
+    with pytest.raises(ValueError, match="frozen"):
+        Settings.load().max_labels = 3
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "lanes", "threads", "tokens"),
+    [("cpu", 1, 1, 1, 1024), ("cpu", 2, 2, 1, 1024), ("cpu", 16, 4, 4, 1024), ("cuda:0", 8, 1, 8, 16384)],
+)
+def test_automatic_counts_follow_device_and_cores(device, cores, lanes, threads, tokens):
+    decided = Settings.load().decided_for(device, cores)
+    assert (decided.inference_lanes, decided.torch_threads, decided.max_batch_tokens) == (lanes, threads, tokens)
+
+
+@given(
+    lanes=st.integers(0, 256),
+    threads=st.integers(0, 256),
+    tokens=st.integers(0, 10**6),
+    cores=st.integers(1, 256),
+    device=st.sampled_from(["cpu", "cuda:1"]),
+)
+def test_a_decided_count_is_positive_and_a_given_one_is_kept(lanes, threads, tokens, cores, device):
+    wanted = {"inference_lanes": lanes, "torch_threads": threads, "max_batch_tokens": tokens}
+    decided = Settings(**wanted).decided_for(device, cores)
+    for name, value in wanted.items():
+        assert getattr(decided, name) == value or (value == 0 < getattr(decided, name))
+    if not lanes and not threads:
+        assert decided.inference_lanes * decided.torch_threads <= cores
+
+
+def test_cores_are_those_of_the_container(tmp_path):
+    quota = tmp_path / "cpu.max"
+    quota.write_text("max 100000\n")
+    everything = usable_cores(quota)
+    assert everything == usable_cores(tmp_path / "none")
+    quota.write_text("100000 100000\n")
+    assert usable_cores(quota) == 1
+    quota.write_text("50000 100000\n")
+    assert usable_cores(quota) == 1
+    quota.write_text("100000000 100000\n")
+    assert usable_cores(quota) == everything
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_bentoml_waits_longer_than_we_do_and_accepts_our_options(service):
+    options = Settings.load({"request_timeout_s": 90}).bentoml_options(service)
+    assert options["traffic"]["timeout"] > 90
+    assert validate(options)["workers"] == 1
+
+
+def test_the_runners_connections_are_never_closed_under_a_request_whatever_the_file_says_of_others(write):
+    file = write("services: {GLiNERRunner: {workers: 2, traffic: {max_concurrency: 8}}}")
+    assert Settings.load(file=file).bentoml_options("GLiNERRunner") == {
+        "runner_connection": {"max_requests": 1_000_000_000, "max_age": 100_000_000.0},
+        "traffic": {"timeout": 40.0, "max_concurrency": 8},
+        "workers": 2,
+    }
+    file = write("services: {GLiNERRunner: {runner_connection: {max_age: 5.0}, traffic: {timeout: 7}}}")
+    options = Settings.load(file=file).bentoml_options("GLiNERRunner")
+    assert options["runner_connection"] == {"max_requests": 1_000_000_000, "max_age": 5.0}
+    assert options["traffic"] == {"timeout": 7}
+
+
+def test_the_keys_accepted_for_a_service_are_those_that_bentoml_reads():
+    assert set(ServiceConfig.__annotations__) == BENTOML_KEYS
+
+
+def test_the_bundles_file_is_accepted():
+    assert CONFIGURATION_FILE.exists()
+    assert set(Settings.load().configuration().services) == set(SERVICES)
+
+
+def test_a_wrong_setting_ends_a_process_with_one_line_and_code_2():
+    ended = subprocess.run(
+        [sys.executable, "-c", "from gliner_bento.settings import load_or_exit; load_or_exit()"],
+        env={**os.environ, "GLINER_MAX_LABELS": "many"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=PROJECT_ROOT,
+    )
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("gliner-bento: max_labels: ")
+    assert ended.stderr.count("\n") == 1
