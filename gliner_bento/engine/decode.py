@@ -1,0 +1,173 @@
+"""From scores to spans: which spans are above an item's threshold, and which of them stand beside each other.
+
+Gives what gliner 0.2.29's decoders give (`gliner/decoding/decoder.py`), row by row with the row's own options, in time
+that grows with the number of spans and not with its square. Knows words and label numbers, no text and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gliner_bento.engine.base import Prepared
+from gliner_bento.errors import TooLarge
+
+Flags = NDArray[np.bool_]
+
+# Scored spans of one item that are looked at: above, Python's memory and time are the item's, not the model's.
+MAX_CANDIDATES = 500_000
+
+
+class Span(NamedTuple):
+    """Words `first` to `last`, both included; `label` counts the item's labels from 0."""
+
+    first: int
+    last: int
+    label: int
+    score: float
+
+
+def too_many(number: int, limit: int) -> TooLarge:
+    """The threshold is so low that the item costs more than any answer is worth."""
+    return TooLarge(f"threshold: {number} spans are above it, more than {limit}; raise it", param="threshold")
+
+
+def thresholds_of(rows: Sequence[Prepared], device: torch.device) -> torch.Tensor:
+    """Shape (B,)."""
+    return torch.tensor([row.item.threshold for row in rows], dtype=torch.float32, device=device)
+
+
+def probabilities(logits: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    """Scores in float32. Raises ArithmeticError if a valid one is not a number.
+
+    In float32 for bfloat16 logits too: a threshold means the same whatever the model computes in.
+    """
+    scores = torch.sigmoid(logits.float())
+    if bool((scores.isnan() & valid).any()):
+        raise ArithmeticError("the model's scores are not numbers")
+    return scores
+
+
+def spans_above(logits: torch.Tensor, rows: Sequence[Prepared]) -> list[list[Span]]:
+    """Spans above each row's threshold; `logits` has shape (B, first word, width - 1, label)."""
+    device = logits.device
+    _, words, widths, labels = logits.shape
+    last = torch.arange(words, device=device)[:, None] + torch.arange(widths, device=device)
+    in_text = last < torch.tensor([row.words for row in rows], device=device)[:, None, None]
+    asked = torch.arange(labels, device=device) < _label_counts(rows, device)[:, None]
+    valid = in_text[:, :, :, None] & asked[:, None, None, :]
+    scores = probabilities(logits, valid)
+    above = valid & (scores > thresholds_of(rows, device)[:, None, None, None])
+    found: list[list[Span]] = [[] for _ in rows]
+    if (most := int(above.sum((1, 2, 3)).max())) > MAX_CANDIDATES:
+        raise too_many(most, MAX_CANDIDATES)
+    indices = above.nonzero()
+    for (row, first, width, label), score in zip(indices.tolist(), scores[above].tolist(), strict=True):
+        found[row].append(Span(first, first + width, label, score))
+    return found
+
+
+def tagged_spans(scores: NDArray[np.float32], threshold: float) -> list[Span]:
+    """Spans of one row from scores of start, end and inside, shape (words, labels, 3): its lowest score is a span's."""
+    start, end, inside = scores[..., 0], scores[..., 1], scores[..., 2]
+    spans: list[Span] = []
+    # gliner compares inside scores as Python numbers and lets equality pass; starts and ends as float32, and not.
+    is_inside = inside.astype(np.float64) >= threshold
+    for first, label, lasts in tagged_runs(start > threshold, end > threshold, is_inside):
+        lowest = np.minimum.accumulate(inside[first : lasts[-1] + 1, label])
+        least = np.minimum(np.minimum(lowest[lasts - first], end[lasts, label]), start[first, label])
+        spans += [Span(first, int(last), label, float(score)) for last, score in zip(lasts, least, strict=True)]
+    return spans
+
+
+def tagged_boundaries(scores: NDArray[np.float32], threshold: float) -> list[tuple[int, int]]:
+    """First and last words that gliner proposes as spans, once for each label that proposes them."""
+    start, end, inside = (scores[..., part] > threshold for part in range(3))
+    return [(first, int(last)) for first, _, lasts in tagged_runs(start, end, inside) for last in lasts]
+
+
+def tagged_runs(start: Flags, end: Flags, inside: Flags) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
+    """For each start word and label: the last words that may end it, with only inside words between; all (W, C)."""
+    reach = np.full(start.shape[1], -1)
+    reaches = np.empty(start.shape, dtype=np.intp)
+    for word in range(len(start) - 1, -1, -1):
+        reach = np.where(inside[word], np.maximum(reach, word), -1)
+        reaches[word] = reach
+    candidates = 0
+    for first, label in np.argwhere(start & inside).tolist():
+        lasts = first + np.flatnonzero(end[first : reaches[first, label] + 1, label])
+        candidates += len(lasts)
+        if candidates > MAX_CANDIDATES:
+            raise too_many(candidates, MAX_CANDIDATES)
+        if len(lasts):
+            yield first, label, lasts
+
+
+def tag_scores(logits: torch.Tensor, rows: Sequence[Prepared]) -> list[NDArray[np.float32]]:
+    """Each row's own scores, shape (its words, its labels, 3), of logits of shape (B, words, labels, 3)."""
+    device = logits.device
+    in_text = torch.arange(logits.shape[1], device=device) < torch.tensor([r.words for r in rows], device=device)[:, None]
+    asked = torch.arange(logits.shape[2], device=device) < _label_counts(rows, device)[:, None]
+    scores = probabilities(logits, (in_text[:, :, None] & asked[:, None, :])[..., None]).cpu().numpy()
+    return [scores[i, : row.words, : len(row.item.labels)] for i, row in enumerate(rows)]
+
+
+def chosen(spans: Iterable[Span], *, flat: bool, multi_label: bool) -> list[Span]:
+    """The best spans that may stand beside each other, in order of position.
+
+    Best first, a span is taken unless it conflicts with one taken before: flat, if they share a word; nested, if they
+    share a word and neither holds the other. The same words twice conflict unless `multi_label`.
+    """
+    taken: list[Span] = []
+    boundaries: set[tuple[int, int]] = set()
+    occupied = _Flat() if flat else _Nested()
+    for span in sorted(spans, key=lambda span: -span.score):
+        boundary = (span.first, span.last)
+        if boundary in boundaries:
+            if multi_label:
+                taken.append(span)
+        elif not occupied.conflicts(*boundary):
+            occupied.add(*boundary)
+            boundaries.add(boundary)
+            taken.append(span)
+    return sorted(taken, key=lambda span: span.first)
+
+
+class _Flat:
+    """Words taken, as bits of one number."""
+
+    def __init__(self) -> None:
+        self._words = 0
+
+    def conflicts(self, first: int, last: int) -> bool:
+        return bool(self._words >> first & (1 << last - first + 1) - 1)
+
+    def add(self, first: int, last: int) -> None:
+        self._words |= (1 << last - first + 1) - 1 << first
+
+
+class _Nested:
+    """Spans taken: for each first word, the last words as bits of one number."""
+
+    def __init__(self) -> None:
+        self._lasts: dict[int, int] = {}
+        self._widest = 0
+
+    def conflicts(self, first: int, last: int) -> bool:
+        """Whether a span taken begins before this one and ends inside it, or the other way round."""
+        inside = (1 << last - first) - 1 << first
+        if any(self._lasts.get(begin, 0) & inside for begin in range(max(0, first - self._widest), first)):
+            return True
+        return any(self._lasts.get(begin, 0) >> last + 1 for begin in range(first + 1, last + 1))
+
+    def add(self, first: int, last: int) -> None:
+        self._lasts[first] = self._lasts.get(first, 0) | 1 << last
+        self._widest = max(self._widest, last - first)
+
+
+def _label_counts(rows: Sequence[Prepared], device: torch.device) -> torch.Tensor:
+    return torch.tensor([len(row.item.labels) for row in rows], device=device)

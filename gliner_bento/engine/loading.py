@@ -1,0 +1,147 @@
+"""Loading a checkpoint: from where, on which device, in which dtype. Runs no code from a checkpoint and unpickles none.
+
+Safe means: weights come from `model.safetensors` alone, and no configuration may name code (`auto_map`), because
+gliner hands configurations to transformers with `trust_remote_code=True`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from gliner import GLiNER
+from huggingface_hub import snapshot_download
+from torch import nn
+from transformers import PretrainedConfig
+
+from gliner_bento.engine.tokenize import Limits
+
+logger = logging.getLogger(__name__)
+
+DType = Literal["auto", "float32", "float16", "bfloat16"]
+
+WEIGHTS = "model.safetensors"
+CONFIG = "gliner_config.json"
+_NEVER_NEEDED = ["*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.onnx", "*.xml", "*.tflite"]
+
+# Sub-word tokens per word where neither the tokenizer nor the encoder has a limit of its own (relative positions):
+# attention costs the square of a sequence's length, and one "word" may be a megabyte long.
+_TOKENS_PER_WORD = 8
+
+
+class ModelError(Exception):
+    """The model cannot be served; the message tells an operator why."""
+
+
+def folder_of(model: str) -> Path:
+    """The checkpoint's folder: `model` itself, or the download of the hub id `model`."""
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        try:
+            folder = Path(snapshot_download(model, ignore_patterns=_NEVER_NEEDED))
+        except Exception as error:
+            raise ModelError(f"{model!r} is no folder here, and no download from the hub: {error}") from error
+    if not (folder / CONFIG).is_file():
+        raise ModelError(f"{model!r} is no GLiNER checkpoint: it has no {CONFIG}")
+    if not (folder / WEIGHTS).is_file():
+        raise ModelError(f"{model!r} has no {WEIGHTS}, and other weights are never unpickled; convert it to safetensors")
+    return folder
+
+
+def check_config(folder: Path) -> dict[str, Any]:
+    """The checkpoint's configuration, or ModelError for one that names code or is of a kind that is not served."""
+    config: dict[str, Any] = json.loads((folder / CONFIG).read_text("utf-8"))
+    if config.get("model_type") == "gliner_streaming_span":
+        raise ModelError("streaming GLiNER models keep a session between calls; they are not served")
+    if config.get("precomputed_prompts_mode"):
+        raise ModelError("this checkpoint has its labels built in (precomputed prompts); they could not be asked for")
+    if config.get("decoder_mode") == "prompt" and config.get("labels_decoder"):
+        raise ModelError("this checkpoint invents its labels (decoder_mode 'prompt'); they could not be asked for")
+    backbones = {"encoder_config": "model_name", "labels_encoder_config": "labels_encoder"}
+    backbones["labels_decoder_config"] = "labels_decoder"
+    found: list[Any] = [config]
+    for inside, name in backbones.items():
+        if config.get(name) and not config.get(inside):
+            found.append(PretrainedConfig.get_config_dict(config[name])[0])
+    if names_code(found):
+        raise ModelError("the checkpoint's configuration names code to run (auto_map); it is not loaded")
+    return config
+
+
+def names_code(value: Any) -> bool:
+    """Whether transformers would find a reference to code anywhere in this configuration."""
+    if isinstance(value, dict):
+        return "auto_map" in value or any(map(names_code, value.values()))
+    return isinstance(value, list) and any(map(names_code, value))
+
+
+def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
+    """gliner's model of whichever family the checkpoint is, ready for inference."""
+    check_config(folder)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            model = GLiNER.from_pretrained(str(folder), map_location=str(device), dtype=dtype)
+        except Exception as error:
+            raise ModelError(f"gliner cannot load {folder.name!r}: {error}") from error
+    for warning in caught:
+        logger.debug("loading %s: %s", folder.name, warning.message)
+    model.eval()
+    return model
+
+
+def pick_device(device: str) -> torch.device:
+    """`auto` is the first CUDA device, else the CPU."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        picked = torch.device(device)
+    except RuntimeError as error:
+        raise ModelError(f"device {device!r} is none of auto, cpu, cuda, cuda:<n>") from error
+    if picked.type == "cuda" and (picked.index or 0) >= torch.cuda.device_count():
+        raise ModelError(f"device {device!r} is not here; torch sees {torch.cuda.device_count()} CUDA devices")
+    return picked
+
+
+def pick_dtype(dtype: DType, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 where the hardware multiplies it natively, else float32."""
+    if dtype == "auto":
+        return torch.bfloat16 if computes_bfloat16(device) else torch.float32
+    picked: torch.dtype = getattr(torch, dtype)
+    return picked
+
+
+def computes_bfloat16(device: torch.device) -> bool:
+    """Natively: emulated bfloat16 is slower than float32."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return device.type == "cpu" and any(bool(check()) for name in names if (check := getattr(torch.cpu, name, None)))
+
+
+def limits_of(model: Any, max_words: int | None = None) -> Limits:
+    """What the model reads of one text: gliner's `max_len` words, and the tokens of tokenizer and encoder."""
+    words: int = max_words or model.config.max_len
+    layers, processor = model.model.token_rep_layer, model.data_processor
+    labels_tokenizer = getattr(processor, "labels_tokenizer", None)
+    label_tokens = token_limit(layers.labels_encoder, labels_tokenizer) if labels_tokenizer is not None else None
+    tokens = token_limit(layers.bert_layer, processor.transformer_tokenizer)
+    return Limits(words, tokens or words * _TOKENS_PER_WORD, label_tokens or words * _TOKENS_PER_WORD)
+
+
+def token_limit(encoder: nn.Module, tokenizer: Any) -> int | None:
+    """Tokens that one sequence may have, special ones included; None if only memory limits them.
+
+    gliner cuts silently at the tokenizer's `model_max_length`, and an encoder with a table of absolute positions
+    fails beyond its end. RoBERTa and its kin count positions from `padding_idx + 1`.
+    """
+    limits = [tokenizer.model_max_length] if tokenizer.model_max_length < 1_000_000 else []
+    for name, module in encoder.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            offset = 0 if module.padding_idx is None else module.padding_idx + 1
+            limits.append(module.num_embeddings - offset)
+    return min(limits, default=None)

@@ -1,0 +1,85 @@
+"""Asking an engine and gliner the same thing, and comparing their answers."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from checkpoints import LABELS, RELATIONS, TEXTS, named
+
+from gliner_bento.engine.base import Extraction, Item
+from gliner_bento.engine.engine import GLiNEREngine
+
+TOLERANCE = 1e-4
+
+def some_item(seed: int, *, relations: bool) -> Item:
+    """An item with options drawn from `seed`."""
+    draw = random.Random(seed)
+    descriptions = draw.random() < 0.3
+    labels = draw.sample(LABELS, draw.randint(1, len(LABELS)))
+    return Item(
+        text=" ".join(draw.sample(TEXTS, draw.choice([1, 1, 2]))),
+        labels={f"L{i}": label for i, label in enumerate(labels)} if descriptions else named(labels),
+        relations=named(draw.sample(RELATIONS, draw.randint(0, len(RELATIONS)))) if relations else {},
+        threshold=draw.choice([0.2, 0.5, 0.5, 0.8, 0.95]),
+        relation_threshold=draw.choice([0.3, 0.5, 0.9]),
+        flat_ner=draw.random() < 0.5,
+        multi_label=draw.random() < 0.3,
+    )
+
+
+def alone(engine: GLiNEREngine, item: Item) -> Extraction:
+    """The engine's answer for one item."""
+    return together(engine, [item])[0]
+
+
+def together(engine: GLiNEREngine, items: Sequence[Item]) -> list[Extraction]:
+    """The engine's answers for items in one batch; they must be of one group."""
+    prepared = [engine.prepare(item) for item in items]
+    assert len({one.group for one in prepared}) == 1
+    return engine.forward(engine.collate(prepared))
+
+
+def gliners_answer(model: Any, item: Item) -> Extraction:
+    """gliner's answer for one item, as an extraction; relations without repetitions and without self-relations."""
+    options: dict[str, Any] = {
+        "threshold": item.threshold,
+        "flat_ner": item.flat_ner,
+        "multi_label": item.multi_label,
+    }
+    relations: list[Any] = [[]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if hasattr(model, "predict_relations"):
+            options |= {"relation_threshold": item.relation_threshold}
+            entities, relations = model.inference([item.text], [dict(item.labels)], list(item.relations.values()), **options)
+        else:
+            if hasattr(model, "generate_labels"):
+                options |= {"max_new_tokens": 1}
+            entities = model.inference([item.text], [dict(item.labels)], **options)
+    from gliner_bento.engine.base import Entity, Relation
+
+    names = {description: name for name, description in item.relations.items()}
+    found = {
+        (r["head"]["entity_idx"], r["tail"]["entity_idx"], names[r["relation"]]): r["score"]
+        for r in reversed(relations[0])
+        if r["head"]["entity_idx"] != r["tail"]["entity_idx"]
+    }
+    return Extraction(
+        [Entity(e["start"], e["end"], e["text"], e["label"], e["score"]) for e in entities[0]],
+        [Relation(name, score, head, tail) for (head, tail, name), score in reversed(found.items())],
+    )
+
+
+def assert_same(answer: Extraction, expected: Extraction) -> None:
+    """Same spans, labels and relations; scores within the tolerance."""
+    assert [(e.start, e.end, e.text, e.label) for e in answer.entities] == [
+        (e.start, e.end, e.text, e.label) for e in expected.entities
+    ]
+    assert [e.score for e in answer.entities] == pytest.approx([e.score for e in expected.entities], abs=TOLERANCE)
+    scores = {(r.relation, r.head, r.tail): r.score for r in answer.relations}
+    assert len(scores) == len(answer.relations)
+    assert scores == pytest.approx({(r.relation, r.head, r.tail): r.score for r in expected.relations}, abs=TOLERANCE)
