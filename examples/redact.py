@@ -1,0 +1,30 @@
+"""Replace personal data in a text by its label: `python examples/redact.py < letter.txt`. Needs a running server."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from gliner_bento.client import Client
+from gliner_bento.types import Entity
+
+PERSONAL = ["person", "email address", "phone number", "address", "date of birth"]
+
+
+def redact(text: str, entities: list[Entity]) -> str:
+    """`text` with each entity replaced by its label, from the end so that offsets stay right."""
+    for entity in sorted(entities, key=lambda entity: entity.start, reverse=True):
+        text = f"{text[: entity.start]}[{entity.label}]{text[entity.end :]}"
+    return text
+
+
+def main() -> None:
+    """Redact standard input. A text that the model cannot read whole is refused, not half redacted."""
+    text = sys.stdin.read()
+    with Client(os.environ.get("URL", "http://localhost:3000")) as client:
+        found = client.extract(text, PERSONAL, long_text="reject", threshold=0.3)
+    sys.stdout.write(redact(text, found.entities))
+
+
+if __name__ == "__main__":
+    main()

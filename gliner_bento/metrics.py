@@ -1,0 +1,43 @@
+"""Every metric of ours, declared once; served at /metrics beside BentoML's own (`bentoml_service_*`: requests, durations).
+
+prometheus_client binds to its files at import, so import this module inside a worker only, never where services are
+merely described.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+
+ITEMS = Counter("gliner_items_total", "Items that ended, by outcome.", ["outcome"])
+UNFINISHED_ITEMS = Gauge("gliner_unfinished_items", "Items that wait or run.", multiprocess_mode="livesum")
+BATCH_ITEMS = Histogram("gliner_batch_items", "Items of a batch.", buckets=_ITEMS)
+BATCH_PADDED_TOKENS = Histogram("gliner_batch_padded_tokens", "Tokens of a batch, padding included.", buckets=_TOKENS)
+TOKENS = Counter("gliner_tokens_total", "Tokens that the model has read, without padding.")
+WAIT_SECONDS = Histogram("gliner_batch_wait_seconds", "A batch's oldest item: admission to start.", buckets=_SECONDS)
+FORWARD_SECONDS = Histogram("gliner_batch_forward_seconds", "A batch: start to decoded.", buckets=_SECONDS)
+SPLITS = Counter("gliner_batch_splits_total", "Batches that failed and were run again in halves.")
+
+
+class PrometheusObserver:
+    """Counts what the scheduler tells; fits its `Observer` contract."""
+
+    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float, forward_s: float) -> None:
+        """A batch has run."""
+        BATCH_ITEMS.observe(size)
+        BATCH_PADDED_TOKENS.observe(padded_tokens)
+        TOKENS.inc(real_tokens)
+        WAIT_SECONDS.observe(wait_s)
+        FORWARD_SECONDS.observe(forward_s)
+
+    def on_split(self, size: int) -> None:
+        """A batch failed and is run again in halves."""
+        SPLITS.inc()
+
+    def on_finish(self, outcome: str) -> None:
+        """An item has ended."""
+        ITEMS.labels(outcome).inc()
+

@@ -1,0 +1,1 @@
+"""BentoML services that hold models."""

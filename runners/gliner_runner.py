@@ -1,0 +1,105 @@
+"""GLiNERRunner: one model replica. Hosts the scheduler and its engine, and nothing else.
+
+An item's failure is data (`{"error": ...}`), never an exception: across BentoML's hop an exception loses its class and
+its message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from typing import Any
+
+import bentoml
+
+from gliner_bento.engine.base import Extraction, Item
+from gliner_bento.errors import GLiNERBentoError, InternalError
+from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
+from gliner_bento.settings import Settings, load_or_exit
+from gliner_bento.types import RunnerItem, RunnerOutcome
+
+logger = logging.getLogger("gliner_bento.runner")
+
+WARM_UP = Item(text="Ready when this sentence has an answer.", labels={"answer": "answer"}, threshold=0.0)
+
+
+settings = load_or_exit()
+
+
+@bentoml.service(name="GLiNERRunner", **settings.bentoml_options("GLiNERRunner"))
+class GLiNERRunner:
+    """A scheduler over one engine."""
+
+    def __init__(self) -> None:
+        # Here and not at the top: the gateway imports this module for its class, and must not load torch; and metrics
+        # bind to the worker that they are first imported in.
+        from gliner_bento import metrics  # noqa: PLC0415
+        from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415
+
+        started = time.monotonic()
+        engine = GLiNEREngine.load(settings.model, device=settings.device, dtype=settings.dtype)
+        self._info = engine.info
+        self._unfinished = metrics.UNFINISHED_ITEMS
+        self._scheduler = Scheduler(engine, scheduler_config(settings.decided_for(engine.info.device)), observer=metrics.PrometheusObserver())
+        self._scheduler.start()
+        self._scheduler.submit(WARM_UP, request_id="warm-up").result(settings.request_timeout_s)
+        logger.info("%s ready on %s in %.1f s", self._info.name, self._info.device, time.monotonic() - started)
+
+    @bentoml.api
+    async def extract(
+        self, items: list[RunnerItem], request_id: str, timeout_ms: float, priority: int
+    ) -> list[RunnerOutcome]:
+        """One outcome per item, in order; every item ends by the deadline."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        return await asyncio.gather(*(self._outcome(item, request_id, deadline, priority) for item in items))
+
+    @bentoml.api
+    async def abort(self, request_id: str) -> bool:
+        """Stop a request; false if none has this id."""
+        return self._scheduler.abort(request_id)
+
+    @bentoml.api
+    async def describe(self) -> dict[str, Any]:
+        """The model's `ModelInfo`."""
+        return dataclasses.asdict(self._info)
+
+    def __is_ready__(self) -> bool:
+        return self._scheduler.ready
+
+    @bentoml.on_shutdown
+    def shut_down(self) -> None:
+        """Let running batches finish, answer the waiting items, end the threads."""
+        self._scheduler.close()
+
+    async def _outcome(self, item: RunnerItem, request_id: str, deadline: float, priority: int) -> RunnerOutcome:
+        try:
+            with self._unfinished.track_inprogress():
+                submitted = self._scheduler.submit(
+                    Item(**dict(item)), request_id=request_id, deadline=deadline, priority=priority
+                )
+                return {"result": as_data(await asyncio.wrap_future(submitted))}
+        except GLiNERBentoError as error:
+            return {"error": error.detail(request_id).model_dump()}
+        except Exception:
+            logger.exception("request %s: an item failed outside the error tree", request_id)
+            return {"error": InternalError().detail(request_id).model_dump()}
+
+
+def scheduler_config(settings: Settings) -> SchedulerConfig:
+    """The settings that are the scheduler's."""
+    return SchedulerConfig(
+        max_batch_size=settings.max_batch_size,
+        max_batch_tokens=settings.max_batch_tokens,
+        lookahead=settings.batch_lookahead,
+        queue_capacity=settings.queue_capacity,
+        inference_lanes=settings.inference_lanes,
+        torch_threads=settings.torch_threads,
+        tokenizer_threads=settings.tokenizer_threads,
+    )
+
+
+def as_data(extraction: Extraction) -> dict[str, Any]:
+    """`extraction` as plain values."""
+    return dataclasses.asdict(extraction)

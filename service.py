@@ -1,0 +1,46 @@
+"""The bento: GLiNERService in front of GLiNERRunner. Start reading here; docs/architecture.md has the map."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bentoml
+
+from gliner_bento.gateway.app import GatewayApp, respond
+from gliner_bento.gateway.gateway import Gateway, Limits
+from gliner_bento.gateway.log import hush_wrong_requests
+from gliner_bento.gateway.middleware import GatewayMiddleware
+from gliner_bento.gateway.runner import Hop
+from gliner_bento.settings import load_or_exit
+from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
+from runners.gliner_runner import GLiNERRunner
+
+settings = load_or_exit()
+app = GatewayApp(settings.route_prefix)
+
+
+@bentoml.service(name="GLiNERService", **settings.bentoml_options("GLiNERService"))
+@bentoml.asgi_app(app.asgi, path="/")
+class GLiNERService:
+    """Zero-shot named entities and relations over HTTP."""
+
+    runner = bentoml.depends(GLiNERRunner)
+
+    def __init__(self) -> None:
+        limits = {name: getattr(settings, name) for name in Limits.__dataclass_fields__}
+        self.gateway = Gateway(Hop(self.runner), Limits(**limits))
+        app.bind(self.gateway)
+        hush_wrong_requests()
+
+    @bentoml.api(route="/v1/extract", input_spec=ExtractRequest, output_spec=ExtractResponse)
+    async def extract(self, **request: Any) -> Any:
+        """Entities and relations of one text."""
+        return await respond(self.gateway.extract(ExtractRequest.model_construct(**request)))
+
+    @bentoml.api(route="/v1/extract/batch", input_spec=ExtractBatchRequest, output_spec=ExtractBatchResponse)
+    async def extract_batch(self, **request: Any) -> Any:
+        """One result or error per text, in order."""
+        return await respond(self.gateway.extract_batch(ExtractBatchRequest.model_construct(**request)))
+
+
+GLiNERService.add_asgi_middleware(GatewayMiddleware, max_body_bytes=settings.max_body_bytes)

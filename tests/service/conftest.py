@@ -1,0 +1,61 @@
+"""The bento in this process: gateway, runner, scheduler and the bundled model, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+os.environ["GLINER_DTYPE"] = "float32"
+os.environ["GLINER_MAX_TEXT_CHARS"] = "20000"
+
+
+class Service:
+    """Sends requests to the bento's ASGI app, on the one event loop that it was started on."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, client: httpx.AsyncClient) -> None:
+        self.loop = loop
+        self.client = client
+
+    def request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        return self.loop.run_until_complete(self.client.request(method, path, **kwargs))
+
+    def extract(self, **body: Any) -> httpx.Response:
+        return self.request("POST", "/v1/extract", json=body)
+
+    def gather(self, *calls: Callable[[httpx.AsyncClient], Any]) -> list[Any]:
+        """Make several calls at once."""
+
+        async def all_of() -> list[Any]:
+            return await asyncio.gather(*(call(self.client) for call in calls))
+
+        return self.loop.run_until_complete(all_of())
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[Service]:
+    from service import GLiNERService  # noqa: PLC0415
+
+    app = GLiNERService.to_asgi()
+    loop = asyncio.new_event_loop()
+    started, stop = asyncio.Event(), asyncio.Event()
+
+    async def lifespan() -> None:
+        async with app.router.lifespan_context(app):
+            started.set()
+            await stop.wait()
+
+    life = loop.create_task(lifespan())
+    loop.run_until_complete(asyncio.wait([life, loop.create_task(started.wait())], return_when="FIRST_COMPLETED"))
+    if life.done():
+        life.result()
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service", timeout=60)
+    yield Service(loop, client)
+    loop.run_until_complete(client.aclose())
+    stop.set()
+    loop.run_until_complete(life)
+    loop.close()

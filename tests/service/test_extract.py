@@ -1,0 +1,186 @@
+"""The public routes over the real model: answers, limits, and one clear error for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
+LABELS = ["person", "organization", "date", "location"]
+RELATIONS = ["founded", "founded in", "headquartered in"]
+GOOD = {"text": TEXT, "labels": LABELS}
+JSON = {"Content-Type": "application/json"}
+
+
+def found(answer) -> set[tuple[str, str]]:
+    return {(entity["text"], entity["label"]) for entity in answer["entities"]}
+
+
+def test_the_readme_request_is_answered_right(service):
+    answer = service.extract(**GOOD, relations=RELATIONS).json()
+    assert found(answer) == {
+        ("Bill Gates", "person"),
+        ("Microsoft", "organization"),
+        ("1975", "date"),
+        ("Redmond", "location"),
+    }
+    related = {(r["head"]["text"], r["relation"], r["tail"]["text"]) for r in answer["relations"]}
+    assert ("Bill Gates", "founded", "Microsoft") in related
+    for relation in answer["relations"]:
+        for end in (relation["head"], relation["tail"]):
+            entity = answer["entities"][end["entity_idx"]]
+            assert {key: entity[key] for key in ("start", "end", "text", "label")} == {
+                key: end[key] for key in ("start", "end", "text", "label")
+            }
+
+
+def test_offsets_are_characters_whatever_the_script(service):
+    for prefix in ("", "👩‍👩‍👧 e\u0301 ", "日本語のテキスト。", "שלום "):
+        text = prefix + TEXT
+        answer = service.extract(text=text, labels=LABELS).json()
+        assert answer["entities"], prefix
+        assert all(text[e["start"] : e["end"]] == e["text"] for e in answer["entities"])
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t\u3000"])
+def test_a_blank_text_has_no_entities(service, text):
+    answer = service.extract(text=text, labels=LABELS).json()
+    assert (answer["entities"], answer["usage"]) == ([], {"words": 0, "tokens": 0, "windows": 0})
+
+
+@pytest.mark.parametrize("text", ["\x00", "a\x00b", "\ufffd", "\u0301", "\u200b", "\x07 Bill Gates \x00", "🙂" * 50])
+def test_odd_characters_are_text_like_any_other(service, text):
+    response = service.extract(text=text, labels=LABELS)
+    assert response.status_code == 200
+    assert all(text[e["start"] : e["end"]] == e["text"] for e in response.json()["entities"])
+
+
+def test_described_labels_are_answered_under_their_names(service):
+    answer = service.extract(text=TEXT, labels={"WHO": "person", "WHERE": "location"}).json()
+    assert ("Bill Gates", "WHO") in found(answer)
+    assert {label for _, label in found(answer)} <= {"WHO", "WHERE"}
+
+
+def test_a_text_beyond_the_model_is_cut_visibly_or_refused(service):
+    long = " ".join(["word"] * 2000)
+    answer = service.extract(text=long, labels=LABELS).json()
+    assert answer["truncated"] is True
+    assert answer["usage"]["words"] < 2000
+    assert service.extract(**GOOD).json()["truncated"] is False
+    refused = service.extract(text=long, labels=LABELS, long_text="reject")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (413, "text")
+
+
+def test_a_batch_answers_each_text_as_if_alone(service):
+    items = [{"text": TEXT}, {"text": TEXT, "labels": ["person"]}, {"text": "x" * 20001}, {"text": "", "threshold": 0.1}]
+    answer = service.request("POST", "/v1/extract/batch", json={"items": items, "labels": LABELS}).json()
+    first, second, third, fourth = answer["results"]
+    assert found(first["result"]) == found(service.extract(**GOOD).json())
+    assert found(second["result"]) == {("Bill Gates", "person")}
+    assert (third["result"], third["error"]["code"]) == (None, "too_large")
+    assert fourth["result"]["entities"] == []
+
+
+BAD = {
+    "malformed JSON": ('{"text": "a",', 400, None),
+    "not an object": ("[1, 2]", 422, None),
+    "a text that is no string": ('{"text": 5, "labels": ["x"]}', 422, "text"),
+    "an unknown field": ('{"text": "a", "labels": ["x"], "thresold": 0.5}', 422, "thresold"),
+    "no labels": ('{"text": "a"}', 422, "labels"),
+    "empty labels": ('{"text": "a", "labels": []}', 422, "labels"),
+    "an empty label": ('{"text": "a", "labels": ["x", ""]}', 422, "labels.1"),
+    "a threshold above 1": ('{"text": "a", "labels": ["x"], "threshold": 1.5}', 422, "threshold"),
+    "a threshold below 0": ('{"text": "a", "labels": ["x"], "threshold": -1}', 422, "threshold"),
+    "a threshold that is no number": ('{"text": "a", "labels": ["x"], "threshold": NaN}', 422, "threshold"),
+    "a text over max_text_chars": (json.dumps({"text": "a" * 20001, "labels": ["x"]}), 413, "text"),
+    "10,000 labels": (json.dumps({"text": "a", "labels": [f"l{i}" for i in range(10000)]}), 422, "labels"),
+    "labels that leave no room": (json.dumps({"text": "a", "labels": [f"label {i}" for i in range(999)]}), 422, "labels"),
+    "an endless label": (json.dumps({"text": "a", "labels": ["very " * 3000]}), 422, "labels"),
+    "descriptions that collide": ('{"text": "a", "labels": {"x": "same", "y": "same"}}', 422, "labels"),
+    "an unknown adapter": ('{"text": "a", "labels": ["x"], "adapter_id": "nobody"}', 404, "adapter_id"),
+    "a lone surrogate": ('{"text": "\\ud800", "labels": ["x"]}', 400, None),
+    "a lone surrogate label": ('{"text": "a", "labels": ["\\udfff"]}', 400, None),
+    "bytes that are no UTF-8": (b'{"text": "\xff\xfe", "labels": ["x"]}', 400, None),
+    "deeply nested JSON": ('{"text": "a", "labels": ' + "[" * 50000 + "]" * 50000 + "}", 400, None),
+    "an empty body": ("", 422, "labels"),
+    "long_text that comes later": ('{"text": "a", "labels": ["x"], "long_text": "window"}', 422, "long_text"),
+}
+
+
+@pytest.mark.parametrize(("content", "status", "param"), BAD.values(), ids=BAD.keys())
+def test_bad_input_gets_one_clear_error(service, content, status, param):
+    response = service.request("POST", "/v1/extract", content=content, headers=JSON)
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (status, param)
+    assert error["message"]
+    assert error["request_id"] == response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("content", [content for content, _, _ in BAD.values()], ids=BAD.keys())
+def test_bad_input_is_never_a_500_on_the_other_routes(service, content):
+    for path in ("/v1/extract/batch", "/gliner"):
+        response = service.request("POST", path, content=content, headers=JSON)
+        assert 400 <= response.status_code < 500 or path == "/gliner" and response.status_code == 200, response.text
+
+
+def test_200_concurrent_mixed_requests_are_each_answered_as_if_alone(service):
+    bodies = mixed_bodies(200)
+    alone = [service.extract(**body) for body in bodies]
+    order = list(range(200))
+    random.Random(1).shuffle(order)
+    together = service.gather(
+        *((lambda client, body=bodies[i]: client.post("/v1/extract", json=body)) for i in order)
+    )
+    statuses = {response.status_code for response in alone}
+    assert statuses == {200, 404, 413, 422}, "the mix must hold good and bad requests"
+    assert sum(len(response.json().get("entities", [])) for response in alone) > 200
+    assert sum(len(response.json().get("relations", [])) for response in alone) > 20
+    for i, response in zip(order, together, strict=True):
+        assert_same_answer(alone[i], response)
+
+
+def mixed_bodies(count: int) -> list[dict]:
+    """Requests of all lengths, labels, thresholds and options; about one in ten is bad."""
+    rng = random.Random(0)
+    sentences = [
+        TEXT,
+        "Ada Lovelace lived in London and worked with Charles Babbage.",
+        "Marie Curie was born in Warsaw on 7 November 1867.",
+        "Tim Cook works at Apple in Cupertino.",
+        "nothing to see here.",
+    ]
+    sets = [LABELS, ["person"], ["company", "city", "year"], {"WHO": "person", "PLACE": "location"}]
+    bodies: list[dict] = []
+    for i in range(count):
+        text = " ".join(rng.choice(sentences) for _ in range(rng.randint(1, 12)))
+        body = {"text": text, "labels": rng.choice(sets), "threshold": rng.choice([0.3, 0.5, 0.7])}
+        body |= rng.choice([{}, {"flat_ner": False}, {"multi_label": True}])
+        if i % 3 == 0:
+            body |= {"relations": rng.choice([RELATIONS, ["works at"], {"where": "lived in"}])}
+        if i % 10 == 9:
+            bads = [{"labels": []}, {"text": "x" * 20001}, {"adapter_id": "nobody"}, {"labels": ["very " * 3000]}]
+            body |= bads[i // 10 % len(bads)]
+        bodies.append(body)
+    return bodies
+
+
+def assert_same_answer(alone, together):
+    assert together.status_code == alone.status_code
+    one, other = alone.json(), together.json()
+    if alone.status_code != 200:
+        assert {k: v for k, v in one["error"].items() if k != "request_id"} == {
+            k: v for k, v in other["error"].items() if k != "request_id"
+        }
+        return
+    assert [(e["start"], e["end"], e["label"]) for e in one["entities"]] == [
+        (e["start"], e["end"], e["label"]) for e in other["entities"]
+    ]
+    assert [e["score"] for e in other["entities"]] == pytest.approx([e["score"] for e in one["entities"]], abs=1e-4)
+
+    def keys(answer):
+        return sorted((r["head"]["entity_idx"], r["relation"], r["tail"]["entity_idx"]) for r in answer["relations"])
+
+    assert keys(one) == keys(other)
+    assert one["usage"] == other["usage"]

@@ -1,0 +1,145 @@
+"""The rest of what the server answers: model card, probes, metrics, documents, aborts, and its clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import httpx
+import pytest
+from openapi_spec_validator import validate
+
+from gliner_bento.client import AsyncClient
+from gliner_bento.errors import AdapterNotFound, DeadlineExceeded, InvalidField
+
+BODY = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}
+
+
+def test_the_model_card_tells_what_is_served(service):
+    card = service.request("GET", "/v1/model").json()
+    assert card["family"] == "UniEncoderSpanRelexGLiNER"
+    assert card["supports_relations"] is True
+    assert (card["device"], card["dtype"], card["max_text_chars"]) == ("cpu", "float32", 20000)
+
+
+@pytest.mark.parametrize("path", ["/livez", "/healthz", "/readyz"])
+def test_probes(service, path):
+    assert service.request("GET", path).status_code == 200
+
+
+def test_metrics_count_what_was_run(service):
+    service.extract(**BODY)
+    text = service.request("GET", "/metrics").text
+    for name in ("gliner_items_total", "gliner_batch_items_bucket", "gliner_tokens_total", "gliner_batch_forward_seconds"):
+        assert name in text
+    assert 'gliner_items_total{outcome="completed"}' in text
+
+
+def test_the_openapi_document_validates_and_lists_every_route(service):
+    document = service.request("GET", "/docs.json").json()
+    validate(document)
+    assert {"/v1/extract", "/v1/extract/batch", "/v1/model", "/gliner", "/gliner/adapter-cache"} <= set(document["paths"])
+
+
+def test_the_examples_of_the_openapi_document_are_answered(service):
+    request = service.request("GET", "/docs.json").json()["components"]["schemas"]["ExtractRequest"]["properties"]
+    body = {name: request[name]["examples"][0] for name in ("text", "labels", "relations")}
+    assert service.extract(**body).status_code == 200
+
+
+def test_the_index_page_shows_the_document(service):
+    page = service.request("GET", "/")
+    assert "text/html" in page.headers["content-type"]
+    assert "./docs.json" in page.text
+    assert "googletagmanager" not in page.text
+
+
+def test_an_impossible_deadline_is_504(service):
+    response = service.extract(**BODY, timeout_ms=0.001)
+    assert (response.status_code, response.json()["error"]["code"]) == (504, "deadline_exceeded")
+
+
+def test_abort_stops_a_request_that_waits(service):
+    """The victim stands behind enough work that the abort overtakes it."""
+    crowd = {"texts": [BODY["text"] * 20] * 60, "labels": BODY["labels"]}
+    victim = BODY | {"request_id": "victim", "priority": 1000}
+
+    async def scene(client: httpx.AsyncClient):
+        work = asyncio.create_task(client.post("/v1/extract/batch", json=crowd))
+        waiting = asyncio.create_task(client.post("/v1/extract", json=victim))
+        while not (await client.post("/v1/requests/victim/abort")).json()["aborted"]:
+            assert not waiting.done(), "the victim was answered before it could be aborted"
+        return await waiting, await work
+
+    (aborted, crowd_answer), *_ = service.gather(scene)
+    assert (aborted.status_code, aborted.json()["error"]["code"]) == (499, "aborted")
+    assert all(result["result"] for result in crowd_answer.json()["results"])
+    assert service.request("POST", "/v1/requests/victim/abort").json()["aborted"] is False
+
+
+def test_our_client(service):
+    client = AsyncClient("http://service")
+    client._http = service.client
+
+    async def scene(_):
+        answer = await client.extract(**BODY, request_id="mine")
+        batch = await client.extract_batch([BODY["text"], ""], BODY["labels"])
+        card = await client.model()
+        return answer, batch, card, await client.abort("nobody")
+
+    (answer, batch, card, abort), *_ = service.gather(scene)
+    assert ("Ada Lovelace", "person") in {(e.text, e.label) for e in answer.entities}
+    assert answer.request_id == "mine"
+    assert batch.results[1].result.entities == []
+    assert card.supports_relations
+    assert abort.aborted is False
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "param"),
+    [
+        ({"threshold": 7}, InvalidField, "threshold"),
+        ({"adapter_id": "nobody"}, AdapterNotFound, "adapter_id"),
+        ({"timeout_ms": 0.001}, DeadlineExceeded, None),
+    ],
+)
+def test_our_client_raises_what_the_server_meant(service, options, error, param):
+    client = AsyncClient("http://service")
+    client._http = service.client
+
+    async def scene(_):
+        with pytest.raises(error) as caught:
+            await client.extract(**BODY, **options)
+        return caught.value
+
+    raised, *_ = service.gather(scene)
+    assert raised.param == param
+
+
+def test_nothing_of_a_request_reaches_the_log(service, caplog):
+    service.request("POST", "/v1/extract", json={"text": ["a secret"], "labels": ["x"]})
+    service.request("POST", "/gliner", json={"text": ["a secret"], "labels": ["x"]})
+    service.extract(text="a secret", labels=["x"], adapter_id="nobody")
+    assert "a secret" not in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_the_client_package_needs_no_model_library():
+    """In a process of its own: here, torch has long been loaded."""
+    import subprocess  # noqa: PLC0415
+
+    code = (
+        "import sys, json, gliner_bento.client, gliner_bento.engine.base;"
+        "print(json.dumps([m for m in ('torch', 'bentoml', 'gliner', 'transformers') if m in sys.modules]))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert json.loads(loaded) == []
+
+
+def test_the_gateway_loads_no_torch():
+    import subprocess  # noqa: PLC0415
+
+    code = "import sys, service; print('torch' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == "False"

@@ -1,0 +1,62 @@
+"""Schedulers that end with their test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from stage import PATIENCE_S, Clock, Gate, Start
+
+from gliner_bento.engine.base import Engine, Item
+from gliner_bento.scheduler.observer import Observer
+from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
+
+CONFIG = SchedulerConfig(max_batch_size=8, max_batch_tokens=1000, queue_capacity=100)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def start(clock: Clock, gate: Gate) -> Iterator[Start]:
+    schedulers = []
+
+    def start(engine: Engine, *, observer: Observer | None = None, **changes: int) -> Scheduler:
+        scheduler = Scheduler(engine, replace(CONFIG, **changes), observer=observer, clock=clock)
+        schedulers.append(scheduler)
+        scheduler.start()
+        return scheduler
+
+    yield start
+    gate.open()
+    for scheduler in schedulers:
+        scheduler.close()
+
+
+@pytest.fixture
+def item() -> Callable[[str], Item]:
+    return lambda text: Item(text, {"person": "person"})
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], bool]], None]:
+    """Wait until a condition holds: for states that no future tells of, such as an item having joined the queue."""
+
+    def until(condition: Callable[[], bool]) -> None:
+        latest_s = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < latest_s, "the condition never held"
+            time.sleep(0.001)
+
+    return until
