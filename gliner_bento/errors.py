@@ -16,7 +16,7 @@ class ErrorDetail(BaseModel):
 
     code: str = Field(description="Stable, machine-readable name of the failure.", examples=["invalid_field"])
     message: str = Field(description="One sentence for people.", examples=["threshold: must be between 0 and 1"])
-    param: str | None = Field(default=None, description="The field at fault, as a path.", examples=["labels.0"])
+    param: str | None = Field(default=None, description="The field at fault, as a path.", examples=["threshold"])
     request_id: str | None = Field(default=None, description="The request's id, as sent or as given by the server.")
 
 

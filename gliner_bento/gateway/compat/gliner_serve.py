@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -24,6 +24,10 @@ BASE_ADAPTER_ID = "__base__"
 
 class GLiNERServeRequest(Strict):
     """The body of `POST /gliner`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}]}
+    )
 
     text: str
     labels: Labels
