@@ -6,11 +6,12 @@ from typing import Any
 
 import bentoml
 
+from gliner_bento.disconnect import CancelOnDisconnect
 from gliner_bento.gateway.app import GatewayApp, respond
 from gliner_bento.gateway.gateway import Gateway, Limits
-from gliner_bento.gateway.log import hush_wrong_requests
 from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.runner import Hop
+from gliner_bento.log import join_bentoml
 from gliner_bento.settings import load_or_exit
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
 from runners.gliner_runner import GLiNERRunner
@@ -30,7 +31,7 @@ class GLiNERService:
         limits = {name: getattr(settings, name) for name in Limits.__dataclass_fields__}
         self.gateway = Gateway(Hop(self.runner), Limits(**limits))
         app.bind(self.gateway)
-        hush_wrong_requests()
+        join_bentoml()
 
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest, output_spec=ExtractResponse)
     async def extract(self, **request: Any) -> Any:
@@ -42,5 +43,9 @@ class GLiNERService:
         """One result or error per text, in order."""
         return await respond(self.gateway.extract_batch(ExtractBatchRequest.model_construct(**request)))
 
+    async def __is_ready__(self) -> bool:
+        return await self.gateway.ready()
 
+
+GLiNERService.add_asgi_middleware(CancelOnDisconnect)
 GLiNERService.add_asgi_middleware(GatewayMiddleware, max_body_bytes=settings.max_body_bytes)

@@ -56,20 +56,6 @@ class MalformedRequest(GLiNERBentoError):
     status = 400
 
 
-class Unauthorized(GLiNERBentoError):
-    """No credentials, or wrong ones."""
-
-    code = "unauthorized"
-    status = 401
-
-
-class Forbidden(GLiNERBentoError):
-    """Known credentials that may not do this."""
-
-    code = "forbidden"
-    status = 403
-
-
 class RouteNotFound(GLiNERBentoError):
     """No such route."""
 
@@ -84,25 +70,11 @@ class AdapterNotFound(GLiNERBentoError):
     status = 404
 
 
-class RequestNotFound(GLiNERBentoError):
-    """No waiting or running request has this id."""
-
-    code = "request_not_found"
-    status = 404
-
-
 class MethodNotAllowed(GLiNERBentoError):
     """The route exists, the method does not."""
 
     code = "method_not_allowed"
     status = 405
-
-
-class Conflict(GLiNERBentoError):
-    """The request collides with one that is under way (a `request_id` in use)."""
-
-    code = "conflict"
-    status = 409
 
 
 class TooLarge(GLiNERBentoError):
@@ -174,8 +146,3 @@ ERRORS_BY_CODE: dict[str, type[GLiNERBentoError]] = _tree(GLiNERBentoError)
 def from_detail(detail: ErrorDetail) -> GLiNERBentoError:
     """The exception that `detail` was made from; an unknown code becomes an `InternalError`."""
     return ERRORS_BY_CODE.get(detail.code, InternalError)(detail.message, param=detail.param)
-
-
-def status_of(detail: ErrorDetail) -> int:
-    """The HTTP status that belongs to `detail`."""
-    return ERRORS_BY_CODE.get(detail.code, InternalError).status

@@ -1,4 +1,4 @@
-"""Every metric of ours, declared once; served at /metrics beside BentoML's own (`bentoml_service_*`: requests, durations).
+"""Every metric of ours, declared once; served at /metrics beside BentoML's own (`bentoml_service_*`).
 
 prometheus_client binds to its files at import, so import this module inside a worker only, never where services are
 merely described.
@@ -13,7 +13,7 @@ _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 
 ITEMS = Counter("gliner_items_total", "Items that ended, by outcome.", ["outcome"])
-UNFINISHED_ITEMS = Gauge("gliner_unfinished_items", "Items that wait or run.", multiprocess_mode="livesum")
+UNFINISHED_ITEMS = Gauge("gliner_unfinished_items", "Items that wait or run.", multiprocess_mode="mostrecent")
 BATCH_ITEMS = Histogram("gliner_batch_items", "Items of a batch.", buckets=_ITEMS)
 BATCH_PADDED_TOKENS = Histogram("gliner_batch_padded_tokens", "Tokens of a batch, padding included.", buckets=_TOKENS)
 TOKENS = Counter("gliner_tokens_total", "Tokens that the model has read, without padding.")
@@ -40,4 +40,3 @@ class PrometheusObserver:
     def on_finish(self, outcome: str) -> None:
         """An item has ended."""
         ITEMS.labels(outcome).inc()
-

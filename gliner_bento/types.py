@@ -50,7 +50,8 @@ class ExtractOptions(Strict):
         default=None, description="Lowest score of an entity, 0 to 1; the server's default_threshold if absent."
     )
     relation_threshold: Score | None = Field(
-        default=None, description="Lowest score of a relation, 0 to 1; the server's default_relation_threshold if absent."
+        default=None,
+        description="Lowest score of a relation, 0 to 1; the server's default_relation_threshold if absent.",
     )
     flat_ner: bool = Field(default=True, description="No overlapping entities; false allows nested ones.")
     multi_label: bool = Field(default=False, description="A span may carry several labels.")

@@ -14,16 +14,18 @@ from typing import Any
 
 import bentoml
 
+from gliner_bento.disconnect import CancelOnDisconnect
 from gliner_bento.engine.base import Extraction, Item
-from gliner_bento.errors import GLiNERBentoError, InternalError
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.log import join_bentoml
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.settings import Settings, load_or_exit
 from gliner_bento.types import RunnerItem, RunnerOutcome
 
 logger = logging.getLogger("gliner_bento.runner")
 
+WARM_UP_S = 300.0
 WARM_UP = Item(text="Ready when this sentence has an answer.", labels={"answer": "answer"}, threshold=0.0)
-
 
 settings = load_or_exit()
 
@@ -38,14 +40,17 @@ class GLiNERRunner:
         from gliner_bento import metrics  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415
 
+        join_bentoml()
         started = time.monotonic()
         engine = GLiNEREngine.load(settings.model, device=settings.device, dtype=settings.dtype)
+        config = scheduler_config(settings.decided_for(engine.info.device))
         self._info = engine.info
-        self._unfinished = metrics.UNFINISHED_ITEMS
-        self._scheduler = Scheduler(engine, scheduler_config(settings.decided_for(engine.info.device)), observer=metrics.PrometheusObserver())
+        self._unfinished_items = 0
+        self._report_unfinished_items = metrics.UNFINISHED_ITEMS.set
+        self._scheduler = Scheduler(engine, config, observer=metrics.PrometheusObserver())
         self._scheduler.start()
-        self._scheduler.submit(WARM_UP, request_id="warm-up").result(settings.request_timeout_s)
-        logger.info("%s ready on %s in %.1f s", self._info.name, self._info.device, time.monotonic() - started)
+        self._warm_up()
+        logger.info("%s is ready on %s in %.1f s", self._info.name, self._info.device, time.monotonic() - started)
 
     @bentoml.api
     async def extract(
@@ -53,7 +58,11 @@ class GLiNERRunner:
     ) -> list[RunnerOutcome]:
         """One outcome per item, in order; every item ends by the deadline."""
         deadline = time.monotonic() + timeout_ms / 1000
-        return await asyncio.gather(*(self._outcome(item, request_id, deadline, priority) for item in items))
+        self._count(len(items))
+        try:
+            return await asyncio.gather(*(self._outcome(item, request_id, deadline, priority) for item in items))
+        finally:
+            self._count(-len(items))
 
     @bentoml.api
     async def abort(self, request_id: str) -> bool:
@@ -74,17 +83,25 @@ class GLiNERRunner:
         self._scheduler.close()
 
     async def _outcome(self, item: RunnerItem, request_id: str, deadline: float, priority: int) -> RunnerOutcome:
+        submitted = self._scheduler.submit(
+            Item(**dict(item)), request_id=request_id, deadline=deadline, priority=priority
+        )
         try:
-            with self._unfinished.track_inprogress():
-                submitted = self._scheduler.submit(
-                    Item(**dict(item)), request_id=request_id, deadline=deadline, priority=priority
-                )
-                return {"result": as_data(await asyncio.wrap_future(submitted))}
+            return {"result": as_data(await asyncio.wrap_future(submitted))}
         except GLiNERBentoError as error:
             return {"error": error.detail(request_id).model_dump()}
-        except Exception:
-            logger.exception("request %s: an item failed outside the error tree", request_id)
-            return {"error": InternalError().detail(request_id).model_dump()}
+
+    def _count(self, items: int) -> None:
+        self._unfinished_items += items
+        self._report_unfinished_items(self._unfinished_items)
+
+    def _warm_up(self) -> None:
+        """Answer one request, so that ready means ready."""
+        try:
+            self._scheduler.submit(WARM_UP, request_id="warm-up").result(WARM_UP_S)
+        except BaseException:
+            self._scheduler.close()
+            raise
 
 
 def scheduler_config(settings: Settings) -> SchedulerConfig:
@@ -103,3 +120,6 @@ def scheduler_config(settings: Settings) -> SchedulerConfig:
 def as_data(extraction: Extraction) -> dict[str, Any]:
     """`extraction` as plain values."""
     return dataclasses.asdict(extraction)
+
+
+GLiNERRunner.add_asgi_middleware(CancelOnDisconnect)

@@ -11,12 +11,8 @@ LABEL_SETS = (
     ["name", "e-mail address", "phone number"],
 )
 
-_WORDS = (
-    "the a of and to in on with from by after before while although because however board plant river season market"
-    " report system council harbour engineer village record company station quarter harvest north early several new old"
-    " large public private signed opened moved grew closed visited presented repaired announced followed"
-).split()
-_NAMES = "Ines Okoro Marek Lindqvist Harlow Brightwater Tarn Osei Calder Vesterbro Yusuf Amaral Norden Pellworm".split()
+_WORDS = ["the", "a", "of", "and", "to", "in", "on", "with", "from", "by", "after", "before", "while", "although", "because", "however", "board", "plant", "river", "season", "market", "report", "system", "council", "harbour", "engineer", "village", "record", "company", "station", "quarter", "harvest", "north", "early", "several", "new", "old", "large", "public", "private", "signed", "opened", "moved", "grew", "closed", "visited", "presented", "repaired", "announced", "followed"]
+_NAMES = ["Ines", "Okoro", "Marek", "Lindqvist", "Harlow", "Brightwater", "Tarn", "Osei", "Calder", "Vesterbro", "Yusuf", "Amaral", "Norden", "Pellworm"]
 _FEWEST_WORDS, _MOST_WORDS = 6, 250
 _NAMES_IN_TEN_WORDS = 1
 

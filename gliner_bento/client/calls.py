@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -44,7 +45,7 @@ def extract_batch(texts: Sequence[str], labels: Labels, options: dict[str, Any])
 
 def abort(request_id: str) -> Call[AbortResponse]:
     """`POST /v1/requests/{request_id}/abort`."""
-    return Call("POST", f"/v1/requests/{request_id}/abort", AbortResponse)
+    return Call("POST", f"/v1/requests/{quote(request_id, safe='')}/abort", AbortResponse)
 
 
 def model() -> Call[ModelCard]:

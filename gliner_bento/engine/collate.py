@@ -58,7 +58,7 @@ def padded(rows: Sequence[Sequence[int]], value: int = 0) -> torch.Tensor:
 
 
 def spans_of(word_counts: Sequence[int], max_width: int) -> dict[str, torch.Tensor]:
-    """Every span of up to `max_width` words: `span_idx` (B, W * max_width, 2), and `span_mask` for those in the text."""
+    """Spans of up to `max_width` words: `span_idx` (B, W * max_width, 2), and `span_mask` for those in the text."""
     first = torch.arange(max(word_counts))[:, None].expand(-1, max_width)
     spans = torch.stack([first, first + torch.arange(max_width)], dim=-1).flatten(0, 1)
     mask = spans[:, 1] < torch.tensor(word_counts)[:, None]

@@ -19,7 +19,7 @@ from gliner_bento.errors import TooLarge
 Flags = NDArray[np.bool_]
 
 # Scored spans of one item that are looked at: above, Python's memory and time are the item's, not the model's.
-MAX_CANDIDATES = 500_000
+MAX_CANDIDATES = 200_000
 
 
 class Span(NamedTuple):
@@ -57,8 +57,8 @@ def spans_above(logits: torch.Tensor, rows: Sequence[Prepared]) -> list[list[Spa
     device = logits.device
     _, words, widths, labels = logits.shape
     last = torch.arange(words, device=device)[:, None] + torch.arange(widths, device=device)
-    in_text = last < torch.tensor([row.words for row in rows], device=device)[:, None, None]
-    asked = torch.arange(labels, device=device) < _label_counts(rows, device)[:, None]
+    word_counts, asked = _asked(rows, labels, device)
+    in_text = last < word_counts[:, None, None]
     valid = in_text[:, :, :, None] & asked[:, None, None, :]
     scores = probabilities(logits, valid)
     above = valid & (scores > thresholds_of(rows, device)[:, None, None, None])
@@ -110,8 +110,8 @@ def tagged_runs(start: Flags, end: Flags, inside: Flags) -> Iterator[tuple[int, 
 def tag_scores(logits: torch.Tensor, rows: Sequence[Prepared]) -> list[NDArray[np.float32]]:
     """Each row's own scores, shape (its words, its labels, 3), of logits of shape (B, words, labels, 3)."""
     device = logits.device
-    in_text = torch.arange(logits.shape[1], device=device) < torch.tensor([r.words for r in rows], device=device)[:, None]
-    asked = torch.arange(logits.shape[2], device=device) < _label_counts(rows, device)[:, None]
+    word_counts, asked = _asked(rows, logits.shape[2], device)
+    in_text = torch.arange(logits.shape[1], device=device) < word_counts[:, None]
     scores = probabilities(logits, (in_text[:, :, None] & asked[:, None, :])[..., None]).cpu().numpy()
     return [scores[i, : row.words, : len(row.item.labels)] for i, row in enumerate(rows)]
 
@@ -169,5 +169,7 @@ class _Nested:
         self._widest = max(self._widest, last - first)
 
 
-def _label_counts(rows: Sequence[Prepared], device: torch.device) -> torch.Tensor:
-    return torch.tensor([len(row.item.labels) for row in rows], device=device)
+def _asked(rows: Sequence[Prepared], labels: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Words of each row (B), and which of the batch's labels are its own (B, labels)."""
+    counts = torch.tensor([(row.words, len(row.item.labels)) for row in rows], device=device)
+    return counts[:, 0], torch.arange(labels, device=device) < counts[:, 1:]

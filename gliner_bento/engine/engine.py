@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,9 +35,12 @@ _FORWARDS: dict[type, Forward] = {
     families.UniEncoderSpanRelexGLiNER: relex.find_spans_and_relations,
     families.UniEncoderTokenRelexGLiNER: relex.find_tags_and_relations,
 }
+_PADDED_SPAN_MODES = {"markerV1", "markerV2"}
 _TOKEN_NER = (families.UniEncoderTokenGLiNER, families.BiEncoderTokenGLiNER)
 
-_PROBE = Item("Nobody was asked, and nothing was found.", {"answer": "answer", "question": "question"}, threshold=0.0)
+_PROBE = Item(
+    "Nobody was asked, and nothing was found.", {"a": "answer", "b": "question"}, {"c": "answers"}, threshold=0.0
+)
 
 
 class GLiNEREngine:
@@ -132,10 +136,12 @@ class GLiNEREngine:
 
     def start_lane(self, threads: int) -> None:
         """Give the calling thread its computing threads and, on a GPU, a stream of its own."""
+        # torch sets a thread's number when the thread first asks for it, to what any thread set last: ask first.
+        torch.get_num_threads()
         torch.set_num_threads(threads)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-            torch.cuda.set_stream(torch.cuda.Stream(self._device))
+            torch.cuda.set_stream(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
 
     def _check(self, item: Item) -> None:
         if item.adapter_id not in {None, BASE_MODEL}:
@@ -149,16 +155,19 @@ class GLiNEREngine:
                 raise InvalidField(f"{param}: two names have the same description", param=param)
 
     def _group(self, tokenized: Tokenized) -> Hashable:
-        """None: all items may share batches. Two options of gliner's let padding into the scores; items of such models
-        share a batch only where there is no padding."""
+        """None: all items may share batches. In models of a few configurations gliner lets padding into the scores (a
+        mean or a last word taken over padding too); their items share a batch only where there is no padding."""
         config = self._model.config
         if config.fuse_layers:
             return len(tokenized.token_ids), len(tokenized.words), tokenized.labels
-        return len(tokenized.words) if config.span_encoder_config is not None else None
+        if config.span_encoder_config is not None or config.span_mode in _PADDED_SPAN_MODES:
+            return len(tokenized.words)
+        return None
 
     def _runs(self) -> bool:
+        probe = _PROBE if self.info.supports_relations else replace(_PROBE, relations={})
         try:
-            self.forward(self.collate([self.prepare(_PROBE)]))
+            self.forward(self.collate([self.prepare(probe)]))
         except Exception:
             logger.info("the probe failed", exc_info=True)
             return False

@@ -65,7 +65,7 @@ class FakeEngine:
     of arrival, failed ones included. lanes: thread name -> threads, of each `start_lane`.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         *,
         info: ModelInfo = FAKE_INFO,

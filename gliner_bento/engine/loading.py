@@ -28,6 +28,13 @@ WEIGHTS = "model.safetensors"
 CONFIG = "gliner_config.json"
 _NEVER_NEEDED = ["*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.onnx", "*.xml", "*.tflite"]
 
+# Where the configuration of a backbone is: elsewhere, under a name, unless the checkpoint holds it.
+_BACKBONES = {
+    "model_name": "encoder_config",
+    "labels_encoder": "labels_encoder_config",
+    "labels_decoder": "labels_decoder_config",
+}
+
 # Sub-word tokens per word where neither the tokenizer nor the encoder has a limit of its own (relative positions):
 # attention costs the square of a sequence's length, and one "word" may be a megabyte long.
 _TOKENS_PER_WORD = 8
@@ -48,12 +55,14 @@ def folder_of(model: str) -> Path:
     if not (folder / CONFIG).is_file():
         raise ModelError(f"{model!r} is no GLiNER checkpoint: it has no {CONFIG}")
     if not (folder / WEIGHTS).is_file():
-        raise ModelError(f"{model!r} has no {WEIGHTS}, and other weights are never unpickled; convert it to safetensors")
+        raise ModelError(
+            f"{model!r} has no {WEIGHTS}, and other weights are never unpickled; convert it to safetensors"
+        )
     return folder
 
 
-def check_config(folder: Path) -> dict[str, Any]:
-    """The checkpoint's configuration, or ModelError for one that names code or is of a kind that is not served."""
+def check_config(folder: Path) -> None:
+    """Raises ModelError for a checkpoint that names code, or is of a kind that is not served."""
     config: dict[str, Any] = json.loads((folder / CONFIG).read_text("utf-8"))
     if config.get("model_type") == "gliner_streaming_span":
         raise ModelError("streaming GLiNER models keep a session between calls; they are not served")
@@ -61,15 +70,13 @@ def check_config(folder: Path) -> dict[str, Any]:
         raise ModelError("this checkpoint has its labels built in (precomputed prompts); they could not be asked for")
     if config.get("decoder_mode") == "prompt" and config.get("labels_decoder"):
         raise ModelError("this checkpoint invents its labels (decoder_mode 'prompt'); they could not be asked for")
-    backbones = {"encoder_config": "model_name", "labels_encoder_config": "labels_encoder"}
-    backbones["labels_decoder_config"] = "labels_decoder"
     found: list[Any] = [config]
-    for inside, name in backbones.items():
+    found += [json.loads(path.read_text("utf-8")) for path in folder.rglob("tokenizer_config.json")]
+    for name, inside in _BACKBONES.items():
         if config.get(name) and not config.get(inside):
             found.append(PretrainedConfig.get_config_dict(config[name])[0])
     if names_code(found):
         raise ModelError("the checkpoint's configuration names code to run (auto_map); it is not loaded")
-    return config
 
 
 def names_code(value: Any) -> bool:
@@ -81,11 +88,13 @@ def names_code(value: Any) -> bool:
 
 def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     """gliner's model of whichever family the checkpoint is, ready for inference."""
-    check_config(folder)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
+            check_config(folder)
             model = GLiNER.from_pretrained(str(folder), map_location=str(device), dtype=dtype)
+        except ModelError:
+            raise
         except Exception as error:
             raise ModelError(f"gliner cannot load {folder.name!r}: {error}") from error
     for warning in caught:

@@ -85,16 +85,14 @@ class ItemTokenizer:
         prompt: Sequence[int] = ()
         label_ids: tuple[tuple[int, ...], ...] = ()
         if self._labels_tokenizer is None:
+            if 2 * (len(labels) + len(relations)) >= self.limits.tokens:  # a marker and a token for each, at least
+                raise self._no_room(labels, relations)
             prompt = self._prompt(labels, relations)
         else:
             label_ids = tuple(map(self._label, labels))
         room = self.limits.tokens - len(self._prefix) - len(prompt) - len(self._suffix)
         if room < 1:
-            raise TooLarge(
-                f"{_longer(labels, relations)}: {len(prompt)} tokens leave no room for a text; "
-                f"the model reads {self.limits.tokens} in all",
-                param=_longer(labels, relations),
-            )
+            raise self._no_room(labels, relations)
         word_ids, words, truncated = self._read_words(item.text, room)
         return Tokenized(
             token_ids=[*self._prefix, *prompt, *(token for ids in word_ids for token in ids), *self._suffix],
@@ -107,6 +105,11 @@ class ItemTokenizer:
             labels=label_ids,
             truncated=truncated,
         )
+
+    def _no_room(self, labels: Sequence[str], relations: Sequence[str]) -> TooLarge:
+        param = "labels" if sum(map(len, labels)) >= sum(map(len, relations)) else "relations"
+        limit = self.limits.tokens
+        return TooLarge(f"{param}: they leave no room for the text; the model reads {limit} tokens in all", param=param)
 
     def _read_words(self, text: str, room: int) -> tuple[list[list[int]], list[tuple[int, int]], bool]:
         """Tokens and offsets of the words that fit, and whether more were to come.
@@ -130,7 +133,9 @@ class ItemTokenizer:
         """Tokens and offsets of the words that have tokens, encoded as many at a time as may be needed."""
         words = self._split(text)
         while chunk := list(islice(words, self.limits.words + 1)):
-            encoded = self._tokenizer.encode([word for word, _, _ in chunk], is_pretokenized=True, add_special_tokens=False)
+            encoded = self._tokenizer.encode(
+                [word for word, _, _ in chunk], is_pretokenized=True, add_special_tokens=False
+            )
             counts = Counter(encoded.word_ids)
             position = 0
             for index, (_, start, end) in enumerate(chunk):
@@ -205,7 +210,3 @@ def check_unicode(texts: Sequence[str], param: str) -> None:
             text.encode()
     except UnicodeEncodeError as error:
         raise InvalidField(f"{param}: is not valid Unicode (a lone surrogate)", param=param) from error
-
-
-def _longer(labels: Sequence[str], relations: Sequence[str]) -> str:
-    return "labels" if sum(map(len, labels)) >= sum(map(len, relations)) else "relations"

@@ -1,1 +1,1 @@
-"""HTTP in front of the runner: limits, one error body, compat routes, OpenAPI. Knows neither torch nor the scheduler."""
+"""HTTP in front of the runner: limits, one error body, compat routes, OpenAPI. Knows no torch and no scheduler."""

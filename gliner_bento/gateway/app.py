@@ -1,4 +1,4 @@
-"""The routes that are ours beside `/v1/extract` and `/v1/extract/batch` (which BentoML serves, for its clients' sake)."""
+"""Our routes beside `/v1/extract` and `/v1/extract/batch`, which BentoML serves for its clients' sake."""
 
 from __future__ import annotations
 
@@ -73,4 +73,3 @@ def as_response(answer: BaseModel | Response) -> Response:
     if isinstance(answer, Response):
         return answer
     return Response(answer.model_dump_json(), media_type="application/json")
-

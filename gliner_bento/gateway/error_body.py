@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.responses import Response
 
 from gliner_bento.errors import (
+    DeadlineExceeded,
     ErrorBody,
     ErrorDetail,
     GLiNERBentoError,
@@ -26,8 +28,11 @@ from gliner_bento.gateway import request_id
 
 RETRY_AFTER_S = 1
 
-_UNION_BRANCH_TYPES = {"list_type", "dict_type"}
-_BY_STATUS: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
+_BRANCH_TYPES = {"list_type", "dict_type"}
+_MADE_UP = re.compile(r"(list|dict|constrained-str|function-[a-z]+)\[.*\]|\[key\]|constrained-str|str|bool|int|float")
+"""Parts of an error's path that pydantic adds: branches of unions, and which side of a dictionary it means."""
+
+_FOREIGN: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
     400: (MalformedRequest, "the request cannot be read"),
     404: (RouteNotFound, "no such route"),
     405: (MethodNotAllowed, "this route does not have this method"),
@@ -35,6 +40,7 @@ _BY_STATUS: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
     415: (UnsupportedMediaType, "send application/json"),
     429: (QueueFull, "too many requests; try again later"),
     503: (NotReady, "the server is not ready"),
+    504: (DeadlineExceeded, "the deadline passed before the request finished"),
 }
 
 
@@ -52,23 +58,19 @@ def detail_response(detail: ErrorDetail, status: int) -> Response:
 
 def from_validation(errors: Sequence[Mapping[str, Any]]) -> GLiNERBentoError:
     """One clear error out of pydantic's list: the first that is not about a union's other branch."""
-    first = next((error for error in errors if error["type"] not in _UNION_BRANCH_TYPES), errors[0])
+    first = next((error for error in errors if error["type"] not in _BRANCH_TYPES), errors[0])
     if first["type"] == "json_invalid":
         return MalformedRequest(f"the body is not valid JSON ({first['msg'].removeprefix('Invalid JSON: ')})")
-    path = ".".join(str(part) for part in first["loc"] if _is_public(part))
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] in _UNION_BRANCH_TYPES and len(errors) > 1:
+    unknown = first["type"] == "extra_forbidden"
+    path = ".".join(str(part) for part in first["loc"] if unknown or not _MADE_UP.fullmatch(str(part)))
+    message = "unknown field" if unknown else first["msg"].removeprefix("Value error, ")
+    if first["type"] in _BRANCH_TYPES and len(errors) > 1:
         message = "Input should be a list, or a {name: description} object"
     return InvalidField(f"{path or 'body'}: {message}", param=path or None)
 
 
-def _is_public(part: int | str) -> bool:
-    """False for the parts of an error's path that pydantic makes up: union branches and constraint names."""
-    return isinstance(part, int) or not any(mark in part for mark in "[](")
-
-
-def from_foreign(status: int, body: bytes) -> GLiNERBentoError | None:
-    """What an error answer made elsewhere (the framework) means; none if `body` is the one error body already."""
+def from_foreign(status: int, body: bytes) -> Response | None:
+    """An error answer made elsewhere (the framework), in our words; none if `body` is the one error body already."""
     try:
         content = json.loads(body)
     except ValueError:
@@ -77,8 +79,7 @@ def from_foreign(status: int, body: bytes) -> GLiNERBentoError | None:
         if isinstance(content.get("error"), dict) and "code" in content["error"]:
             return None
         if status == MalformedRequest.status and isinstance(content.get("detail"), list) and content["detail"]:
-            return from_validation(content["detail"])
-    kind, message = _BY_STATUS.get(status, (None, ""))
-    if kind is None:
-        return InternalError() if status >= 500 else MalformedRequest(_BY_STATUS[400][1])
-    return kind(message)
+            return error_response(from_validation(content["detail"]))
+    kind, message = _FOREIGN.get(status, _FOREIGN[400])
+    error = kind(message) if status < InternalError.status or status in _FOREIGN else InternalError()
+    return error_response(error, status=status)

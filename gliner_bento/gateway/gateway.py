@@ -13,9 +13,9 @@ from gliner_bento.types import (
     AbortResponse,
     BatchResult,
     Entity,
-    Extraction,
     ExtractBatchRequest,
     ExtractBatchResponse,
+    Extraction,
     ExtractRequest,
     ExtractResponse,
     ModelCard,
@@ -60,8 +60,8 @@ class Gateway:
 
     async def extract(self, request: ExtractRequest) -> ExtractResponse:
         """Entities and relations of one text."""
-        called = request.request_id or request_id.current()
-        item = self._item(request.model_dump(include={"text", *_ITEM_OPTIONS}), path="")
+        called = request_id.adopt(request.request_id)
+        item = self._item(request.model_dump(include={"text", *_ITEM_OPTIONS}))
         outcomes = await self._ask([item], request, called)
         return ExtractResponse(
             **dict(_extraction(outcomes[0])),
@@ -72,13 +72,23 @@ class Gateway:
 
     async def extract_batch(self, request: ExtractBatchRequest) -> ExtractBatchResponse:
         """One result or error per text, in order; the request fails as a whole only if it is wrong as a whole."""
-        called = request.request_id or request_id.current()
-        items = [self._item_or_error(spec, path) for path, spec in self._batch_items(request)]
+        called = request_id.adopt(request.request_id)
+        specs = self._batch_items(request)
+        items = [self._item_or_error(spec) for spec in specs]
         good = [item for item in items if isinstance(item, RunnerItem)]
         answered = iter(await self._ask(good, request, called) if good else [])
         outcomes = [next(answered) if isinstance(item, RunnerItem) else item for item in items]
-        results = [_batch_result(outcome, called) for outcome in outcomes]
+        field = "items" if request.texts is None else "texts"
+        results = [_batch_result(outcome, f"{field}.{place}", called) for place, outcome in enumerate(outcomes)]
         return ExtractBatchResponse(results=results, model=(await self.describe())["name"], request_id=called)
+
+    async def ready(self) -> bool:
+        """Whether the runner answers."""
+        try:
+            await self._hop.describe()
+        except GLiNERBentoError:
+            return False
+        return True
 
     async def abort(self, aborted_id: str) -> AbortResponse:
         """Stop a request; `aborted` tells whether there was one."""
@@ -108,43 +118,41 @@ class Gateway:
         timeout_ms = min(request.timeout_ms or longest_ms, longest_ms)
         return await self._hop.extract(items, request_id=called, timeout_ms=timeout_ms, priority=request.priority)
 
-    def _batch_items(self, request: ExtractBatchRequest) -> list[tuple[str, dict[str, Any]]]:
-        """Each text with its path in the request and its options: its own where it has them, else the batch's."""
+    def _batch_items(self, request: ExtractBatchRequest) -> list[dict[str, Any]]:
+        """Each text with its options: its own where it has them, else the batch's."""
         if (request.texts is None) == (request.items is None):
             raise InvalidField("texts: send either texts or items", param="texts")
         shared = request.model_dump(include=set(_ITEM_OPTIONS))
         if request.texts is not None:
-            named = [(f"texts.{i}", shared | {"text": text}) for i, text in enumerate(request.texts)]
+            field, own = "texts", [{"text": text} for text in request.texts]
         else:
-            own = (item.model_dump(exclude_none=True) for item in request.items or [])
-            named = [(f"items.{i}", shared | options) for i, options in enumerate(own)]
-        if len(named) > self._limits.max_batch_items:
-            field = "texts" if request.texts is not None else "items"
-            raise TooLarge(f"{field}: {len(named)} of at most {self._limits.max_batch_items}", param=field)
-        return named
+            field, own = "items", [item.model_dump(exclude_none=True) for item in request.items or []]
+        if len(own) > self._limits.max_batch_items:
+            raise TooLarge(f"{field}: {len(own)} of at most {self._limits.max_batch_items}", param=field)
+        if field == "texts" and shared["labels"] is None:
+            raise InvalidField("labels: Field required", param="labels")
+        return [shared | options for options in own]
 
-    def _item_or_error(self, spec: Mapping[str, Any], path: str) -> RunnerItem | RunnerOutcome:
+    def _item_or_error(self, spec: Mapping[str, Any]) -> RunnerItem | RunnerOutcome:
         """The item, or the outcome of one that is refused here."""
         try:
-            return self._item(spec, path=path)
+            return self._item(spec)
         except GLiNERBentoError as error:
             return {"error": error.detail().model_dump()}
 
-    def _item(self, spec: Mapping[str, Any], *, path: str) -> RunnerItem:
-        """`spec` with every option decided; `path` names it in errors."""
-        text_path = path if path.startswith("texts") else _join(path, "text")
+    def _item(self, spec: Mapping[str, Any]) -> RunnerItem:
+        """`spec` with every option decided."""
         if len(spec["text"]) > self._limits.max_text_chars:
             raise TooLarge(
-                f"{text_path}: {len(spec['text'])} characters of at most {self._limits.max_text_chars}", param=text_path
+                f"text: {len(spec['text'])} characters of at most {self._limits.max_text_chars}", param="text"
             )
-        options_path = "" if path.startswith("texts") else path
         if spec["labels"] is None:
-            raise InvalidField(f"{_join(options_path, 'labels')}: Field required", param=_join(options_path, "labels"))
+            raise InvalidField("labels: Field required", param="labels")
         threshold, relation_threshold = spec["threshold"], spec["relation_threshold"]
         return RunnerItem.model_construct(
             text=spec["text"],
-            labels=self._described(spec["labels"], _join(options_path, "labels")),
-            relations=self._described(spec["relations"] or {}, _join(options_path, "relations")),
+            labels=self._described(spec["labels"], "labels"),
+            relations=self._described(spec["relations"] or {}, "relations"),
             threshold=self._limits.default_threshold if threshold is None else threshold,
             relation_threshold=(
                 self._limits.default_relation_threshold if relation_threshold is None else relation_threshold
@@ -152,23 +160,26 @@ class Gateway:
             **{name: spec[name] for name in ("flat_ner", "multi_label", "adapter_id", "long_text")},
         )
 
-    def _described(self, names: Sequence[str] | Mapping[str, str], path: str) -> dict[str, str]:
+    def _described(self, names: Sequence[str] | Mapping[str, str], param: str) -> dict[str, str]:
         """Names with their descriptions; a plain name describes itself, and counts once however often it is given."""
         described = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
         if len(described) > self._limits.max_labels:
-            raise InvalidField(f"{path}: {len(described)} of at most {self._limits.max_labels} (max_labels)", param=path)
+            limit = self._limits.max_labels
+            raise InvalidField(f"{param}: {len(described)} of at most {limit} (max_labels)", param=param)
         return described
 
 
-def _join(path: str, field: str) -> str:
-    return f"{path}.{field}" if path else field
-
-
-def _batch_result(outcome: RunnerOutcome, called: str) -> BatchResult:
-    if "error" in outcome:
-        error = ErrorDetail.model_validate(outcome["error"])
-        return BatchResult(error=error.model_copy(update={"request_id": called}))
-    return BatchResult(result=_extraction(outcome))
+def _batch_result(outcome: RunnerOutcome, path: str, called: str) -> BatchResult:
+    """One item's result; an error that names a field says whose it is."""
+    if "error" not in outcome:
+        return BatchResult(result=_extraction(outcome))
+    error = ErrorDetail.model_validate(outcome["error"])
+    if error.param:
+        param = path if path.startswith("texts") else f"{path}.{error.param}"
+        error.message = f"{param}: {error.message.removeprefix(f'{error.param}: ')}"
+        error.param = param
+    error.request_id = called
+    return BatchResult(error=error)
 
 
 def _extraction(outcome: RunnerOutcome) -> Extraction:
@@ -187,9 +198,7 @@ def _extraction(outcome: RunnerOutcome) -> Extraction:
         for relation in found["relations"]
     ]
     usage = Usage(words=found["words"], tokens=found["tokens"], windows=int(found["tokens"] > 0))
-    return Extraction.model_construct(
-        entities=entities, relations=relations, truncated=found["truncated"], usage=usage
-    )
+    return Extraction.model_construct(entities=entities, relations=relations, truncated=found["truncated"], usage=usage)
 
 
 def _argument(entities: Sequence[Entity], index: int) -> RelationArgument:

@@ -1,17 +1,21 @@
-"""What holds for every route, also for BentoML's own: request ids, the limit on bodies, JSON only, the one error body."""
+"""What holds for every route, BentoML's own included: request ids, the limit on bodies, JSON, the one error body."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gliner_bento.errors import GLiNERBentoError, TooLarge, UnsupportedMediaType
+from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.error_body import error_response, from_foreign
 
+logger = logging.getLogger("gliner_bento.gateway")
+
 _BODY_METHODS = {"POST", "PUT", "PATCH"}
+_OWN_HEADERS = {"content-length", "content-type"}
 
 
 class GatewayMiddleware:
@@ -27,14 +31,19 @@ class GatewayMiddleware:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        exchange = _Exchange(send, request_id.begin(headers.get(request_id.HEADER)))
+        request_id.begin(headers.get(request_id.HEADER))
+        body = _LimitedBody(receive, self.max_body_bytes)
+        answer = _Answer(scope, send, body)
         try:
             self._refuse_early(scope, headers)
+            await self.app(scope, body.receive, answer.send)
         except GLiNERBentoError as error:
-            await error_response(error)(scope, receive, exchange.send)
-            return
-        body = _LimitedBody(receive, self.max_body_bytes)
-        await self.app(scope, body.receive, exchange.send_in_our_words(scope, body))
+            await error_response(error)(scope, receive, answer.stamp)
+        except Exception:
+            if answer.started:
+                raise
+            logger.exception("%s %s failed outside its handler", scope["method"], scope["path"])
+            await error_response(InternalError())(scope, receive, answer.stamp)
 
     def _refuse_early(self, scope: Scope, headers: Headers) -> None:
         if scope["method"] not in _BODY_METHODS:
@@ -70,45 +79,46 @@ class _LimitedBody:
         return message
 
 
-class _Exchange:
-    """One answer on its way out: stamped with the request's id, and an error answer translated."""
+class _Answer:
+    """One answer on its way out: stamped with the request's id, and an error said in our words."""
 
-    def __init__(self, send: Send, current_id: str) -> None:
+    def __init__(self, scope: Scope, send: Send, body: _LimitedBody) -> None:
+        self._scope = scope
         self._send = send
-        self._request_id = current_id
+        self._body = body
+        self._held: Message | None = None
+        self._content = b""
+        self.started = False
 
-    async def send(self, message: Message) -> None:
+    async def stamp(self, message: Message) -> None:
+        """Send `message` on, under the request's id."""
         if message["type"] == "http.response.start":
-            MutableHeaders(scope=message)["X-Request-ID"] = self._request_id
+            self.started = True
+            MutableHeaders(scope=message)["X-Request-ID"] = request_id.current()
         await self._send(message)
 
-    def send_in_our_words(self, scope: Scope, body: _LimitedBody) -> Send:
-        """A `send` that holds back an error answer until it is whole, and says it in the one error body."""
-        start: Message | None = None
-        content = b""
+    async def send(self, message: Message) -> None:
+        """Send a good answer on; hold back an error answer until it is whole, and say it in the one error body."""
+        if message["type"] == "http.response.start" and (message["status"] >= 400 or self._body.error):
+            self._held = message
+        elif self._held is None:
+            await self.stamp(message)
+        else:
+            self._content += message.get("body", b"")
+            if not message.get("more_body", False):
+                await self._say(self._held)
 
-        async def send(message: Message) -> None:
-            nonlocal start, content
-            if message["type"] == "http.response.start" and (message["status"] >= 400 or body.error):
-                start = message
-                return
-            if start is None:
-                await self.send(message)
-                return
-            content += message.get("body", b"")
-            if message.get("more_body", False):
-                return
-            error = body.error or from_foreign(start["status"], content)
-            if error is None:
-                await self.send(start)
-                await self.send({"type": "http.response.body", "body": content})
-                return
-            response = error_response(error)
-            if allow := Headers(raw=start["headers"]).get("allow"):
-                response.headers["Allow"] = allow
-            await response(scope, _nothing, self.send)
-
-        return send
+    async def _say(self, start: Message) -> None:
+        error = self._body.error
+        response = error_response(error) if error else from_foreign(start["status"], self._content)
+        if response is None:
+            await self.stamp(start)
+            await self.stamp({"type": "http.response.body", "body": self._content})
+            return
+        for name, value in Headers(raw=start["headers"]).items():
+            if name not in _OWN_HEADERS:
+                response.headers[name] = value
+        await response(self._scope, _nothing, self.stamp)
 
 
 async def _nothing() -> Message:

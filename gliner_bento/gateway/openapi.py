@@ -6,6 +6,7 @@ BentoML's generated document shows unions by their first branch and knows none o
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -13,7 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 from gliner_bento import __version__
 from gliner_bento.errors import ERRORS_BY_CODE, ErrorBody
-from gliner_bento.gateway.compat.gliner_serve import GLiNERServeRequest
+from gliner_bento.gateway.compat.gliner_serve import GLiNERServeRequest, GLiNERServeResponse
 from gliner_bento.types import (
     AbortResponse,
     ExtractBatchRequest,
@@ -31,9 +32,13 @@ _MODELS: list[type[BaseModel]] = [
     ModelCard,
     AbortResponse,
     GLiNERServeRequest,
+    GLiNERServeResponse,
     ErrorBody,
 ]
 _EXTRACT_ERRORS = (400, 404, 413, 415, 422, 429, 499, 500, 503, 504, 507)
+_BATCH_ERRORS = (400, 413, 415, 422, 500, 503, 504)  # of the request as a whole; an item's error is in its result
+_SERVE_ERRORS = tuple(status for status in _EXTRACT_ERRORS if status != 422)  # which it says as 400
+_READ_ERRORS = (500, 503)
 
 
 def openapi_document(route_prefix: str) -> str:
@@ -78,24 +83,41 @@ def _paths(route_prefix: str) -> dict[str, Any]:
     return {
         "/v1/extract": {
             "post": _operation(
-                "extract", "extract", "Entities and relations of one text", ExtractResponse, ExtractRequest
+                "extract",
+                "extract",
+                "Entities and relations of one text",
+                answer=ExtractResponse,
+                request=ExtractRequest,
+                errors=_EXTRACT_ERRORS,
             )
         },
         "/v1/extract/batch": {
             "post": _operation(
-                "extract_batch", "extract", "One result or error per text", ExtractBatchResponse, ExtractBatchRequest
+                "extract_batch",
+                "extract",
+                "One result or error per text",
+                answer=ExtractBatchResponse,
+                request=ExtractBatchRequest,
+                errors=_BATCH_ERRORS,
             )
         },
         "/v1/requests/{request_id}/abort": {
-            "post": _operation("abort", "extract", "Stop a waiting or running request", AbortResponse)
+            "post": _operation("abort", "extract", "Stop the requests that have this id", answer=AbortResponse)
             | {"parameters": [request_id]}
         },
-        "/v1/model": {"get": _operation("model", "server", "What is served, and with which limits", ModelCard)},
+        "/v1/model": {"get": _operation("model", "server", "What is served, and with which limits", answer=ModelCard)},
         route_prefix: {
-            "post": _operation("gliner_serve_predict", "compat", "gliner.serve's format", None, GLiNERServeRequest)
+            "post": _operation(
+                "gliner_serve_predict",
+                "compat",
+                "gliner.serve's format",
+                answer=GLiNERServeResponse,
+                request=GLiNERServeRequest,
+                errors=_SERVE_ERRORS,
+            )
         },
         f"{route_prefix}/adapter-cache": {
-            "get": _operation("gliner_serve_adapter_cache", "compat", "gliner.serve's adapter cache status", None)
+            "get": _operation("gliner_serve_adapter_cache", "compat", "gliner.serve's adapter cache status")
             | {"parameters": [adapter_id]}
         },
         "/livez": _probe("livez", "The process is alive"),
@@ -106,9 +128,15 @@ def _paths(route_prefix: str) -> dict[str, Any]:
 
 
 def _operation(
-    name: str, tag: str, summary: str, answer: type[BaseModel] | None, request: type[BaseModel] | None = None
+    name: str,
+    tag: str,
+    summary: str,
+    *,
+    answer: type[BaseModel] | None = None,
+    request: type[BaseModel] | None = None,
+    errors: Sequence[int] = _READ_ERRORS,
 ) -> dict[str, Any]:
-    schema = {"$ref": f"#/components/schemas/{answer.__name__}"} if answer else {"type": "object"}
+    schema = _reference(answer) if answer else {"type": "object"}
     operation: dict[str, Any] = {
         "operationId": name,
         "tags": [tag],
@@ -116,17 +144,19 @@ def _operation(
         "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": schema}}}},
     }
     if request is not None:
-        body = {"application/json": {"schema": {"$ref": f"#/components/schemas/{request.__name__}"}}}
-        operation["requestBody"] = {"required": True, "content": body}
-    for status in _EXTRACT_ERRORS if request is not None else (500, 503):
-        operation["responses"][str(status)] = _error(status)
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _reference(request)}}}
+    operation["responses"] |= {str(status): _error(status) for status in errors}
     return operation
+
+
+def _reference(model: type[BaseModel]) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
 def _error(status: int) -> dict[str, Any]:
     codes = sorted(code for code, error in ERRORS_BY_CODE.items() if error.status == status)
-    schema = {"$ref": "#/components/schemas/ErrorBody"}
-    return {"description": " or ".join(codes) or "internal", "content": {"application/json": {"schema": schema}}}
+    content = {"application/json": {"schema": _reference(ErrorBody)}}
+    return {"description": " or ".join(codes), "content": content}
 
 
 def _probe(name: str, summary: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The id of the HTTP request under way: the caller's `X-Request-ID`, or one of ours."""
+"""The id of the HTTP request under way: the one in its body, else the caller's `X-Request-ID`, else one of ours."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ def begin(sent: str | None) -> str:
     request_id = sent if sent and _VALID.fullmatch(sent) else uuid.uuid4().hex
     _current.set(request_id)
     return request_id
+
+
+def adopt(sent: str | None) -> str:
+    """Go on under the id that came with the body, if one did; the id of the request from now on."""
+    if sent:
+        _current.set(sent)
+    return current()
 
 
 def current() -> str:

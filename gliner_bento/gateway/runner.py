@@ -1,18 +1,25 @@
-"""The gateway's side of the hop to the runner: the contract, and the retry that keep-alive races need."""
+"""The gateway's side of the hop to the runner: the contract, the deadline, and the retry that keep-alive races need."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
 
-from gliner_bento.errors import GLiNERBentoError, InternalError, NotReady
+from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
 from gliner_bento.types import RunnerItem, RunnerOutcome
 
 logger = logging.getLogger("gliner_bento.gateway")
 T = TypeVar("T")
+
+_UNREACHABLE = "the model's process cannot be reached; try again"
+_CONTROL_S = 5.0
+_GRACE_S = 0.5
+"""What the runner gets beyond a deadline, so that it is the one to tell which item was late."""
 
 _DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)
 
@@ -33,10 +40,11 @@ class Runner(Protocol):
 
 
 class Hop:
-    """Calls the runner; a call whose connection was dropped is repeated once.
+    """Calls the runner, for as long as there is time.
 
-    A server may close an idle kept-alive connection at the moment a request is written to it. Extraction has no side
-    effects, so asking again is safe, whether or not the first one arrived.
+    A call whose connection was dropped is repeated once: a server may close an idle kept-alive connection at the moment
+    a request is written to it. Extraction has no side effects, so asking again is safe, whether or not the first one
+    arrived.
     """
 
     def __init__(self, runner: Runner) -> None:
@@ -45,30 +53,41 @@ class Hop:
     async def extract(
         self, items: list[RunnerItem], *, request_id: str, timeout_ms: float, priority: int
     ) -> list[RunnerOutcome]:
-        """As `Runner.extract`."""
-        return await self._call(
-            lambda: self._runner.extract(items=items, request_id=request_id, timeout_ms=timeout_ms, priority=priority)
-        )
+        """As `Runner.extract`; raises `DeadlineExceeded` if the runner itself does not."""
+        deadline_s = time.monotonic() + timeout_ms / 1000
+
+        def ask() -> Awaitable[list[RunnerOutcome]]:
+            left_ms = max(0.0, deadline_s - time.monotonic()) * 1000
+            return self._runner.extract(items=items, request_id=request_id, timeout_ms=left_ms, priority=priority)
+
+        late = DeadlineExceeded("the deadline passed before the model's process answered")
+        return await self._call(ask, timeout_ms / 1000 + _GRACE_S, late)
 
     async def abort(self, request_id: str) -> bool:
         """As `Runner.abort`."""
-        return await self._call(lambda: self._runner.abort(request_id=request_id))
+        return await self._call(lambda: self._runner.abort(request_id=request_id), _CONTROL_S, NotReady(_UNREACHABLE))
 
     async def describe(self) -> dict[str, Any]:
         """As `Runner.describe`."""
-        return await self._call(self._runner.describe)
+        return await self._call(self._runner.describe, _CONTROL_S, NotReady(_UNREACHABLE))
 
-    async def _call(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _call(self, ask: Callable[[], Awaitable[T]], timeout_s: float, late: GLiNERBentoError) -> T:
         try:
-            try:
-                return await call()
-            except _DROPPED as dropped:
-                logger.warning("the runner's connection was dropped (%r); asking once more", dropped)
-                return await call()
+            return await asyncio.wait_for(_insist(ask), timeout_s)
         except GLiNERBentoError:
             raise
+        except asyncio.TimeoutError:
+            raise late from None
         except _DROPPED as dropped:
-            raise NotReady("the model's process cannot be reached; try again") from dropped
+            raise NotReady(_UNREACHABLE) from dropped
         except Exception as fault:
             logger.exception("a call to the runner failed")
             raise InternalError() from fault
+
+
+async def _insist(ask: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return await ask()
+    except _DROPPED as dropped:
+        logger.warning("the runner's connection was dropped (%r); asking once more", dropped)
+        return await ask()

@@ -93,9 +93,9 @@ def test_our_client_over_a_socket(server):
 def test_nothing_is_lost_under_load(server):
     """Several times the 100 requests after which BentoML's client between services closes its connections."""
     bodies = [{"text": f"{TEXT} Number {i}.", "labels": LABELS[: 1 + i % 4]} for i in range(600)]
-    with httpx.Client(base_url=server, timeout=120, limits=httpx.Limits(max_connections=64)) as client:
-        with ThreadPoolExecutor(64) as pool:
-            answers = list(pool.map(lambda body: client.post("/v1/extract", json=body), bodies))
+    limits = httpx.Limits(max_connections=64)
+    with httpx.Client(base_url=server, timeout=120, limits=limits) as client, ThreadPoolExecutor(64) as pool:
+        answers = list(pool.map(lambda body: client.post("/v1/extract", json=body), bodies))
     assert [answer.status_code for answer in answers] == [200] * len(bodies)
     for body, answer in zip(bodies, answers, strict=True):
         assert "Bill Gates" in texts_of(answer.json())

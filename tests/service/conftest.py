@@ -38,7 +38,7 @@ class Service:
 
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
-    from service import GLiNERService  # noqa: PLC0415
+    from service import GLiNERService
 
     app = GLiNERService.to_asgi()
     loop = asyncio.new_event_loop()

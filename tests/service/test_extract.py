@@ -74,7 +74,12 @@ def test_a_text_beyond_the_model_is_cut_visibly_or_refused(service):
 
 
 def test_a_batch_answers_each_text_as_if_alone(service):
-    items = [{"text": TEXT}, {"text": TEXT, "labels": ["person"]}, {"text": "x" * 20001}, {"text": "", "threshold": 0.1}]
+    items = [
+        {"text": TEXT},
+        {"text": TEXT, "labels": ["person"]},
+        {"text": "x" * 20001},
+        {"text": "", "threshold": 0.1},
+    ]
     answer = service.request("POST", "/v1/extract/batch", json={"items": items, "labels": LABELS}).json()
     first, second, third, fourth = answer["results"]
     assert found(first["result"]) == found(service.extract(**GOOD).json())
@@ -96,7 +101,11 @@ BAD = {
     "a threshold that is no number": ('{"text": "a", "labels": ["x"], "threshold": NaN}', 422, "threshold"),
     "a text over max_text_chars": (json.dumps({"text": "a" * 20001, "labels": ["x"]}), 413, "text"),
     "10,000 labels": (json.dumps({"text": "a", "labels": [f"l{i}" for i in range(10000)]}), 422, "labels"),
-    "labels that leave no room": (json.dumps({"text": "a", "labels": [f"label {i}" for i in range(999)]}), 422, "labels"),
+    "labels that leave no room": (
+        json.dumps({"text": "a", "labels": [f"label {i}" for i in range(999)]}),
+        422,
+        "labels",
+    ),
     "an endless label": (json.dumps({"text": "a", "labels": ["very " * 3000]}), 422, "labels"),
     "descriptions that collide": ('{"text": "a", "labels": {"x": "same", "y": "same"}}', 422, "labels"),
     "an unknown adapter": ('{"text": "a", "labels": ["x"], "adapter_id": "nobody"}', 404, "adapter_id"),
@@ -122,7 +131,7 @@ def test_bad_input_gets_one_clear_error(service, content, status, param):
 def test_bad_input_is_never_a_500_on_the_other_routes(service, content):
     for path in ("/v1/extract/batch", "/gliner"):
         response = service.request("POST", path, content=content, headers=JSON)
-        assert 400 <= response.status_code < 500 or path == "/gliner" and response.status_code == 200, response.text
+        assert 400 <= response.status_code < 500 or (path == "/gliner" and response.status_code == 200), response.text
 
 
 def test_200_concurrent_mixed_requests_are_each_answered_as_if_alone(service):
@@ -130,9 +139,7 @@ def test_200_concurrent_mixed_requests_are_each_answered_as_if_alone(service):
     alone = [service.extract(**body) for body in bodies]
     order = list(range(200))
     random.Random(1).shuffle(order)
-    together = service.gather(
-        *((lambda client, body=bodies[i]: client.post("/v1/extract", json=body)) for i in order)
-    )
+    together = service.gather(*((lambda client, body=bodies[i]: client.post("/v1/extract", json=body)) for i in order))
     statuses = {response.status_code for response in alone}
     assert statuses == {200, 404, 413, 422}, "the mix must hold good and bad requests"
     assert sum(len(response.json().get("entities", [])) for response in alone) > 200

@@ -31,7 +31,12 @@ def test_probes(service, path):
 def test_metrics_count_what_was_run(service):
     service.extract(**BODY)
     text = service.request("GET", "/metrics").text
-    for name in ("gliner_items_total", "gliner_batch_items_bucket", "gliner_tokens_total", "gliner_batch_forward_seconds"):
+    for name in (
+        "gliner_items_total",
+        "gliner_batch_items_bucket",
+        "gliner_tokens_total",
+        "gliner_batch_forward_seconds",
+    ):
         assert name in text
     assert 'gliner_items_total{outcome="completed"}' in text
 
@@ -39,7 +44,9 @@ def test_metrics_count_what_was_run(service):
 def test_the_openapi_document_validates_and_lists_every_route(service):
     document = service.request("GET", "/docs.json").json()
     validate(document)
-    assert {"/v1/extract", "/v1/extract/batch", "/v1/model", "/gliner", "/gliner/adapter-cache"} <= set(document["paths"])
+    assert {"/v1/extract", "/v1/extract/batch", "/v1/model", "/gliner", "/gliner/adapter-cache"} <= set(
+        document["paths"]
+    )
 
 
 def test_the_examples_of_the_openapi_document_are_answered(service):
@@ -134,7 +141,7 @@ def test_nothing_of_a_request_reaches_the_log(service, caplog):
 
 def test_the_client_package_needs_no_model_library():
     """In a process of its own: here, torch has long been loaded."""
-    import subprocess  # noqa: PLC0415
+    import subprocess
 
     code = (
         "import sys, json, gliner_bento.client, gliner_bento.engine.base;"
@@ -145,7 +152,7 @@ def test_the_client_package_needs_no_model_library():
 
 
 def test_the_gateway_loads_no_torch():
-    import subprocess  # noqa: PLC0415
+    import subprocess
 
     code = "import sys, service; print('torch' in sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -7,9 +7,7 @@ from gliner_bento.errors import (
     ErrorDetail,
     GLiNERBentoError,
     InternalError,
-    InvalidField,
     from_detail,
-    status_of,
 )
 
 
@@ -27,7 +25,4 @@ def test_codes_are_unique_and_statuses_are_errors():
 
 
 def test_an_unknown_code_is_an_internal_error():
-    detail = ErrorDetail(code="from_the_future", message="?")
-    assert isinstance(from_detail(detail), InternalError)
-    assert status_of(detail) == 500
-    assert status_of(InvalidField("x").detail()) == 422
+    assert isinstance(from_detail(ErrorDetail(code="from_the_future", message="?")), InternalError)

@@ -15,7 +15,15 @@ import torch
 from gliner.modeling.utils import extract_prompt_features
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.decode import Span, probabilities, spans_above, tag_scores, tagged_boundaries, tagged_spans, too_many
+from gliner_bento.engine.decode import (
+    Span,
+    probabilities,
+    spans_above,
+    tag_scores,
+    tagged_boundaries,
+    tagged_spans,
+    too_many,
+)
 from gliner_bento.engine.forward.findings import Findings, FoundRelation, entities
 
 Boundary = tuple[int, int]
@@ -23,8 +31,10 @@ Boundary = tuple[int, int]
 # Adjacencies that score a pair by its two ends: "none" proposes every pair.
 _PAIRWISE = {"none", "dot", "mlp", "bilinear"}
 
-# Spans of one item between which relations are scored: pairs grow with the square.
+# Spans of one item between which relations are scored: pairs grow with the square. A joint adjacency looks at all
+# proposals, but the pairs that are scored after it are between answered spans here too.
 MAX_RELATED_SPANS = 512
+MAX_JOINT_PROPOSALS = 2048
 _PAIRS_AT_ONCE = 8192
 
 
@@ -61,7 +71,9 @@ def find_spans_and_relations(model: Any, inputs: dict[str, Any], rows: Sequence[
             return of[first, last - first]
 
         found = entities(row, above)
-        findings.append(Findings(found, _relations(model, row, found, proposed, represent, read.relations[number])))
+        prompts = read.relations[number]
+        related = _relations(model, row, found, proposed, represent=represent, prompts=prompts)
+        findings.append(Findings(found, related))
     return findings
 
 
@@ -69,7 +81,8 @@ def find_tags_and_relations(model: Any, inputs: dict[str, Any], rows: Sequence[P
     """Token models."""
     read = _Read(model, inputs)
     findings = []
-    for number, (row, scores) in enumerate(zip(rows, tag_scores(model.scorer(read.words, read.labels), rows), strict=True)):
+    tags = tag_scores(model.scorer(read.words, read.labels), rows)
+    for number, (row, scores) in enumerate(zip(rows, tags, strict=True)):
         proposed = tagged_boundaries(scores, row.item.threshold) if row.item.relations else []
 
         def represent(
@@ -79,7 +92,9 @@ def find_tags_and_relations(model: Any, inputs: dict[str, Any], rows: Sequence[P
             return represented[0]
 
         found = entities(row, tagged_spans(scores, row.item.threshold))
-        findings.append(Findings(found, _relations(model, row, found, proposed, represent, read.relations[number])))
+        prompts = read.relations[number]
+        related = _relations(model, row, found, proposed, represent=represent, prompts=prompts)
+        findings.append(Findings(found, related))
     return findings
 
 
@@ -88,6 +103,7 @@ def _relations(
     row: Prepared,
     spans: Sequence[Span],
     proposed: Sequence[Boundary],
+    *,
     represent: Callable[[Sequence[Boundary]], torch.Tensor],
     prompts: torch.Tensor,
 ) -> list[FoundRelation]:
@@ -104,29 +120,30 @@ def _relations(
         proposed = list(dict.fromkeys(boundary for boundary in proposed if boundary in place))
     if len(place) < 2 or len(proposed) < 2:
         return []
-    if len(proposed) > MAX_RELATED_SPANS:
-        raise too_many(len(proposed), MAX_RELATED_SPANS)
+    for number, limit in ((len(place), MAX_RELATED_SPANS), (len(proposed), MAX_JOINT_PROPOSALS)):
+        if number > limit:
+            raise too_many(number, limit)
     ends = represent(proposed)
-    heads, tails = _pairs(model, ends, row.item.threshold)
+    places = torch.tensor([place.get(boundary, -1) for boundary in proposed], device=ends.device)
+    heads, tails = _pairs(model, ends, places, row.item.threshold)
     prompts = prompts[: len(row.item.relations)]
-    found: dict[tuple[int, int, int], FoundRelation] = {}
+    found: dict[tuple[int, int, int], float] = {}
     for part in range(0, len(heads), _PAIRS_AT_ONCE):
-        some = slice(part, part + _PAIRS_AT_ONCE)
-        logits = _score(model, ends[heads[some]], ends[tails[some]], prompts)
+        head, tail = heads[part : part + _PAIRS_AT_ONCE], tails[part : part + _PAIRS_AT_ONCE]
+        logits = _score(model, ends[head], ends[tail], prompts)
         scores = probabilities(logits, torch.ones_like(logits, dtype=torch.bool))
-        above = scores.double() > row.item.relation_threshold
-        pairs = zip(heads[some].tolist(), tails[some].tolist(), strict=True)
-        ends_of = [(place.get(proposed[head]), place.get(proposed[tail])) for head, tail in pairs]
-        for (pair, relation), score in zip(above.nonzero().tolist(), scores[above].tolist(), strict=True):
-            head, tail = ends_of[pair]
-            if head is not None and tail is not None and head != tail:
-                found.setdefault((relation, head, tail), FoundRelation(relation, head, tail, score))
-    return list(found.values())
+        pair, relation = (scores.double() > row.item.relation_threshold).nonzero(as_tuple=True)
+        of = torch.stack([relation, places[head[pair]], places[tail[pair]]], dim=-1)
+        for key, score in zip(of.tolist(), scores[pair, relation].tolist(), strict=True):
+            found.setdefault((key[0], key[1], key[2]), score)
+    return [FoundRelation(*key, score) for key, score in found.items()]
 
 
-def _pairs(model: Any, ends: torch.Tensor, threshold: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Places of heads and tails among `ends` (E, D): every two, or those that the model's adjacency proposes."""
-    proposed = ~torch.eye(len(ends), dtype=torch.bool, device=ends.device)
+def _pairs(model: Any, ends: torch.Tensor, places: torch.Tensor, threshold: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Heads and tails among `ends` (E, D) that are answered, at different `places` (E; -1: not answered): every two, or
+    those that the model's adjacency proposes."""
+    answered = places >= 0
+    proposed = answered[:, None] & answered & (places[:, None] != places)
     if hasattr(model, "relations_rep_layer"):
         mask = torch.ones(1, len(ends), dtype=torch.long, device=ends.device)
         adjacency = model.relations_rep_layer(ends[None], mask)[0]

@@ -7,9 +7,8 @@ that request alone, and an answer about a text that was cut says so in the heade
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -17,7 +16,7 @@ from starlette.routing import Route
 from gliner_bento.errors import GLiNERBentoError, InvalidField, MalformedRequest
 from gliner_bento.gateway.error_body import error_response, from_validation
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.types import Extraction, ExtractRequest, Labels, Relation, RelationArgument, Relations, Score, Strict
+from gliner_bento.types import Entity, ExtractRequest, Labels, Relation, RelationArgument, Relations, Score, Strict
 
 BASE_ADAPTER_ID = "__base__"
 
@@ -39,6 +38,32 @@ class GLiNERServeRequest(Strict):
     adapter_id: str | None = None
 
 
+class GLiNERServeArgument(BaseModel):
+    """One end of a relation, as gliner names it."""
+
+    start: int
+    end: int
+    text: str
+    type: str
+    entity_idx: int
+
+
+class GLiNERServeRelation(BaseModel):
+    """A relation, as gliner names it."""
+
+    head: GLiNERServeArgument
+    tail: GLiNERServeArgument
+    relation: str
+    score: float
+
+
+class GLiNERServeResponse(BaseModel):
+    """The answer of `POST /gliner`; `relations` is there if the model finds any and some were asked for."""
+
+    entities: list[Entity]
+    relations: list[GLiNERServeRelation] | None = None
+
+
 def routes(prefix: str, gateway: Callable[[], Gateway]) -> list[Route]:
     """The routes below `prefix` (gliner.serve's `route_prefix`, `/gliner` by default)."""
 
@@ -47,7 +72,9 @@ def routes(prefix: str, gateway: Callable[[], Gateway]) -> list[Route]:
             asked = GLiNERServeRequest.model_validate_json(await request.body() or b"{}")
             return await _predict(gateway(), asked)
         except ValidationError as invalid:
-            return _error(from_validation(invalid.errors(include_context=False, include_input=False, include_url=False)))
+            return _error(
+                from_validation(invalid.errors(include_context=False, include_input=False, include_url=False))
+            )
         except GLiNERBentoError as error:
             return _error(error)
 
@@ -56,6 +83,7 @@ def routes(prefix: str, gateway: Callable[[], Gateway]) -> list[Route]:
 
     return [
         Route(prefix, predict, methods=["POST"]),
+        Route(f"{prefix}/", predict, methods=["POST"]),
         Route(f"{prefix}/adapter-cache", adapter_cache, methods=["GET"]),
     ]
 
@@ -66,33 +94,28 @@ async def _predict(gateway: Gateway, asked: GLiNERServeRequest) -> Response:
     options = asked.model_dump() | {"relations": asked.relations if relates else None}
     found = await gateway.extract(ExtractRequest.model_construct(**options))
     headers = {"X-GLiNER-Truncated": "true"} if found.truncated else None
-    return JSONResponse(_body(found, relates=relates), headers=headers)
+    relations = [_relation(relation) for relation in found.relations] if relates else None
+    answer = GLiNERServeResponse(entities=found.entities, relations=relations)
+    return Response(answer.model_dump_json(exclude_none=True), media_type="application/json", headers=headers)
 
 
-def _body(found: Extraction, *, relates: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {"entities": [entity.model_dump() for entity in found.entities]}
-    if relates:
-        body["relations"] = [_relation(relation) for relation in found.relations]
-    return body
+def _relation(relation: Relation) -> GLiNERServeRelation:
+    return GLiNERServeRelation(
+        head=_argument(relation.head),
+        tail=_argument(relation.tail),
+        relation=relation.relation,
+        score=relation.score,
+    )
 
 
-def _relation(relation: Relation) -> dict[str, Any]:
-    return {
-        "head": _argument(relation.head),
-        "tail": _argument(relation.tail),
-        "relation": relation.relation,
-        "score": relation.score,
-    }
-
-
-def _argument(argument: RelationArgument) -> dict[str, Any]:
-    return {
-        "start": argument.start,
-        "end": argument.end,
-        "text": argument.text,
-        "type": argument.label,
-        "entity_idx": argument.entity_idx,
-    }
+def _argument(argument: RelationArgument) -> GLiNERServeArgument:
+    return GLiNERServeArgument(
+        start=argument.start,
+        end=argument.end,
+        text=argument.text,
+        type=argument.label,
+        entity_idx=argument.entity_idx,
+    )
 
 
 def _error(error: GLiNERBentoError) -> Response:

@@ -46,8 +46,11 @@ SERVER = textwrap.dedent(
 
 @pytest.fixture
 def url(tmp_path):
-    with running_server([sys.executable, "-c", SERVER.replace("{", "{{").replace("}", "}}"), "{port}"],
-                        cwd=tmp_path, log=tmp_path / "log") as started:
+    with running_server(
+        [sys.executable, "-c", SERVER.replace("{", "{{").replace("}", "}}"), "{port}"],
+        cwd=tmp_path,
+        log=tmp_path / "log",
+    ) as started:
         yield started
 
 

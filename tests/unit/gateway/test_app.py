@@ -1,8 +1,11 @@
 """Middleware, our routes and the gliner.serve format, over real ASGI."""
 
+import asyncio
+
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Mount, Route
@@ -20,7 +23,9 @@ async def foreign(request: Request):
     if status == 400:
         errors = [{"type": "missing", "loc": ("labels",), "msg": "Field required"}]
         return JSONResponse({"error": "1 validation error", "detail": errors}, status_code=400)
-    return PlainTextResponse(f"read {len(body)}", status_code=status)
+    if status == 599:
+        raise RuntimeError("a fault outside every handler")
+    return PlainTextResponse(f"read {len(body)}", status_code=status, headers={"Access-Control-Allow-Origin": "*"})
 
 
 @pytest.fixture
@@ -28,14 +33,12 @@ def client(gateway):
     app = GatewayApp("/gliner")
     app.bind(gateway)
     routes = [Route("/foreign", foreign, methods=["POST"]), Mount("/", app.asgi)]
-    wrapped = GatewayMiddleware(Starlette(routes=routes), max_body_bytes=1000)
+    wrapped = Starlette(routes=routes, middleware=[Middleware(GatewayMiddleware, max_body_bytes=1000)])
     transport = httpx.ASGITransport(wrapped)
     return httpx.AsyncClient(transport=transport, base_url="http://test")
 
 
 def ask(client, method, path, **kwargs):
-    import asyncio  # noqa: PLC0415
-
     return asyncio.run(client.request(method, path, **kwargs))
 
 
@@ -49,6 +52,10 @@ def ask(client, method, path, **kwargs):
         ("POST", "/foreign?status=503", 503, "not_ready"),
         ("POST", "/foreign?status=413", 413, "too_large"),
         ("POST", "/foreign?status=400", 422, "invalid_field"),
+        ("POST", "/foreign?status=504", 504, "deadline_exceeded"),
+        ("POST", "/foreign?status=418", 418, "malformed_request"),
+        ("POST", "/foreign?status=502", 502, "internal"),
+        ("POST", "/foreign?status=599", 500, "internal"),
     ],
 )
 def test_a_foreign_error_is_said_in_the_one_error_body(client, method, path, status, code):
@@ -66,6 +73,10 @@ def test_a_wrong_method_says_which_are_right(client):
     assert ask(client, "GET", "/gliner").headers["allow"] == "POST"
 
 
+def test_a_translated_error_keeps_its_headers(client):
+    assert ask(client, "POST", "/foreign?status=503").headers["access-control-allow-origin"] == "*"
+
+
 def test_a_good_foreign_answer_passes_untouched(client):
     response = ask(client, "POST", "/foreign", content=b"{}")
     assert (response.status_code, response.text) == (200, "read 2")
@@ -74,6 +85,12 @@ def test_a_good_foreign_answer_passes_untouched(client):
 def test_a_callers_request_id_is_kept_and_a_bad_one_replaced(client):
     assert ask(client, "GET", "/v1/model", headers={"X-Request-ID": "mine-1"}).headers["x-request-id"] == "mine-1"
     assert len(ask(client, "GET", "/v1/model", headers={"X-Request-ID": "not mine"}).headers["x-request-id"]) == 32
+
+
+def test_the_id_of_the_request_is_the_one_in_its_body_if_there_is_one(client, gateway):
+    """`/gliner` has no such field; the header's id serves there."""
+    answer = ask(client, "POST", "/gliner", json=BODY | {"adapter_id": "x"}, headers={"X-Request-ID": "mine-2"})
+    assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"] == "mine-2"
 
 
 def test_a_body_over_the_limit_is_refused_with_and_without_a_length(client):
@@ -95,6 +112,10 @@ def test_gliner_serve_predict(client):
     answer = ask(client, "POST", "/gliner", json=BODY).json()
     assert list(answer) == ["entities"]
     assert answer["entities"][0] == {"start": 0, "end": 3, "text": "Ada", "label": "person", "score": 0.9}
+
+
+def test_gliner_serve_is_found_with_a_slash_too(client):
+    assert ask(client, "POST", "/gliner/", json=BODY).status_code == 200
 
 
 def test_gliner_serve_relations(client, runner):
@@ -130,6 +151,7 @@ def test_gliner_serve_says_when_a_text_was_cut(client):
         (b'{"text": 5, "labels": ["x"]}', 400, "invalid_field"),
         (b'{"text": "a", "labels": ["x"], "thresold": 1}', 400, "invalid_field"),
         (b'{"text": "a", "labels": ["x"], "threshold": 2}', 400, "invalid_field"),
+        (b'{"text": "a", "labels": ["x"], "foo(": 2}', 400, "invalid_field"),
         (b'{"text": "a", "labels": ["x"], "adapter_id": "unknown"}', 404, "adapter_not_found"),
         (b'{"text": "' + b"a" * 101 + b'", "labels": ["x"]}', 413, "too_large"),
     ],
@@ -144,3 +166,9 @@ def test_gliner_serve_adapter_cache_is_disabled_until_there_are_adapters(client)
         "enabled": False,
         "base_adapter_id": "__base__",
     }
+
+
+@pytest.mark.parametrize("name", ["foo(", "list[x]", "str"])
+def test_an_unknown_field_is_named_whatever_it_is_called(client, name):
+    error = ask(client, "POST", "/gliner", json=BODY | {name: 1}).json()["error"]
+    assert (error["param"], error["message"]) == (name, f"{name}: unknown field")

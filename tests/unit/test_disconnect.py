@@ -1,0 +1,94 @@
+"""Work for a caller that has gone is stopped; work for one that waits is not touched."""
+
+import asyncio
+
+import pytest
+
+from gliner_bento.disconnect import CancelOnDisconnect
+
+
+class Connection:
+    """One request whose client sends `body` and hangs up when told to."""
+
+    def __init__(self) -> None:
+        self.hung_up = asyncio.Event()
+        self.answer: list[dict] = []
+        self._messages = [{"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.request"}]
+
+    async def receive(self):
+        if self._messages:
+            return self._messages.pop(0)
+        await self.hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        self.answer.append(message)
+
+
+async def read_body(receive) -> None:
+    while (await receive()).get("more_body"):
+        pass
+
+
+def serve(app, connection):
+    return CancelOnDisconnect(app)({"type": "http"}, connection.receive, connection.send)
+
+
+def test_a_request_is_cancelled_when_its_caller_has_gone():
+    async def scene():
+        connection, cancelled = Connection(), asyncio.Event()
+
+        async def app(scope, receive, send):
+            await read_body(receive)
+            connection.hung_up.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+        await asyncio.wait_for(serve(app, connection), 10)
+        assert cancelled.is_set()
+        assert connection.answer == []
+
+    asyncio.run(scene())
+
+
+def test_a_request_is_answered_while_its_caller_waits():
+    async def scene():
+        connection = Connection()
+
+        async def app(scope, receive, send):
+            await read_body(receive)
+            await asyncio.sleep(0)
+            await send({"type": "http.response.start", "status": 200})
+
+        await asyncio.wait_for(serve(app, connection), 10)
+        assert connection.answer == [{"type": "http.response.start", "status": 200}]
+
+    asyncio.run(scene())
+
+
+def test_a_fault_passes_through():
+    async def scene():
+        async def app(scope, receive, send):
+            await read_body(receive)
+            raise ValueError("broken")
+
+        with pytest.raises(ValueError, match="broken"):
+            await asyncio.wait_for(serve(app, Connection()), 10)
+
+    asyncio.run(scene())
+
+
+def test_a_body_that_is_never_read_does_not_keep_the_answer_waiting():
+    async def scene():
+        connection = Connection()
+
+        async def app(scope, receive, send):
+            await send({"type": "http.response.start", "status": 404})
+
+        await asyncio.wait_for(serve(app, connection), 10)
+        assert connection.answer
+
+    asyncio.run(scene())
