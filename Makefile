@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check lint format docs bento image demo-model clean
+.PHONY: help setup serve test check lint format docs bench bento image demo-model clean
 
 export BENTOML_DO_NOT_TRACK = True
 
@@ -12,7 +12,7 @@ HOST ?= 127.0.0.1
 TESTS ?= tests
 
 # The first interpreter that runs, is new enough and can make a virtual environment (a shim may exist and not run).
-# The lock is for 3.11; with any other version the ranges of pyproject.toml are installed.
+# The locks are for 3.11; with any other version the ranges of pyproject.toml are installed.
 PYTHON ?= $(firstword $(foreach python,python3.11 python3 python3.12 python3.13 python3.10,$(shell \
 	$(python) -c 'import sys, ensurepip, venv; print("$(python)" if sys.version_info >= (3, 10) else "")' 2>/dev/null)))
 VENV := .venv
@@ -24,11 +24,11 @@ help: ## What can be made
 
 setup: $(SETUP) ## Make .venv (the others do it when it is needed)
 
-$(SETUP): requirements.lock pyproject.toml
+$(SETUP): requirements.lock requirements-dev.lock pyproject.toml
 	@python="$(PYTHON)"; [ -n "$$python" ] || { echo "make: no Python >= 3.10 with venv found; set PYTHON=" >&2; exit 1; }; \
 	echo "setting up $(VENV) with $$($$python --version)"; $$python -m venv $(VENV)
 	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then \
-		$(BIN)/python -m pip install -r requirements.lock && \
+		$(BIN)/python -m pip install -r requirements-dev.lock && \
 		$(BIN)/python -m pip install --no-deps --no-build-isolation --editable .; \
 	else \
 		$(BIN)/python -m pip install --editable '.[client,bench,dev]'; \
@@ -57,6 +57,9 @@ format: $(SETUP) ## Format, and fix what can be fixed
 
 docs: $(SETUP) ## Write the generated pages
 	$(BIN)/python -m gliner_bento.cli docs
+
+bench: $(SETUP) ## Measure throughput and latency; URL= of a running server, else one is started
+	$(BIN)/python -m gliner_bento.cli bench $(URL)
 
 bento: $(SETUP) ## Build the bento into BentoML's store
 	$(BIN)/bentoml build

@@ -47,5 +47,6 @@ class GLiNERService:
         return await self.gateway.ready()
 
 
-GLiNERService.add_asgi_middleware(CancelOnDisconnect)
-GLiNERService.add_asgi_middleware(GatewayMiddleware, max_body_bytes=settings.max_body_bytes)
+_service: bentoml.Service[Any] = GLiNERService  # what the decorators made of the class
+_service.add_asgi_middleware(CancelOnDisconnect)
+_service.add_asgi_middleware(GatewayMiddleware, max_body_bytes=settings.max_body_bytes)

@@ -1,4 +1,4 @@
-"""The command line, and the only reader of argv: `serve`, `settings`, `docs`. What a flag means is settings.py's."""
+"""The command line, and the only reader of argv. What a flag means is settings.py's."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             serve(Settings.load(flags), flags, port=known.port, host=known.host)
         elif command == "settings":
             sys.stdout.write(effective_settings(Settings.load(flags), flags))
+        elif command == "bench":
+            bench(known.url)
         else:
             return write_settings_page(check=known.check)
     except SettingsError as error:
@@ -60,6 +62,13 @@ def serve(settings: Settings, flags: Mapping[str, Any], *, port: int, host: str)
     command = [sys.executable, "-m", "bentoml", "serve", "service:GLiNERService"]
     command += ["--working-dir", str(PROJECT_ROOT), "--port", str(port), "--host", host]
     os.execve(sys.executable, command, {**os.environ, **worker_environment(settings, flags)})
+
+
+def bench(url: str | None) -> None:
+    """Measure the server at `url`, or one of its own; print the results and where they are."""
+    from gliner_bento.benchmark import report  # noqa: PLC0415  needs the extra `bench`
+
+    sys.stdout.write(report.table(report.bench(url)))
 
 
 def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str, str]:
@@ -133,6 +142,8 @@ def _parser() -> argparse.ArgumentParser:
         for name, field in Settings.model_fields.items():
             text = f"{field.description} (default: {field.default})".replace("%", "%%")
             command.add_argument(flag_name(name), dest=_dest(name), default=argparse.SUPPRESS, metavar="X", help=text)
+    benching = _command(commands, "bench", "measure a server: throughput and latency at several concurrencies")
+    benching.add_argument("url", nargs="?", help="a running server (default: start one)")
     docs = _command(commands, "docs", "write docs/settings.md")
     docs.add_argument("--check", action="store_true", help="only tell by the exit code whether it is fresh")
     return parser
@@ -144,8 +155,8 @@ def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
 
 
 def _flags_of(command: str) -> list[str]:
-    own = {"serve": ["--port", "--host"], "settings": [], "docs": ["--check"]}[command]
-    return own if command == "docs" else [*own, *map(flag_name, Settings.model_fields)]
+    own = {"serve": ["--port", "--host"], "docs": ["--check"]}.get(command, [])
+    return [*own, *map(flag_name, Settings.model_fields)] if command in ("serve", "settings") else own
 
 
 def _dest(name: str) -> str:

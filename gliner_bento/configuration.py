@@ -74,7 +74,17 @@ def read_configuration(file: Path | None, settings: Iterable[str]) -> Configurat
     keys = {name: _mapping(section, f"{path}: {name}") for name, section in services.items()}
     for name, section in keys.items():
         refuse_unknown(section, BENTOML_KEYS, f"{path}: {name}: unknown key")
+    _refuse_broken_promises(keys, path)
     return Configuration(gliner, keys)
+
+
+def _refuse_broken_promises(services: dict[str, dict[str, Any]], path: Path) -> None:
+    """Values that BentoML takes and that would break a promise of ours."""
+    if services.get("GLiNERRunner", {}).get("workers", 1) != 1:
+        raise SettingsError(f"{path}: GLiNERRunner: workers: must be 1; an abort would reach one worker of several")
+    for name, section in services.items():
+        if "max_concurrency" in _mapping(section.get("traffic"), f"{path}: {name}: traffic"):
+            raise SettingsError(f"{path}: {name}: traffic.max_concurrency: use queue_capacity, which refuses with 429")
 
 
 def refuse_unknown(

@@ -79,10 +79,6 @@ class RequestOptions(Strict):
 class ExtractRequest(ExtractOptions, RequestOptions):
     """One text."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"text": _TEXT, "labels": _LABELS, "relations": _RELATIONS}]}
-    )
-
     text: str = Field(
         description="The text. A blank one is answered with no entities.",
         examples=[_TEXT],
@@ -105,10 +101,6 @@ class ExtractItem(Strict):
 
 class ExtractBatchRequest(RequestOptions):
     """Several texts that share options (`texts`), or items that may each have their own (`items`)."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"texts": [_TEXT, "Ada Lovelace lived in London."], "labels": _LABELS}]}
-    )
 
     texts: list[str] | None = Field(default=None, description="Texts that all use the options below.")
     items: list[ExtractItem] | None = Field(default=None, description="Texts with options of their own.")

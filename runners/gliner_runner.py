@@ -122,4 +122,4 @@ def as_data(extraction: Extraction) -> dict[str, Any]:
     return dataclasses.asdict(extraction)
 
 
-GLiNERRunner.add_asgi_middleware(CancelOnDisconnect)
+GLiNERRunner.add_asgi_middleware(CancelOnDisconnect)  # type: ignore[attr-defined]  # now a bentoml.Service

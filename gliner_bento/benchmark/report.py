@@ -18,7 +18,7 @@ import httpx
 from gliner_bento.benchmark.load import Measured, closed_loop
 from gliner_bento.benchmark.server import running_server
 from gliner_bento.benchmark.workload import mixed
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.settings import ENV_PREFIX, PROJECT_ROOT
 
 CONCURRENCIES = (1, 8, 32)
 RUN_S = 20.0
@@ -33,7 +33,7 @@ def bench(url: str | None, results: Path = RESULTS, *, run_s: float = RUN_S) -> 
     if url is not None:
         return _measure(url, results, run_s)
     command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
-    with running_server(command, cwd=PROJECT_ROOT, log=results / "server.log") as started:
+    with running_server(command, cwd=PROJECT_ROOT, log=results / "server.log", env=_settings()) as started:
         return _measure(started, results, run_s)
 
 
@@ -62,12 +62,17 @@ def _report(url: str, runs: Sequence[Measured]) -> dict[str, Any]:
         "commit": _output("git", "rev-parse", "HEAD"),
         "uncommitted": bool(_output("git", "status", "--porcelain")),
         "server": httpx.get(f"{url}/v1/model", timeout=30).json(),
-        "settings": {name: value for name, value in os.environ.items() if name.startswith("GLINER_")},
+        "settings": _settings(),
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "python": platform.python_version()},
         "packages": {name: version(name) for name in _PACKAGES},
         "workload": "mixed: 6 to 250 words, three label sets",
         "runs": [run.as_data() for run in runs],
     }
+
+
+def _settings() -> dict[str, str]:
+    """The settings in this environment, which a server that is started here gets; another server has its own."""
+    return {name: value for name, value in os.environ.items() if name.startswith(ENV_PREFIX)}
 
 
 def _output(*command: str) -> str | None:

@@ -3,8 +3,8 @@
     item ── prepare ──▶ Prepared ──┐
     item ── prepare ──▶ Prepared ──┴─ collate ──▶ batch ── forward ──▶ one Extraction per item, in order
 
-`prepare` is called from any thread, `collate` from a lane's preparation thread, `forward` from a lane's inference
-thread; several lanes may run `forward` at once on the same weights, so an engine keeps no per-batch state on itself.
+`prepare` and `collate` are called from any thread, `forward` from a lane's inference thread, which need not be the one
+that collated; several lanes run `forward` at once on the same weights, so an engine keeps no per-batch state on itself.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Engine(Protocol):
         """Tensors for one forward over items of one group; runs while another batch is on the device."""
 
     def forward(self, collated: Any) -> Sequence[Extraction]:
-        """Run the model and decode: one extraction per item, in order. An exception means that the whole batch failed."""
+        """Run the model and decode: one extraction per item, in order. An exception fails the whole batch."""
 
     def start_lane(self, threads: int) -> None:
         """Called once in each inference thread before its first `forward`: `threads` are its own for computing."""

@@ -22,7 +22,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from gliner_bento.engine.base import Item
-from gliner_bento.errors import InvalidField, TooLarge
+from gliner_bento.errors import InvalidField
 
 _CACHED_PROMPTS = 1024
 
@@ -75,7 +75,7 @@ class ItemTokenizer:
     def __call__(self, item: Item) -> Tokenized:
         """What the model reads of `item`; no words where the text has none that it can read.
 
-        Raises InvalidField (`text`, `labels`, `relations`) for what cannot be read, TooLarge (`labels`, `relations`)
+        Raises InvalidField (`text`, `labels`, `relations`) for what cannot be read, and (`labels`, `relations`)
         for a prompt that leaves no room for a text.
         """
         labels, relations = tuple(item.labels.values()), tuple(item.relations.values())
@@ -106,10 +106,12 @@ class ItemTokenizer:
             truncated=truncated,
         )
 
-    def _no_room(self, labels: Sequence[str], relations: Sequence[str]) -> TooLarge:
+    def _no_room(self, labels: Sequence[str], relations: Sequence[str]) -> InvalidField:
         param = "labels" if sum(map(len, labels)) >= sum(map(len, relations)) else "relations"
         limit = self.limits.tokens
-        return TooLarge(f"{param}: they leave no room for the text; the model reads {limit} tokens in all", param=param)
+        return InvalidField(
+            f"{param}: they leave no room for the text; the model reads {limit} tokens in all", param=param
+        )
 
     def _read_words(self, text: str, room: int) -> tuple[list[list[int]], list[tuple[int, int]], bool]:
         """Tokens and offsets of the words that fit, and whether more were to come.
@@ -173,7 +175,7 @@ class ItemTokenizer:
         ids = tuple(self._labels_tokenizer.encode(label).ids)
         if len(ids) > self.limits.label_tokens:
             limit = self.limits.label_tokens
-            raise TooLarge(f"labels: one has {len(ids)} tokens; the model reads {limit} of each", param="labels")
+            raise InvalidField(f"labels: one has {len(ids)} tokens; the model reads {limit} of each", param="labels")
         return ids
 
     def _check_readable(self, ids: Sequence[int], name: str, param: str) -> None:

@@ -35,6 +35,13 @@ _MODELS: list[type[BaseModel]] = [
     GLiNERServeResponse,
     ErrorBody,
 ]
+_TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
+_LABELS = ["person", "organization", "date", "location"]
+_EXAMPLES: dict[type[BaseModel], Any] = {
+    ExtractRequest: {"text": _TEXT, "labels": _LABELS, "relations": ["founded", "founded in", "headquartered in"]},
+    ExtractBatchRequest: {"texts": [_TEXT, "Ada Lovelace lived in London."], "labels": _LABELS},
+    GLiNERServeRequest: {"text": _TEXT, "labels": _LABELS},
+}
 _EXTRACT_ERRORS = (400, 404, 413, 415, 422, 429, 499, 500, 503, 504, 507)
 _BATCH_ERRORS = (400, 413, 415, 422, 500, 503, 504)  # of the request as a whole; an item's error is in its result
 _SERVE_ERRORS = tuple(status for status in _EXTRACT_ERRORS if status != 422)  # which it says as 400
@@ -144,7 +151,8 @@ def _operation(
         "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": schema}}}},
     }
     if request is not None:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _reference(request)}}}
+        body = {"schema": _reference(request), "example": _EXAMPLES[request]}
+        operation["requestBody"] = {"required": True, "content": {"application/json": body}}
     operation["responses"] |= {str(status): _error(status) for status in errors}
     return operation
 

@@ -15,6 +15,7 @@ from gliner_bento.engine.engine import GLiNEREngine
 
 TOLERANCE = 1e-4
 
+
 def some_item(seed: int, *, relations: bool) -> Item:
     """An item with options drawn from `seed`."""
     draw = random.Random(seed)
@@ -55,7 +56,9 @@ def gliners_answer(model: Any, item: Item) -> Extraction:
         warnings.simplefilter("ignore")
         if hasattr(model, "predict_relations"):
             options |= {"relation_threshold": item.relation_threshold}
-            entities, relations = model.inference([item.text], [dict(item.labels)], list(item.relations.values()), **options)
+            entities, relations = model.inference(
+                [item.text], [dict(item.labels)], list(item.relations.values()), **options
+            )
         else:
             if hasattr(model, "generate_labels"):
                 options |= {"max_new_tokens": 1}

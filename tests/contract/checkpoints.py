@@ -1,6 +1,6 @@
 """Tiny checkpoints of every model family, with random weights, built without a network.
 
-    tiny_checkpoint(folder, "relex-span")          ->  folder, to be given to GLiNEREngine.load or GLiNER.from_pretrained
+    tiny_checkpoint(folder, "relex-span")   ->  folder, to be given to GLiNEREngine.load or GLiNER.from_pretrained
 
 Weights are drawn until the model is lively: every threshold keeps some spans and relations and drops others.
 """
@@ -20,6 +20,7 @@ from transformers import GPT2Config, PreTrainedTokenizerFast
 
 from gliner_bento.engine.base import Item
 from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.errors import TooLarge
 
 HIDDEN = 32
 POSITIONS = 128
@@ -29,15 +30,52 @@ TEXTS = (
     "Ada Lovelace lives in Paris, and Marie Curie was born in Warsaw.",
     "Apple",
     "Steve Jobs founded Apple. Tokyo is a city, 東京 日本語.",
-    "The company of Bill Gates is in Redmond, the one of Steve Jobs is not: it works in the city of Paris and in Tokyo.",
+    "The company of Bill Gates is in Redmond, that of Steve Jobs is not: it works in the city of Paris and in Tokyo.",
 )
 LABELS = ("person", "company", "city", "date", "born in the place", "human")
 RELATIONS = ("founder", "lives in", "works", "born in")
 
-_WORDS = (
-    "the in of and a to is was for at by with bill gates founded microsoft redmond ada lovelace marie curie warsaw paris "
-    "steve jobs apple tokyo person company city date organization location founder works lives born human place"
-).split()
+_WORDS = [
+    "the",
+    "in",
+    "of",
+    "and",
+    "a",
+    "to",
+    "is",
+    "was",
+    "for",
+    "at",
+    "by",
+    "with",
+    "bill",
+    "gates",
+    "founded",
+    "microsoft",
+    "redmond",
+    "ada",
+    "lovelace",
+    "marie",
+    "curie",
+    "warsaw",
+    "paris",
+    "steve",
+    "jobs",
+    "apple",
+    "tokyo",
+    "person",
+    "company",
+    "city",
+    "date",
+    "organization",
+    "location",
+    "founder",
+    "works",
+    "lives",
+    "born",
+    "human",
+    "place",
+]
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "span": {},
@@ -111,9 +149,12 @@ def tiny_checkpoint(folder: Path, family: str, *, backbone: str = "bert", seed: 
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
         model = GLiNER.from_config(config, backbone_from_pretrained=False)
-        draw_weights(model.model)
-        while not is_lively(model):
+        for _ in range(300):
             draw_weights(model.model)
+            if is_lively(model):
+                break
+        else:
+            raise RuntimeError(f"{family} with {options} gives no lively model")
         model.save_pretrained(folder, safe_serialization=True)
     return folder
 
@@ -123,7 +164,10 @@ def is_lively(model: Any) -> bool:
     engine = GLiNEREngine(model, "drawn")
     relations = RELATIONS[:2] if engine.info.supports_relations else ()
     items = [Item(text, named(LABELS), named(relations)) for text in TEXTS[:2]]
-    answers = engine.forward(engine.collate([engine.prepare(item) for item in items]))
+    try:
+        answers = engine.forward(engine.collate([engine.prepare(item) for item in items]))
+    except TooLarge:
+        return False
     entities = [entity for answer in answers for entity in answer.entities]
     scores = sorted(entity.score for entity in entities)
     related = sum(len(answer.relations) for answer in answers)

@@ -49,6 +49,7 @@ def engine(checkpoint: Callable[..., Path]) -> Callable[..., GLiNEREngine]:
 @pytest.fixture(scope="session")
 def reference(checkpoint: Callable[..., Path]) -> Callable[..., Any]:
     """gliner's own model over that checkpoint: `reference(family, **options)`."""
+
     @cache
     def loaded(family: str, **options: Any) -> Any:
         with warnings.catch_warnings():

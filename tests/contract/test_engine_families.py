@@ -46,7 +46,9 @@ def identifier(value: object) -> str:
 def test_answers_what_gliner_answers(family: str, options: dict[str, Any], engine: Any, reference: Any) -> None:
     served, gliner = engine(family, **frozen(options)), reference(family, **frozen(options))
     entities = relations = 0
-    for seed in range(12):
+    for seed in range(100):
+        if seed > 8 and entities > 20 and (relations > 5 or not served.info.supports_relations):
+            return
         item = some_item(seed, relations=served.info.supports_relations)
         try:
             expected = gliners_answer(gliner, item)
@@ -56,14 +58,13 @@ def test_answers_what_gliner_answers(family: str, options: dict[str, Any], engin
         assert_same(alone(served, item), expected)
         entities += len(expected.entities)
         relations += len(expected.relations)
-    assert entities > 20
-    assert relations > 5 or not served.info.supports_relations
+    pytest.fail(f"a test of little: {entities} entities, {relations} relations")
 
 
 @pytest.mark.parametrize(("family", "options"), ALL, ids=identifier)
 def test_answers_the_same_in_company(family: str, options: dict[str, Any], engine: Any) -> None:
     served = engine(family, **frozen(options))
-    items = [some_item(seed, relations=served.info.supports_relations) for seed in range(100, 124)]
+    items = [some_item(seed, relations=served.info.supports_relations) for seed in range(100, 116)]
     items += [Item(text, named(LABELS[:2]), threshold=0.3) for text in TEXTS * 2]
     groups = defaultdict(list)
     for item in items:
@@ -74,14 +75,15 @@ def test_answers_the_same_in_company(family: str, options: dict[str, Any], engin
         for item, answer in zip(group, together(served, group), strict=True):
             assert_same(answer, alone(served, item))
             found += len(answer.entities)
-    assert found > 20
+    assert found > 15
 
 
 def test_only_models_whose_padding_reaches_the_scores_have_groups(engine: Any) -> None:
     for family, options in ALL:
         served = engine(family, **frozen(options))
         groups = {served.prepare(some_item(seed, relations=False)).group for seed in range(10)}
-        assert (groups == {None}) == (options.keys().isdisjoint({"fuse_layers", "span_encoder_config"}))
+        padded = options.get("span_mode") in {"markerV1", "markerV2"} or "fuse_layers" in options
+        assert (groups != {None}) == (padded or "span_encoder_config" in options)
 
 
 def frozen(options: dict[str, Any]) -> dict[str, Any]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from gliner_bento.benchmark.server import running_server
-
-ROOT = Path(__file__).parents[2]
+from gliner_bento.settings import PROJECT_ROOT
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The project as `make serve` starts it, in float32 so that answers can be compared."""
     command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--dtype", "float32"]
-    with running_server(command, cwd=ROOT, log=tmp_path_factory.mktemp("server") / "log") as url:
+    with running_server(command, cwd=PROJECT_ROOT, log=tmp_path_factory.mktemp("server") / "log") as url:
         yield url

@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import httpx
-from conftest import ROOT
 
 from gliner_bento.benchmark.server import running_server
+from gliner_bento.settings import PROJECT_ROOT
 
 REQUEST = {
     "text": "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond.",
@@ -19,7 +19,7 @@ REQUEST = {
 
 def test_a_built_bento_answers_from_an_empty_folder(tmp_path):
     built = subprocess.run(
-        [sys.executable, "-m", "bentoml", "build", "--output", "tag", str(ROOT)],
+        [sys.executable, "-m", "bentoml", "build", "--output", "tag", str(PROJECT_ROOT)],
         capture_output=True,
         text=True,
         check=False,

@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 
-from conftest import ROOT
+from gliner_bento.settings import PROJECT_ROOT
 
 
 def run_example(name: str, text: str, url: str) -> str:
     ran = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / name)],
+        [sys.executable, str(PROJECT_ROOT / "examples" / name)],
         input=text,
         capture_output=True,
         text=True,

@@ -8,9 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
 
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+from gliner_bento.settings import PROJECT_ROOT
+
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (PROJECT_ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
 PYTHON = [code for language, code in BLOCKS if language == "python"]
 CURL = next(code for language, code in BLOCKS if language == "bash" and code.startswith("curl"))
 SHOWN = next(json.loads(code) for language, code in BLOCKS if language == "json")
@@ -24,7 +25,7 @@ def test_the_python_examples_run_and_print(server, code):
         text=True,
         check=False,
         timeout=120,
-        cwd=ROOT,
+        cwd=PROJECT_ROOT,
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip()
@@ -50,7 +51,7 @@ def summary(answer: dict) -> dict:
 
 
 def test_every_link_of_the_readme_leads_somewhere():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
     links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
     assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert [link for link in links if not (PROJECT_ROOT / link).exists()] == []

@@ -12,6 +12,7 @@ import pytest
 
 os.environ["GLINER_DTYPE"] = "float32"
 os.environ["GLINER_MAX_TEXT_CHARS"] = "20000"
+os.environ["GLINER_REQUEST_TIMEOUT_S"] = "300"  # a slow machine is no failure
 
 
 class Service:
@@ -53,7 +54,7 @@ def service() -> Iterator[Service]:
     loop.run_until_complete(asyncio.wait([life, loop.create_task(started.wait())], return_when="FIRST_COMPLETED"))
     if life.done():
         life.result()
-    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service", timeout=60)
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service", timeout=300)
     yield Service(loop, client)
     loop.run_until_complete(client.aclose())
     stop.set()

@@ -131,7 +131,19 @@ def test_bad_input_gets_one_clear_error(service, content, status, param):
 def test_bad_input_is_never_a_500_on_the_other_routes(service, content):
     for path in ("/v1/extract/batch", "/gliner"):
         response = service.request("POST", path, content=content, headers=JSON)
-        assert 400 <= response.status_code < 500 or (path == "/gliner" and response.status_code == 200), response.text
+        assert 400 <= response.status_code < 500, response.text
+        assert response.json()["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    "name", ["a text over max_text_chars", "10,000 labels", "an endless label", "an unknown adapter"]
+)
+def test_a_bad_item_of_a_batch_gets_its_error_and_leaves_its_neighbours_alone(service, name):
+    content, _, param = BAD[name]
+    items = [GOOD, json.loads(content), GOOD]
+    first, bad, last = service.request("POST", "/v1/extract/batch", json={"items": items}).json()["results"]
+    assert bad["error"]["param"] == f"items.1.{param}"
+    assert found(first["result"]) == found(last["result"]) == found(service.extract(**GOOD).json())
 
 
 def test_200_concurrent_mixed_requests_are_each_answered_as_if_alone(service):

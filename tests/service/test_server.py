@@ -55,10 +55,9 @@ def test_the_examples_of_the_openapi_document_are_answered(service):
     tried = 0
     for path, operations in document["paths"].items():
         if body := operations.get("post", {}).get("requestBody"):
-            name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-            for example in document["components"]["schemas"][name]["examples"]:
-                assert service.request("POST", path, json=example).status_code == 200, path
-                tried += 1
+            example = body["content"]["application/json"]["example"]
+            assert service.request("POST", path, json=example).status_code == 200, path
+            tried += 1
     assert tried == 3
 
 
@@ -67,6 +66,13 @@ def test_the_index_page_shows_the_document(service):
     assert "text/html" in page.headers["content-type"]
     assert "./docs.json" in page.text
     assert "googletagmanager" not in page.text
+
+
+def test_the_id_in_the_body_is_the_requests_id(service):
+    good = service.request("POST", "/v1/extract", json=BODY | {"request_id": "b"}, headers={"X-Request-ID": "h"})
+    assert good.json()["request_id"] == good.headers["x-request-id"] == "b"
+    bad = service.extract(**BODY, request_id="b", adapter_id="nobody")
+    assert bad.json()["error"]["request_id"] == bad.headers["x-request-id"] == "b"
 
 
 def test_an_impossible_deadline_is_504(service):

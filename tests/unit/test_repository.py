@@ -35,7 +35,7 @@ ALLOWED_IN = {
     "gliner": f"{ENGINE}|{TRAINING}",
     "transformers": f"{ENGINE}|{TRAINING}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/",
-    "starlette": r"gliner_bento/gateway/",
+    "starlette": r"gliner_bento/(gateway/|disconnect\.py)",
     "httpx": r"gliner_bento/(client|benchmark)/",
     "prometheus_client": r"gliner_bento/metrics\.py",
     "argparse": r"gliner_bento/(cli\.py|benchmark/)|models/demo/train/__main__\.py",
@@ -117,8 +117,9 @@ def test_every_setting_is_read_somewhere():
 
 
 def test_the_lock_holds_exact_versions_of_every_dependency_and_no_place_to_fetch_them_from():
-    lines = (PROJECT_ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
-    pins = [line for line in lines if line and not line.startswith("#")]
+    files = [PROJECT_ROOT / name for name in ("requirements.lock", "requirements-dev.lock")]
+    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    pins = [line for line in lines if line and not line.startswith(("#", "-r "))]
     assert [pin for pin in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", pin)] == []
     locked = {_normal(pin.partition("==")[0]) for pin in pins}
     project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[

@@ -95,6 +95,8 @@ def test_an_unknown_name_is_an_error_that_names_the_nearest(monkeypatch, write):
         ("gliners: {}", "unknown section gliners; did you mean gliner"),
         ("services: {GlinerRunner: {}}", "unknown service GlinerRunner; did you mean GLiNERRunner"),
         ("services: {GLiNERRunner: {worker: 2}}", "GLiNERRunner: unknown key worker; did you mean workers"),
+        ("services: {GLiNERRunner: {workers: 2}}", "GLiNERRunner: workers: must be 1"),
+        ("services: {GLiNERService: {traffic: {max_concurrency: 1}}}", "max_concurrency: use queue_capacity"),
         ("gliner: {config: other.yaml}", "unknown setting config"),
         ("gliner: [max_labels]", "gliner: must hold names with values"),
         ("- gliner", "must hold names with values"),
@@ -216,11 +218,11 @@ def test_bentoml_waits_longer_than_we_do_and_accepts_our_options(service):
 
 
 def test_the_runners_connections_are_never_closed_under_a_request_whatever_the_file_says_of_others(write):
-    file = write("services: {GLiNERRunner: {workers: 2, traffic: {max_concurrency: 8}}}")
+    file = write("services: {GLiNERRunner: {threads: 2, traffic: {external_queue: true}}}")
     assert Settings.load(file=file).bentoml_options("GLiNERRunner") == {
         "runner_connection": {"max_requests": 1_000_000_000, "max_age": 100_000_000.0},
-        "traffic": {"timeout": 40.0, "max_concurrency": 8},
-        "workers": 2,
+        "traffic": {"timeout": 40.0, "external_queue": True},
+        "threads": 2,
     }
     file = write("services: {GLiNERRunner: {runner_connection: {max_age: 5.0}, traffic: {timeout: 7}}}")
     options = Settings.load(file=file).bentoml_options("GLiNERRunner")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -23,10 +23,6 @@ BASE_ADAPTER_ID = "__base__"
 
 class GLiNERServeRequest(Strict):
     """The body of `POST /gliner`."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}]}
-    )
 
     text: str
     labels: Labels

@@ -1,0 +1,161 @@
+"""What is loaded, from where, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from asking import alone
+from checkpoints import TEXTS, named
+
+from gliner_bento.engine.base import Engine, Item
+from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.loading import ModelError, computes_bfloat16, pick_device, token_limit
+
+LIVELY = {"seed": 1}
+
+
+@pytest.fixture
+def copy(checkpoint: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
+    """A checkpoint of one's own to spoil."""
+
+    def copied(family: str = "span", **config: Any) -> Path:
+        folder = tmp_path / "checkpoint"
+        shutil.copytree(checkpoint(family, **LIVELY), folder)
+        path = folder / "gliner_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+        return folder
+
+    return copied
+
+
+def load(folder: Path) -> GLiNEREngine:
+    return GLiNEREngine.load(str(folder), device="cpu", dtype="float32")
+
+
+def test_says_what_is_served(engine: Any) -> None:
+    served: Engine = engine("relex-token", **LIVELY)
+    info = served.info
+    assert (info.family, info.supports_relations, info.max_span_width) == ("UniEncoderTokenRelexGLiNER", True, None)
+    assert (info.device, info.dtype, info.forward, info.max_words) == ("cpu", "float32", "gliner", 48)
+    assert not info.supports_adapters
+
+
+def test_is_named_after_its_folder(copy: Callable[..., Path]) -> None:
+    assert load(copy()).info.name == "checkpoint"
+
+
+def test_never_unpickles(copy: Callable[..., Path]) -> None:
+    folder = copy()
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="never unpickled"):
+        load(folder)
+
+
+@pytest.mark.parametrize("where", ["encoder_config", "root"])
+def test_refuses_a_configuration_that_names_code(where: str, copy: Callable[..., Path]) -> None:
+    folder = copy()
+    path = folder / "gliner_config.json"
+    config = json.loads(path.read_text())
+    (config if where == "root" else config[where])["auto_map"] = {"AutoModel": "evil--modeling.Evil"}
+    path.write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="auto_map"):
+        load(folder)
+
+
+def test_refuses_a_backbone_elsewhere_that_names_code(copy: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "backbone").mkdir()
+    backbone = {"model_type": "bert", "auto_map": {"AutoModel": "modeling.Evil"}}
+    (tmp_path / "backbone" / "config.json").write_text(json.dumps(backbone))
+    (tmp_path / "backbone" / "modeling.py").write_text("raise SystemExit('code of a checkpoint has run')")
+    with pytest.raises(ModelError, match="auto_map"):
+        load(copy(encoder_config=None, model_name=str(tmp_path / "backbone")))
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"model_type": "gliner_streaming_span"}, "streaming"),
+        ({"precomputed_prompts_mode": True}, "precomputed prompts"),
+        ({"labels_decoder": "x", "decoder_mode": "prompt"}, "invents its labels"),
+    ],
+)
+def test_refuses_what_it_cannot_serve(config: dict[str, Any], reason: str, copy: Callable[..., Path]) -> None:
+    with pytest.raises(ModelError, match=reason):
+        load(copy(**config))
+
+
+def test_refuses_a_folder_that_is_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"gliner_config\.json"):
+        load(tmp_path)
+
+
+def test_refuses_a_checkpoint_whose_backbone_is_out_of_reach(copy: Callable[..., Path]) -> None:
+    with pytest.raises(ModelError, match="cannot load"):
+        load(copy(encoder_config=None, model_name="nobody/no-such-backbone"))
+
+
+def test_refuses_a_tokenizer_that_names_code(copy: Callable[..., Path]) -> None:
+    folder = copy("bi-span")
+    path = folder / "labels_tokenizer" / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "auto_map": {"AutoTokenizer": ["evil.Evil", None]}}))
+    with pytest.raises(ModelError, match="auto_map"):
+        load(folder)
+
+
+def test_refuses_broken_weights(copy: Callable[..., Path]) -> None:
+    folder = copy()
+    (folder / "model.safetensors").write_bytes(b"\x00" * 64)
+    with pytest.raises(ModelError, match="cannot load"):
+        load(folder)
+
+
+def test_a_hub_id_is_asked_of_the_hub() -> None:
+    """No hub is reachable in tests: one clear error, that names the id."""
+    with pytest.raises(ModelError, match=r"nobody/no-such-model.*hub"):
+        GLiNEREngine.load("nobody/no-such-model")
+
+
+def test_refuses_a_device_that_is_not_here() -> None:
+    for device in ("cuda:99", "abacus"):
+        with pytest.raises(ModelError, match=device):
+            pick_device(device)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "auto"])
+@pytest.mark.parametrize("family", ["span", "token", "bi-span", "relex-span", "relex-token", "decoder-token"])
+def test_runs_in_bfloat16(family: str, dtype: Any, checkpoint: Any) -> None:
+    served = GLiNEREngine.load(str(checkpoint(family, **LIVELY)), device="cpu", dtype=dtype)
+    native = computes_bfloat16(torch.device("cpu"))
+    assert served.info.dtype == ("bfloat16" if dtype != "auto" or native else "float32")
+    relations = named(["founder", "lives in"]) if served.info.supports_relations else {}
+    assert alone(served, Item(TEXTS[1], named(["person", "city"]), relations, threshold=0.3)).entities
+
+
+def test_falls_back_to_float32_where_the_model_does_not_run_in_bfloat16(checkpoint: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("gliner_bento.engine.loading.computes_bfloat16", lambda device: True)
+    served = GLiNEREngine.load(str(checkpoint("relex-span-gcn", **LIVELY)), device="cpu", dtype="auto")
+    assert served.info.dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("model_max_length", "table", "padding_idx", "limit"),
+    [(512, 128, None, 128), (100, 128, None, 100), (10**30, 514, 1, 512), (10**30, None, None, None)],
+)
+def test_finds_the_limit_of_tokens(
+    model_max_length: int, table: int | None, padding_idx: int | None, limit: int | None
+) -> None:
+    class Tokenizer:
+        pass
+
+    tokenizer = Tokenizer()
+    tokenizer.model_max_length = model_max_length  # type: ignore[attr-defined]
+    encoder = torch.nn.Module()
+    if table is not None:
+        encoder.position_embeddings = torch.nn.Embedding(table, 4, padding_idx=padding_idx)
+    assert token_limit(encoder, tokenizer) == limit

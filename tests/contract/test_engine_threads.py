@@ -1,0 +1,54 @@
+"""Several lanes and preparing threads use one engine at once."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from asking import alone, assert_same, some_item, together
+
+
+@pytest.fixture(autouse=True)
+def _restless_interpreter() -> Iterator[None]:
+    """Threads change places as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize("family", ["span", "bi-token", "relex-span", "relex-token", "decoder-span"])
+def test_answers_the_same_from_several_threads(family: str, engine: Any) -> None:
+    served = engine(family, seed=1)
+    items = [some_item(seed, relations=served.info.supports_relations) for seed in range(12)]
+    expected = [alone(served, item) for item in items]
+    barrier = threading.Barrier(3)
+
+    def lane(number: int) -> None:
+        served.start_lane(1)
+        barrier.wait(30)
+        for turn in range(12):
+            some = [(number + turn + i) % len(items) for i in range(4)]
+            for i, answer in zip(some, together(served, [items[i] for i in some]), strict=True):
+                assert_same(answer, expected[i])
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(lane, number) for number in range(3)]:
+            done.result(120)
+
+
+def test_a_lane_has_its_own_computing_threads(engine: Any) -> None:
+    served, barrier = engine("span", seed=1), threading.Barrier(2)
+
+    def lane(threads: int) -> int:
+        served.start_lane(threads)
+        barrier.wait(30)
+        return torch.get_num_threads()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lane, [1, 2])) == [1, 2]
