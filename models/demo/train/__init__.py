@@ -1,0 +1,1 @@
+"""Training of the bundled demo model: data, sampling, loop, export and evaluation."""

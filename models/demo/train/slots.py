@@ -1,0 +1,212 @@
+"""Generators of the built-in slots: dates, numbers, contact data and person names, each drawn from wide patterns."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Callable, Mapping, Sequence
+
+Words = Mapping[str, Sequence[str]]
+Generator = Callable[[random.Random, Words], str]
+
+
+def _digits(rng: random.Random, count: int) -> str:
+    """`count` digits, the first not zero."""
+    return str(rng.randint(1, 9)) + "".join(rng.choice(string.digits) for _ in range(count - 1))
+
+
+def _fill(rng: random.Random, pattern: str) -> str:
+    """A pattern with `#` replaced by digits and `@` by capital letters."""
+    drawn = (rng.choice("123456789" if i == 0 else string.digits) if c == "#" else c for i, c in enumerate(pattern))
+    return "".join(rng.choice(string.ascii_uppercase) if c == "@" else c for c in drawn)
+
+
+def _plain(name: str) -> str:
+    """A name as it would stand in an address: lower case, letters only."""
+    return "".join(c for c in name.lower() if c in string.ascii_lowercase)
+
+
+def year(rng: random.Random, words: Words) -> str:
+    """A year, mostly recent; never the reserved one."""
+    value = rng.choice((rng.randint(1950, 2026), rng.randint(1800, 2026), rng.randint(1995, 2026)))
+    return str(value if value != 1975 else 1976)
+
+
+def date(rng: random.Random, words: Words) -> str:
+    """A date in one of many formats; often a bare year."""
+    day, month, when = str(rng.randint(1, 31)), rng.choice(words["month"]), year(rng, words)
+    short, number = rng.choice(words["short month"]), rng.randint(1, 12)
+    weekday = rng.choice(words["weekday"])
+    forms = (
+        when, when, when, when,
+        f"{month} {when}", f"{month} {when}", f"{day} {month} {when}", f"{month} {day}, {when}", f"{month} {day}",
+        f"{day} {month}", f"{weekday}", f"{weekday}", f"{weekday}, {month} {day}", f"{weekday}, {day} {month} {when}",
+        f"{day}.{number}.{when}", f"{number:02}/{int(day):02}/{when}", f"{when}-{number:02}-{int(day):02}",
+        f"{short} {day}, {when}", f"{day} {short}", month, f"early {when}", f"the {rng.choice(_DECADES)}",
+        f"{day}th of {month}", f"next {weekday}", f"last {weekday}", f"Q{rng.randint(1, 4)} {when}",
+        rng.choice(words["relative date"]), rng.choice(words["relative date"]), f"spring {when}", f"mid-{month}",
+    )  # fmt: skip
+    return rng.choice(forms)
+
+
+_DECADES = ("1920s", "1930s", "1950s", "1960s", "1970s", "1980s", "1990s", "2000s", "19th century", "eighties")
+
+
+def time(rng: random.Random, words: Words) -> str:
+    """A time of day."""
+    hour, minute = rng.randint(1, 12), rng.choice((0, 5, 10, 15, 20, 30, 40, 45, 50, rng.randint(0, 59)))
+    half = rng.choice(("am", "pm", "a.m.", "p.m.", "AM", "PM"))
+    forms = (
+        f"{hour}:{minute:02} {half}", f"{hour} {half}", f"{hour}{half}", f"{rng.randint(0, 23):02}:{minute:02}",
+        f"{hour}:{minute:02}", f"{hour} o'clock", "noon", "midnight", f"half past {hour}", f"{hour}:{minute:02}{half}",
+        f"{rng.randint(0, 23)}:{minute:02} CET", f"quarter to {hour}",
+    )  # fmt: skip
+    return rng.choice(forms)
+
+
+def number(rng: random.Random, words: Words) -> str:
+    """A count, as digits or words."""
+    value = rng.choice((rng.randint(2, 99), rng.randint(100, 9999), rng.randint(10_000, 900_000)))
+    forms = (
+        f"{value:,}", f"{value}", rng.choice(words["number word"]), f"{rng.randint(1, 99)} million",
+        f"{rng.randint(2, 99)}", f"{rng.randint(1, 9)}.{rng.randint(1, 9)} billion",
+    )  # fmt: skip
+    return rng.choice(forms)
+
+
+def money(rng: random.Random, words: Words) -> str:
+    """An amount of money."""
+    sign, big = rng.choice("$$$€€£¥"), rng.choice(words["big number"])
+    whole = rng.choice((rng.randint(1, 99), rng.randint(100, 999), rng.randint(1000, 99_999)))
+    point = f"{rng.randint(1, 99)}.{rng.randint(1, 9)}"
+    forms = (
+        f"{sign}{whole:,}", f"{sign}{whole:,}.{rng.randint(0, 99):02}", f"{sign}{point} {big}", f"{sign}{whole} {big}",
+        f"{whole:,} {rng.choice(words['currency word'])}", f"{point} {big} {rng.choice(words['currency word'])}",
+        f"{rng.choice(words['currency code'])} {whole:,}", f"{whole:,} {rng.choice(words['currency code'])}",
+        f"{whole:,} €", f"{sign}{point}bn", f"{sign}{rng.randint(1, 900)}m", f"US${point} {big}",
+        f"{rng.choice(words['number word'])} {rng.choice(words['big number'])} {rng.choice(words['currency word'])}",
+    )  # fmt: skip
+    return rng.choice(forms)
+
+
+def percent(rng: random.Random, words: Words) -> str:
+    """A percentage."""
+    value = rng.randint(1, 100)
+    forms = (f"{value}%", f"{value}.{rng.randint(1, 9)}%", f"{value} percent", f"{value} per cent", f"{value} %")
+    return rng.choice(forms)
+
+
+_PHONES = (
+    "+1 ###-###-####", "(###) ###-####", "###-###-####", "+44 20 #### ####", "0## #######", "+49 ## ########",
+    "+33 # ## ## ## ##", "+34 ### ### ###", "+46 8 ### ## ##", "+81-3-####-####", "+91 ##### #####", "0#### ######",
+    "+48 ### ### ###", "###.###.####", "555-####", "+1 (###) ###-####", "+55 11 #####-####", "+27 ## ### ####",
+    "##########", "+39 0## #######", "1-800-###-####", "0800 ### ###", "+61 2 #### ####", "+234 ### ### ####",
+)  # fmt: skip
+
+
+def phone_number(rng: random.Random, words: Words) -> str:
+    """A phone number of one of many countries."""
+    return _fill(rng, rng.choice(_PHONES))
+
+
+def email_address(rng: random.Random, words: Words) -> str:
+    """An e-mail address."""
+    first, last = _plain(rng.choice(words["first name"])), _plain(rng.choice(words["last name"]))
+    office = rng.choice(("info", "support", "sales", "press", "contact", "jobs", "hello", "office", "billing", "team"))
+    box = rng.choice((
+        f"{first}.{last}", f"{first}{last}", f"{first[:1]}.{last}", f"{first}_{last}", f"{first}{rng.randint(1, 99)}",
+        office, f"{last}.{first}", f"{first[:1]}{last}", first,
+    ))  # fmt: skip
+    return f"{box}@{rng.choice(words['mail domain'])}"
+
+
+def url(rng: random.Random, words: Words) -> str:
+    """A web address."""
+    host = rng.choice(words["web word"]) + rng.choice(words["top domain"])
+    path = rng.choice(("", "", rng.choice(words["web path"])))
+    return rng.choice(("https://", "https://www.", "www.", "http://", "", "www.")) + host + path
+
+
+def address(rng: random.Random, words: Words) -> str:
+    """A street address, sometimes with a town and a postal code."""
+    house = rng.randint(1, 400)
+    street = f"{rng.choice(words['street name'])} {rng.choice(words['street kind'])}"
+    foreign = rng.choice(words["european street"])
+    city = rng.choice(words["city"])
+    forms = (
+        f"{house} {street}", f"{house} {street}", f"{foreign} {house}", f"{house} {street}, {city}",
+        f"{foreign} {house}, {_digits(rng, 5)} {city}", f"{house} {street}, {city} {_digits(rng, 5)}",
+        f"{house} {street}, Apt {rng.randint(1, 40)}", f"{house}B {street}", f"{foreign} {house}, {city}",
+    )  # fmt: skip
+    return rng.choice(forms)
+
+
+def zip_code(rng: random.Random, words: Words) -> str:
+    """A postal code."""
+    return _fill(rng, rng.choice(("#####", "#####", "#####-####", "@@# #@@", "####", "@#@ #@#", "### ##", "##-###")))
+
+
+def credit_card_number(rng: random.Random, words: Words) -> str:
+    """A credit card number (digits drawn at random)."""
+    forms = ("4### #### #### ####", "5###-####-####-####", "4###############", "37## ###### #####")
+    return _fill(rng, rng.choice(forms))
+
+
+def iban(rng: random.Random, words: Words) -> str:
+    """An IBAN (digits drawn at random)."""
+    forms = ("DE## #### #### #### #### ##", "GB##@@@@##############", "FR## #### #### #### ####", "NL##@@@@##########",
+             "ES######################", "PL## #### #### #### #### ####")  # fmt: skip
+    return _fill(rng, rng.choice(forms))
+
+
+def ip_address(rng: random.Random, words: Words) -> str:
+    """An IPv4 address."""
+    return ".".join(str(rng.randint(1, 254)) for _ in range(4))
+
+
+def social_security_number(rng: random.Random, words: Words) -> str:
+    """A social security number (digits drawn at random)."""
+    return _fill(rng, rng.choice(("###-##-####", "###-##-####", "### ## ####")))
+
+
+def age(rng: random.Random, words: Words) -> str:
+    """An age."""
+    value = rng.randint(3, 97)
+    return rng.choice((f"{value}", f"{value}", f"{value} years old", f"{value}-year-old", f"{value} years"))
+
+
+def username(rng: random.Random, words: Words) -> str:
+    """A user name."""
+    nick = rng.choice(words["nickname"])
+    name = _plain(rng.choice(words["first name"]))
+    return rng.choice((f"@{name}{rng.randint(1, 999)}", f"{nick}_{name}", f"@{nick}{name}", f"{name}.{nick}",
+                       f"{nick}{rng.randint(10, 99)}", f"@{name}_{nick}"))  # fmt: skip
+
+
+def person(rng: random.Random, words: Words) -> str:
+    """A name: mostly first and last, sometimes with a title or initials, or only one of the two."""
+    first, last = rng.choice(words["first name"]), rng.choice(words["last name"])
+    draw = rng.random()
+    if draw < 0.66:
+        name = f"{first} {last}"
+    elif draw < 0.74:
+        name = last
+    elif draw < 0.84:
+        name = first
+    elif draw < 0.88:
+        name = f"{first} {rng.choice(string.ascii_uppercase)}. {last}"
+    elif draw < 0.91:
+        name = f"{rng.choice(string.ascii_uppercase)}. {last}"
+    elif draw < 0.95:
+        name = f"{first} {rng.choice(words['first name'])} {last}"
+    else:
+        name = f"{first} {last}-{rng.choice(words['last name'])}"
+    return name
+
+
+GENERATORS: dict[str, Generator] = {
+    "date": date, "year": year, "time": time, "money": money, "percent": percent, "number": number,
+    "phone number": phone_number, "email address": email_address, "url": url, "address": address,
+    "zip code": zip_code, "credit card number": credit_card_number, "iban": iban, "ip address": ip_address,
+    "social security number": social_security_number, "age": age, "username": username, "person": person,
+}  # fmt: skip
