@@ -35,7 +35,7 @@ ALLOWED_IN = {
     "gliner": f"{ENGINE}|{TRAINING}",
     "transformers": f"{ENGINE}|{TRAINING}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/",
-    "starlette": r"gliner_bento/(gateway/|disconnect\.py)",
+    "starlette": r"gliner_bento/(gateway/|disconnect\.py|log\.py)",
     "httpx": r"gliner_bento/(client|benchmark)/",
     "prometheus_client": r"gliner_bento/metrics\.py",
     "argparse": r"gliner_bento/(cli\.py|benchmark/)|models/demo/train/__main__\.py",
