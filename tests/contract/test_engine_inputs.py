@@ -147,7 +147,7 @@ def test_accepts_the_base_models_adapter_id(ner: GLiNEREngine) -> None:
 
 
 def test_refuses_a_label_too_long_for_the_label_encoder(engine: Any) -> None:
-    with pytest.raises(TooLarge) as raised:
+    with pytest.raises(InvalidField) as raised:
         engine("bi-span", **LIVELY).prepare(Item("x", {"a": "person " * POSITIONS}))
     assert raised.value.param == "labels"
 

@@ -32,9 +32,10 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def runner_process() -> psutil.Process:
-    """The process that holds the model, among our own children."""
+    """The process of the small server that holds the model, among our own children."""
     children = psutil.Process().children(recursive=True)
-    (runner,) = [child for child in children if "GLiNERRunner" in child.cmdline()]
+    runners = [child for child in children if "GLiNERRunner" in child.cmdline()]
+    (runner,) = [child for child in runners if child.environ().get("GLINER_QUEUE_CAPACITY") == "4"]
     return runner
 
 
