@@ -1,0 +1,78 @@
+"""Asks any server that speaks gliner.serve's format the same things: `python side_by_side.py URL`, e.g. .../gliner."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+SENTENCE = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
+GOOD = {
+    "text": SENTENCE,
+    "labels": ["person", "organization", "date", "location"],
+    "relations": ["founded", "founded in", "headquartered in"],
+}
+TEXTS = [" ".join([SENTENCE] * (1 + i % 12)) for i in range(96)]  # 14 to 168 words
+
+
+def behaviour(ask: Callable[[Any], httpx.Response]) -> dict[str, str]:
+    """What the server answers to requests that are out of the ordinary."""
+    odd: dict[str, Any] = {
+        "no relations asked": {key: GOOD[key] for key in ("text", "labels")},
+        "malformed JSON": b'{"text":',
+        "no text": {"labels": GOOD["labels"]},
+        "a misspelt field": GOOD | {"thresold": 0.9},
+        "threshold 2": GOOD | {"threshold": 2},
+        "20,000 words": GOOD | {"text": "word " * 20_000},
+    }
+    answers = {name: ask(body) for name, body in odd.items()}
+    shown = {name: f"{answer.status_code} {answer.text[:90]}" for name, answer in answers.items()}
+    for name, bad in (("a text that is a number", {"text": 5}), ("an unknown adapter", {"adapter_id": "nobody"})):
+        bodies = [GOOD | {"text": f"{SENTENCE} {i}"} | (bad if i == 7 else {}) for i in range(16)]
+        with ThreadPoolExecutor(16) as pool:
+            shown[f"{name}, with 15 good requests"] = counted(pool.map(ask, bodies))
+    return shown
+
+
+def load(ask: Callable[[Any], httpx.Response], concurrency: int, requests: int) -> str:
+    """Requests per second and median latency of a closed loop."""
+
+    def timed(i: int) -> tuple[float, httpx.Response]:
+        sent = time.perf_counter()
+        answer = ask(GOOD | {"text": TEXTS[i % len(TEXTS)]})
+        return time.perf_counter() - sent, answer
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(concurrency) as pool:
+        latencies_s, answers = zip(*pool.map(timed, range(requests)), strict=True)
+    rate = requests / (time.perf_counter() - began)
+    return f"{rate:.1f} requests/s, p50 {sorted(latencies_s)[requests // 2] * 1000:.0f} ms, {counted(answers)}"
+
+
+def counted(answers: Any) -> str:
+    """How many answers had which status."""
+    statuses = Counter(answer.status_code for answer in answers)
+    return ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items()))
+
+
+def main(url: str) -> None:
+    """Print what was seen, as JSON."""
+    with httpx.Client(timeout=60, limits=httpx.Limits(max_connections=64)) as client:
+
+        def ask(body: Any) -> httpx.Response:
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            return client.post(url, content=content, headers={"Content-Type": "application/json"})
+
+        load(ask, 8, 32)  # warm-up
+        seen = behaviour(ask) | {f"{n} at once": load(ask, n, requests) for n, requests in ((1, 96), (32, 384))}
+    sys.stdout.write(json.dumps(seen, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
