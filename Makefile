@@ -8,7 +8,7 @@ SHELL := /bin/bash
 export BENTOML_DO_NOT_TRACK = True
 
 PORT ?= 3000
-HOST ?= 127.0.0.1
+HOST := 127.0.0.1
 TESTS ?= tests
 
 # The first interpreter that runs, is new enough and can make a virtual environment (a shim may exist and not run).

@@ -7,7 +7,6 @@ runner with it, and the runner's items leave the queue.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -23,7 +22,7 @@ class CancelOnDisconnect:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        read = asyncio.Event()
+        read, answered, left = asyncio.Event(), False, False
 
         async def receive_and_note() -> Message:
             message = await receive()
@@ -31,17 +30,26 @@ class CancelOnDisconnect:
                 read.set()
             return message
 
-        async def gone() -> None:
+        async def send_and_note(message: Message) -> None:
+            nonlocal answered
+            answered = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        async def stop_if_gone() -> None:
+            nonlocal left
             await read.wait()
             while (await receive())["type"] != "http.disconnect":
                 pass
+            if not answered:  # afterwards a connection may close, and what still runs is the server's own
+                left = True
+                serving.cancel()
 
-        serving = asyncio.ensure_future(self.app(scope, receive_and_note, send))
-        leaving = asyncio.ensure_future(gone())
+        serving = asyncio.ensure_future(self.app(scope, receive_and_note, send_and_note))
+        watching = asyncio.ensure_future(stop_if_gone())
         try:
-            await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            leaving.cancel()
-            serving.cancel()  # nothing happens to one that is done
-        with contextlib.suppress(asyncio.CancelledError):
             await serving
+        except asyncio.CancelledError:
+            if not left:  # the server stops this request, and has stopped `serving` with it
+                raise
+        finally:
+            watching.cancel()

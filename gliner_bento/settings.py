@@ -35,6 +35,9 @@ _NEVER_RECONNECT = {"max_requests": 1_000_000_000, "max_age": 100_000_000.0}
 _TIMEOUT_MARGIN_S = 10.0
 """How much longer BentoML waits than we do, so that it is our deadline that ends a request."""
 
+# Kubernetes puts these into every pod beside a Service that is called gliner or gliner-bento.
+_SERVICE_LINK = re.compile(r"GLINER(_BENTO)?_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
+
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 _DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _MAX_CPU_LANES = 4
@@ -45,6 +48,8 @@ def _folder_or_hub_id(value: str) -> str:
     """An existing folder, relative to the working directory or to the bundle, as an absolute path; else a hub id."""
     for folder in (Path(value).expanduser(), PROJECT_ROOT / value):
         if value and folder.is_dir():
+            if not (folder / "gliner_config.json").is_file():
+                raise ValueError("the folder holds no GLiNER checkpoint (no gliner_config.json)")
             return str(folder.resolve())
     if not _HUB_ID.fullmatch(value):
         raise ValueError("no such folder, and not a hub id (owner/name)")
@@ -127,7 +132,7 @@ class Settings(BaseSettings):
         given = dict(flags or {}) | ({"config": file} if file else {})
         refuse_unknown(given, cls.model_fields, "unknown setting")
         refuse_unknown(
-            (name for name in os.environ if name.upper().startswith(ENV_PREFIX)),
+            (name for name in os.environ if name.upper().startswith(ENV_PREFIX) and not _SERVICE_LINK.fullmatch(name)),
             map(env_name, cls.model_fields),
             "unknown environment name",
             str.upper,

@@ -15,7 +15,7 @@ _TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in R
 _LABELS = ["person", "organization", "date", "location"]
 _RELATIONS = ["founded", "founded in", "headquartered in"]
 
-Name = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
 Labels = Annotated[list[Name] | dict[Name, Name], Field(min_length=1)]
 Relations = list[Name] | dict[Name, Name]
 Score = Annotated[float, Field(ge=0, le=1)]

@@ -39,10 +39,15 @@ class GLiNERRunner:
         # bind to the worker that they are first imported in.
         from gliner_bento import metrics  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415
+        from gliner_bento.engine.loading import ModelError  # noqa: PLC0415
 
         join_bentoml()
         started = time.monotonic()
-        engine = GLiNEREngine.load(settings.model, device=settings.device, dtype=settings.dtype)
+        try:
+            engine = GLiNEREngine.load(settings.model, device=settings.device, dtype=settings.dtype)
+        except ModelError as error:
+            logger.critical("the model cannot be served: %s", error)
+            raise SystemExit(1) from None
         config = scheduler_config(settings.decided_for(engine.info.device))
         self._info = engine.info
         self._unfinished_items = 0
@@ -79,7 +84,7 @@ class GLiNERRunner:
 
     @bentoml.on_shutdown
     def shut_down(self) -> None:
-        """Let running batches finish, answer the waiting items, end the threads."""
+        """Answer what is left, which nobody waits for any more at this point, and end the threads."""
         self._scheduler.close()
 
     async def _outcome(self, item: RunnerItem, request_id: str, deadline: float, priority: int) -> RunnerOutcome:

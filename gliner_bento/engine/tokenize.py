@@ -90,10 +90,7 @@ class ItemTokenizer:
             prompt = self._prompt(labels, relations)
         else:
             label_ids = tuple(map(self._label, labels))
-        room = self.limits.tokens - len(self._prefix) - len(prompt) - len(self._suffix)
-        if room < 1:
-            raise self._no_room(labels, relations)
-        word_ids, words, truncated = self._read_words(item.text, room)
+        word_ids, words, truncated = self._read_words(item.text, self._room_beside(prompt))
         return Tokenized(
             token_ids=[*self._prefix, *prompt, *(token for ids in word_ids for token in ids), *self._suffix],
             words_mask=[
@@ -115,6 +112,8 @@ class ItemTokenizer:
 
     def _read_words(self, text: str, room: int) -> tuple[list[list[int]], list[tuple[int, int]], bool]:
         """Tokens and offsets of the words that fit, and whether more were to come.
+
+        A word that does not fit ends the reading, also where it is a whole sentence written without spaces.
 
         Words without tokens (control characters, lone combining marks) are left out: gliner would count them, and
         give every later word its neighbour's place.
@@ -166,7 +165,14 @@ class ItemTokenizer:
                 self._check_readable(self._encode([name]), name, param)
         more = {"relations": [list(relations)]} if self._has_relations else {}
         prompts, _ = self._processor.prepare_inputs([[]], [list(labels)], **more)
-        return self._encode(prompts[0])
+        prompt = self._encode(prompts[0])
+        if self._room_beside(prompt) < 1:
+            raise self._no_room(labels, relations)  # here, so that what is refused is not cached
+        return prompt
+
+    def _room_beside(self, prompt: Sequence[int]) -> int:
+        """Tokens that are left for a text."""
+        return self.limits.tokens - len(self._prefix) - len(prompt) - len(self._suffix)
 
     def _encode_label(self, label: str) -> tuple[int, ...]:
         assert self._labels_tokenizer is not None

@@ -220,3 +220,10 @@ def test_scores_that_are_not_numbers_fail_the_item(family: str, checkpoint: Any)
             parameter.fill_(float("nan"))
     with pytest.raises(ArithmeticError):
         alone(served, Item(TEXTS[0], PEOPLE))
+
+
+def test_a_refused_prompt_is_not_kept(ner: GLiNEREngine) -> None:
+    kept = ner._tokenize._prompt.cache_info().currsize
+    with pytest.raises(InvalidField, match="no room"):
+        ner.prepare(Item("x", named(["word " * POSITIONS])))
+    assert ner._tokenize._prompt.cache_info().currsize == kept

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 import sys
 
 import httpx
@@ -145,10 +147,22 @@ def test_nothing_of_a_request_reaches_the_log(service, caplog):
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+def test_a_model_that_cannot_be_served_is_one_line(tmp_path):
+    (tmp_path / "gliner_config.json").write_text("{}")
+    ran = subprocess.run(
+        [sys.executable, "-c", "from runners.gliner_runner import GLiNERRunner; GLiNERRunner()"],
+        env=os.environ | {"GLINER_MODEL": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert "has no model.safetensors" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
 def test_the_client_package_needs_no_model_library():
     """In a process of its own: here, torch has long been loaded."""
-    import subprocess
-
     code = (
         "import sys, json, gliner_bento.client, gliner_bento.engine.base;"
         "print(json.dumps([m for m in ('torch', 'bentoml', 'gliner', 'transformers') if m in sys.modules]))"
@@ -158,8 +172,6 @@ def test_the_client_package_needs_no_model_library():
 
 
 def test_the_gateway_loads_no_torch():
-    import subprocess
-
     code = "import sys, service; print('torch' in sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == "False"

@@ -30,6 +30,7 @@ def executed(monkeypatch):
 
 def test_serve_becomes_bentoml_serve_with_the_settings_in_its_environment(executed, tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "gliner_config.json").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GLINER_MAX_LABELS", "5")
     assert cli.main(["serve", "--port", "4321", "--model", "mine", "--dtype=bf16", "--max-batch-size", "8"]) == 0
@@ -48,6 +49,7 @@ def test_serve_becomes_bentoml_serve_with_the_settings_in_its_environment(execut
 
 def test_a_worker_arrives_at_the_same_settings_in_another_folder(executed, tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "gliner_config.json").touch()
     (tmp_path / "own.yaml").write_text("gliner: {model: mine, max_text_chars: 77}")
     monkeypatch.chdir(tmp_path)
     flags = {"config": "own.yaml", "default_threshold": "0.25"}

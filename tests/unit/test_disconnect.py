@@ -92,3 +92,46 @@ def test_a_body_that_is_never_read_does_not_keep_the_answer_waiting():
         assert connection.answer
 
     asyncio.run(scene())
+
+
+def test_work_after_the_answer_is_left_alone():
+    """A connection counts as closed once it is answered; background work goes on."""
+
+    async def scene():
+        connection, finished = Connection(), asyncio.Event()
+
+        async def app(scope, receive, send):
+            await read_body(receive)
+            await send({"type": "http.response.start", "status": 200})
+            await send({"type": "http.response.body", "body": b""})
+            connection.hung_up.set()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            finished.set()
+
+        await asyncio.wait_for(serve(app, connection), 10)
+        assert finished.is_set()
+
+    asyncio.run(scene())
+
+
+def test_a_server_that_stops_a_request_stops_its_work_too():
+    async def scene():
+        started, cancelled = asyncio.Event(), asyncio.Event()
+
+        async def app(scope, receive, send):
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+        request = asyncio.create_task(serve(app, Connection()))
+        await started.wait()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        assert cancelled.is_set()
+
+    asyncio.run(scene())

@@ -163,6 +163,7 @@ def test_a_model_is_a_folder_here_or_in_the_bundle_or_a_hub_id(monkeypatch, tmp_
     assert Settings.load().model == str(PROJECT_ROOT / "models" / "demo")
     assert Settings.load({"model": "urchade/gliner_small-v2.1"}).model == "urchade/gliner_small-v2.1"
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "gliner_config.json").touch()
     monkeypatch.chdir(tmp_path)
     assert Settings.load({"model": "mine"}).model == str(tmp_path / "mine")
 
@@ -252,3 +253,17 @@ def test_a_wrong_setting_ends_a_process_with_one_line_and_code_2():
     assert ended.stdout == ""
     assert ended.stderr.startswith("gliner-bento: max_labels: ")
     assert ended.stderr.count("\n") == 1
+
+
+def test_a_folder_without_a_checkpoint_is_refused_before_anything_starts(tmp_path):
+    with pytest.raises(SettingsError, match="model: the folder holds no GLiNER checkpoint"):
+        Settings.load({"model": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["GLINER_SERVICE_HOST", "GLINER_PORT", "GLINER_PORT_3000_TCP_ADDR", "GLINER_BENTO_SERVICE_PORT_HTTP"],
+)
+def test_what_kubernetes_puts_into_a_pod_is_no_setting(monkeypatch, name):
+    monkeypatch.setenv(name, "tcp://10.0.0.1:3000")
+    assert Settings.load().max_batch_size == 32
