@@ -17,7 +17,7 @@ PYTHON ?= $(firstword $(foreach python,python3.11 python3 python3.12 python3.13 
 	$(python) -c 'import sys, ensurepip, venv; print("$(python)" if sys.version_info >= (3, 10) else "")' 2>/dev/null)))
 VENV := .venv
 
-# Glibc keeps freed memory: training on CPUs is a quarter faster, and its result the same.
+# Glibc keeps freed memory: training on CPUs is faster, and its result the same.
 ALLOCATOR := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 MALLOC_TOP_PAD_=268435456 THP_MEM_ALLOC_ENABLE=1
 
 BIN := $(VENV)/bin

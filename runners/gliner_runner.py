@@ -15,7 +15,7 @@ from typing import Any
 import bentoml
 
 from gliner_bento.disconnect import CancelOnDisconnect
-from gliner_bento.engine.base import Extraction, Item
+from gliner_bento.engine.base import Item
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.log import join_bentoml
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
@@ -92,7 +92,8 @@ class GLiNERRunner:
             Item(**dict(item)), request_id=request_id, deadline=deadline, priority=priority
         )
         try:
-            return {"result": as_data(await asyncio.wrap_future(submitted))}
+            extraction = await asyncio.wrap_future(submitted)
+            return {"result": dataclasses.asdict(extraction)}
         except GLiNERBentoError as error:
             return {"error": error.detail(request_id).model_dump()}
 
@@ -120,11 +121,6 @@ def scheduler_config(settings: Settings) -> SchedulerConfig:
         torch_threads=settings.torch_threads,
         tokenizer_threads=settings.tokenizer_threads,
     )
-
-
-def as_data(extraction: Extraction) -> dict[str, Any]:
-    """`extraction` as plain values."""
-    return dataclasses.asdict(extraction)
 
 
 GLiNERRunner.add_asgi_middleware(CancelOnDisconnect)  # type: ignore[attr-defined]  # now a bentoml.Service

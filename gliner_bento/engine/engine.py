@@ -46,11 +46,11 @@ _PROBE = Item(
 class GLiNEREngine:
     """An `Engine` over one gliner model. Made by `load`; the constructor takes a model that is loaded already."""
 
-    def __init__(self, model: Any, name: str, *, max_words: int | None = None) -> None:
+    def __init__(self, model: Any, name: str) -> None:
         if type(model) not in _FORWARDS:
             raise ModelError(f"{name!r} is a {type(model).__name__}, which is not served")
         config, processor = model.config, model.data_processor
-        limits = limits_of(model, max_words)
+        limits = limits_of(model)
         labels_tokenizer = getattr(processor, "labels_tokenizer", None)
         token_level = config.span_mode == "token_level"
         self._model = model.model.eval()
@@ -77,23 +77,20 @@ class GLiNEREngine:
         )
 
     @classmethod
-    def load(
-        cls, model: str, *, device: str = "auto", dtype: DType = "auto", max_words: int | None = None
-    ) -> GLiNEREngine:
+    def load(cls, model: str, *, device: str = "auto", dtype: DType = "auto") -> GLiNEREngine:
         """An engine over the checkpoint in a folder or, by its id, on the Hugging Face hub.
 
         dtype `auto` is bfloat16 where the hardware computes it natively and the model runs in it, else float32.
-        max_words: words read of one text; the checkpoint's `max_len` if None.
         Raises ModelError, with a message for the operator.
         """
         folder = folder_of(model)
         name = folder.resolve().name if str(folder) == str(model) else model
         where = pick_device(device)
         picked = pick_dtype(dtype, where)
-        engine = cls(load(folder, where, picked), name, max_words=max_words)
+        engine = cls(load(folder, where, picked), name)
         if dtype == "auto" and picked != torch.float32 and not engine._runs():
             logger.warning("%s does not run in %s here; it runs in float32", name, picked)
-            engine = cls(load(folder, where, torch.float32), name, max_words=max_words)
+            engine = cls(load(folder, where, torch.float32), name)
         logger.info("%s (%s) in %s on %s", name, engine.info.family, engine.info.dtype, engine.info.device)
         return engine
 

@@ -132,9 +132,9 @@ def computes_bfloat16(device: torch.device) -> bool:
     return device.type == "cpu" and any(bool(check()) for name in names if (check := getattr(torch.cpu, name, None)))
 
 
-def limits_of(model: Any, max_words: int | None = None) -> Limits:
+def limits_of(model: Any) -> Limits:
     """What the model reads of one text: gliner's `max_len` words, and the tokens of tokenizer and encoder."""
-    words: int = max_words or model.config.max_len
+    words: int = model.config.max_len
     layers, processor = model.model.token_rep_layer, model.data_processor
     labels_tokenizer = getattr(processor, "labels_tokenizer", None)
     label_tokens = token_limit(layers.labels_encoder, labels_tokenizer) if labels_tokenizer is not None else None

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from gliner_bento.errors import (
     DeadlineExceeded,
     ErrorBody,
-    ErrorDetail,
     GLiNERBentoError,
     InternalError,
     InvalidField,
@@ -46,13 +45,9 @@ _FOREIGN: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
 
 def error_response(error: GLiNERBentoError, *, status: int | None = None) -> Response:
     """`error` as an HTTP response; `status` overrides its own where a peer's clients expect another."""
-    return detail_response(error.detail(request_id.current()), status or error.status)
-
-
-def detail_response(detail: ErrorDetail, status: int) -> Response:
-    """`detail` as an HTTP response."""
+    status = status or error.status
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status in (QueueFull.status, NotReady.status) else None
-    content = ErrorBody(error=detail).model_dump_json()
+    content = ErrorBody(error=error.detail(request_id.current())).model_dump_json()
     return Response(content, status_code=status, media_type="application/json", headers=headers)
 
 

@@ -170,12 +170,13 @@ class Gateway:
 
 
 def _batch_result(outcome: RunnerOutcome, path: str, called: str) -> BatchResult:
-    """One item's result; an error that names a field says whose it is."""
+    """One item's result; an error that names a field says whose it is. Texts share all fields but the text."""
     if "error" not in outcome:
         return BatchResult(result=_extraction(outcome))
     error = ErrorDetail.model_validate(outcome["error"])
-    if error.param:
-        param = path if path.startswith("texts") else f"{path}.{error.param}"
+    shares = path.startswith("texts")
+    if error.param and (error.param == "text" or not shares):
+        param = path if shares else f"{path}.{error.param}"
         error.message = f"{param}: {error.message.removeprefix(f'{error.param}: ')}"
         error.param = param
     error.request_id = called

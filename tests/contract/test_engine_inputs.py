@@ -189,12 +189,6 @@ def test_a_long_text_is_not_read_to_its_end(ner: GLiNEREngine) -> None:
     assert prepared.truncated
 
 
-def test_max_words_may_be_set(checkpoint: Any) -> None:
-    served = GLiNEREngine.load(str(checkpoint("span", **LIVELY)), device="cpu", dtype="float32", max_words=5)
-    assert served.info.max_words == 5
-    assert alone(served, Item(WORDY, PEOPLE)).words == 5
-
-
 @pytest.mark.parametrize("family", ["span", "token", "relex-span", "relex-token"])
 def test_the_lowest_threshold_costs_no_more_than_it_must(family: str, engine: Any) -> None:
     served = engine(family, **LIVELY)

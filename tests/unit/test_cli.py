@@ -13,13 +13,6 @@ from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.settings import Settings
 
 
-@pytest.fixture(autouse=True)
-def no_settings_in_environment(monkeypatch):
-    for name in list(os.environ):
-        if name.startswith("GLINER_"):
-            monkeypatch.delenv(name)
-
-
 @pytest.fixture
 def executed(monkeypatch):
     """What `serve` would become: program, arguments and environment, instead of this process."""

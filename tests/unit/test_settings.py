@@ -16,13 +16,6 @@ from gliner_bento.configuration import BENTOML_KEYS, CONFIGURATION_FILE, PROJECT
 from gliner_bento.settings import Settings, SettingsError, env_name, flag_name, origin, usable_cores
 
 
-@pytest.fixture(autouse=True)
-def no_settings_in_environment(monkeypatch):
-    for name in list(os.environ):
-        if name.startswith("GLINER_"):
-            monkeypatch.delenv(name)
-
-
 @pytest.fixture
 def write(tmp_path):
     def write_file(text: str) -> Path:

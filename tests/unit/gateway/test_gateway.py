@@ -112,6 +112,12 @@ def test_a_batch_is_texts_or_items(gateway, fields):
 def test_an_error_of_a_text_names_its_place(gateway):
     answer = extract_batch(gateway, texts=["Ada", "y" * 101], labels=["person"])
     assert answer.results[1].error.param == "texts.1"
+    assert answer.results[1].error.message.startswith("texts.1: 101 characters")
+
+
+def test_an_error_of_what_texts_share_names_the_shared_field(gateway):
+    answer = extract_batch(gateway, texts=["Ada", "Bob"], labels=["person"], adapter_id="unknown")
+    assert [result.error.param for result in answer.results] == ["adapter_id", "adapter_id"]
 
 
 def test_a_batch_of_texts_needs_labels(gateway):

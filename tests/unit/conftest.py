@@ -1,0 +1,14 @@
+"""Unit tests start from the defaults: other tests of the session set settings in the environment."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_settings_in_environment(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("GLINER_"):
+            monkeypatch.delenv(name)
