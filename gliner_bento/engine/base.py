@@ -1,10 +1,10 @@
 """The contract between the scheduler and an engine. Imports no torch, so that it can be used without a model.
 
     item ── prepare ──▶ Prepared ──┐
-    item ── prepare ──▶ Prepared ──┴─ collate ──▶ batch ── forward ──▶ one Extraction per item, in order
+    item ── prepare ──▶ Prepared ──┴─ collate ──▶ batch ── forward ──▶ scores ── decode ──▶ one Extraction per item
 
-`prepare` and `collate` are called from any thread, `forward` from a lane's inference thread, which need not be the one
-that collated; several lanes run `forward` at once on the same weights, so an engine keeps no per-batch state on itself.
+`prepare`, `collate` and `decode` are called from any thread, `forward` from a lane's inference thread alone; several
+lanes run `forward` at once on the same weights, so an engine keeps no per-batch state on itself.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ class Item:
 class Prepared:
     """An item that the engine has accepted and measured.
 
-    tokens: sub-word tokens that the item puts into the encoder, prompt included; a batch of n items costs
-        n * max(tokens), because shorter rows are padded. 0 for a blank text, which never reaches the device.
+    tokens: sub-word tokens that the item puts into the encoder, prompt included. 0 for a blank text, which never
+        reaches the device.
     words: words of the text that the model reads.
+    cost_tokens: what the item costs, in tokens of a short text: its tokens and what long attention, spans and labels
+        add; 0: as many as `tokens`.
     group: items of different groups never share a batch (their forward differs in more than its rows).
     payload: the engine's own.
     """
@@ -52,6 +54,12 @@ class Prepared:
     truncated: bool = False
     group: Hashable = None
     payload: Any = None
+    cost_tokens: int = 0
+
+    @property
+    def cost(self) -> int:
+        """What the item costs in a batch, in tokens."""
+        return self.cost_tokens or self.tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +116,30 @@ class Engine(Protocol):
     def info(self) -> ModelInfo:
         """What is served."""
 
+    @property
+    def packs(self) -> bool:
+        """Whether rows stand side by side without padding: a batch costs the sum of its items' `cost_tokens`. Else it
+        costs its items times the most that one of them costs."""
+
+    @property
+    def batch_tokens(self) -> int | None:
+        """What a batch may cost now, in tokens, for the device's memory to hold it; None where nothing says so.
+
+        Asked before each batch is formed: it shrinks when the device has run out of memory."""
+
     def prepare(self, item: Item) -> Prepared:
         """Check and measure one item; raises `TooLarge`, `InvalidField` or `AdapterNotFound` for that item alone."""
 
     def collate(self, batch: Sequence[Prepared]) -> Any:
         """Tensors for one forward over items of one group; runs while another batch is on the device."""
 
-    def forward(self, collated: Any) -> Sequence[Extraction]:
-        """Run the model and decode: one extraction per item, in order. An exception fails the whole batch."""
+    def forward(self, collated: Any, threads: int) -> Any:
+        """Run the model, computing with `threads` threads on a CPU; what `decode` needs, on the host.
 
-    def start_lane(self, threads: int) -> None:
-        """Called once in each inference thread before its first `forward`: `threads` are its own for computing."""
+        An exception fails the whole batch; `DoesNotFit` where the device ran out of memory."""
+
+    def decode(self, scores: Any) -> Sequence[Extraction]:
+        """One extraction per item, in order; runs while the next batch is on the device."""
+
+    def start_lane(self) -> None:
+        """Called once in each inference thread before its first `forward`."""

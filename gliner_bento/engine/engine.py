@@ -53,6 +53,8 @@ class GLiNEREngine:
         limits = limits_of(model)
         labels_tokenizer = getattr(processor, "labels_tokenizer", None)
         token_level = config.span_mode == "token_level"
+        self.packs = False
+        self.batch_tokens: int | None = None
         self._model = model.model.eval()
         self._device = model.device
         self._forward = _FORWARDS[type(model)]
@@ -119,8 +121,10 @@ class GLiNEREngine:
         return self._collate(batch)
 
     @torch.inference_mode()
-    def forward(self, collated: Batch) -> list[Extraction]:
-        """Run the model and decode. Raises ArithmeticError for scores that are not numbers."""
+    def forward(self, collated: Batch, threads: int) -> tuple[Batch, list[Findings]]:
+        """Run the model. Raises ArithmeticError for scores that are not numbers."""
+        if self._device.type == "cpu" and torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
         found: list[Findings] = []
         if collated.rows:
             inputs = {
@@ -128,14 +132,16 @@ class GLiNEREngine:
                 for name, value in collated.inputs.items()
             }
             found = self._forward(self._model, inputs, collated.rows)
+        return collated, found
+
+    def decode(self, scores: tuple[Batch, list[Findings]]) -> list[Extraction]:
+        """Numbers of words and labels become characters and names."""
+        collated, found = scores
         findings = iter(found)
         return [_extraction(item, next(findings) if item.tokens else Findings(())) for item in collated.items]
 
-    def start_lane(self, threads: int) -> None:
-        """Give the calling thread its computing threads and, on a GPU, a stream of its own."""
-        # torch sets a thread's number when the thread first asks for it, to what any thread set last: ask first.
-        torch.get_num_threads()
-        torch.set_num_threads(threads)
+    def start_lane(self) -> None:
+        """On a GPU, give the calling thread a stream of its own."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
             torch.cuda.set_stream(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
@@ -164,7 +170,7 @@ class GLiNEREngine:
     def _runs(self) -> bool:
         probe = _PROBE if self.info.supports_relations else replace(_PROBE, relations={})
         try:
-            self.forward(self.collate([self.prepare(probe)]))
+            self.forward(self.collate([self.prepare(probe)]), torch.get_num_threads())
         except Exception:
             logger.info("the probe failed", exc_info=True)
             return False

@@ -56,13 +56,14 @@ class FakeEngine:
 
     tokens: sub-word tokens of an item (default: words + labels, 0 for a blank text).
     group: group of an item (default: one group for all).
-    prepare_error, collate_error, forward_error: called with each item in that step; an exception that it returns is
-        raised there (in `collate` and `forward` the whole batch fails, as with a real engine).
-    on_prepare, on_collate, on_forward: called before the step does its work, in the thread that runs it; may block or
-        sleep, e.g. `on_forward=lambda batch: gate.wait()`.
+    prepare_error, collate_error, forward_error, decode_error: called with each item in that step; an exception that it
+        returns is raised there (in all but `prepare` the whole batch fails, as with a real engine).
+    on_prepare, on_collate, on_forward, on_decode: called before the step does its work, in the thread that runs it; may
+        block or sleep, e.g. `on_forward=lambda batch: gate.wait()`.
+    packs, batch_tokens: as in `Engine`; the latter may be set at any time.
 
     prepared: items that `prepare` was called with, in order. batches: batches that `forward` was called with, in order
-    of arrival, failed ones included. lanes: thread name -> threads, of each `start_lane`.
+    of arrival, failed ones included. lanes: thread name -> threads of its last `forward`, 0 before the first.
     """
 
     def __init__(
@@ -74,9 +75,13 @@ class FakeEngine:
         prepare_error: Callable[[Item], Exception | None] = never,
         collate_error: Callable[[Item], Exception | None] = never,
         forward_error: Callable[[Item], Exception | None] = never,
+        decode_error: Callable[[Item], Exception | None] = never,
         on_prepare: Callable[[Item], object] = lambda item: None,
         on_collate: Callable[[Batch], object] = lambda batch: None,
         on_forward: Callable[[Batch], object] = lambda batch: None,
+        on_decode: Callable[[Sequence[Item]], object] = lambda items: None,
+        packs: bool = False,
+        batch_tokens: int | None = None,
     ) -> None:
         self.info = info
         self.prepared: list[Item] = []
@@ -87,9 +92,13 @@ class FakeEngine:
         self._prepare_error = prepare_error
         self._collate_error = collate_error
         self._forward_error = forward_error
+        self._decode_error = decode_error
         self._on_prepare = on_prepare
         self._on_collate = on_collate
         self._on_forward = on_forward
+        self._on_decode = on_decode
+        self.packs = packs
+        self.batch_tokens = batch_tokens
 
     def prepare(self, item: Item) -> Prepared:
         """Measure `item` by `tokens` and `group`."""
@@ -107,17 +116,24 @@ class FakeEngine:
             raise AssertionError(f"one batch, {len(groups)} groups: {groups}")
         return list(batch)
 
-    def forward(self, collated: Batch) -> list[Extraction]:
-        """One answer per item."""
+    def forward(self, collated: Batch, threads: int) -> list[Item]:
+        """The items; notes the threads of this lane."""
+        self.lanes[threading.current_thread().name] = threads
         items = [prepared.item for prepared in collated]
         self.batches.append(items)
         self._on_forward(collated)
         _raise_first(self._forward_error, items)
-        return [extract(item) for item in items]
+        return items
 
-    def start_lane(self, threads: int) -> None:
+    def decode(self, scores: Sequence[Item]) -> list[Extraction]:
+        """One answer per item."""
+        self._on_decode(scores)
+        _raise_first(self._decode_error, scores)
+        return [extract(item) for item in scores]
+
+    def start_lane(self) -> None:
         """Note the lane."""
-        self.lanes[threading.current_thread().name] = threads
+        self.lanes[threading.current_thread().name] = 0
 
 
 def _raise_first(error: Callable[[Item], Exception | None], items: Sequence[Item]) -> None:

@@ -50,11 +50,13 @@ class Lane:
         finish: Callable[[int, Ending], None],
         observer: Observer,
         clock: Callable[[], float],
+        threads: int = 1,
     ) -> None:
         self._engine = engine
         self._finish = finish
         self._observer = observer
         self._clock = clock
+        self._threads = threads
 
     def run(self, batch: Batch) -> None:
         """Run `batch` to its end. A failing one is halved until the culprit is alone: at most 2n - 1 runs for n items.
@@ -95,7 +97,7 @@ class Lane:
         if collated is None:
             collated = self._engine.collate(batch.prepared)
         started_s = self._clock()
-        extractions = self._engine.forward(collated)
+        extractions = self._engine.decode(self._engine.forward(collated, self._threads))
         ended_s = self._clock()
         if len(extractions) != len(tokens):
             raise RuntimeError(f"the engine gave {len(extractions)} results for {len(tokens)} items")

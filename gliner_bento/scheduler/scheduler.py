@@ -264,10 +264,10 @@ class Scheduler:
     def _run_lane(self, number: int) -> None:
         """One lane's life, in its inference thread. A lane that dies takes its batch along, the last one everything."""
         batch: Batch | None = None
-        lane = Lane(self._engine, self._finish, self._observer, self._clock)
+        lane = Lane(self._engine, self._finish, self._observer, self._clock, self._config.torch_threads)
         try:
             # Each lane keeps its own threads, idle or not; a lane that lends its threads would do so from here.
-            self._engine.start_lane(self._config.torch_threads)
+            self._engine.start_lane()
             with self._work:
                 self._lanes[number] = "alive"
                 self._work.notify_all()

@@ -41,7 +41,7 @@ def together(engine: GLiNEREngine, items: Sequence[Item]) -> list[Extraction]:
     """The engine's answers for items in one batch; they must be of one group."""
     prepared = [engine.prepare(item) for item in items]
     assert len({one.group for one in prepared}) == 1
-    return engine.forward(engine.collate(prepared))
+    return engine.decode(engine.forward(engine.collate(prepared), 1))
 
 
 def gliners_answer(model: Any, item: Item) -> Extraction:

@@ -165,7 +165,7 @@ def is_lively(model: Any) -> bool:
     relations = RELATIONS[:2] if engine.info.supports_relations else ()
     items = [Item(text, named(LABELS), named(relations)) for text in TEXTS[:2]]
     try:
-        answers = engine.forward(engine.collate([engine.prepare(item) for item in items]))
+        answers = engine.decode(engine.forward(engine.collate([engine.prepare(item) for item in items]), 1))
     except TooLarge:
         return False
     entities = [entity for answer in answers for entity in answer.entities]

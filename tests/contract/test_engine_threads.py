@@ -30,7 +30,7 @@ def test_answers_the_same_from_several_threads(family: str, engine: Any) -> None
     barrier = threading.Barrier(3)
 
     def lane(number: int) -> None:
-        served.start_lane(1)
+        served.start_lane()
         barrier.wait(30)
         for turn in range(12):
             some = [(number + turn + i) % len(items) for i in range(4)]
@@ -42,11 +42,14 @@ def test_answers_the_same_from_several_threads(family: str, engine: Any) -> None
             done.result(120)
 
 
-def test_a_lane_has_its_own_computing_threads(engine: Any) -> None:
+def test_a_lane_computes_with_the_threads_it_is_given(engine: Any) -> None:
     served, barrier = engine("span", seed=1), threading.Barrier(2)
+    batch = [served.prepare(some_item(0, relations=False))]
 
     def lane(threads: int) -> int:
-        served.start_lane(threads)
+        served.start_lane()
+        served.forward(served.collate(batch), 3)
+        served.forward(served.collate(batch), threads)
         barrier.wait(30)
         return torch.get_num_threads()
 

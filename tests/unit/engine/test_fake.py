@@ -28,14 +28,14 @@ def test_records_its_batches_and_lanes() -> None:
     engine = FakeEngine()
     checked: Engine = engine
     batch = [checked.prepare(item("Alice")), checked.prepare(item("bob"))]
-    answers = checked.forward(checked.collate(batch))
-    checked.start_lane(2)
+    checked.start_lane()
+    answers = checked.decode(checked.forward(checked.collate(batch), 2))
     assert [len(answer.entities) for answer in answers] == [1, 0]
     assert engine.batches == [[item("Alice"), item("bob")]]
     assert engine.lanes == {threading.current_thread().name: 2}
 
 
-@pytest.mark.parametrize("step", ["prepare", "collate", "forward"])
+@pytest.mark.parametrize("step", ["prepare", "collate", "forward", "decode"])
 def test_fails_in_the_step_it_is_told_to(step: str) -> None:
     def error(failing: Item) -> Exception | None:
         return ValueError(step) if failing.text == "bad" else None
@@ -44,7 +44,8 @@ def test_fails_in_the_step_it_is_told_to(step: str) -> None:
     run = {
         "prepare": lambda text: engine.prepare(item(text)),
         "collate": lambda text: engine.collate([engine.prepare(item(text))]),
-        "forward": lambda text: engine.forward(engine.collate([engine.prepare(item(text))])),
+        "forward": lambda text: engine.forward(engine.collate([engine.prepare(item(text))]), 1),
+        "decode": lambda text: engine.decode([item(text)]),
     }[step]
     run("good")
     with pytest.raises(ValueError, match=step):

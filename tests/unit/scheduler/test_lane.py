@@ -87,9 +87,9 @@ def test_unknown_error_is_logged_whole_and_answered_generically(caplog: pytest.L
 @pytest.mark.parametrize("given_results", [0, 1, 3])
 def test_wrong_number_of_results_never_reaches_a_wrong_item(given_results: int) -> None:
     class Miscounting(FakeEngine):
-        def forward(self, collated: Any) -> list[Extraction]:
-            results = super().forward(collated)
-            return results if len(collated) == 1 else (results * 3)[:given_results]
+        def decode(self, scores: Any) -> list[Extraction]:
+            results = super().decode(scores)
+            return results if len(scores) == 1 else (results * 3)[:given_results]
 
     engine = Miscounting()
     run = Run(engine, batch_of(engine, ["Ada", "Charles"]))
@@ -137,10 +137,10 @@ def test_tensors_of_a_failed_batch_are_free_before_its_halves_run(ahead: bool) -
             alive.append(weakref.ref(tensors))
             return tensors
 
-        def forward(self, collated: Sequence[Prepared]) -> list[Extraction]:
+        def forward(self, collated: Sequence[Prepared], threads: int) -> list[Item]:
             if "d" in [prepared.item.text for prepared in collated]:
                 raise MemoryError
-            return super().forward(collated)
+            return super().forward(collated, threads)
 
     engine = Crowded()
     batch = batch_of(engine, list("abcd"))

@@ -117,10 +117,10 @@ def test_batch_made_ahead_goes_to_whichever_lane_is_free_first(
     assert sorted([gate.arrival(), gate.arrival()]) == [["a", "b"], ["c", "d"]]
 
 
-def test_each_lane_is_started_once_with_its_threads(start: Start) -> None:
+def test_each_lane_is_started_once(start: Start) -> None:
     engine = FakeEngine()
-    scheduler = start(engine, inference_lanes=3, torch_threads=2)
-    assert engine.lanes == {"lane-0": 2, "lane-1": 2, "lane-2": 2}
+    scheduler = start(engine, inference_lanes=3)
+    assert sorted(engine.lanes) == ["lane-0", "lane-1", "lane-2"]
     assert scheduler.ready
     assert scheduler.stats.lanes_alive == 3
 
@@ -473,7 +473,7 @@ def test_last_lane_takes_everything_along_and_nothing_hangs(
 
 def test_lane_that_cannot_start_is_dead_from_the_start(start: Start, item: MakeItem) -> None:
     class OnlyOneLane(FakeEngine):
-        def start_lane(self, threads: int) -> None:
+        def start_lane(self) -> None:
             if threading.current_thread().name != "lane-0":
                 raise RuntimeError("no stream left")
 
