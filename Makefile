@@ -22,6 +22,7 @@ ALLOCATOR := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 MALLOC_TOP_PA
 
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
+PEERS := $(VENV)/.peers-installed
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -35,7 +36,7 @@ $(SETUP): requirements.lock requirements-dev.lock pyproject.toml
 		$(BIN)/python -m pip install -r requirements-dev.lock && \
 		$(BIN)/python -m pip install --no-deps --no-build-isolation --editable .; \
 	else \
-		$(BIN)/python -m pip install --editable '.[client,bench,dev]'; \
+		$(BIN)/python -m pip install --editable '.[client,dev]'; \
 	fi
 	@touch $@
 
@@ -62,8 +63,14 @@ format: $(SETUP) ## Format, and fix what can be fixed
 docs: $(SETUP) ## Write the generated pages
 	$(BIN)/python -m gliner_bento.cli docs
 
-bench: $(SETUP) ## Measure throughput and latency; URL= of a running server, else one is started
-	$(BIN)/python -m gliner_bento.cli bench $(URL)
+bench: $(if $(URL),$(SETUP),$(PEERS)) ## Compare with the peers, 30 minutes; URL= of a running server; ARGS=--quick ...
+	$(BIN)/python -m gliner_bento.cli bench $(URL) $(ARGS)
+
+# What is installed keeps its version: the peers must not change what is measured.
+$(PEERS): $(SETUP)
+	$(BIN)/python -m pip list --format=freeze --exclude-editable > $(VENV)/held.txt
+	$(BIN)/python -m pip install --constraint $(VENV)/held.txt --editable '.[bench]'
+	@touch $@
 
 bento: $(SETUP) ## Build the bento into BentoML's store
 	$(BIN)/bentoml build

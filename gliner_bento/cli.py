@@ -18,6 +18,8 @@ from gliner_bento.settings import Settings, env_name, flag_name, origin
 
 SETTINGS_PAGE = PROJECT_ROOT / "docs" / "settings.md"
 
+_BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--rows", "--quick", "--out", "--report"]
+
 _PAGE_HEAD = """\
 # Settings
 
@@ -47,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif command == "settings":
             sys.stdout.write(effective_settings(Settings.load(flags), flags))
         elif command == "bench":
-            bench(known.url)
+            bench(known)
         else:
             return write_settings_page(check=known.check)
     except SettingsError as error:
@@ -64,11 +66,30 @@ def serve(settings: Settings, flags: Mapping[str, Any], *, port: int, host: str)
     os.execve(sys.executable, command, {**os.environ, **worker_environment(settings, flags)})
 
 
-def bench(url: str | None) -> None:
-    """Measure the server at `url`, or one of its own; print the results and where they are."""
-    from gliner_bento.benchmark import report  # noqa: PLC0415  needs the extra `bench`
+def bench(known: argparse.Namespace) -> None:
+    """Measure the server at a URL, or compare ours with the peers; print what was seen."""
+    # It is no part of a server, and wants what a server does not need.
+    from gliner_bento.benchmark import command  # noqa: PLC0415
 
-    sys.stdout.write(report.table(report.bench(url)))
+    if known.report:
+        seen = command.again(known.report)
+    elif known.url:
+        numbers = [int(number) for number in known.concurrency.split(",")]
+        seen = command.one_server(
+            known.url.rstrip("/"),
+            known.out,
+            name=known.workload,
+            concurrencies=numbers,
+            rate=known.rate,
+            seconds=known.seconds,
+        )
+    else:
+        try:
+            rows = known.rows.split(",") if known.rows else None
+            seen = command.compare(known.out, rows, quick=known.quick, seconds=known.seconds)
+        except ValueError as error:
+            raise SettingsError(f"bench: {error}") from None
+    sys.stdout.write(seen)
 
 
 def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str, str]:
@@ -141,9 +162,20 @@ def _parser() -> argparse.ArgumentParser:
     for command in (serving, _command(commands, "settings", "print the settings in force and where each comes from")):
         for name, field in Settings.model_fields.items():
             text = f"{field.description} (default: {field.default})".replace("%", "%%")
-            command.add_argument(flag_name(name), dest=_dest(name), default=argparse.SUPPRESS, metavar="X", help=text)
-    benching = _command(commands, "bench", "measure a server: throughput and latency at several concurrencies")
-    benching.add_argument("url", nargs="?", help="a running server (default: start one)")
+            bare: dict[str, Any] = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
+            command.add_argument(
+                flag_name(name), dest=_dest(name), default=argparse.SUPPRESS, metavar="X", help=text, **bare
+            )
+    benching = _command(commands, "bench", "measure a server, or compare ours with the peers side by side")
+    benching.add_argument("url", nargs="?", help="a running server of ours (default: start it and the peers)")
+    benching.add_argument("--workload", default="mixed", help="what is asked of it (default: mixed)")
+    benching.add_argument("--concurrency", default="1,8,32", help="requests at once (default: 1,8,32)")
+    benching.add_argument("--rate", type=float, help="requests/s on a schedule, whatever is answered")
+    benching.add_argument("--seconds", type=float, default=15.0, help="of each load (default: 15)")
+    benching.add_argument("--rows", help="sections of the comparison, by comma (default: all but soak)")
+    benching.add_argument("--quick", action="store_true", help="the bundled model, briefly: does all of it run?")
+    benching.add_argument("--out", type=Path, help="folder for the results (default: build/bench/<time>)")
+    benching.add_argument("--report", type=Path, metavar="DIR", help="only make the report of these results anew")
     docs = _command(commands, "docs", "write docs/settings.md")
     docs.add_argument("--check", action="store_true", help="only tell by the exit code whether it is fresh")
     return parser
@@ -155,7 +187,7 @@ def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
 
 
 def _flags_of(command: str) -> list[str]:
-    own = {"serve": ["--port", "--host"], "docs": ["--check"]}.get(command, [])
+    own = {"serve": ["--port", "--host"], "docs": ["--check"], "bench": _BENCH_FLAGS}.get(command, [])
     return [*own, *map(flag_name, Settings.model_fields)] if command in ("serve", "settings") else own
 
 

@@ -18,20 +18,25 @@ BATCH_ITEMS = Histogram("gliner_batch_items", "Items of a batch.", buckets=_ITEM
 BATCH_PADDED_TOKENS = Histogram("gliner_batch_padded_tokens", "Tokens of a batch, padding included.", buckets=_TOKENS)
 TOKENS = Counter("gliner_tokens_total", "Tokens that the model has read, without padding.")
 WAIT_SECONDS = Histogram("gliner_batch_wait_seconds", "A batch's oldest item: admission to start.", buckets=_SECONDS)
-FORWARD_SECONDS = Histogram("gliner_batch_forward_seconds", "A batch: start to decoded.", buckets=_SECONDS)
-SPLITS = Counter("gliner_batch_splits_total", "Batches that failed and were run again in halves.")
+STAGE_SECONDS = Histogram(
+    "gliner_stage_seconds", "Work of a stage: prepare on an item, the others on a batch.", ["stage"], buckets=_SECONDS
+)
+SPLITS = Counter("gliner_batch_splits_total", "Batches that failed or no longer fitted, and were run in halves.")
 
 
 class PrometheusObserver:
     """Counts what the scheduler tells; fits its `Observer` contract."""
 
-    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float, forward_s: float) -> None:
-        """A batch has run."""
+    def on_stage(self, stage: str, seconds: float) -> None:
+        """A stage has done its work."""
+        STAGE_SECONDS.labels(stage).observe(seconds)
+
+    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
+        """The model has read a batch."""
         BATCH_ITEMS.observe(size)
         BATCH_PADDED_TOKENS.observe(padded_tokens)
         TOKENS.inc(real_tokens)
         WAIT_SECONDS.observe(wait_s)
-        FORWARD_SECONDS.observe(forward_s)
 
     def on_split(self, size: int) -> None:
         """A batch failed and is run again in halves."""

@@ -70,7 +70,7 @@ ThreadsOrAuto = Annotated[int, Field(ge=0, le=256)]
 
 
 class Settings(BaseSettings):
-    """The settings of a server. `Settings.load()` makes one; a count of 0 that may be 0 is decided by `decided_for`."""
+    """The settings of a server. `Settings.load()` makes one; `decided_for` decides what is automatic."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", validate_default=True
@@ -91,23 +91,71 @@ class Settings(BaseSettings):
         "auto",
         description="Precision (fp32, fp16, bf16 for short); auto: bfloat16 where the hardware has it, else float32.",
     )
+    runtime: Literal["torch", "onnxruntime"] = Field(
+        "torch",
+        description="What computes; onnxruntime: the ONNX graph of a checkpoint that ships one and finds entities, "
+        "without weights for torch (needs the extra onnx).",
+    )
+    onnx_model_file: str = Field(
+        "model.onnx",
+        pattern=r"^\w[\w.-]*(/\w[\w.-]*)*\.onnx$",
+        description="With runtime onnxruntime: the graph's file in the checkpoint's folder.",
+    )
+    quantization: Literal["none", "int8"] = Field(
+        "none",
+        description="int8: linear layers of the encoder in 8 bits (CPU, dynamic); smaller, and less exact.",
+    )
+    enable_sequence_packing: bool = Field(
+        True,
+        description="Texts of a batch side by side, without padding, where the backbone has a packed form "
+        "(BERT, RoBERTa, DeBERTa, ModernBERT); false: padded rows through transformers' own code.",
+    )
+    label_cache_size: Annotated[int, Field(ge=0)] = Field(
+        4096, description="Labels whose embeddings a bi-encoder keeps; the least recently used make room."
+    )
+    enable_flashdeberta: bool = Field(
+        False, description="Run a DeBERTa backbone with the package flashdeberta (CUDA); an error where it cannot."
+    )
 
     max_batch_size: Count = Field(32, description="Items in a batch.")
     max_batch_tokens: CountOrAuto = Field(
         0,
-        description="Padded tokens in a batch: items times the tokens of the longest, prompt included; "
+        description="What a batch may cost, in tokens of short texts, prompts included; long texts, spans and labels "
+        "cost more than their tokens, and where the model pads, every item costs as much as the dearest; "
         "0: 1024 on CPU, 16384 on CUDA.",
     )
+    batch_wait_timeout_ms: float = Field(
+        0.0,
+        ge=0,
+        le=10_000,
+        description="How long after its arrival a text may be kept, where a lane is free, for others that are being "
+        "tokenised to join its batch.",
+    )
     batch_lookahead: Count = Field(
-        128, description="Waiting items, from the oldest, that are looked at for items of near length."
+        128, description="Waiting items, from the oldest, that are looked at for items that fit the batch."
+    )
+    target_memory_fraction: float = Field(
+        0.8,
+        gt=0,
+        le=1,
+        description="On CUDA: share of the memory that is free beside the weights that batches may take; "
+        "max_batch_tokens is lowered to what it holds.",
+    )
+    memory_overhead_factor: float = Field(
+        1.3, ge=1, le=10, description="On CUDA: memory that a batch is taken to need, for each byte that was measured."
     )
     queue_capacity: Count = Field(4096, description="Items that may wait; one more is refused (429).")
     request_timeout_s: float = Field(30.0, gt=0, le=86_400, description="Seconds until a request ends with 504.")
     inference_lanes: ThreadsOrAuto = Field(
         0, description="Threads that run batches on the shared weights; 0: one per core on CPU, at most 4; 1 on CUDA."
     )
-    torch_threads: ThreadsOrAuto = Field(0, description="Threads that one lane computes with; 0: cores / lanes.")
+    torch_threads: ThreadsOrAuto = Field(
+        0, description="Threads that one lane computes with, and lends the others while it is idle; 0: cores / lanes."
+    )
     tokenizer_threads: Threads = Field(1, description="Threads that tokenise.")
+    decoding_threads: int = Field(
+        1, ge=0, le=256, description="Threads that decode while the lanes go on; 0: each lane decodes its own batches."
+    )
 
     default_threshold: Probability = Field(0.5, description="Threshold for entities where a request names none.")
     default_relation_threshold: Probability = Field(

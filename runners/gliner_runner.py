@@ -10,12 +10,14 @@ import asyncio
 import dataclasses
 import logging
 import time
+from concurrent.futures import Future
 from typing import Any
 
 import bentoml
 
 from gliner_bento.disconnect import CancelOnDisconnect
-from gliner_bento.engine.base import Item
+from gliner_bento.engine.base import Extraction, Item
+from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.log import join_bentoml
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
@@ -39,18 +41,23 @@ class GLiNERRunner:
         # bind to the worker that they are first imported in.
         from gliner_bento import metrics  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415
-        from gliner_bento.engine.loading import ModelError  # noqa: PLC0415
+        from gliner_bento.engine.loading import ModelError, pick_device  # noqa: PLC0415
 
         join_bentoml()
         started = time.monotonic()
         try:
-            engine = GLiNEREngine.load(settings.model, device=settings.device, dtype=settings.dtype)
+            decided = settings.decided_for(str(pick_device(settings.device)))
+            engine = GLiNEREngine.load(
+                settings.model,
+                device=settings.device,
+                dtype=settings.dtype,
+                options=EngineOptions(**{name: getattr(decided, name) for name in EngineOptions.__dataclass_fields__}),
+            )
         except ModelError as error:
             logger.critical("the model cannot be served: %s", error)
             raise SystemExit(1) from None
-        config = scheduler_config(settings.decided_for(engine.info.device))
+        config = scheduler_config(decided)
         self._info = engine.info
-        self._unfinished_items = 0
         self._report_unfinished_items = metrics.UNFINISHED_ITEMS.set
         self._scheduler = Scheduler(engine, config, observer=metrics.PrometheusObserver())
         self._scheduler.start()
@@ -63,11 +70,14 @@ class GLiNERRunner:
     ) -> list[RunnerOutcome]:
         """One outcome per item, in order; every item ends by the deadline."""
         deadline = time.monotonic() + timeout_ms / 1000
-        self._count(len(items))
+        submitted = self._scheduler.submit_many(
+            [Item(**dict(item)) for item in items], request_id=request_id, deadline=deadline, priority=priority
+        )
+        self._report()
         try:
-            return await asyncio.gather(*(self._outcome(item, request_id, deadline, priority) for item in items))
+            return await asyncio.gather(*(_outcome(future, request_id) for future in submitted))
         finally:
-            self._count(-len(items))
+            self._report()
 
     @bentoml.api
     async def abort(self, request_id: str) -> bool:
@@ -87,19 +97,8 @@ class GLiNERRunner:
         """Answer what is left, which nobody waits for any more at this point, and end the threads."""
         self._scheduler.close()
 
-    async def _outcome(self, item: RunnerItem, request_id: str, deadline: float, priority: int) -> RunnerOutcome:
-        submitted = self._scheduler.submit(
-            Item(**dict(item)), request_id=request_id, deadline=deadline, priority=priority
-        )
-        try:
-            extraction = await asyncio.wrap_future(submitted)
-            return {"result": dataclasses.asdict(extraction)}
-        except GLiNERBentoError as error:
-            return {"error": error.detail(request_id).model_dump()}
-
-    def _count(self, items: int) -> None:
-        self._unfinished_items += items
-        self._report_unfinished_items(self._unfinished_items)
+    def _report(self) -> None:
+        self._report_unfinished_items(self._scheduler.stats.unfinished_items)
 
     def _warm_up(self) -> None:
         """Answer one request, so that ready means ready."""
@@ -108,6 +107,14 @@ class GLiNERRunner:
         except BaseException:
             self._scheduler.close()
             raise
+
+
+async def _outcome(submitted: Future[Extraction], request_id: str) -> RunnerOutcome:
+    try:
+        extraction = await asyncio.wrap_future(submitted)
+        return {"result": dataclasses.asdict(extraction)}
+    except GLiNERBentoError as error:
+        return {"error": error.detail(request_id).model_dump()}
 
 
 def scheduler_config(settings: Settings) -> SchedulerConfig:
@@ -120,6 +127,8 @@ def scheduler_config(settings: Settings) -> SchedulerConfig:
         inference_lanes=settings.inference_lanes,
         torch_threads=settings.torch_threads,
         tokenizer_threads=settings.tokenizer_threads,
+        decoding_threads=settings.decoding_threads,
+        batch_wait_timeout_ms=settings.batch_wait_timeout_ms,
     )
 
 

@@ -1,87 +1,141 @@
-"""A run as a file that can be compared later: results with the commit, the settings and the hardware they belong to."""
+"""The results of a run: kept as JSON with what they belong to, told as Markdown with plots. Measures nothing."""
 
 from __future__ import annotations
 
 import json
-import os
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import httpx
+from gliner_bento.benchmark import plots
+from gliner_bento.benchmark.bench import Bench
+from gliner_bento.benchmark.machine import provenance
+from gliner_bento.benchmark.rows import Row
 
-from gliner_bento.benchmark.load import Measured, closed_loop
-from gliner_bento.benchmark.server import running_server
-from gliner_bento.benchmark.workload import mixed
-from gliner_bento.settings import ENV_PREFIX, PROJECT_ROOT
-
-CONCURRENCIES = (1, 8, 32)
-RUN_S = 20.0
-WARM_UP_S = 5.0
-RESULTS = Path("build") / "bench"
-_PACKAGES = ("bentoml", "gliner", "torch", "transformers")
+RESULTS, REPORT = "results.json", "report.md"
 
 
-def bench(url: str | None, results: Path = RESULTS, *, run_s: float = RUN_S) -> Path:
-    """Measure the server at `url`, or one that is started for it, at several concurrencies; the results' file."""
-    results.mkdir(parents=True, exist_ok=True)
-    if url is not None:
-        return _measure(url, results, run_s)
-    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
-    with running_server(command, cwd=PROJECT_ROOT, log=results / "server.log", env=_settings()) as started:
-        return _measure(started, results, run_s)
-
-
-def table(path: Path) -> str:
-    """The results in `path` as a table for people."""
-    data = json.loads(path.read_text("utf-8"))
-    lines = ["concurrency  requests/s   p50 ms   p95 ms   p99 ms  answers"]
-    for run in data["runs"]:
-        answers = ", ".join(f"{count} x {status}" for status, count in run["statuses"].items())
-        latencies = "".join(f"{run[name]:9.1f}" for name in ("p50_ms", "p95_ms", "p99_ms"))
-        lines.append(f"{run['concurrency']:11d}  {run['requests_per_s']:10.1f}{latencies}  {answers}")
-    return "\n".join([*lines, f"written to {path}", ""])
-
-
-def _measure(url: str, results: Path, run_s: float) -> Path:
-    bodies = mixed(256)
-    closed_loop(url, bodies, concurrency=max(CONCURRENCIES), seconds=min(WARM_UP_S, run_s))
-    runs = [closed_loop(url, bodies, concurrency=number, seconds=run_s) for number in CONCURRENCIES]
-    path = results / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    path.write_text(json.dumps(_report(url, runs), indent=2) + "\n", encoding="utf-8")
-    return path
-
-
-def _report(url: str, runs: Sequence[Measured]) -> dict[str, Any]:
+def results(bench: Bench) -> dict[str, Any]:
+    """All that was measured, and on what."""
     return {
-        "commit": _output("git", "rev-parse", "HEAD"),
-        "uncommitted": bool(_output("git", "status", "--porcelain")),
-        "server": httpx.get(f"{url}/v1/model", timeout=30).json(),
-        "settings": _settings(),
-        "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "python": platform.python_version()},
-        "packages": {name: version(name) for name in _PACKAGES},
-        "workload": "mixed: 6 to 250 words, three label sets",
-        "runs": [run.as_data() for run in runs],
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        **provenance(),
+        "plan": asdict(bench.plan),
+        "rows": [row.as_data() for row in bench.rows],
+        "points": bench.points,
+        "extra": bench.extra,
     }
 
 
-def _settings() -> dict[str, str]:
-    """The settings in this environment, which a server that is started here gets; another server has its own."""
-    return {name: value for name, value in os.environ.items() if name.startswith(ENV_PREFIX)}
+def write(folder: Path, data: dict[str, Any]) -> None:
+    """Put the results into a folder; `tell` makes the rest of them."""
+    (folder / RESULTS).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
-def _output(*command: str) -> str | None:
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT_ROOT)
-    return ran.stdout.strip() if ran.returncode == 0 else None
+def tell(folder: Path) -> str:
+    """Write the report and the plots of the results in `folder`, from these alone; the report."""
+    data = json.loads((folder / RESULTS).read_text("utf-8"))
+    drawn = plots.draw(data, folder)
+    page = "\n\n".join(part for part in (_head(data), _rows(data), _points(data), _extra(data), drawn) if part) + "\n"
+    (folder / REPORT).write_text(page, encoding="utf-8")
+    return page
 
 
-def _cpu() -> str:
-    """The processor's name where Linux tells it."""
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
-    return names[0].partition(":")[2].strip() if names else platform.processor()
+def table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
+    """A Markdown table; numbers are rounded, None is a dash."""
+    shown = [[_shown(cell) for cell in line] for line in lines]
+    rule = ["---"] * len(head)
+    return "\n".join("| " + " | ".join(line) + " |" for line in [list(head), rule, *shown])
+
+
+def points_table(points: Sequence[dict[str, Any]]) -> str:
+    """Loads on servers."""
+    names = ["requests_per_s", "p50_ms", "p95_ms", "p99_ms"]
+    lines = []
+    for point in points:
+        load = f"{point['concurrency']} at once" if point["concurrency"] else f"{point['rate']:.1f}/s"
+        about = " ".join(str(point[name]) for name in ("section", "dtype", "route", "settings") if point.get(name))
+        answers = ", ".join(f"{count} x {status}" for status, count in point["statuses"].items())
+        if point["unanswered"]:
+            answers += f", {point['unanswered']} unanswered"
+        told = point.get("agreement") or {}
+        agreement = [told.get("wrong"), told.get("same_spans"), told.get("f1")]
+        lines.append([point["server"], about, load, *(point[name] for name in names), answers, *agreement])
+    head = ["server", "what", "load", "requests/s", "p50 ms", "p95 ms", "p99 ms", "answers"]
+    return table([*head, "wrong", "same spans", "F1"], lines)
+
+
+def _head(data: dict[str, Any]) -> str:
+    machine, packages = data["machine"], data["packages"]
+    versions = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
+    changed = " with uncommitted changes" if data["uncommitted"] else ""
+    load = machine["load_before"][0]
+    return "\n".join(
+        [
+            "# Benchmark",
+            "",
+            f"{data['date']}, commit {str(data['commit'])[:12]}{changed}. {machine['cpu']}, {machine['cores']} cores "
+            f"({', '.join(machine['flags'])}), {machine['memory_bytes'] / 2**30:.0f} GiB, Python {machine['python']}. "
+            f"Load before the run: {load:.2f}.",
+            "",
+            f"{versions}.",
+            "",
+            "Every row's two sides were measured in this run, one after the other on this machine, in equal precision, "
+            "with the same checkpoint and the same requests; clients and servers share its cores. "
+            + ("The model is the bundled one and all is short: no measurement, a check that the tool works."
+               if data["plan"]["bundled"] else
+               "The checkpoints have the shape of deberta-v3-small and random weights (see `jobs/checkpoints.py`)."),
+        ]
+    )  # fmt: skip
+
+
+def _rows(data: dict[str, Any]) -> str:
+    lines = []
+    for row in map(Row.from_data, data["rows"]):
+        sign = "" if row.target is None else f"{'>=' if row.better == 'more' else '<='} {row.target:g}x"
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}x"
+        lines.append([row.section, row.name, row.unit, row.ours, row.theirs, row.peer, ratio, sign, row.verdict,
+                      row.note])  # fmt: skip
+    head = ["section", "what", "unit", "ours", "theirs", "they are", "ratio", "target", "", "note"]
+    return "## Rows\n\n" + table(head, lines)
+
+
+def _points(data: dict[str, Any]) -> str:
+    if not data["points"]:
+        return ""
+    return (
+        "## Loads\n\nAnswers are compared with those of gliner's own forward in float32, alone. `wrong`: another set "
+        "of findings, or a score that is off by more than 1e-4; in bfloat16 that is rounding, and the share of texts "
+        "with the same spans and the F1 against float32 tell how much.\n\n" + points_table(data["points"])
+    )
+
+
+def _extra(data: dict[str, Any]) -> str:
+    extra = data["extra"]
+    parts = []
+    if told := extra.get("in_process"):
+        lines = [
+            [name, one["agreement"]["wrong"], one["agreement"]["same_spans"], one["agreement"]["f1"],
+             one["agreement"]["worst_score_difference"]] for name, one in told.items()
+        ]  # fmt: skip
+        head = ["in process, fp32", "wrong", "same spans", "F1", "worst score difference"]
+        parts.append(table(head, lines))
+    if memory := extra.get("memory"):
+        lines = [[dtype, side, one["model_process"] / 2**20, one["all_processes"] / 2**20]
+                 for dtype, sides in memory.items() for side, one in sides.items()]  # fmt: skip
+        parts.append(table(["resident memory", "", "model's process, MB", "all processes, MB"], lines))
+    if stages := extra.get("stages"):
+        names = list(next(iter(stages.values())))
+        lines = [[dtype, *(spent[name] * 1000 for name in names)] for dtype, spent in stages.items()]
+        parts.append(table(["ms per text, one thread", *names], lines))
+    return "## More\n\n" + "\n\n".join(parts) if parts else ""
+
+
+def _shown(cell: object) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, float):
+        return f"{cell:.1e}" if 0 < abs(cell) < 1e-3 else f"{cell:.3f}" if abs(cell) < 10 else f"{cell:.1f}"
+    return str(cell).replace("|", r"\|").replace("\n", " ")

@@ -1,9 +1,10 @@
-"""From tokenized items to the tensors that gliner's models take. The same tensors as gliner's own collators make."""
+"""From tokenized items to tensors: packed ones for our forwards, or padded ones, as gliner's collators make them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain
 from typing import Any
 
 import torch
@@ -14,21 +15,92 @@ from gliner_bento.engine.tokenize import Tokenized
 
 
 @dataclass(frozen=True, slots=True)
+class PackedInputs:
+    """Rows side by side, without padding. T tokens, W words, of all rows.
+
+    token_ids: (T,).
+    word_places: places among the tokens of those that stand for words; for most models one of each word.
+    word_numbers: for each of these its word, counted over all rows.
+    token_counts, word_counts, label_counts, relation_counts: of each row.
+    label_ids: a bi-encoder's labels, by their token ids, row after row.
+    """
+
+    token_ids: torch.Tensor
+    word_places: torch.Tensor
+    word_numbers: torch.Tensor
+    token_counts: tuple[int, ...]
+    word_counts: tuple[int, ...]
+    label_counts: tuple[int, ...]
+    relation_counts: tuple[int, ...]
+    label_ids: tuple[tuple[int, ...], ...]
+
+    def to(self, device: torch.device) -> PackedInputs:
+        """The same with its tensors on `device`."""
+        return replace(
+            self,
+            token_ids=self.token_ids.to(device, non_blocking=True),
+            word_places=self.word_places.to(device, non_blocking=True),
+            word_numbers=self.word_numbers.to(device, non_blocking=True),
+        )
+
+    def places_of(self, token: int) -> torch.Tensor:
+        """Where `token` stands, in order."""
+        return (self.token_ids == token).nonzero()[:, 0]
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """Items of one forward: all of them, those that reach the device (row i of every tensor), and their tensors."""
+    """Items of one forward; rows: those that reach the device, in the order of `inputs`, their tensors."""
 
     items: tuple[Prepared, ...]
     rows: tuple[Prepared, ...]
-    inputs: dict[str, Any]
+    inputs: Any
+
+
+def packed(items: Sequence[Prepared]) -> Batch:
+    """Tensors on the CPU, rows in order of length: neighbours of equal length are looked at together."""
+    rows = tuple(sorted((item for item in items if item.tokens), key=lambda row: row.tokens))
+    return Batch(tuple(items), rows, packed_inputs(rows) if rows else None)
+
+
+def packed_inputs(rows: Sequence[Prepared]) -> PackedInputs:
+    """See `PackedInputs`."""
+    tokenized: list[Tokenized] = [row.payload for row in rows]
+    marks = torch.tensor(list(chain.from_iterable(item.words_mask for item in tokenized)))
+    word_counts = tuple(row.words for row in rows)
+    token_counts = tuple(row.tokens for row in rows)
+    places = marks.nonzero()[:, 0]
+    before = torch.tensor([0, *accumulate(word_counts[:-1])]).repeat_interleave(torch.tensor(token_counts))
+    return PackedInputs(
+        token_ids=torch.tensor(list(chain.from_iterable(item.token_ids for item in tokenized))),
+        word_places=places,
+        word_numbers=(marks + before)[places] - 1,
+        token_counts=token_counts,
+        word_counts=word_counts,
+        label_counts=tuple(len(row.item.labels) for row in rows),
+        relation_counts=tuple(len(row.item.relations) for row in rows),
+        label_ids=tuple(chain.from_iterable(item.labels for item in tokenized)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Collator:
-    """What of a model shapes its tensors. `max_width` is None for models that score no fixed spans."""
+    """Padded tensors; what of a model shapes them. `max_width` is None for models that score no fixed spans."""
 
     pad_id: int
     labels_pad_id: int | None
     max_width: int | None
+
+    @classmethod
+    def of(cls, model: Any) -> Collator:
+        """For one of gliner's models."""
+        processor = model.data_processor
+        labels_tokenizer = getattr(processor, "labels_tokenizer", None)
+        return cls(
+            pad_id=processor.transformer_tokenizer.pad_token_id,
+            labels_pad_id=labels_tokenizer.pad_token_id if labels_tokenizer is not None else None,
+            max_width=None if model.config.span_mode == "token_level" else model.config.max_width,
+        )
 
     def __call__(self, items: Sequence[Prepared]) -> Batch:
         """Tensors on the CPU; items without tokens take no row."""

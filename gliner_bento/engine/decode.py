@@ -36,39 +36,52 @@ def too_many(number: int, limit: int) -> TooLarge:
     return TooLarge(f"threshold: {number} spans are above it, more than {limit}; raise it", param="threshold")
 
 
-def thresholds_of(rows: Sequence[Prepared], device: torch.device) -> torch.Tensor:
-    """Shape (B,)."""
-    return torch.tensor([row.item.threshold for row in rows], dtype=torch.float32, device=device)
-
-
-def probabilities(logits: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-    """Scores in float32. Raises ArithmeticError if a valid one is not a number.
+def probabilities(logits: torch.Tensor) -> torch.Tensor:
+    """Scores in float32. Raises ArithmeticError if one is not a number.
 
     In float32 for bfloat16 logits too: a threshold means the same whatever the model computes in.
     """
     scores = torch.sigmoid(logits.float())
-    if bool((scores.isnan() & valid).any()):
+    if bool(scores.isnan().any()):
         raise ArithmeticError("the model's scores are not numbers")
     return scores
 
 
 def spans_above(logits: torch.Tensor, rows: Sequence[Prepared]) -> list[list[Span]]:
     """Spans above each row's threshold; `logits` has shape (B, first word, width - 1, label)."""
-    device = logits.device
-    _, words, widths, labels = logits.shape
-    last = torch.arange(words, device=device)[:, None] + torch.arange(widths, device=device)
-    word_counts, asked = _asked(rows, labels, device)
-    in_text = last < word_counts[:, None, None]
-    valid = in_text[:, :, :, None] & asked[:, None, None, :]
-    scores = probabilities(logits, valid)
-    above = valid & (scores > thresholds_of(rows, device)[:, None, None, None])
-    found: list[list[Span]] = [[] for _ in rows]
-    if (most := int(above.sum((1, 2, 3)).max())) > MAX_CANDIDATES:
-        raise too_many(most, MAX_CANDIDATES)
-    indices = above.nonzero()
-    for (row, first, width, label), score in zip(indices.tolist(), scores[above].tolist(), strict=True):
-        found[row].append(Span(first, first + width, label, score))
-    return found
+    return spans_found([logits[i, : row.words, :, : len(row.item.labels)] for i, row in enumerate(rows)], rows)
+
+
+def spans_found(logits: Sequence[torch.Tensor], rows: Sequence[Prepared]) -> list[list[Span]]:
+    """Spans above each row's threshold; each row's logits have shape (words, width - 1, labels).
+
+    One pass over all rows on the device, and one transfer of the few that are left.
+    """
+    device = logits[0].device
+    sizes = torch.tensor([row.numel() for row in logits])
+    thresholds = torch.tensor([row.item.threshold for row in rows], dtype=torch.float32)
+    if device.type != "cpu":
+        sizes, thresholds = sizes.to(device), thresholds.to(device)
+    flat = torch.cat([row.flatten() for row in logits])
+    scores = probabilities(flat)
+    places = (scores > thresholds.repeat_interleave(sizes, output_size=len(flat))).nonzero()[:, 0]
+    at, above = places.cpu().numpy(), scores[places].cpu().numpy()
+    ends = np.cumsum([row.numel() for row in logits])
+    cuts = np.searchsorted(at, ends)
+    return [
+        _spans(at[start:end] - (last - row.numel()), above[start:end], (row.shape[0], row.shape[1], row.shape[2]))
+        for row, start, end, last in zip(logits, [0, *cuts[:-1]], cuts, ends, strict=True)
+    ]
+
+
+def _spans(at: NDArray[np.int64], scores: NDArray[np.float32], shape: tuple[int, int, int]) -> list[Span]:
+    """Spans inside the text, of places in flattened scores of this `shape`."""
+    first, width, label = np.unravel_index(at, shape)
+    inside = first + width < shape[0]
+    if (candidates := int(inside.sum())) > MAX_CANDIDATES:
+        raise too_many(candidates, MAX_CANDIDATES)
+    columns = (first, first + width, label, scores)
+    return [Span(*span) for span in zip(*(column[inside].tolist() for column in columns), strict=True)]
 
 
 def tagged_spans(scores: NDArray[np.float32], threshold: float) -> list[Span]:
@@ -109,11 +122,14 @@ def tagged_runs(start: Flags, end: Flags, inside: Flags) -> Iterator[tuple[int, 
 
 def tag_scores(logits: torch.Tensor, rows: Sequence[Prepared]) -> list[NDArray[np.float32]]:
     """Each row's own scores, shape (its words, its labels, 3), of logits of shape (B, words, labels, 3)."""
-    device = logits.device
-    word_counts, asked = _asked(rows, logits.shape[2], device)
-    in_text = torch.arange(logits.shape[1], device=device) < word_counts[:, None]
-    scores = probabilities(logits, (in_text[:, :, None] & asked[:, None, :])[..., None]).cpu().numpy()
-    return [scores[i, : row.words, : len(row.item.labels)] for i, row in enumerate(rows)]
+    return tags_found([logits[i, : row.words, : len(row.item.labels)] for i, row in enumerate(rows)])
+
+
+def tags_found(logits: Sequence[torch.Tensor]) -> list[NDArray[np.float32]]:
+    """Each row's scores, shape (words, labels, 3), of its logits; one transfer for all."""
+    scores = probabilities(torch.cat([row.flatten() for row in logits])).cpu().numpy()
+    parts = np.split(scores, np.cumsum([row.numel() for row in logits])[:-1])
+    return [part.reshape(row.shape) for part, row in zip(parts, logits, strict=True)]
 
 
 def chosen(spans: Iterable[Span], *, flat: bool, multi_label: bool) -> list[Span]:
@@ -167,9 +183,3 @@ class _Nested:
     def add(self, first: int, last: int) -> None:
         self._lasts[first] = self._lasts.get(first, 0) | 1 << last
         self._widest = max(self._widest, last - first)
-
-
-def _asked(rows: Sequence[Prepared], labels: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Words of each row (B), and which of the batch's labels are its own (B, labels)."""
-    counts = torch.tensor([(row.words, len(row.item.labels)) for row in rows], device=device)
-    return counts[:, 0], torch.arange(labels, device=device) < counts[:, 1:]

@@ -6,7 +6,8 @@ Holds the weights and what is fixed with them; a batch's state lives in its argu
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -14,29 +15,36 @@ import torch
 from gliner import model as families
 
 from gliner_bento.engine.base import Entity, Extraction, Item, ModelInfo, Prepared, Relation
-from gliner_bento.engine.collate import Batch, Collator
-from gliner_bento.engine.forward import ner, relex
-from gliner_bento.engine.forward.findings import Findings, Forward
+from gliner_bento.engine.collate import Batch, packed
+from gliner_bento.engine.forward import ner
+from gliner_bento.engine.forward.findings import Findings
+from gliner_bento.engine.forward.onnx import OnnxForward
+from gliner_bento.engine.graph import Graph, load_graph
 from gliner_bento.engine.loading import DType, ModelError, folder_of, limits_of, load, pick_device, pick_dtype
-from gliner_bento.engine.tokenize import ItemTokenizer, Tokenized
-from gliner_bento.errors import AdapterNotFound, InvalidField, TooLarge
+from gliner_bento.engine.memory import Allocator, CudaAllocator, MemoryModel, calibrate
+from gliner_bento.engine.options import DEFAULTS, EngineOptions
+from gliner_bento.engine.tokenize import ItemTokenizer
+from gliner_bento.errors import AdapterNotFound, DoesNotFit, InvalidField, TooLarge
 
 logger = logging.getLogger(__name__)
 
 BASE_MODEL = "__base__"
 
-_FORWARDS: dict[type, Forward] = {
-    families.UniEncoderSpanGLiNER: ner.find_spans,
-    families.UniEncoderTokenGLiNER: ner.find_tags,
-    families.BiEncoderSpanGLiNER: ner.find_spans,
-    families.BiEncoderTokenGLiNER: ner.find_tags,
-    families.UniEncoderSpanDecoderGLiNER: ner.find_spans_without_decoder,
-    families.UniEncoderTokenDecoderGLiNER: ner.find_tagged_spans,
-    families.UniEncoderSpanRelexGLiNER: relex.find_spans_and_relations,
-    families.UniEncoderTokenRelexGLiNER: relex.find_tags_and_relations,
-}
-_PADDED_SPAN_MODES = {"markerV1", "markerV2"}
-_TOKEN_NER = (families.UniEncoderTokenGLiNER, families.BiEncoderTokenGLiNER)
+_FAMILIES = (
+    families.UniEncoderSpanGLiNER,
+    families.UniEncoderTokenGLiNER,
+    families.BiEncoderSpanGLiNER,
+    families.BiEncoderTokenGLiNER,
+    families.UniEncoderSpanDecoderGLiNER,
+    families.UniEncoderTokenDecoderGLiNER,
+    families.UniEncoderSpanRelexGLiNER,
+    families.UniEncoderTokenRelexGLiNER,
+)
+
+# What an item costs beside its tokens, in tokens of a short text, as measured on a CPU: attention grows with the
+# square of a row's length, scores with its words times its labels.
+_TOKENS_OF_DOUBLE_COST = 200
+_SCORES_OF_A_TOKEN = 2500
 
 _PROBE = Item(
     "Nobody was asked, and nothing was found.", {"a": "answer", "b": "question"}, {"c": "answers"}, threshold=0.0
@@ -46,55 +54,91 @@ _PROBE = Item(
 class GLiNEREngine:
     """An `Engine` over one gliner model. Made by `load`; the constructor takes a model that is loaded already."""
 
-    def __init__(self, model: Any, name: str) -> None:
-        if type(model) not in _FORWARDS:
+    def __init__(self, model: Any, name: str, options: EngineOptions = DEFAULTS) -> None:
+        if type(model) not in _FAMILIES:
             raise ModelError(f"{name!r} is a {type(model).__name__}, which is not served")
-        config, processor = model.config, model.data_processor
-        limits = limits_of(model)
-        labels_tokenizer = getattr(processor, "labels_tokenizer", None)
+        config = model.config
         token_level = config.span_mode == "token_level"
-        self.packs = False
-        self.batch_tokens: int | None = None
-        self._model = model.model.eval()
+        limits = limits_of(model)
         self._device = model.device
-        self._forward = _FORWARDS[type(model)]
-        if isinstance(model, _TOKEN_NER) and config.represent_spans:
-            self._forward = ner.find_tagged_spans
-        self._tokenize = ItemTokenizer(processor, config, limits)
-        self._collate = Collator(
-            pad_id=processor.transformer_tokenizer.pad_token_id,
-            labels_pad_id=labels_tokenizer.pad_token_id if labels_tokenizer is not None else None,
-            max_width=None if token_level else config.max_width,
-        )
+        self._tokenize = ItemTokenizer(model.data_processor, config, limits)
+        self._memory: MemoryModel | None = None
+        self._forward: ner.EngineForward | OnnxForward
+        if isinstance(model.model, Graph):
+            self._forward = OnnxForward(model)
+            self._collate, dtype = self._forward.collate, model.model.facts.dtype
+        else:
+            dtype = str(next(model.model.parameters()).dtype).removeprefix("torch.")
+            self._forward, self._collate = ner.forward_of(model.model.eval(), options), packed
+        self.packs = self._forward.packs
         self.info = ModelInfo(
             name=name,
             family=type(model).__name__,
             supports_relations=isinstance(model, families.UniEncoderSpanRelexGLiNER),
             supports_adapters=False,
             device=str(self._device),
-            dtype=str(next(self._model.parameters()).dtype).removeprefix("torch."),
+            dtype="int8" if options.quantization == "int8" else dtype,
             max_words=limits.words,
             max_span_width=None if token_level else config.max_width,
-            forward="gliner",
+            forward=self._forward.name,
         )
 
     @classmethod
-    def load(cls, model: str, *, device: str = "auto", dtype: DType = "auto") -> GLiNEREngine:
+    def load(
+        cls,
+        model: str,
+        *,
+        device: str = "auto",
+        dtype: DType = "auto",
+        options: EngineOptions = DEFAULTS,
+    ) -> GLiNEREngine:
         """An engine over the checkpoint in a folder or, by its id, on the Hugging Face hub.
 
         dtype `auto` is bfloat16 where the hardware computes it natively and the model runs in it, else float32.
         Raises ModelError, with a message for the operator.
         """
-        folder = folder_of(model)
+        folder = folder_of(model, options.onnx_model_file if options.runtime == "onnxruntime" else None)
         name = folder.resolve().name if str(folder) == str(model) else model
         where = pick_device(device)
+        check_options(options, where)
+        if options.runtime == "onnxruntime":
+            return cls(load_graph(folder, options.onnx_model_file, where, dtype, options.torch_threads), name, options)
         picked = pick_dtype(dtype, where)
-        engine = cls(load(folder, where, picked), name)
+        engine = cls(load(folder, where, picked, flashdeberta=options.enable_flashdeberta), name, options)
         if dtype == "auto" and picked != torch.float32 and not engine._runs():
             logger.warning("%s does not run in %s here; it runs in float32", name, picked)
-            engine = cls(load(folder, where, torch.float32), name)
+            loaded = load(folder, where, torch.float32, flashdeberta=options.enable_flashdeberta)
+            engine = cls(loaded, name, options)
+        if where.type == "cuda":
+            engine.measure_memory(CudaAllocator(where), options)
         logger.info("%s (%s) in %s on %s", name, engine.info.family, engine.info.dtype, engine.info.device)
         return engine
+
+    @property
+    def batch_tokens(self) -> int | None:
+        """What a batch may cost now; None on a CPU."""
+        return self._memory.batch_tokens if self._memory else None
+
+    def measure_memory(self, allocator: Allocator, options: EngineOptions) -> None:
+        """Run batches of all lengths; from then on `batch_tokens` says what the device's memory holds."""
+        limits = self._tokenize.limits
+        try:
+            self._memory = calibrate(
+                allocator,
+                self._run_probe,
+                longest_tokens=min(limits.tokens, limits.words),
+                target_memory_fraction=options.target_memory_fraction,
+                memory_overhead_factor=options.memory_overhead_factor,
+                lanes=options.inference_lanes,
+            )
+        except DoesNotFit as error:
+            raise ModelError(error.message) from error
+
+    def _run_probe(self, rows: int, tokens: int) -> int:
+        """A batch of about that shape; what it cost."""
+        prepared = self.prepare(replace(_PROBE, text="word " * tokens, relations={}, threshold=1.0))
+        self.forward(self.collate([prepared] * rows), torch.get_num_threads())
+        return rows * prepared.cost
 
     def prepare(self, item: Item) -> Prepared:
         """Check and measure `item`; its payload is what the model will read."""
@@ -112,8 +156,8 @@ class GLiNEREngine:
             tokens=len(tokenized.token_ids) if tokenized.words else 0,
             words=len(tokenized.words),
             truncated=tokenized.truncated,
-            group=self._group(tokenized),
             payload=tokenized,
+            cost_tokens=cost_of(len(tokenized.token_ids), len(tokenized.words), len(item.labels)),
         )
 
     def collate(self, batch: Sequence[Prepared]) -> Batch:
@@ -127,18 +171,19 @@ class GLiNEREngine:
             torch.set_num_threads(threads)
         found: list[Findings] = []
         if collated.rows:
-            inputs = {
-                name: value.to(self._device, non_blocking=True) if isinstance(value, torch.Tensor) else value
-                for name, value in collated.inputs.items()
-            }
-            found = self._forward(self._model, inputs, collated.rows)
+            with self._memory.guard(self._cost(collated.rows)) if self._memory else nullcontext():
+                found = self._forward(collated.inputs.to(self._device), collated.rows)
         return collated, found
 
     def decode(self, scores: tuple[Batch, list[Findings]]) -> list[Extraction]:
         """Numbers of words and labels become characters and names."""
         collated, found = scores
-        findings = iter(found)
-        return [_extraction(item, next(findings) if item.tokens else Findings(())) for item in collated.items]
+        of_row = {id(row): findings for row, findings in zip(collated.rows, found, strict=True)}
+        return [_extraction(item, of_row.get(id(item), Findings(()))) for item in collated.items]
+
+    def _cost(self, rows: Sequence[Prepared]) -> int:
+        costs = [row.cost for row in rows]
+        return sum(costs) if self.packs else len(costs) * max(costs)
 
     def start_lane(self) -> None:
         """On a GPU, give the calling thread a stream of its own."""
@@ -157,16 +202,6 @@ class GLiNEREngine:
             if len(set(described.values())) < len(described):
                 raise InvalidField(f"{param}: two names have the same description", param=param)
 
-    def _group(self, tokenized: Tokenized) -> Hashable:
-        """None: all items may share batches. In models of a few configurations gliner lets padding into the scores (a
-        mean or a last word taken over padding too); their items share a batch only where there is no padding."""
-        config = self._model.config
-        if config.fuse_layers:
-            return len(tokenized.token_ids), len(tokenized.words), tokenized.labels
-        if config.span_encoder_config is not None or config.span_mode in _PADDED_SPAN_MODES:
-            return len(tokenized.words)
-        return None
-
     def _runs(self) -> bool:
         probe = _PROBE if self.info.supports_relations else replace(_PROBE, relations={})
         try:
@@ -175,6 +210,21 @@ class GLiNEREngine:
             logger.info("the probe failed", exc_info=True)
             return False
         return True
+
+
+def check_options(options: EngineOptions, device: torch.device) -> None:
+    """Raises ModelError for options that do not go together, or not with the device."""
+    if options.runtime == "onnxruntime" and options.enable_flashdeberta:
+        raise ModelError("enable_flashdeberta is for runtime torch")
+    if options.runtime == "onnxruntime" and options.quantization != "none":
+        raise ModelError("quantization is for runtime torch; a graph has its precision in it")
+    if options.quantization == "int8" and device.type != "cpu":
+        raise ModelError("quantization int8 is for the CPU")
+
+
+def cost_of(tokens: int, words: int, labels: int) -> int:
+    """An item's cost, in tokens of a short text; the spans and words that are scored grow alike."""
+    return tokens + tokens * tokens // _TOKENS_OF_DOUBLE_COST + words * labels // _SCORES_OF_A_TOKEN
 
 
 def _extraction(prepared: Prepared, found: Findings) -> Extraction:

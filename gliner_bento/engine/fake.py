@@ -55,6 +55,7 @@ class FakeEngine:
     """An `Engine` whose every step the test may watch, hold up or break.
 
     tokens: sub-word tokens of an item (default: words + labels, 0 for a blank text).
+    cost: what an item costs in a batch (default: as many as its tokens).
     group: group of an item (default: one group for all).
     prepare_error, collate_error, forward_error, decode_error: called with each item in that step; an exception that it
         returns is raised there (in all but `prepare` the whole batch fails, as with a real engine).
@@ -71,6 +72,7 @@ class FakeEngine:
         *,
         info: ModelInfo = FAKE_INFO,
         tokens: Callable[[Item], int] = words_and_labels,
+        cost: Callable[[Item], int] = lambda item: 0,
         group: Callable[[Item], Hashable] = lambda item: None,
         prepare_error: Callable[[Item], Exception | None] = never,
         collate_error: Callable[[Item], Exception | None] = never,
@@ -88,6 +90,7 @@ class FakeEngine:
         self.batches: list[list[Item]] = []
         self.lanes: dict[str, int] = {}
         self._tokens = tokens
+        self._cost = cost
         self._group = group
         self._prepare_error = prepare_error
         self._collate_error = collate_error
@@ -105,7 +108,8 @@ class FakeEngine:
         self.prepared.append(item)
         self._on_prepare(item)
         _raise_first(self._prepare_error, [item])
-        return Prepared(item, self._tokens(item), len(_WORD.findall(item.text)), group=self._group(item))
+        words = len(_WORD.findall(item.text))
+        return Prepared(item, self._tokens(item), words, group=self._group(item), cost_tokens=self._cost(item))
 
     def collate(self, batch: Batch) -> list[Prepared]:
         """The batch itself; a batch of two groups is the scheduler's mistake."""

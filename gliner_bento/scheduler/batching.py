@@ -1,23 +1,24 @@
 """Which waiting items run together. Owns the choice and nothing else: pure functions, no clock, no locks, no engine.
 
-A batch costs its padded tokens (every row is as long as the longest) plus a fixed price for running at all. Both are
-counted in tokens here, so that "is it worth joining?" is one comparison.
+What a batch costs is counted in tokens. An engine that packs lays its items side by side: a batch costs the sum of
+theirs. Any other pads: every item costs as much as the dearest, and running at all has a price of its own, so that "is
+it worth joining?" is one comparison.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields
-from typing import Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
 
 
 class Candidate(Protocol):
     """What the choice depends on."""
 
     @property
-    def tokens(self) -> int:
-        """Sub-word tokens, prompt included."""
+    def cost(self) -> int:
+        """What the item costs in a batch, in tokens; at least 1."""
 
     @property
     def group(self) -> Hashable:
@@ -28,12 +29,17 @@ class Candidate(Protocol):
         """How many batches took an item from behind this one and left this one waiting."""
 
 
+def least(minimum: int, default: float) -> Any:
+    """A field that refuses less than `minimum`; the others refuse less than 1."""
+    return field(default=default, metadata={"least": minimum})
+
+
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Bounds of one batch: at least 1, the last two at least 0; a field that a subclass adds at least 1.
+    """Bounds of one batch.
 
     max_batch_size: items.
-    max_batch_tokens: padded tokens, n * max(tokens); only an item that exceeds it on its own may, and runs alone.
+    max_batch_tokens: what the batch may cost; only an item that exceeds it on its own may, and runs alone.
     lookahead: how many waiting items, from the oldest, are looked at.
     max_overtakes: an item that was overtaken so often lets nobody pass any more.
     free_padding_tokens: padding that costs as much as running one more batch; an item that would cause more stays out.
@@ -42,26 +48,32 @@ class BatchLimits:
     max_batch_size: int
     max_batch_tokens: int
     lookahead: int = 128
-    max_overtakes: int = 32
-    free_padding_tokens: int = 32
+    max_overtakes: int = least(0, 32)
+    free_padding_tokens: int = least(0, 32)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            least = 0 if field.name in ("max_overtakes", "free_padding_tokens") else 1
-            if getattr(self, field.name) < least:
-                raise ValueError(f"{field.name} must be at least {least}")
+        for limit in fields(self):
+            minimum = limit.metadata.get("least", 1)
+            if getattr(self, limit.name) < minimum:
+                raise ValueError(f"{limit.name} must be at least {minimum}")
 
 
-def form_batch(waiting: Sequence[Candidate], limits: BatchLimits) -> list[int]:
+def batch_cost(costs: Sequence[int], *, packs: bool) -> int:
+    """What a batch of items with these costs costs itself, in tokens."""
+    return sum(costs) if packs else len(costs) * max(costs, default=0)
+
+
+def form_batch(waiting: Sequence[Candidate], limits: BatchLimits, *, packs: bool) -> list[int]:
     """Indices, ascending, of the items to run next out of `waiting` (non-empty, in the order of service).
 
-    The first item is always in. The others are of its group and near its length, under the limits. No item's
-    `overtaken` ever needs to exceed `max_overtakes`: where the best batch would pass such an item, nothing behind it is
-    looked at.
+    The first item is always in; the others are of its group. Packed, they are those that come next and fit; padded,
+    those of near cost. No item's `overtaken` ever needs to exceed `max_overtakes`: where the best batch would pass such
+    an item, nothing behind it is looked at.
     """
+    fill = _fill_packed if packs else _fill_padded
     window = min(len(waiting), limits.lookahead)
     while True:
-        batch = _fill(waiting[:window], limits)
+        batch = fill(waiting[:window], limits)
         passed = set(range(batch[-1])).difference(batch)
         barriers = [index for index in passed if waiting[index].overtaken >= limits.max_overtakes]
         if not barriers:
@@ -69,36 +81,49 @@ def form_batch(waiting: Sequence[Candidate], limits: BatchLimits) -> list[int]:
         window = min(barriers) + 1
 
 
-def is_full(batch: Sequence[Candidate], waiting_items: int, limits: BatchLimits) -> bool:
-    """Whether an item that arrives later could not join `batch`, formed out of `waiting_items` items."""
-    longest = max(candidate.tokens for candidate in batch)
+def is_full(batch: Sequence[Candidate], waiting_items: int, limits: BatchLimits, *, packs: bool) -> bool:
+    """Whether an item that arrives later, of the batch's dearest (padded) or mean (packed) cost, could not join
+    `batch`, formed out of `waiting_items` items."""
+    cost = batch_cost([candidate.cost for candidate in batch], packs=packs)
     return (
         len(batch) >= limits.max_batch_size
-        or (len(batch) + 1) * longest > limits.max_batch_tokens
+        or cost * (len(batch) + 1) > limits.max_batch_tokens * len(batch)
         or waiting_items >= limits.lookahead
     )
 
 
-def _fill(window: Sequence[Candidate], limits: BatchLimits) -> list[int]:
+def _fill_packed(window: Sequence[Candidate], limits: BatchLimits) -> list[int]:
+    """Take what comes next, for as long as there is room; a smaller item may pass one that does not fit."""
+    batch, room = [0], limits.max_batch_tokens - window[0].cost
+    for index in range(1, len(window)):
+        if len(batch) == limits.max_batch_size or room <= 0:
+            break
+        if window[index].group == window[0].group and window[index].cost <= room:
+            batch.append(index)
+            room -= window[index].cost
+    return batch
+
+
+def _fill_padded(window: Sequence[Candidate], limits: BatchLimits) -> list[int]:
     """Grow a batch around the first item, always by the item that adds the least padding, then by age."""
     head = window[0]
     mates = [index for index in range(1, len(window)) if window[index].group == head.group]
-    by_length = sorted(mates, key=lambda index: abs(window[index].tokens - head.tokens))  # stable: equals by age
-    longer = deque(index for index in by_length if window[index].tokens >= head.tokens)
-    shorter = deque(index for index in by_length if window[index].tokens < head.tokens)
-    batch, longest = [0], head.tokens
+    by_cost = sorted(mates, key=lambda index: abs(window[index].cost - head.cost))  # stable: equals by age
+    dearer = deque(index for index in by_cost if window[index].cost >= head.cost)
+    cheaper = deque(index for index in by_cost if window[index].cost < head.cost)
+    batch, dearest = [0], head.cost
     while len(batch) < limits.max_batch_size:
         joining = []
-        for side in (longer, shorter):
+        for side in (dearer, cheaper):
             if side:  # where the nearest of a side does not fit, none behind it does, now or later
-                tokens = window[side[0]].tokens
-                padded = (len(batch) + 1) * max(longest, tokens)
-                padding = padded - len(batch) * longest - tokens
+                cost = window[side[0]].cost
+                padded = (len(batch) + 1) * max(dearest, cost)
+                padding = padded - len(batch) * dearest - cost
                 if padded <= limits.max_batch_tokens and padding <= limits.free_padding_tokens:
                     joining.append((padding, side[0], side))
         if not joining:
             break
         _, index, side = min(joining, key=lambda option: option[:2])
         batch.append(side.popleft())
-        longest = max(longest, window[index].tokens)
+        dearest = max(dearest, window[index].cost)
     return sorted(batch)

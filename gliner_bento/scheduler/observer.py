@@ -3,73 +3,52 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import Counter
 from collections.abc import Callable
 from typing import Literal, Protocol
 
 logger = logging.getLogger(__name__)
 
 Outcome = Literal["completed", "failed", "aborted", "expired", "refused"]
+Stage = Literal["prepare", "collate", "forward", "decode"]
 
 
 class Observer(Protocol):
     """Hooks for metrics, called from the scheduler's threads, several at once. They must not block."""
 
-    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float, forward_s: float) -> None:
-        """A batch has run; `wait_s` is its oldest item's time from admission to the device."""
+    def on_stage(self, stage: Stage, seconds: float) -> None:
+        """A stage has done its work: `prepare` on one item, the others on a batch."""
+
+    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
+        """The model has read a batch; `wait_s` is its oldest item's time from admission to the device."""
 
     def on_split(self, size: int) -> None:
-        """A batch of `size` items failed and is run again in halves."""
+        """A batch of `size` items failed, or no longer fits the device, and is run in halves."""
 
     def on_finish(self, outcome: Outcome) -> None:
         """An item has ended, or was refused at admission."""
 
 
-class Tally(Observer):
-    """Counts everything since it was made, under the names of `Stats`."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
-
-    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float, forward_s: float) -> None:
-        self._add(batches=1, batched_items=size, padded_tokens=padded_tokens, real_tokens=real_tokens)
-
-    def on_split(self, size: int) -> None:
-        self._add(splits=1)
-
-    def on_finish(self, outcome: Outcome) -> None:
-        self._add(**{outcome: 1})
-
-    def counts(self) -> Counter[str]:
-        """A copy; what has not happened counts 0."""
-        with self._lock:
-            return self._counts.copy()
-
-    def _add(self, **counts: int) -> None:
-        with self._lock:
-            self._counts.update(counts)
-
-
 class GuardedObserver(Observer):
-    """Passes on to `observers` in turn; what one raises is logged, because measuring must never fail a request."""
+    """Passes on to `observer`, if any; what it raises is logged, because measuring must never fail a request."""
 
-    def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
+    def __init__(self, observer: Observer | None) -> None:
+        self._observer = observer
 
-    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float, forward_s: float) -> None:
-        self._each(lambda observer: observer.on_batch(size, padded_tokens, real_tokens, wait_s, forward_s))
+    def on_stage(self, stage: Stage, seconds: float) -> None:
+        self._tell(lambda observer: observer.on_stage(stage, seconds))
+
+    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
+        self._tell(lambda observer: observer.on_batch(size, padded_tokens, real_tokens, wait_s))
 
     def on_split(self, size: int) -> None:
-        self._each(lambda observer: observer.on_split(size))
+        self._tell(lambda observer: observer.on_split(size))
 
     def on_finish(self, outcome: Outcome) -> None:
-        self._each(lambda observer: observer.on_finish(outcome))
+        self._tell(lambda observer: observer.on_finish(outcome))
 
-    def _each(self, tell: Callable[[Observer], None]) -> None:
-        for observer in self._observers:
+    def _tell(self, tell: Callable[[Observer], None]) -> None:
+        if self._observer is not None:
             try:
-                tell(observer)
+                tell(self._observer)
             except Exception:
                 logger.exception("an observer failed")

@@ -6,12 +6,12 @@ Not thread-safe: the scheduler calls it under its lock. It never touches a futur
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from gliner_bento.engine.base import Extraction, Item, Prepared
-from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull
+from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import BatchLimits, form_batch, is_full
 
 
@@ -35,9 +35,9 @@ class Entry:
     ended: bool = False
 
     @property
-    def tokens(self) -> int:
-        """What the item costs in a batch; 0 before it is prepared."""
-        return self.prepared.tokens if self.prepared else 0
+    def cost(self) -> int:
+        """What the item costs in a batch, in tokens; 0 before it is prepared."""
+        return self.prepared.cost if self.prepared else 0
 
     @property
     def group(self) -> Hashable:
@@ -50,14 +50,24 @@ class Entry:
         return self.priority, self.sequence
 
 
+@dataclass(frozen=True, slots=True)
+class NextBatch:
+    """What would run next: waiting items and their places, and whether an item that comes later could not join."""
+
+    entries: list[Entry]
+    indices: list[int]
+    full: bool
+
+
 class WaitingQueue:
     """Admitted items that have not ended, and the order in which those that wait are served.
 
-    `capacity` bounds the items that no batch has taken yet, being prepared or waiting.
+    `capacity` bounds the items that no batch has taken yet, being prepared or waiting; `packs` is the engine's.
     """
 
-    def __init__(self, capacity: int, clock: Callable[[], float]) -> None:
+    def __init__(self, capacity: int, clock: Callable[[], float], *, packs: bool) -> None:
         self._capacity = capacity
+        self._packs = packs
         self._clock = clock
         self._closed: str | None = "the server is starting"
         self._admitted = 0
@@ -66,12 +76,7 @@ class WaitingQueue:
         self._deadlines: list[tuple[float, int]] = []
         self._waiting: list[Entry] = []
         self._taken_items = 0
-        self.waiting_tokens = 0
-
-    @property
-    def unfinished_items(self) -> int:
-        """Admitted and not ended."""
-        return len(self._entries)
+        self.waiting_cost = 0
 
     @property
     def waiting_items(self) -> int:
@@ -84,9 +89,9 @@ class WaitingQueue:
         return self._taken_items
 
     @property
-    def queued_items(self) -> int:
-        """In no batch yet, prepared or not: what `capacity` bounds."""
-        return len(self._entries) - self._taken_items
+    def preparing_items(self) -> int:
+        """Admitted, and waiting soon."""
+        return len(self._entries) - self._taken_items - len(self._waiting)
 
     @property
     def next_deadline_s(self) -> float | None:
@@ -106,47 +111,48 @@ class WaitingQueue:
         """Admit nothing from now on; `reason` is told to callers."""
         self._closed = reason
 
-    def admit(self, item: Item, request_id: str, deadline_s: float | None = None, priority: int = 0) -> Entry:
-        """Take responsibility for `item`; raises `NotReady`, `QueueFull`, or `DeadlineExceeded` (too late already)."""
+    def admit(
+        self, items: Sequence[Item], request_id: str, deadline_s: float | None = None, priority: int = 0
+    ) -> list[Entry]:
+        """Take responsibility for all of `items` or for none.
+
+        Raises `NotReady`, `DeadlineExceeded` (too late already), `TooLarge` (never room for so many) or `QueueFull`.
+        """
         now = self._clock()
         if self._closed is not None:
             raise NotReady(self._closed)
         if deadline_s is not None and deadline_s <= now:
             raise DeadlineExceeded("the deadline had passed before the request was admitted")
-        if self.queued_items >= self._capacity:
+        if len(items) > self._capacity:
+            raise TooLarge(f"{len(items)} items at once are more than the waiting queue holds ({self._capacity})")
+        if self.preparing_items + self.waiting_items + len(items) > self._capacity:
             raise QueueFull(f"the waiting queue is full ({self._capacity} items); try again later")
-        self._admitted += 1
-        entry = Entry(item, request_id, self._admitted, priority, now, deadline_s)
-        self._entries[entry.sequence] = entry
-        self._requests.setdefault(request_id, {})[entry.sequence] = entry
-        if deadline_s is not None:
-            insort(self._deadlines, (deadline_s, entry.sequence))
-        return entry
+        return [self._admit(item, request_id, now, deadline_s, priority) for item in items]
 
     def put(self, entry: Entry, prepared: Prepared) -> None:
         """`entry` has been prepared: it waits from now on, unless it has ended meanwhile."""
         if not entry.ended:
             entry.prepared = prepared
             insort(self._waiting, entry, key=lambda waiting: waiting.order)
-            self.waiting_tokens += prepared.tokens
+            self.waiting_cost += entry.cost
 
-    def take(self, limits: BatchLimits, *, only_full: bool = False) -> list[Entry]:
-        """The next batch, in the order of service; empty if nothing waits or, `only_full`, if more could join yet."""
-        if not self._waiting:
-            return []
-        indices = form_batch(self._waiting, limits)
-        batch = [self._waiting[index] for index in indices]
-        if only_full and not is_full(batch, len(self._waiting), limits):
-            return []
-        for passed in self._waiting[: indices[-1]]:
+    def next_batch(self, limits: BatchLimits) -> NextBatch:
+        """What `take` would take now, in the order of service; something waits."""
+        indices = form_batch(self._waiting, limits, packs=self._packs)
+        entries = [self._waiting[index] for index in indices]
+        return NextBatch(entries, indices, is_full(entries, len(self._waiting), limits, packs=self._packs))
+
+    def take(self, batch: NextBatch) -> list[Entry]:
+        """Hand out `batch`, which must be the last that `next_batch` told, with no change to the queue since."""
+        for passed in self._waiting[: batch.indices[-1]]:
             passed.overtaken += 1  # the batch's own are counted too, but they wait no more
-        for index in reversed(indices):
+        for index in reversed(batch.indices):
             del self._waiting[index]
-        for entry in batch:
+        for entry in batch.entries:
             entry.taken = True
-            self.waiting_tokens -= entry.tokens
-        self._taken_items += len(batch)
-        return batch
+            self.waiting_cost -= entry.cost
+        self._taken_items += len(batch.entries)
+        return batch.entries
 
     def end(self, sequence: int) -> Entry | None:
         """Forget an item, wherever it is; None if it has ended before: whoever is given the entry is the only one."""
@@ -163,7 +169,7 @@ class WaitingQueue:
             self._taken_items -= 1
         elif entry.prepared is not None:
             del self._waiting[bisect_left(self._waiting, entry.order, key=lambda waiting: waiting.order)]
-            self.waiting_tokens -= entry.tokens
+            self.waiting_cost -= entry.cost
         return entry
 
     def unfinished(self) -> list[Entry]:
@@ -178,3 +184,12 @@ class WaitingQueue:
         """Unfinished items whose deadline has passed, earliest deadline first."""
         count = bisect_right(self._deadlines, (self._clock(), self._admitted))
         return [self._entries[sequence] for _, sequence in self._deadlines[:count]]
+
+    def _admit(self, item: Item, request_id: str, now_s: float, deadline_s: float | None, priority: int) -> Entry:
+        self._admitted += 1
+        entry = Entry(item, request_id, self._admitted, priority, now_s, deadline_s)
+        self._entries[entry.sequence] = entry
+        self._requests.setdefault(request_id, {})[entry.sequence] = entry
+        if deadline_s is not None:
+            insort(self._deadlines, (deadline_s, entry.sequence))
+        return entry

@@ -116,7 +116,26 @@ _DEBERTA = {
     "position_biased_input": False,
     "type_vocab_size": 0,
 }
-BACKBONES = {"bert": _BERT, "deberta": _DEBERTA}
+_MODERNBERT = {
+    "model_type": "modernbert",
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": POSITIONS,
+    "global_attn_every_n_layers": 2,
+    "local_attention": 8,
+    "norm_bias": True,
+    "pad_token_id": 0,
+}
+BACKBONES = {
+    "bert": _BERT,
+    "roberta": {**_BERT, "model_type": "roberta", "pad_token_id": 0, "max_position_embeddings": POSITIONS + 1},
+    "deberta": _DEBERTA,
+    "deberta-narrow": {**_DEBERTA, "embedding_size": 16, "share_att_key": False, "pos_att_type": ["c2p"]},
+    "modernbert": _MODERNBERT,
+    "electra": {**_BERT, "model_type": "electra", "embedding_size": 16},  # has no packed form
+}
 
 
 def tiny_checkpoint(folder: Path, family: str, *, backbone: str = "bert", seed: int = 0, **options: Any) -> Path:

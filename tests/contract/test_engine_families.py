@@ -14,6 +14,13 @@ from gliner_bento.engine.base import Item
 CASES = [
     *((family, {"backbone": "bert", "seed": 1}) for family in FAMILIES),
     *((family, {"backbone": "deberta", "seed": 2}) for family in ("span", "bi-token", "relex-span", "relex-token")),
+    *(
+        (family, {"backbone": backbone, "seed": 3})
+        for family in ("span", "bi-token", "relex-span")
+        for backbone in ("roberta", "modernbert")
+    ),
+    ("span", {"backbone": "deberta-narrow", "seed": 3}),
+    ("bi-span", {"backbone": "electra", "seed": 3}),
 ]
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("span", {"span_mode": "markerV1"}),
@@ -27,6 +34,8 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("span", {"subtoken_pooling": "max"}),
     ("span", {"embed_ent_token": False}),
     ("span", {"fuse_layers": True}),
+    ("span", {"hidden_size": 24}),
+    ("bi-span", {"hidden_size": 24}),
     ("span", {"span_encoder_config": {"model_type": "rnn"}}),
     ("bi-span", {"fuse_layers": True}),
     ("bi-span", {"post_fusion_schema": "l2l-l2t-t2t-t2l", "num_post_fusion_layers": 2}),
@@ -76,14 +85,6 @@ def test_answers_the_same_in_company(family: str, options: dict[str, Any], engin
             assert_same(answer, alone(served, item))
             found += len(answer.entities)
     assert found > 15
-
-
-def test_only_models_whose_padding_reaches_the_scores_have_groups(engine: Any) -> None:
-    for family, options in ALL:
-        served = engine(family, **frozen(options))
-        groups = {served.prepare(some_item(seed, relations=False)).group for seed in range(10)}
-        padded = options.get("span_mode") in {"markerV1", "markerV2"} or "fuse_layers" in options
-        assert (groups != {None}) == (padded or "span_encoder_config" in options)
 
 
 def frozen(options: dict[str, Any]) -> dict[str, Any]:

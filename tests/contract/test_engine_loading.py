@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,20 @@ from typing import Any
 import pytest
 import torch
 from asking import alone
-from checkpoints import TEXTS, named
+from checkpoints import LABELS, TEXTS, named
+from transformers import DebertaV2Model
 
 from gliner_bento.engine.base import Engine, Item
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.loading import ModelError, computes_bfloat16, pick_device, token_limit
+from gliner_bento.engine.loading import (
+    ModelError,
+    check_flashdeberta,
+    computes_bfloat16,
+    pick_device,
+    token_limit,
+)
+from gliner_bento.engine.loading import load as load_model
+from gliner_bento.engine.options import EngineOptions
 
 LIVELY = {"seed": 1}
 
@@ -42,7 +52,8 @@ def test_says_what_is_served(engine: Any) -> None:
     served: Engine = engine("relex-token", **LIVELY)
     info = served.info
     assert (info.family, info.supports_relations, info.max_span_width) == ("UniEncoderTokenRelexGLiNER", True, None)
-    assert (info.device, info.dtype, info.forward, info.max_words) == ("cpu", "float32", "gliner", 48)
+    assert (info.device, info.dtype, info.max_words) == ("cpu", "float32", 48)
+    assert info.forward == "packed BertModel, factorised tags"
     assert not info.supports_adapters
 
 
@@ -141,6 +152,66 @@ def test_falls_back_to_float32_where_the_model_does_not_run_in_bfloat16(checkpoi
     monkeypatch.setattr("gliner_bento.engine.loading.computes_bfloat16", lambda device: True)
     served = GLiNEREngine.load(str(checkpoint("relex-span-gcn", **LIVELY)), device="cpu", dtype="auto")
     assert served.info.dtype == "float32"
+
+
+@pytest.mark.parametrize("family", ["span", "token", "token-spans", "bi-span", "relex-span-dot", "relex-token"])
+def test_runs_in_float16_on_a_cpu(family: str, checkpoint: Any, engine: Any) -> None:
+    """Scores are as near float32's as ten bits of mantissa allow."""
+    served = GLiNEREngine.load(str(checkpoint(family, **LIVELY)), device="cpu", dtype="float16")
+    assert served.info.dtype == "float16"
+    compared = 0
+    for text in TEXTS:
+        item = Item(text, named(LABELS), threshold=0.0, flat_ner=False, multi_label=True)
+        exact = {(e.start, e.end, e.label): e.score for e in alone(engine(family, **LIVELY), item).entities}
+        found = {(e.start, e.end, e.label): e.score for e in alone(served, item).entities}
+        both = exact.keys() & found.keys()
+        assert {key: found[key] for key in both} == pytest.approx({key: exact[key] for key in both}, abs=0.05)
+        compared += len(both)
+    assert compared > 50
+
+
+def test_float32_is_never_computed_in_tf32(checkpoint: Any) -> None:
+    torch.backends.cudnn.allow_tf32 = True
+    GLiNEREngine.load(str(checkpoint("span", **LIVELY)), device="cpu", dtype="float32")
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_flashdeberta_needs_its_package_and_a_gpu(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelError, match="needs the package flashdeberta and a CUDA device"):
+        GLiNEREngine.load(
+            str(checkpoint("span", **LIVELY)), device="cpu", options=EngineOptions(enable_flashdeberta=True)
+        )
+    with pytest.raises(ModelError, match=r"needs the package flashdeberta$"):
+        check_flashdeberta(torch.device("cuda"))
+    monkeypatch.setattr("gliner_bento.engine.loading.find_spec", lambda name: object())
+    with pytest.raises(ModelError, match=r"needs a CUDA device$"):
+        check_flashdeberta(torch.device("cpu"))
+    check_flashdeberta(torch.device("cuda"))
+
+
+@pytest.mark.parametrize("backbone", ["bert", "deberta"])
+def test_flashdeberta_is_never_passed_over(backbone: str, checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gliner goes on with the ordinary backbone where it cannot have the other one; here that is an error."""
+    monkeypatch.setattr("gliner_bento.engine.loading.check_flashdeberta", lambda device: None)
+    folder = checkpoint("span", backbone=backbone, seed=2)
+    with pytest.raises(ModelError, match="is not flashdeberta's"):
+        load_model(folder, torch.device("cpu"), torch.float32, flashdeberta=True)
+
+
+def test_flashdeberta_is_loaded_when_it_is_asked_for_alone(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the package's class, which needs a GPU; an environment that asks for it changes nothing."""
+    flash = type("FlashDebertaV2Model", (DebertaV2Model,), {})
+    monkeypatch.setattr("gliner.modeling.encoder.IS_FLASHDEBERTA", True)
+    monkeypatch.setattr("gliner.modeling.encoder.FlashDebertaV2Model", flash, raising=False)
+    monkeypatch.setattr("gliner_bento.engine.loading.check_flashdeberta", lambda device: None)
+    monkeypatch.setenv("USE_FLASHDEBERTA", "1")
+    folder = checkpoint("span", backbone="deberta", seed=2)
+    for wanted in (True, False):
+        model = load_model(folder, torch.device("cpu"), torch.float32, flashdeberta=wanted)
+        assert (type(model.model.token_rep_layer.bert_layer.model) is flash) is wanted
+    assert os.environ["USE_FLASHDEBERTA"] == "1"
 
 
 @pytest.mark.parametrize(

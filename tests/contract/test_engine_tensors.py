@@ -1,4 +1,4 @@
-"""The engine's own tokenizing and collating make the tensors that gliner's make."""
+"""The engine's own tokenizing and collating make the tensors that gliner's make, padded and packed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from asking import some_item
 
 from gliner_bento.engine.base import Item
+from gliner_bento.engine.collate import Collator
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("span", {}),
@@ -28,7 +29,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 def test_same_tensors_as_gliner(family: str, options: dict[str, Any], engine: Any, reference: Any) -> None:
     served, gliner = engine(family, seed=1, **options), reference(family, seed=1, **options)
     items = [some_item(seed, relations=served.info.supports_relations) for seed in range(12)]
-    ours = served.collate([served.prepare(item) for item in items]).inputs
+    ours = Collator.of(gliner)([served.prepare(item) for item in items]).inputs
     theirs = gliners_batch(gliner, items)
     names = ("input_ids", "attention_mask", "words_mask", "text_lengths", "word_lengths", "span_idx", "span_mask")
     labels = ("labels_input_ids", "labels_attention_mask", "labels_gather_indices", "prompts_embedding_mask")
@@ -40,6 +41,31 @@ def test_same_tensors_as_gliner(family: str, options: dict[str, Any], engine: An
     for name in compared:
         theirs_now, ours_now = torch.as_tensor(theirs[name]), torch.as_tensor(ours[name])
         assert torch.equal(ours_now, theirs_now.to(ours_now.dtype)), name
+
+
+@pytest.mark.parametrize(("family", "options"), CASES)
+def test_packed_tensors_are_gliners_without_padding(
+    family: str, options: dict[str, Any], engine: Any, reference: Any
+) -> None:
+    served, gliner = engine(family, seed=1, **options), reference(family, seed=1, **options)
+    items = [some_item(seed, relations=served.info.supports_relations) for seed in range(12)]
+    batch = served.collate([served.prepare(item) for item in items])
+    theirs = gliners_batch(gliner, [row.item for row in batch.rows])
+    ours, mask = batch.inputs, theirs["attention_mask"].bool()
+    assert sorted(ours.token_counts) == list(ours.token_counts) == mask.sum(1).tolist()
+    assert torch.equal(ours.token_ids, theirs["input_ids"][mask])
+    marks = theirs["words_mask"][mask]
+    assert torch.equal(ours.word_places, marks.nonzero()[:, 0])
+    before = torch.tensor([sum(ours.word_counts[:i]) for i, n in enumerate(ours.token_counts) for _ in range(n)])
+    assert torch.equal(ours.word_numbers, (marks + before - 1)[marks > 0])
+    assert list(ours.word_counts) == theirs["text_lengths"].flatten().tolist()
+    assert [len(row.item.labels) for row in batch.rows] == list(ours.label_counts)
+    if "labels_input_ids" in theirs:
+        labels, padding = theirs["labels_input_ids"], theirs["labels_attention_mask"]
+        asked = [places[:n] for places, n in zip(theirs["labels_gather_indices"], ours.label_counts, strict=True)]
+        assert [list(ids) for ids in ours.label_ids] == [
+            labels[place][padding[place].bool()].tolist() for place in torch.cat(asked)
+        ]
 
 
 def gliners_batch(model: Any, items: list[Item]) -> dict[str, Any]:

@@ -1,18 +1,41 @@
-"""`make bench`, briefly: a server is started, measured, and told apart by its settings."""
+"""`bench`, briefly, as people run it."""
 
 from __future__ import annotations
 
 import json
 
-from gliner_bento.benchmark.report import bench, table
+import pytest
+
+from gliner_bento import cli
 
 
-def test_a_run_writes_what_was_measured_and_on_what(tmp_path, monkeypatch):
-    monkeypatch.setenv("GLINER_DTYPE", "float32")
-    path = bench(None, tmp_path, run_s=1.0)
-    data = json.loads(path.read_text())
-    assert (data["server"]["dtype"], data["settings"]["GLINER_DTYPE"]) == ("float32", "float32")
-    assert [run["concurrency"] for run in data["runs"]] == [1, 8, 32]
-    assert all(set(run["statuses"]) == {"200"} and run["wrong"] == 0 for run in data["runs"])
-    assert data["machine"]["cores"]
-    assert str(path) in table(path)
+def test_a_comparison_measures_its_rows_and_writes_a_report(tmp_path, capsys):
+    assert cli.main(["bench", "--quick", "--rows", "stages,settings", "--out", str(tmp_path)]) == 0
+    data = json.loads((tmp_path / "results.json").read_text())
+    measured = {row["name"]: row for row in data["rows"]}
+    assert set(measured) == {"one text, one thread, float32", "one text, one thread, bfloat16", "defaults",
+                             "inference_lanes=1"}  # fmt: skip
+    assert all(row["ours"] > 0 for row in data["rows"])
+    assert all(set(point["statuses"]) == {"200"} for point in data["points"])
+    page = capsys.readouterr().out
+    assert page == (tmp_path / "report.md").read_text()
+    assert cli.main(["bench", "--report", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == page
+
+
+@pytest.mark.parametrize("load", [["--concurrency", "1,4"], ["--rate", "20"]])
+def test_a_running_server_is_measured(server, load, tmp_path, capsys):
+    command = ["bench", server, "--workload", "short", "--seconds", "0.5", "--out", str(tmp_path), *load]
+    assert cli.main(command) == 0
+    data = json.loads((tmp_path / "server.json").read_text())
+    assert data["server"]["dtype"] == "float32"
+    assert [point["concurrency"] for point in data["points"]] == ([1, 4] if "1,4" in load else [0])
+    for point in data["points"]:
+        assert set(point["statuses"]) == {"200"}
+        assert (point["agreement"]["wrong"], point["unanswered"]) == (0, 0)
+    assert "short" in capsys.readouterr().out
+
+
+def test_a_row_that_there_is_not_is_one_line(capsys):
+    assert cli.main(["bench", "--rows", "bf61"]) == 2
+    assert "no row bf61" in capsys.readouterr().err

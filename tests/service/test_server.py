@@ -37,7 +37,7 @@ def test_metrics_count_what_was_run(service):
         "gliner_items_total",
         "gliner_batch_items_bucket",
         "gliner_tokens_total",
-        "gliner_batch_forward_seconds",
+        "gliner_stage_seconds",
     ):
         assert name in text
     assert 'gliner_items_total{outcome="completed"}' in text

@@ -14,6 +14,7 @@ import pytest
 
 from gliner_bento import cli
 from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.gateway import Limits
 
 SOURCES = [
@@ -27,16 +28,19 @@ SOURCES = [
 
 ENGINE = r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/"
 TRAINING = r"models/demo/train/"
+JOBS = r"gliner_bento/benchmark/jobs/"
 ALLOWED_IN = {
-    "bentoml": r"service\.py|runners/|gliner_bento/cli\.py",
+    "bentoml": r"service\.py|runners/|gliner_bento/cli\.py|gliner_bento/benchmark/jobs/naive_service\.py",
     "_bentoml_sdk": r"(?!)",
     "_bentoml_impl": r"(?!)",
-    "torch": f"{ENGINE}|{TRAINING}",
-    "gliner": f"{ENGINE}|{TRAINING}",
-    "transformers": f"{ENGINE}|{TRAINING}",
+    "torch": f"{ENGINE}|{TRAINING}|{JOBS}",
+    "gliner": f"{ENGINE}|{TRAINING}|{JOBS}",
+    "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/",
     "starlette": r"gliner_bento/(gateway/|disconnect\.py|log\.py)",
     "httpx": r"gliner_bento/(client|benchmark)/",
+    "fast_gliner": JOBS,
+    "matplotlib": r"gliner_bento/benchmark/plots\.py",
     "prometheus_client": r"gliner_bento/metrics\.py",
     "argparse": r"gliner_bento/(cli\.py|benchmark/)|models/demo/train/__main__\.py",
 }
@@ -111,12 +115,13 @@ def test_every_setting_is_read_somewhere():
         for path in SOURCES
         if path not in ("gliner_bento/settings.py", "gliner_bento/cli.py")
     )
-    limits = {field.name for field in dataclasses.fields(Limits)}  # the gateway takes these by name
-    read = set(re.findall(r"\bsettings\.(\w+)", others)) | limits
+    limits = {field.name for field in dataclasses.fields(Limits)}  # the gateway takes these by name, the engine its own
+    options = set(EngineOptions.__dataclass_fields__) & set(re.findall(r"\boptions\.(\w+)", others))
+    read = set(re.findall(r"\bsettings\.(\w+)", others)) | limits | options
     assert set(cli.Settings.model_fields) - read == {"config"}
 
 
-def test_the_lock_holds_exact_versions_of_every_dependency_and_no_place_to_fetch_them_from():
+def test_the_lock_holds_exact_versions_of_all_but_the_benchmarks_peers_and_no_place_to_fetch_them_from():
     files = [PROJECT_ROOT / name for name in ("requirements.lock", "requirements-dev.lock")]
     lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     pins = [line for line in lines if line and not line.startswith(("#", "-r "))]
@@ -127,7 +132,7 @@ def test_the_lock_holds_exact_versions_of_every_dependency_and_no_place_to_fetch
     ]
     wanted = [
         *project["dependencies"],
-        *(name for extra in project["optional-dependencies"].values() for name in extra),
+        *(name for extra, names in project["optional-dependencies"].items() if extra != "bench" for name in names),
     ]
     assert {_normal(re.match(r"[\w.-]+", name)[0]) for name in wanted} <= locked
     assert not any(name.startswith("nvidia-") and name != "nvidia-ml-py" for name in locked)

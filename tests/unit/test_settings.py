@@ -116,12 +116,22 @@ def test_empty_sections_mean_defaults(write, text):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("runtime", "openvino"),
+        ("onnx_model_file", "../model.onnx"),
+        ("onnx_model_file", "/model.onnx"),
+        ("onnx_model_file", "model.bin"),
+        ("target_memory_fraction", 0),
+        ("target_memory_fraction", 1.1),
+        ("memory_overhead_factor", 0.9),
         ("device", "gpu"),
         ("device", "cuda:x"),
         ("dtype", "int8"),
         ("max_batch_size", "0"),
         ("max_batch_tokens", "-1"),
         ("inference_lanes", "100000"),
+        ("decoding_threads", "-1"),
+        ("batch_wait_timeout_ms", "-1"),
+        ("batch_wait_timeout_ms", "10001"),
         ("default_threshold", "1.5"),
         ("default_threshold", "nan"),
         ("request_timeout_s", "0"),
@@ -260,3 +270,21 @@ def test_a_folder_without_a_checkpoint_is_refused_before_anything_starts(tmp_pat
 def test_what_kubernetes_puts_into_a_pod_is_no_setting(monkeypatch, name):
     monkeypatch.setenv(name, "tcp://10.0.0.1:3000")
     assert Settings.load().max_batch_size == 32
+
+
+def test_every_setting_of_the_scheduler_reaches_it():
+    from runners.gliner_runner import scheduler_config
+
+    given = {
+        "max_batch_size": 3,
+        "max_batch_tokens": 5,
+        "queue_capacity": 7,
+        "inference_lanes": 11,
+        "torch_threads": 13,
+        "tokenizer_threads": 17,
+        "decoding_threads": 19,
+        "batch_wait_timeout_ms": 2.5,
+    }
+    config = scheduler_config(Settings.load(given | {"batch_lookahead": 23}).decided_for("cpu"))
+    assert {name: getattr(config, name) for name in given} == given
+    assert config.lookahead == 23

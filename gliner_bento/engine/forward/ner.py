@@ -1,63 +1,128 @@
-"""Forwards of the models that find entities alone. gliner's own, except where its batching lets rows meet.
+"""Forwards: a reader, a head for entities and, for joint models, one for relations. Chosen by what the model has.
 
-A token model with span representations proposes spans by the batch's one threshold, from padding too, and then scores
-them: here each row proposes its own.
+Every row is scored by itself, after the encoder: neither padding nor another row's options can reach it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from gliner.modeling.base import UniEncoderSpanModel
+from gliner.modeling.base import BaseBiEncoderModel
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.decode import Span, probabilities, spans_above, tag_scores, tagged_boundaries, tagged_spans
+from gliner_bento.engine.collate import PackedInputs
+from gliner_bento.engine.decode import Span, probabilities, spans_found, tagged_boundaries, tagged_spans, tags_found
 from gliner_bento.engine.forward.findings import Findings, entities
+from gliner_bento.engine.forward.reading import BiReader, Read, Reader, UniReader
+from gliner_bento.engine.forward.relations import Boundary, RelationHead, Represent
+from gliner_bento.engine.forward.spans import span_head
+from gliner_bento.engine.forward.tags import TagHead
+from gliner_bento.engine.loading import ModelError
+from gliner_bento.engine.options import EngineOptions
+from gliner_bento.engine.packing import split_rows
 
 
-def find_spans(model: Any, inputs: dict[str, Any], rows: Sequence[Prepared]) -> list[Findings]:
-    """Span models: a score for each span and label."""
-    logits = model(**inputs).logits
-    return [Findings(entities(row, spans)) for row, spans in zip(rows, spans_above(logits, rows), strict=True)]
+class SpanForward:
+    """Span models: a score for each span and label, and relations between the spans that stand."""
+
+    def __init__(self, model: Any, reader: Reader) -> None:
+        self._read = reader
+        self._mark = span_head(model)
+        self._relate = RelationHead(model) if has_relations(model) else None
+        self.packs = reader.packs
+        self.name = f"{reader.name}, {self._mark.name}"
+
+    def __call__(self, inputs: PackedInputs, rows: Sequence[Prepared]) -> list[Findings]:
+        """What each row holds."""
+        read = self._read(inputs)
+        marked = self._mark(read.words, read.word_counts)
+        above = spans_found(marked.scores(read.labels, read.label_counts), rows)
+        found = [entities(row, spans) for row, spans in zip(rows, above, strict=True)]
+        if self._relate is None:
+            return [Findings(spans) for spans in found]
+        findings = []
+        prompts = split_rows(read.relations, read.relation_counts)
+        for number, (row, spans) in enumerate(zip(rows, found, strict=True)):
+            proposed = sorted({(span.first, span.last) for span in above[number]}) if row.item.relations else []
+            represent = partial(marked.represent, number)
+            findings.append(Findings(spans, self._relate(row, spans, proposed, represent, prompts[number])))
+        return findings
 
 
-def find_spans_without_decoder(model: Any, inputs: dict[str, Any], rows: Sequence[Prepared]) -> list[Findings]:
-    """Span models that could also write labels of their own: entities come from the scores alone, as in gliner."""
-    logits = UniEncoderSpanModel.forward(model, **inputs).logits
-    return [Findings(entities(row, spans)) for row, spans in zip(rows, spans_above(logits, rows), strict=True)]
+class TokenForward:
+    """Token models: scores of start, end and inside for each word and label; where the model represents spans, these
+    only propose them, and the spans' own scores decide."""
+
+    def __init__(self, model: Any, reader: Reader) -> None:
+        self._read = reader
+        self._tag = TagHead(model.scorer)
+        self._relate = RelationHead(model) if has_relations(model) else None
+        self._spans = getattr(model, "span_rep_layer", None)
+        self._scores_spans = self._relate is None and self._spans is not None
+        self.packs = reader.packs
+        self.name = f"{reader.name}, {self._tag.name}"
+
+    def __call__(self, inputs: PackedInputs, rows: Sequence[Prepared]) -> list[Findings]:
+        """What each row holds."""
+        read = self._read(inputs)
+        tags = tags_found(self._tag(read.words, read.word_counts, read.labels, read.label_counts))
+        words, labels = split_rows(read.words, read.word_counts), split_rows(read.labels, read.label_counts)
+        findings = []
+        for number, (row, scores) in enumerate(zip(rows, tags, strict=True)):
+            represent = partial(self._represent, words[number])
+            if self._scores_spans:
+                boundaries = tagged_boundaries(scores, row.item.threshold)
+                spans = scored(represent, labels[number], boundaries, row.item.threshold)
+            else:
+                spans = tagged_spans(scores, row.item.threshold)
+            found = entities(row, spans)
+            findings.append(Findings(found, self._relations(read, number, row, found, scores, represent)))
+        return findings
+
+    def _relations(
+        self, read: Read, number: int, row: Prepared, found: Sequence[Span], scores: Any, represent: Represent
+    ) -> Any:
+        if self._relate is None or not row.item.relations:
+            return ()
+        prompts = split_rows(read.relations, read.relation_counts)[number]
+        return self._relate(row, found, tagged_boundaries(scores, row.item.threshold), represent, prompts)
+
+    def _represent(self, words: torch.Tensor, boundaries: Sequence[Boundary]) -> torch.Tensor:
+        """(E, D), of one row's words (W, D)."""
+        assert self._spans is not None
+        represented: torch.Tensor = self._spans(words[None], torch.tensor([boundaries], device=words.device))
+        return represented[0]
 
 
-def find_tags(model: Any, inputs: dict[str, Any], rows: Sequence[Prepared]) -> list[Findings]:
-    """Token models: scores of start, end and inside for each word and label."""
-    scores = tag_scores(model(**inputs).logits, rows)
-    spans = [tagged_spans(scored, row.item.threshold) for row, scored in zip(rows, scores, strict=True)]
-    return [Findings(entities(row, found)) for row, found in zip(rows, spans, strict=True)]
+EngineForward = SpanForward | TokenForward
 
 
-def find_tagged_spans(model: Any, inputs: dict[str, Any], rows: Sequence[Prepared]) -> list[Findings]:
-    """Token models with `represent_spans`: tags propose spans, the spans' own scores decide."""
-    read = model.get_representations(**inputs)
-    tags = tag_scores(model.scorer(read.words_embedding, read.prompts_embedding), rows)
-    findings = []
-    for number, (row, scores) in enumerate(zip(rows, tags, strict=True)):
-        words = read.words_embedding[number : number + 1, : row.words]
-        labels = read.prompts_embedding[number, : len(row.item.labels)]
-        boundaries = tagged_boundaries(scores, row.item.threshold)
-        findings.append(Findings(entities(row, _scored(model, words, labels, boundaries, row.item.threshold))))
-    return findings
+def forward_of(model: Any, options: EngineOptions) -> EngineForward:
+    """The forward of gliner's inner model. Raises ModelError for options that this model cannot have."""
+    pack, int8 = options.enable_sequence_packing, options.quantization == "int8"
+    reader: Reader
+    if isinstance(model, BaseBiEncoderModel):
+        reader = BiReader(model, pack=pack, int8=int8, label_cache_size=options.label_cache_size)
+    else:
+        reader = UniReader(model, pack=pack, int8=int8)
+    if int8 and not reader.packs:
+        raise ModelError(f"quantization int8 needs a packed encoder; this one is {reader.name}")
+    return TokenForward(model, reader) if hasattr(model, "scorer") else SpanForward(model, reader)
 
 
-def _scored(
-    model: Any, words: torch.Tensor, labels: torch.Tensor, boundaries: Sequence[tuple[int, int]], threshold: float
-) -> list[Span]:
-    """Spans above the threshold; `words` has shape (1, W, D), `labels` (C, D)."""
+def has_relations(model: Any) -> bool:
+    """Whether gliner's model scores relations."""
+    return hasattr(model, "pair_rep_layer") or hasattr(model, "triples_score_layer")
+
+
+def scored(represent: Represent, labels: torch.Tensor, boundaries: Sequence[Boundary], threshold: float) -> list[Span]:
+    """Of spans, those whose own score for one of `labels` (C, D) is above the threshold."""
     if not boundaries:
         return []
-    represented = model.span_rep_layer(words, torch.tensor([boundaries], device=words.device))[0]
-    logits = represented @ labels.T
-    scores = probabilities(logits, torch.ones_like(logits, dtype=torch.bool)).tolist()
+    scores = probabilities(represent(boundaries) @ labels.T).tolist()
     return [
         Span(first, last, label, score)
         for (first, last), of_labels in zip(boundaries, scores, strict=True)

@@ -29,6 +29,7 @@ def test_records_its_batches_and_lanes() -> None:
     checked: Engine = engine
     batch = [checked.prepare(item("Alice")), checked.prepare(item("bob"))]
     checked.start_lane()
+    assert [prepared.cost for prepared in batch] == [2, 2]
     answers = checked.decode(checked.forward(checked.collate(batch), 2))
     assert [len(answer.entities) for answer in answers] == [1, 0]
     assert engine.batches == [[item("Alice"), item("bob")]]
@@ -56,6 +57,11 @@ def test_a_batch_of_two_groups_is_refused() -> None:
     engine = FakeEngine(group=lambda one: len(one.text))
     with pytest.raises(AssertionError, match="2 groups"):
         engine.collate([engine.prepare(item("a")), engine.prepare(item("bb"))])
+
+
+def test_cost_may_differ_from_tokens() -> None:
+    prepared = FakeEngine(cost=lambda item: 7).prepare(item("Alice"))
+    assert (prepared.tokens, prepared.cost) == (2, 7)
 
 
 def test_loads_no_torch() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from stage import PATIENCE_S, Clock, Gate, Start
+from stage import PATIENCE_S, Clock, Gate, Start, Tally
 
 from gliner_bento.engine.base import Engine, Item
 from gliner_bento.scheduler.observer import Observer
@@ -29,11 +29,17 @@ def gate() -> Iterator[Gate]:
 
 
 @pytest.fixture
-def start(clock: Clock, gate: Gate) -> Iterator[Start]:
+def tally() -> Tally:
+    """What the scheduler of `start` has told, unless it was given an observer."""
+    return Tally()
+
+
+@pytest.fixture
+def start(clock: Clock, gate: Gate, tally: Tally) -> Iterator[Start]:
     schedulers = []
 
-    def start(engine: Engine, *, observer: Observer | None = None, **changes: int) -> Scheduler:
-        scheduler = Scheduler(engine, replace(CONFIG, **changes), observer=observer, clock=clock)
+    def start(engine: Engine, *, observer: Observer | None = None, **changes: float) -> Scheduler:
+        scheduler = Scheduler(engine, replace(CONFIG, **changes), observer=observer or tally, clock=clock)
         schedulers.append(scheduler)
         scheduler.start()
         return scheduler

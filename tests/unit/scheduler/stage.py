@@ -1,21 +1,26 @@
-"""What the scheduler's tests stand on: a clock that stands still, and a gate in front of the device."""
+"""What the scheduler's tests stand on: a clock that stands still, a gate in front of the device, and a tally."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
-from typing import Protocol
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
 
 from hypothesis import HealthCheck, settings
 
-from gliner_bento.engine.base import Engine, Prepared
-from gliner_bento.scheduler.observer import Observer
+from gliner_bento.engine.base import Engine, Extraction, Item, Prepared
+from gliner_bento.scheduler.observer import Observer, Outcome, Stage
 from gliner_bento.scheduler.scheduler import Scheduler
 
 PATIENCE_S = 60.0  # a safety net: no test passes or fails by waiting, unless something hangs
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine fails no property
+
+MakeItem = Callable[[str], Item]
+Until = Callable[[Callable[[], bool]], None]
 
 
 class Clock:
@@ -29,14 +34,17 @@ class Clock:
 
 
 class Gate:
-    """Stands in front of `forward`: tells which batch has come, and holds it until it is let through."""
+    """Stands in front of a stage: tells which batch has come, and holds it until it is let through."""
 
     def __init__(self) -> None:
         self._arrivals: queue.Queue[list[str]] = queue.Queue()
         self._passes = threading.Semaphore(0)
 
     def __call__(self, batch: Sequence[Prepared]) -> None:
-        self._arrivals.put([prepared.item.text for prepared in batch])
+        self.hold([prepared.item for prepared in batch])
+
+    def hold(self, items: Sequence[Item]) -> None:
+        self._arrivals.put([item.text for item in items])
         if not self._passes.acquire(timeout=PATIENCE_S):
             raise TimeoutError("nobody opened the gate")
 
@@ -55,7 +63,57 @@ class Gate:
         self.let_through(10_000)
 
 
+class Tally(Observer):
+    """Counts what the scheduler tells: `tally["completed"]`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.counts: Counter[str] = Counter()
+        self.stages: set[Stage] = set()
+
+    def __getitem__(self, name: str) -> int:
+        with self._lock:
+            return self.counts[name]
+
+    def on_stage(self, stage: Stage, seconds: float) -> None:
+        self.stages.add(stage)
+
+    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
+        self._add(batches=1, batched_items=size, padded_tokens=padded_tokens, real_tokens=real_tokens)
+
+    def on_split(self, size: int) -> None:
+        self._add(splits=1)
+
+    def on_finish(self, outcome: Outcome) -> None:
+        self._add(**{outcome: 1})
+
+    def _add(self, **counts: int) -> None:
+        with self._lock:
+            self.counts.update(counts)
+
+
 class Start(Protocol):
     """Start a scheduler with these settings changed."""
 
-    def __call__(self, engine: Engine, *, observer: Observer | None = None, **changes: int) -> Scheduler: ...
+    def __call__(self, engine: Engine, *, observer: Observer | None = None, **changes: float) -> Scheduler: ...
+
+
+def ending_of(future: Future[Extraction]) -> Extraction | BaseException:
+    return future.exception(timeout=PATIENCE_S) or future.result()
+
+
+def hold_lane(scheduler: Scheduler, gate: Gate, item: MakeItem, text: str = "holds the lane") -> Future[Extraction]:
+    """Submit one item and return when a lane stands at the gate with it."""
+    future = scheduler.submit(item(text), request_id=text)
+    assert gate.arrival() == [text]
+    return future
+
+
+def submit_waiting(
+    scheduler: Scheduler, until: Until, items: Sequence[Item], **options: Any
+) -> list[Future[Extraction]]:
+    """Submit items while every lane is held, and return when all of them wait."""
+    before = scheduler.stats.waiting_items
+    futures = [scheduler.submit(item, **({"request_id": item.text} | options)) for item in items]
+    until(lambda: scheduler.stats.waiting_items == before + len(items))
+    return futures

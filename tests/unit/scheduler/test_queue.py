@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from stage import UNHURRIED, Clock
 
 from gliner_bento.engine.base import Item, Prepared
-from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull
+from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.scheduler.queue import Entry, WaitingQueue
 
@@ -18,38 +18,47 @@ MANY = BatchLimits(max_batch_size=8, max_batch_tokens=1000)
 
 @pytest.fixture
 def queue(clock: Clock) -> WaitingQueue:
-    queue = WaitingQueue(3, clock)
+    queue = WaitingQueue(3, clock, packs=False)
     queue.open()
     return queue
 
 
+def admit(queue: WaitingQueue, request_id: str, deadline_s: float | None = None, priority: int = 0) -> Entry:
+    (entry,) = queue.admit([ITEM], request_id, deadline_s, priority)
+    return entry
+
+
+def take(queue: WaitingQueue, limits: BatchLimits) -> list[Entry]:
+    return queue.take(queue.next_batch(limits))
+
+
 def wait(queue: WaitingQueue, request_id: str = "r", *, tokens: int = 10, priority: int = 0) -> Entry:
-    entry = queue.admit(ITEM, request_id, priority=priority)
+    entry = admit(queue, request_id, priority=priority)
     queue.put(entry, Prepared(ITEM, tokens, words=5))
     return entry
 
 
 def test_admits_nothing_before_it_is_opened_or_after_it_is_closed(clock: Clock) -> None:
-    queue = WaitingQueue(3, clock)
+    queue = WaitingQueue(3, clock, packs=False)
     with pytest.raises(NotReady, match="starting"):
-        queue.admit(ITEM, "r")
+        admit(queue, "r")
     queue.open()
-    queue.admit(ITEM, "r")
+    admit(queue, "r")
     queue.close("closed for a walk")
     with pytest.raises(NotReady, match="closed for a walk"):
-        queue.admit(ITEM, "r")
-    assert queue.unfinished_items == 1
+        admit(queue, "r")
+    assert len(queue.unfinished()) == 1
 
 
 def test_capacity_counts_items_in_preparation_and_waiting_but_not_taken_ones(queue: WaitingQueue) -> None:
-    queue.admit(ITEM, "preparing")
+    admit(queue, "preparing")
     wait(queue)
     wait(queue)
     with pytest.raises(QueueFull):
-        queue.admit(ITEM, "too many")
-    queue.take(ONE)
-    queue.admit(ITEM, "fits again")
-    assert (queue.queued_items, queue.waiting_items, queue.running_items) == (3, 1, 1)
+        admit(queue, "too many")
+    take(queue, ONE)
+    admit(queue, "fits again")
+    assert (queue.preparing_items, queue.waiting_items, queue.running_items) == (2, 1, 1)
 
 
 def test_ending_an_item_frees_its_place(queue: WaitingQueue) -> None:
@@ -62,47 +71,67 @@ def test_ending_an_item_frees_its_place(queue: WaitingQueue) -> None:
 
 def test_item_that_is_late_already_is_not_admitted(queue: WaitingQueue, clock: Clock) -> None:
     with pytest.raises(DeadlineExceeded):
-        queue.admit(ITEM, "r", deadline_s=clock.now_s)
-    assert queue.unfinished_items == 0
+        admit(queue, "r", deadline_s=clock.now_s)
+    assert queue.unfinished() == []
 
 
 def test_order_is_of_admission_even_if_preparation_ends_in_another(queue: WaitingQueue) -> None:
-    first, second = queue.admit(ITEM, "first"), queue.admit(ITEM, "second")
+    first, second = admit(queue, "first"), admit(queue, "second")
     queue.put(second, Prepared(ITEM, 10, words=5))
     queue.put(first, Prepared(ITEM, 10, words=5))
-    assert queue.take(ONE) == [first]
+    assert take(queue, ONE) == [first]
 
 
 def test_lower_priority_number_is_served_first(queue: WaitingQueue) -> None:
     later, usual, urgent = (wait(queue, priority=priority) for priority in (5, 0, -1))
-    assert [queue.take(ONE) for _ in range(3)] == [[urgent], [usual], [later]]
+    assert [take(queue, ONE) for _ in range(3)] == [[urgent], [usual], [later]]
 
 
 def test_being_passed_by_a_later_item_is_counted(queue: WaitingQueue) -> None:
     wait(queue, tokens=10)
     odd = wait(queue, tokens=90)
     wait(queue, tokens=10)
-    assert len(queue.take(MANY)) == 2
+    assert len(take(queue, MANY)) == 2
     assert odd.overtaken == 1
     urgent = wait(queue, tokens=10, priority=-1)
-    assert queue.take(MANY) == [urgent]
+    assert take(queue, MANY) == [urgent]
     assert odd.overtaken == 1
 
 
-def test_partial_batch_is_left_waiting_when_only_a_full_one_is_wanted(queue: WaitingQueue) -> None:
-    wait(queue)
-    assert queue.take(MANY, only_full=True) == []
+def test_next_batch_may_be_looked_at_before_it_is_taken(queue: WaitingQueue) -> None:
+    entry = wait(queue)
+    assert not queue.next_batch(MANY).full
+    assert queue.next_batch(ONE).full
     assert queue.waiting_items == 1
-    assert len(queue.take(ONE, only_full=True)) == 1
-    assert queue.take(ONE) == []
+    assert take(queue, MANY) == [entry]
+    assert (queue.waiting_items, entry.overtaken) == (0, 0)
+
+
+def test_many_are_admitted_together_or_not_at_all(queue: WaitingQueue) -> None:
+    admit(queue, "alone")
+    with pytest.raises(QueueFull):
+        queue.admit([ITEM] * 3, "too many now")
+    with pytest.raises(TooLarge):
+        queue.admit([ITEM] * 4, "too many ever")
+    assert queue.preparing_items == 1
+    first, second = queue.admit([ITEM] * 2, "both")
+    assert first.sequence < second.sequence
+    assert queue.of_request("both") == [first, second]
+
+
+def test_packed_batch_takes_what_comes_next_whatever_its_cost(clock: Clock) -> None:
+    queue = WaitingQueue(3, clock, packs=True)
+    queue.open()
+    entries = [wait(queue, tokens=tokens) for tokens in (10, 900, 10)]
+    assert take(queue, MANY) == entries
 
 
 def test_item_that_ends_during_preparation_never_waits(queue: WaitingQueue) -> None:
-    entry = queue.admit(ITEM, "r")
+    entry = admit(queue, "r")
     assert queue.end(entry.sequence) is entry
     queue.put(entry, Prepared(ITEM, 10, words=5))
-    assert queue.take(MANY) == []
-    assert queue.waiting_tokens == 0
+    assert queue.waiting_items == 0
+    assert queue.waiting_cost == 0
 
 
 def test_request_is_all_its_unfinished_items(queue: WaitingQueue) -> None:
@@ -115,11 +144,11 @@ def test_request_is_all_its_unfinished_items(queue: WaitingQueue) -> None:
 
 
 def test_deadline_expires_at_its_second_wherever_the_item_is(queue: WaitingQueue, clock: Clock) -> None:
-    running = queue.admit(ITEM, "r", deadline_s=105.0)
+    running = admit(queue, "r", deadline_s=105.0)
     queue.put(running, Prepared(ITEM, 10, words=5))
-    queue.take(ONE)
-    preparing = queue.admit(ITEM, "r", deadline_s=103.0)
-    queue.admit(ITEM, "r", deadline_s=106.0)
+    take(queue, ONE)
+    preparing = admit(queue, "r", deadline_s=103.0)
+    admit(queue, "r", deadline_s=106.0)
     assert queue.next_deadline_s == 103.0
     clock.now_s = 102.9
     assert queue.expired() == []
@@ -137,7 +166,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = WaitingQueue(self.CAPACITY, lambda: 0.0)
+        self.queue = WaitingQueue(self.CAPACITY, lambda: 0.0, packs=False)
         self.queue.open()
         self.preparing: list[Entry] = []
         self.waiting: list[Entry] = []
@@ -148,9 +177,9 @@ class AnyHistory(RuleBasedStateMachine):
     def admit(self, request_id: str, priority: int, deadline_s: int | None) -> None:
         if len(self.preparing) + len(self.waiting) == self.CAPACITY:
             with pytest.raises(QueueFull):
-                self.queue.admit(ITEM, request_id, deadline_s, priority)
+                self.queue.admit([ITEM], request_id, deadline_s, priority)
         else:
-            self.preparing.append(self.queue.admit(ITEM, request_id, deadline_s, priority))
+            self.preparing += self.queue.admit([ITEM], request_id, deadline_s, priority)
 
     @precondition(lambda self: self.preparing)
     @rule(data=st.data(), tokens=st.integers(1, 120))
@@ -159,12 +188,12 @@ class AnyHistory(RuleBasedStateMachine):
         self.queue.put(entry, Prepared(ITEM, tokens, words=5))
         self.waiting.append(entry)
 
-    @rule(size=st.integers(1, 4), only_full=st.booleans())
-    def take(self, size: int, only_full: bool) -> None:
-        oldest = min(self.waiting, key=lambda entry: (entry.priority, entry.sequence), default=None)
-        batch = self.queue.take(BatchLimits(max_batch_size=size, max_batch_tokens=200), only_full=only_full)
-        assert only_full or bool(batch) == bool(self.waiting)
-        assert not batch or batch[0] is oldest
+    @precondition(lambda self: self.waiting)
+    @rule(size=st.integers(1, 4))
+    def take(self, size: int) -> None:
+        oldest = min(self.waiting, key=lambda entry: (entry.priority, entry.sequence))
+        batch = take(self.queue, BatchLimits(max_batch_size=size, max_batch_tokens=200))
+        assert batch[0] is oldest
         for entry in batch:
             self.waiting.remove(entry)
         self.taken += batch
@@ -183,9 +212,9 @@ class AnyHistory(RuleBasedStateMachine):
     def counters_tell_the_truth(self) -> None:
         unfinished = sorted(self.preparing + self.waiting + self.taken, key=lambda entry: entry.sequence)
         assert self.queue.unfinished() == unfinished
-        assert self.queue.queued_items == len(self.preparing) + len(self.waiting)
+        assert self.queue.preparing_items == len(self.preparing)
         assert self.queue.waiting_items == len(self.waiting)
-        assert self.queue.waiting_tokens == sum(entry.tokens for entry in self.waiting)
+        assert self.queue.waiting_cost == sum(entry.cost for entry in self.waiting)
         assert self.queue.running_items == len(self.taken)
         assert self.queue.next_deadline_s == min((e.deadline_s for e in unfinished if e.deadline_s), default=None)
         for request_id in "ab":

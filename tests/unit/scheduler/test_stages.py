@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stage import UNHURRIED
+from stage import UNHURRIED, Clock, Tally
 
 from gliner_bento.engine.base import Extraction, Item, Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import DoesNotFit, GLiNERBentoError, InternalError
-from gliner_bento.scheduler.lane import Batch, Ending, Lane
-from gliner_bento.scheduler.observer import Tally
+from gliner_bento.scheduler.observer import Stage
 from gliner_bento.scheduler.queue import Entry
+from gliner_bento.scheduler.stages import Batch, Ending, Stages
 
 
 def batch_of(engine: FakeEngine, texts: Sequence[str]) -> Batch:
@@ -28,19 +28,32 @@ def batch_of(engine: FakeEngine, texts: Sequence[str]) -> Batch:
 
 
 class Run:
-    """One batch run by a lane: how each item ended, in order."""
+    """One batch run to its end: how each item ended, in order."""
 
-    def __init__(self, engine: FakeEngine, batch: Batch) -> None:
+    def __init__(self, engine: FakeEngine, batch: Batch, tally: Tally | None = None) -> None:
         self.endings: list[tuple[int, Ending]] = []
-        self.tally = Tally()
-        Lane(engine, lambda *ending: self.endings.append(ending), self.tally, lambda: 101.0).run(batch)
+        self.tally = tally or Tally()
+        waiting = [batch]
+        del batch  # nobody holds on to it, as in a lane
+        stages = Stages(
+            engine,
+            lambda *ending: self.endings.append(ending),
+            lambda halves: waiting.__setitem__(slice(0, 0), halves),
+            self.tally,
+            lambda: 101.0,
+        )
+        while waiting:
+            forwarded = stages.forward(waiting.pop(0), threads=1)
+            if forwarded:
+                stages.decode(forwarded)
+            del forwarded
 
 
 def broken(*texts: str) -> Callable[[Item], Exception | None]:
     return lambda item: ValueError("broken") if item.text in texts else None
 
 
-@pytest.mark.parametrize("stage", ["collate", "forward"])
+@pytest.mark.parametrize("stage", ["collate", "forward", "decode"])
 @UNHURRIED
 @given(size=st.integers(1, 16), data=st.data())
 def test_only_the_culprits_fail_in_order_and_in_bounded_work(stage: str, size: int, data: st.DataObject) -> None:
@@ -50,6 +63,7 @@ def test_only_the_culprits_fail_in_order_and_in_bounded_work(stage: str, size: i
     engine = FakeEngine(
         collate_error=broken(*culprits if stage == "collate" else ()),
         forward_error=broken(*culprits if stage == "forward" else ()),
+        decode_error=broken(*culprits if stage == "decode" else ()),
         on_collate=lambda batch: attempts.append(len(batch)),
     )
     run = Run(engine, batch_of(engine, texts))
@@ -63,7 +77,11 @@ def test_only_the_culprits_fail_in_order_and_in_bounded_work(stage: str, size: i
     assert len(attempts) <= 2 * size - 1
     if len(culprits) == 1:
         assert len(attempts) <= 2 * ceil(log2(size)) + 1
-    assert run.tally.counts()["splits"] == sum(1 for _ in attempts) - run.tally.counts()["batches"] - len(culprits)
+    assert len(attempts) == 2 * run.tally["splits"] + 1  # a tree of halves
+    if stage == "decode":
+        assert run.tally["batches"] == len(attempts)  # each has been on the device
+    else:
+        assert run.tally["batched_items"] == size - len(culprits)
 
 
 def test_known_error_of_a_single_item_reaches_it_as_it_is() -> None:
@@ -150,16 +168,63 @@ def test_tensors_of_a_failed_batch_are_free_before_its_halves_run(ahead: bool) -
     assert [isinstance(ending, GLiNERBentoError) for _, ending in run.endings] == [False, False, False, True]
 
 
-def test_cost_of_each_batch_is_told() -> None:
-    waits = []
+def test_batch_that_fits_no_more_is_split_before_the_device_sees_it_and_a_lone_item_is_tried() -> None:
+    engine = FakeEngine(packs=True, tokens=lambda item: len(item.text))
+    batch = batch_of(engine, ["aaaa", "bb", "cc", "d"])
+    batch.collated = engine.collate(batch.prepared)
+    engine.batch_tokens = 3
+    run = Run(engine, batch)
+    assert [[item.text for item in forwarded] for forwarded in engine.batches] == [["aaaa"], ["bb"], ["cc", "d"]]
+    assert [isinstance(ending, Extraction) for _, ending in run.endings] == [True] * 4
+    assert run.tally["splits"] == 2
+
+
+def test_device_that_runs_out_of_memory_is_given_what_it_then_can_hold() -> None:
+    holds = 3
+
+    def run_out(batch: Sequence[Prepared]) -> None:
+        if sum(prepared.cost for prepared in batch) > holds:
+            engine.batch_tokens = (engine.batch_tokens or 0) // 2
+            raise DoesNotFit("the device has too little memory for this text")
+
+    engine = FakeEngine(packs=True, batch_tokens=16, tokens=lambda item: len(item.text), on_forward=run_out)
+    run = Run(engine, batch_of(engine, ["a", "b", "c", "dddd", "e", "f", "g", "h"]))
+    assert [isinstance(ending, Extraction) for _, ending in run.endings] == [True] * 3 + [False] + [True] * 4
+    assert isinstance(run.endings[3][1], DoesNotFit)
+    tried = ["".join(item.text[0] for item in forwarded) for forwarded in engine.batches]
+    assert tried == ["abcdefgh", "abcd", "ab", "c", "d", "ef", "gh"]
+
+
+@pytest.mark.parametrize(("packs", "padded"), [(False, 6), (True, 4)])
+def test_size_of_each_batch_and_the_time_of_each_stage_are_told(packs: bool, padded: int) -> None:
+    waits_s: list[float] = []
+    spent_s: dict[str, float] = {}
 
     class Watching(Tally):
-        def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float, forward_s: float) -> None:
-            super().on_batch(size, padded_tokens, real_tokens, wait_s, forward_s)
-            waits.append((wait_s, forward_s))
+        def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
+            super().on_batch(size, padded_tokens, real_tokens, wait_s)
+            waits_s.append(wait_s)
 
-    engine = FakeEngine(tokens=lambda item: len(item.text))
-    tally, times_s = Watching(), iter([101.0, 101.5])
-    Lane(engine, lambda *_: None, tally, lambda: next(times_s)).run(batch_of(engine, ["aaa", "a"]))
-    assert tally.counts() == {"batches": 1, "batched_items": 2, "padded_tokens": 6, "real_tokens": 4}
-    assert waits == [(1.0, 0.5)]
+        def on_stage(self, stage: Stage, seconds: float) -> None:
+            spent_s[stage] = seconds
+
+    clock = Clock()
+
+    def pass_time(seconds: float) -> Callable[[object], None]:
+        return lambda _: setattr(clock, "now_s", clock.now_s + seconds)
+
+    engine = FakeEngine(
+        packs=packs,
+        tokens=lambda item: len(item.text),
+        on_collate=pass_time(1),
+        on_forward=pass_time(2),
+        on_decode=pass_time(4),
+    )
+    tally = Watching()
+    stages = Stages(engine, lambda *_: None, lambda _: None, tally, clock)
+    forwarded = stages.forward(batch_of(engine, ["aaa", "a"]), threads=1)
+    assert forwarded is not None
+    stages.decode(forwarded)
+    assert tally.counts == {"batches": 1, "batched_items": 2, "padded_tokens": padded, "real_tokens": 4}
+    assert waits_s == [1.0]
+    assert spent_s == {"collate": 1.0, "forward": 2.0, "decode": 4.0}

@@ -1,0 +1,120 @@
+"""gliner itself in process, on torch or on its ONNX Runtime: its answers, and its speed at several batch sizes.
+
+Uses the steps that gliner.serve uses (prepare, collate, run, decode), which cost less than `inference` with its
+DataLoader, and gives it what a careful user would: texts sorted by length, the best of several batch sizes.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from gliner import GLiNER
+
+from gliner_bento.benchmark.answers import THRESHOLD
+from gliner_bento.benchmark.jobs import answer
+
+Body = dict[str, Any]
+
+
+def main(
+    model: str,
+    bodies: list[Body],
+    batch_sizes: list[int],
+    seconds: float,
+    runtime: str = "torch",
+    dtype: str = "float32",
+    passes: int | None = None,
+) -> dict[str, Any]:
+    """Texts/s at each batch size, and the answers at the last: list them from the largest to 1.
+
+    passes: whole passes over the texts at each size; else as many as begin within `seconds`, one at least.
+    """
+    warnings.simplefilter("ignore")
+    loaded = _load(model, runtime, dtype)
+    order = sorted(range(len(bodies)), key=lambda i: (bodies[i]["labels"], len(bodies[i]["text"].split())))
+    speeds: dict[str, float] = {}
+    latencies_s: list[float] = []
+    answers: list[dict[str, Any]] = []
+    for size in batch_sizes:
+        batches = [order[at : at + size] for at in range(0, len(order), size)]
+        _answers(loaded, [bodies[i] for i in batches[-1]])  # warm-up, with the longest
+        began, done = time.perf_counter(), 0
+        while done == 0 or (done < passes if passes else time.perf_counter() - began < seconds):
+            latencies_s = []
+            answers = [{} for _ in bodies]
+            for batch in batches:
+                asked = time.perf_counter()
+                for i, found in zip(batch, _answers(loaded, [bodies[i] for i in batch]), strict=True):
+                    answers[i] = found
+                latencies_s.append(time.perf_counter() - asked)
+            done += 1
+        speeds[str(size)] = done * len(bodies) / (time.perf_counter() - began)
+    return {"texts_per_s": speeds, "best": max(speeds.values()), "latencies_s": latencies_s, "answers": answers}
+
+
+def _load(model: str, runtime: str, dtype: str) -> Any:
+    if runtime == "onnx":
+        return GLiNER.from_pretrained(model, load_onnx_model=True, onnx_model_file="model.onnx")
+    return GLiNER.from_pretrained(model, dtype=getattr(torch, dtype)).eval()
+
+
+def _answers(model: Any, bodies: Sequence[Body]) -> list[dict[str, Any]]:
+    return decode(model, run(model, bodies))
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A batch after its forward."""
+
+    prepared: dict[str, Any]
+    batch: Any
+    output: Any
+    related: bool
+
+
+@torch.inference_mode()
+def run(model: Any, bodies: Sequence[Body], threshold: float = THRESHOLD) -> Ran:
+    """One batch, up to its scores (relex: of pairs of spans above `threshold`).
+
+    The steps and their arguments are those of `GLiNERServer._run_batch_internal`.
+    """
+    related = any("relations" in body for body in bodies)
+    prepared = model.prepare_batch(
+        [body["text"] for body in bodies],
+        [body["labels"] for body in bodies],
+        **({"relations": [body["relations"] for body in bodies]} if related else {}),
+    )
+    batch = model.collate_batch(
+        prepared["input_x"],
+        prepared["entity_types"],
+        model.create_collator(),
+        label_names=prepared["label_names"],
+        **({"relation_types": prepared["relation_types"]} if related else {}),
+    )
+    extra = {"adjacency_threshold": THRESHOLD} if related else {}
+    return Ran(prepared, batch, model.run_batch(batch, threshold=threshold, move_to_device=True, **extra), related)
+
+
+@torch.inference_mode()
+def decode(
+    model: Any, ran: Ran, threshold: float = THRESHOLD, relation_threshold: float = THRESHOLD
+) -> list[dict[str, Any]]:
+    """What was found in each text of the batch."""
+    extra = {"relation_threshold": relation_threshold} if ran.related else {}
+    decoded = model.decode_batch(ran.output, ran.batch, threshold=threshold, flat_ner=True, **extra)
+    maps = ("valid_texts", "valid_to_orig_idx", "start_token_map", "end_token_map", "num_original")
+    where = [ran.prepared[name] for name in maps]
+    if not ran.related:
+        return [{"entities": found} for found in model.map_entities_to_text(decoded, *where)]
+    entities = model.map_entities_to_text(decoded[0], *where)
+    relations = model.map_relations_to_text(decoded[1], decoded[0], *where)
+    return [{"entities": e, "relations": r} for e, r in zip(entities, relations, strict=True)]
+
+
+if __name__ == "__main__":
+    answer(main)

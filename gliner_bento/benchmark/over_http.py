@@ -1,0 +1,214 @@
+"""Sections of the report that ask servers: ours, gliner.serve, and the one that one writes first.
+
+Each measures both sides one after the other and returns its rows; it raises NotMeasured where it cannot.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from gliner_bento.benchmark import workload
+from gliner_bento.benchmark.bench import Bench
+from gliner_bento.benchmark.job import NotMeasured
+from gliner_bento.benchmark.load import closed_loop
+from gliner_bento.benchmark.rows import Better, Row, unless
+from gliner_bento.benchmark.server import Server
+
+EXTRACT, GLINER = "/v1/extract", "/gliner"
+BYTES_PER_MB = 2**20
+_SIDES = ("ours", "gliner.serve")
+
+
+def http(dtype: str, target: float, bench: Bench, section: str) -> list[Row]:
+    """Requests/s, latencies and memory over HTTP against gliner.serve in the same precision."""
+    model, most = bench.checkpoint("ner"), max(bench.plan.concurrencies)
+    bodies = bench.bodies("ner", bench.plan.texts)
+    about: dict[str, Any] = {"section": section, "dtype": dtype, "expected": bench.expected(model, bodies)}
+    memory = bench.extra.setdefault("memory", {}).setdefault(dtype, {})
+    with bench.ours(model, dtype=dtype) as server:
+        route = server.url + EXTRACT
+        bench.warm(route, bodies)
+        ours = {
+            n: bench.point("ours", route, bodies, concurrency=n, route=EXTRACT, **about)
+            for n in bench.plan.concurrencies
+        }
+        bench.point("ours", server.url + GLINER, bodies, concurrency=most, route=GLINER, **about)
+        rate = 0.7 * ours[most]["requests_per_s"]
+        paced = bench.point("ours", route, bodies, rate=rate, route=EXTRACT, **about)
+        memory["ours"] = server.resident_bytes()
+    theirs: dict[int, dict[str, Any]] = {}
+    missing = ""
+    try:
+        with bench.gliner_serve(model, dtype) as server:
+            route = server.url + GLINER
+            bench.warm(route, bodies)
+            for n in bench.plan.concurrencies:
+                theirs[n] = bench.point("gliner.serve", route, bodies, concurrency=n, route=GLINER, **about)
+            memory["gliner.serve"] = server.resident_bytes()
+    except NotMeasured as reason:
+        missing = f"not measured: {reason}"
+    rows = _compared(section, ours, theirs, missing, target, dtype)
+    resident = [memory[side]["model_process"] / BYTES_PER_MB if side in memory else None for side in _SIDES]
+    title, paced_title = "resident memory of the process with the model", f"p95, {rate:.1f} requests/s on a schedule"
+    note = (
+        f"70 % of capacity, Poisson; p50 {paced['p50_ms']:.0f} ms, p99 {paced['p99_ms']:.0f} ms, unanswered "
+        f"{paced['unanswered']}; latencies count from when a request was due"
+    )
+    return [
+        *rows,
+        Row(section, paced_title, "ms", paced["p95_ms"], note=note),
+        Row(section, title, "MB", resident[0], resident[1], "gliner.serve", 1.0, "less", missing),
+    ]
+
+
+def _compared(
+    section: str,
+    ours: dict[int, dict[str, Any]],
+    theirs: dict[int, dict[str, Any]],
+    missing: str,
+    target: float,
+    dtype: str,
+) -> list[Row]:
+    """Rows of a closed loop at several concurrencies."""
+
+    def against(value: str, number: int, name: str, unit: str, goal: float | None, better: Better) -> Row:
+        peer = theirs.get(number, {}).get(value)
+        return Row(section, name, unit, ours[number][value], peer, "gliner.serve", goal, better, missing)
+
+    least, most, per_s = min(ours), max(ours), "requests_per_s"
+    rows = [
+        against(
+            per_s, number, f"throughput, {number} at once", "requests/s", target if number == most else None, "more"
+        )
+        for number in ours
+    ]
+    for value, number, goal in (("p50_ms", least, 0.6), ("p95_ms", most, 0.3), ("p99_ms", most, None)):
+        judged = goal if dtype == "bfloat16" else None
+        rows.append(against(value, number, f"{value[:3]}, {number} at once", "ms", judged, "less"))
+    name, peer = f"throughput, {most} at once over {least}", f"ours, {least} at once"
+    return [*rows, Row(section, name, "requests/s", ours[most][per_s], ours[least][per_s], peer, 1.3)]
+
+
+def naive(bench: Bench, section: str) -> list[Row]:
+    """BentoML's own batching in place of our scheduler, and gliner in place of our engine."""
+    if bench.plan.bundled:
+        raise NotMeasured("the naive service asks for no relations, which the bundled model needs")
+    model, most = bench.checkpoint("ner"), max(bench.plan.concurrencies)
+    bodies = bench.bodies("ner", bench.plan.texts)
+    expected = bench.expected(model, bodies)
+    wrapped = [{"items": [body]} for body in bodies]
+    with bench.naive(model, "bfloat16") as server:
+        bench.warm(server.url + "/extract", wrapped)
+        theirs = bench.point("naive batchable=True", server.url + "/extract", wrapped, concurrency=most,
+                             expected=expected, section=section, dtype="bfloat16")  # fmt: skip
+    ours = bench.speed("ours", "bfloat16", most)
+    return [Row(section, f"throughput, {most} at once, bf16", "requests/s", ours, theirs["requests_per_s"],
+                "BentoML batchable=True, gliner", note=unless(ours, "run the section bf16 too"))]  # fmt: skip
+
+
+def relex(bench: Bench, section: str) -> list[Row]:
+    """Entities and relations, bf16."""
+    bodies = bench.bodies("relex", bench.plan.texts)
+    return _both(bench, section, "relex", bodies, max(bench.plan.concurrencies), "relations, bf16", 3.0)
+
+
+def labels128(bench: Bench, section: str) -> list[Row]:
+    """128 labels in the prompt of every text, bf16."""
+    bodies = workload.many_labels(bench.plan.texts // 4)
+    if bench.plan.bundled:
+        bodies = workload.with_relations(bodies)
+    return _both(bench, section, "ner", bodies, 8, "128 labels, bf16", None)
+
+
+def settings(bench: Bench, section: str) -> list[Row]:
+    """Our throughput with one setting changed at a time, bf16 over HTTP."""
+    model, most = bench.checkpoint("ner"), max(bench.plan.concurrencies)
+    bodies = bench.bodies("ner", bench.plan.texts)
+    variants: list[dict[str, Any]] = [
+        *({"inference_lanes": number} for number in (1, 2)),
+        *({"inference_lanes": 1, "torch_threads": number} for number in (1, 2)),
+        *({"tokenizer_threads": number} for number in (1, 2)),
+        *({"decoding_threads": number} for number in (1, 2)),
+        *({"max_batch_tokens": number} for number in (512, 1024, 2048, 4096)),
+        *({"max_batch_size": number} for number in (1, 8)),
+        {"enable_compilation": True},
+        {"dtype": "float32"},
+        {"dtype": "float32", "quantization": "int8"},
+    ]
+    rows: list[Row] = []
+    default: float | None = None
+    for variant in [{}, *(variants[:1] if bench.plan.bundled else variants)]:
+        name = ", ".join(f"{key}={value}" for key, value in variant.items()) or "defaults"
+        speed, note = None, ""
+        try:
+            with bench.ours(model, **{"dtype": "bfloat16", **variant}) as server:
+                bench.warm(server.url + EXTRACT, bodies)
+                point = bench.point("ours", server.url + EXTRACT, bodies, concurrency=most, section=section,
+                                    seconds=bench.plan.settings_s, settings=variant)  # fmt: skip
+            speed, note = point["requests_per_s"], f"p50 {point['p50_ms']:.0f} ms, p95 {point['p95_ms']:.0f} ms"
+        except NotMeasured as reason:
+            note = f"not measured: {reason}"
+        default = default if variant else speed
+        rows.append(Row(section, name, "requests/s", speed, default, "defaults", note=note))
+    return rows
+
+
+def soak(bench: Bench, section: str) -> list[Row]:
+    """Resident memory over many requests of random lengths; flat when the last tenth holds what the second held."""
+    model, count = bench.checkpoint("ner"), bench.plan.soak_requests
+    bodies = workload.uniform(min(count, 2000))
+    if bench.plan.bundled:
+        bodies = workload.with_relations(bodies)
+    with bench.ours(model, dtype="bfloat16") as server:
+        bench.warm(server.url + EXTRACT, bodies)
+        sizes, over = [server.resident_bytes()["model_process"]], threading.Event()
+        watch = threading.Thread(target=_weigh, args=(server, sizes, over))
+        watch.start()
+        began = time.monotonic()
+        run = closed_loop(server.url + EXTRACT, workload.encoded(bodies), concurrency=32, seconds=1e9, most=count)
+        over.set()
+        watch.join()
+    bench.extra["soak"] = {"resident_bytes": sizes, "seconds": time.monotonic() - began, **run.summary()}
+    tenth = max(1, len(sizes) // 10)
+    early, late = statistics.median(sizes[tenth : 2 * tenth] or sizes), statistics.median(sizes[-tenth:])
+    return [Row(section, f"resident memory after {count} requests over after a tenth", "MB", late / BYTES_PER_MB,
+                early / BYTES_PER_MB, "ours, early", 1.05, "less",
+                f"highest {max(sizes) / BYTES_PER_MB:.0f} MB; answers: {run.summary()['statuses']}")]  # fmt: skip
+
+
+def _both(
+    bench: Bench, section: str, family: str, bodies: Sequence[workload.Body], number: int, name: str,
+    target: float | None,
+) -> list[Row]:  # fmt: skip
+    """One load on both servers in bf16."""
+    model, dtype = bench.checkpoint(family), "bfloat16"
+    about: dict[str, Any] = {"section": section, "dtype": dtype, "concurrency": number}
+    expected = bench.expected(model, bodies)
+    with bench.ours(model, dtype=dtype) as server:
+        bench.warm(server.url + EXTRACT, bodies, number)
+        ours = bench.point("ours", server.url + EXTRACT, bodies, expected=expected, **about)
+    theirs: dict[str, Any] = {}
+    note = ""
+    try:
+        with bench.gliner_serve(model, dtype) as server:
+            bench.warm(server.url + GLINER, bodies, number)
+            theirs = bench.point("gliner.serve", server.url + GLINER, bodies, expected=expected, **about)
+    except NotMeasured as reason:
+        note = f"not measured: {reason}"
+
+    def row(value: str, title: str, unit: str, **judged: Any) -> Row:
+        return Row(section, title, unit, ours[value], theirs.get(value), "gliner.serve", note=note, **judged)
+
+    return [
+        row("requests_per_s", f"{name}, {number} at once", "requests/s", target=target),
+        row("p50_ms", f"{name}, p50, {number} at once", "ms", better="less"),
+    ]
+
+
+def _weigh(server: Server, sizes: list[int], over: threading.Event) -> None:
+    while not over.wait(1.0):
+        sizes.append(server.resident_bytes()["model_process"])

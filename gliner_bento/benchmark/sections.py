@@ -1,0 +1,49 @@
+"""The report's sections, in order, and how they are run: what one cannot measure costs none of the others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from gliner_bento.benchmark import in_process, over_http
+from gliner_bento.benchmark.bench import Bench, tell
+from gliner_bento.benchmark.job import NotMeasured
+from gliner_bento.benchmark.rows import Row
+
+Section = Callable[[Bench, str], list[Row]]
+
+SECTIONS: dict[str, Section] = {
+    "bf16": partial(over_http.http, "bfloat16", 4.0),
+    "fp32": partial(over_http.http, "float32", 3.3),
+    "naive": over_http.naive,
+    "in_process": in_process.in_process,
+    "served": in_process.served,
+    "relex": over_http.relex,
+    "labels128": over_http.labels128,
+    "labels1000": in_process.labels1000,
+    "settings": over_http.settings,
+    "int8": in_process.int8,
+    "stages": in_process.stages,
+    "roofline": in_process.roofline,
+    "soak": over_http.soak,
+}
+DEFAULT = [name for name in SECTIONS if name != "soak"]
+
+
+def measure(bench: Bench, names: Sequence[str], keep: Callable[[], None]) -> None:
+    """Run sections in the order of SECTIONS; `keep` is called after each, so that a run cut short has results."""
+    for name in [name for name in SECTIONS if name in names]:
+        began = time.monotonic()
+        tell(f"{name} ...")
+        try:
+            rows = SECTIONS[name](bench, name)
+        except (NotMeasured, ImportError) as reason:
+            tell(f"  not measured: {reason}")
+            rows = [Row(name, name, "", None, note=f"not measured: {reason}")]
+        except Exception as error:  # one section's fault must not cost the others
+            tell(f"  failed: {error!r}")
+            rows = [Row(name, name, "", None, note=f"not measured: {error!r}"[:300])]
+        bench.rows += rows
+        bench.extra.setdefault("seconds", {})[name] = time.monotonic() - began
+        keep()

@@ -1,0 +1,67 @@
+"""BERT and those built like it (RoBERTa, XLM-RoBERTa): absolute positions, plain attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from gliner_bento.engine.encoder.layer import Norm, PostNormLayer, has_known_activation
+from gliner_bento.engine.linear import Linear
+from gliner_bento.engine.packing import Layout
+
+# Where positions start: RoBERTa counts from after its padding token.
+_COUNTS_FROM_PADDING = {"BertModel": False, "RobertaModel": True, "XLMRobertaModel": True}
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Softmax attention; see `packing.Attend`."""
+    allowed = None if mask is None else mask[:, None, None, :]
+    contexts = F.scaled_dot_product_attention(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=allowed
+    )
+    return contexts.transpose(1, 2)
+
+
+class PackedBert:
+    """A packed encoder (see `encoder`)."""
+
+    def __init__(self, model: Any, *, int8: bool = False) -> None:
+        config, embeddings = model.config, model.embeddings
+        first = config.pad_token_id + 1 if _COUNTS_FROM_PADDING[type(model).__name__] else 0
+        self._words = embeddings.word_embeddings.weight.detach()
+        # Every token is of type 0, so its embedding is the position's own.
+        self._positions = (embeddings.position_embeddings.weight + embeddings.token_type_embeddings.weight[0]).detach()
+        self._positions = self._positions[first:]
+        self._norm = Norm(embeddings.LayerNorm)
+        self._layers = [
+            PostNormLayer(
+                layer,
+                Linear.of(layer.attention.self.query, layer.attention.self.key, layer.attention.self.value, int8=int8),
+                config.num_attention_heads,
+                attend,
+                config.hidden_act,
+                int8,
+            )
+            for layer in model.encoder.layer
+        ]
+
+    @staticmethod
+    def can_be(model: Any) -> bool:
+        """Whether this is the packed form of `model`."""
+        config = model.config
+        return (
+            type(model).__name__ in _COUNTS_FROM_PADDING
+            and getattr(config, "position_embedding_type", "absolute") == "absolute"
+            and not config.is_decoder
+            and has_known_activation(config)
+        )
+
+    def __call__(self, token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
+        """(T,) -> (T, D)."""
+        embedded = F.embedding(token_ids, self._words) + self._positions[layout.positions(token_ids.device)]
+        x = self._norm(embedded)
+        for layer in self._layers:
+            x = layer(x, layout)
+        return x

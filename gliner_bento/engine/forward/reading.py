@@ -1,0 +1,167 @@
+"""From token ids to what heads score: embeddings of words, labels and relations, packed row after row.
+
+Owns the encoder, the pooling of sub-word tokens to words, and the LSTM. Knows nothing of spans and scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from gliner.modeling.base import UniEncoderTokenDecoderModel
+
+from gliner_bento.engine.collate import PackedInputs
+from gliner_bento.engine.encoder import PackedEncoder, packed_encoder
+from gliner_bento.engine.forward.labels import LabelEncoder
+from gliner_bento.engine.forward.layers import Lstm, Projection
+from gliner_bento.engine.packing import Layout, split_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Embeddings (N, D) of all rows, and how many of them are each row's."""
+
+    words: torch.Tensor
+    word_counts: Sequence[int]
+    labels: torch.Tensor
+    label_counts: Sequence[int]
+    relations: torch.Tensor
+    relation_counts: Sequence[int]
+
+
+class Reader(Protocol):
+    """Reads a batch.
+
+    packs: rows stand side by side without padding, inside the encoder too.
+    name: how it reads, in words.
+    """
+
+    packs: bool
+    name: str
+
+    def __call__(self, inputs: PackedInputs) -> Read:
+        """`inputs` are on the encoder's device."""
+
+
+class UniReader:
+    """Labels and relations stand in the prompt, before the text."""
+
+    def __init__(self, model: Any, *, pack: bool, int8: bool) -> None:
+        config = model.config
+        self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, pack=pack, int8=int8)
+        self._pool = WordPooling(config.subtoken_pooling)
+        self._lstm = Lstm(model.rnn) if hasattr(model, "rnn") else None
+        self._label_projection = label_projection(model)
+        self._label_token = config.class_token_index
+        self._label_shift = 0 if config.embed_ent_token else 1
+        self._relation_token = getattr(config, "rel_token_index", None)
+        self._relation_shift = 0 if getattr(config, "embed_rel_token", True) else 1
+
+    def __call__(self, inputs: PackedInputs) -> Read:
+        """See `Read`."""
+        layout = Layout.of(inputs.token_counts, inputs.token_ids.device)
+        tokens = self._encode(inputs.token_ids, layout)
+        words = self._pool(tokens, inputs)
+        if self._lstm is not None:
+            words = self._lstm(words, inputs.word_counts)
+        labels = tokens[inputs.places_of(self._label_token) + self._label_shift]
+        if self._label_projection is not None:
+            labels = self._label_projection(labels)
+        relations = tokens[:0]
+        if self._relation_token is not None:
+            relations = tokens[inputs.places_of(self._relation_token) + self._relation_shift]
+        return Read(words, inputs.word_counts, labels, inputs.label_counts, relations, inputs.relation_counts)
+
+
+class BiReader:
+    """Labels are encoded apart from the text, and kept."""
+
+    def __init__(self, model: Any, *, pack: bool, int8: bool, label_cache_size: int) -> None:
+        self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, pack=pack, int8=int8)
+        self._pool = WordPooling(model.config.subtoken_pooling)
+        self._labels = LabelEncoder(model.token_rep_layer, label_cache_size, pack=pack, int8=int8)
+        self._fuse = getattr(model, "cross_fuser", None)
+        self._label_projection = label_projection(model)
+
+    def __call__(self, inputs: PackedInputs) -> Read:
+        """See `Read`."""
+        layout = Layout.of(inputs.token_counts, inputs.token_ids.device)
+        words = self._pool(self._encode(inputs.token_ids, layout), inputs)
+        labels = self._labels(inputs.label_ids).to(words.dtype)
+        if self._fuse is not None:
+            words, labels = self._fused(words, labels, inputs)
+        if self._label_projection is not None:
+            labels = self._label_projection(labels)
+        return Read(words, inputs.word_counts, labels, inputs.label_counts, words[:0], ())
+
+    def _fused(
+        self, words: torch.Tensor, labels: torch.Tensor, inputs: PackedInputs
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """gliner's `post_fusion_schema`: each row's words and labels look at each other."""
+        assert self._fuse is not None
+        rows = zip(split_rows(words, inputs.word_counts), split_rows(labels, inputs.label_counts), strict=True)
+        fused = [
+            self._fuse(label[None], word[None], label.new_ones(1, len(label)), word.new_ones(1, len(word)))
+            for word, label in rows
+        ]
+        return torch.cat([word[0] for _, word in fused]), torch.cat([label[0] for label, _ in fused])
+
+
+class WordPooling:
+    """gliner's `subtoken_pooling`: one embedding for each word, of its marked tokens."""
+
+    def __init__(self, pooling: str) -> None:
+        self._reduce = {"mean": "mean", "max": "amax"}.get(pooling)
+
+    def __call__(self, tokens: torch.Tensor, inputs: PackedInputs) -> torch.Tensor:
+        """(T, D) -> (W, D)."""
+        marked = tokens[inputs.word_places]
+        if self._reduce is None:  # one token of each word is marked
+            return marked
+        words = tokens.new_zeros(sum(inputs.word_counts), tokens.shape[1])
+        index = inputs.word_numbers[:, None].expand_as(marked)
+        return words.scatter_reduce(0, index, marked, self._reduce, include_self=False)
+
+
+def label_projection(model: Any) -> Projection | None:
+    """What labels pass before they are scored, if anything. (Token models with a decoder have it and leave it out.)"""
+    if isinstance(model, UniEncoderTokenDecoderModel) or not hasattr(model, "prompt_rep_layer"):
+        return None
+    return Projection(model.prompt_rep_layer)
+
+
+def text_encoder(token_rep_layer: Any, *, pack: bool, int8: bool) -> tuple[PackedEncoder, str, bool]:
+    """gliner's text encoder over packed rows, what it is called, and whether it is without padding inside."""
+    transformer, projection = token_rep_layer.bert_layer, getattr(token_rep_layer, "projection", None)
+    kind = type(transformer.model).__name__
+    packed = packed_encoder(transformer, projection, int8=int8) if pack else None
+    if packed is not None:
+        return packed, f"packed {kind}", True
+    encode = getattr(token_rep_layer, "encode_text", token_rep_layer)
+    if transformer.config.fuse_layers:  # its weights are means over a row, padding included
+        return one_by_one(encode), f"transformers' {kind} row by row", True
+    return padded(encode), f"transformers' {kind}", False
+
+
+def padded(encode: Callable[..., torch.Tensor]) -> PackedEncoder:
+    """An encoder of padded rows, (ids, mask) -> (rows, longest, D), for packed ones."""
+
+    def run(token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
+        around = Layout.padded(layout.lengths, token_ids.device)
+        assert around.index is not None
+        assert around.mask is not None
+        return encode(token_ids[around.index], around.mask.long())[around.mask]
+
+    return run
+
+
+def one_by_one(encode: Callable[..., torch.Tensor]) -> PackedEncoder:
+    """The same, without any company."""
+
+    def run(token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
+        rows = split_rows(token_ids, layout.lengths)
+        return torch.cat([encode(row[None], torch.ones_like(row)[None])[0] for row in rows])
+
+    return run

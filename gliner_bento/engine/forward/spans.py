@@ -1,0 +1,217 @@
+"""Span heads: scores of every span of up to K words for every label, without representing every span.
+
+gliner represents each span by an MLP over its two ends and multiplies it with each label. For `markerV0` that MLP is
+`W2 relu(W1 [relu(s_i); relu(e_j)] + b1) + b2`, with s and e projections of the first and the last word. Two rewrites,
+exact but for rounding:
+
+    W1 [relu(s_i); relu(e_j)] = W1s relu(s_i) + W1e relu(e_j)         projected once per word, added per span
+    (W2 z + b2) . p  =  z . (W2^T p) + b2 . p                         labels are carried back, spans not forth
+
+For `marker`, which has no second ReLU, a score is even a sum of one score of each end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from gliner.modeling.context_encoders import IdentityContextEncoder
+from torch import nn
+from torch.nn import functional as F
+
+from gliner_bento.engine.forward.layers import Projection, linears
+from gliner_bento.engine.linear import Linear
+from gliner_bento.engine.packing import split_rows
+
+# Elements of the spans' hidden layer that are made at once: what stays in a core's cache, or what a GPU has room for.
+_ELEMENTS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 28}
+
+Boundary = tuple[int, int]
+
+
+class MarkedSpans(Protocol):
+    """The spans of a batch's words, ready to be scored."""
+
+    def scores(self, labels: torch.Tensor, label_counts: Sequence[int]) -> list[torch.Tensor]:
+        """For each row its scores, shape (words, K, labels); spans beyond its last word have any score."""
+
+    def represent(self, row: int, boundaries: Sequence[Boundary]) -> torch.Tensor:
+        """Shape (len(boundaries), D): representations of spans of one row, by first and last word."""
+
+
+class SpanHead(Protocol):
+    """Marks spans in packed words."""
+
+    name: str
+
+    def __call__(self, words: torch.Tensor, counts: Sequence[int]) -> MarkedSpans:
+        """`words` (W, D), `counts` of them in each row."""
+
+
+def span_head(model: Any) -> SpanHead:
+    """The head of gliner's model: factorised where its span mode is, else gliner's own layer, row by row."""
+    layer, max_width = model.span_rep_layer, model.config.max_width
+    mode = model.config.span_mode
+    if isinstance(layer.context_encoder, IdentityContextEncoder):
+        if mode == "markerV0":
+            return MarkerV0(layer.span_rep_layer, max_width)
+        if mode == "marker":
+            return Marker(layer.span_rep_layer, max_width)
+    return Represented(layer, max_width, mode)
+
+
+class MarkerV0:
+    """gliner's `SpanMarkerV0`, factorised."""
+
+    name = "factorised markerV0 spans"
+
+    def __init__(self, layer: Any, max_width: int) -> None:
+        (start, start_out), (end, end_out) = linears(layer.project_start), linears(layer.project_end)
+        hidden, out = linears(layer.out_project)
+        size = start_out.out_features
+        self.max_width = max_width
+        self._ends = Linear.of(start, end, activation="relu")
+        self._split = start.out_features
+        self._start = Linear.of(start_out, activation="relu")
+        self._end = Linear.of(end_out, activation="relu")
+        self._hidden_start = Linear(hidden.weight[:, :size], hidden.bias)
+        self._hidden_end = Linear(hidden.weight[:, size:])
+        self.carry_back = Linear(out.weight.T)
+        self.out = Linear.of(out)
+        self.out_bias = out.bias.detach()
+
+    def __call__(self, words: torch.Tensor, counts: Sequence[int]) -> MarkedSpans:
+        """See `SpanHead`."""
+        ends = self._ends(words)
+        start = self._hidden_start(self._start(ends[:, : self._split].contiguous()))
+        end = self._hidden_end(self._end(ends[:, self._split :].contiguous()))
+        # Room behind the last word, so that its spans reach somewhere too.
+        return _FactorisedSpans(self, start, F.pad(end, (0, 0, 0, self.max_width - 1)), counts)
+
+
+class _FactorisedSpans:
+    """Spans by the hidden layer's share of their first (W, H) and last (W + K - 1, H) words."""
+
+    def __init__(self, head: MarkerV0, start: torch.Tensor, end: torch.Tensor, counts: Sequence[int]) -> None:
+        self._head = head
+        self._start, self._end = start, end
+        self._firsts = _starts_of(counts)
+        self._counts = counts
+
+    def scores(self, labels: torch.Tensor, label_counts: Sequence[int]) -> list[torch.Tensor]:
+        """See `MarkedSpans`."""
+        weights = split_rows(self._head.carry_back(labels), label_counts)
+        offsets = split_rows(labels @ self._head.out_bias, label_counts)
+        return [
+            torch.cat([F.linear(hidden, weight, offset) for hidden in self._hidden(first, count)])
+            for first, count, weight, offset in zip(self._firsts, self._counts, weights, offsets, strict=True)
+        ]
+
+    def represent(self, row: int, boundaries: Sequence[Boundary]) -> torch.Tensor:
+        """See `MarkedSpans`."""
+        first, last = torch.tensor(boundaries, device=self._start.device).T + self._firsts[row]
+        return self._head.out(F.relu(self._start[first] + self._end[last]))
+
+    def _hidden(self, first: int, count: int) -> list[torch.Tensor] | Any:
+        """The hidden layer of a row's spans, a few words at a time: (words, K, H)."""
+        width, size = self._head.max_width, self._start.shape[1]
+        step = max(1, _ELEMENTS_AT_ONCE[self._start.device.type] // (width * size))
+        for at in range(first, first + count, step):
+            words = min(step, first + count - at)
+            ends = self._end.as_strided((words, width, size), (size, size, 1), at * size)
+            yield (self._start[at : at + words, None] + ends).relu_()
+
+
+class Marker:
+    """gliner's `SpanMarker`, factorised."""
+
+    name = "factorised marker spans"
+
+    def __init__(self, layer: Any, max_width: int) -> None:
+        size = layer.out_project.out_features
+        self.max_width = max_width
+        self._start, self._end = Projection(layer.project_start), Projection(layer.project_end)
+        self.carry_back_start = Linear(layer.out_project.weight[:, :size].T)
+        self.carry_back_end = Linear(layer.out_project.weight[:, size:].T)
+        self.out = Linear.of(layer.out_project)
+        self.out_bias = layer.out_project.bias.detach()
+
+    def __call__(self, words: torch.Tensor, counts: Sequence[int]) -> MarkedSpans:
+        """See `SpanHead`."""
+        return _SummedSpans(self, F.relu(self._start(words)), F.relu(self._end(words)), counts)
+
+
+class _SummedSpans:
+    """Spans by their first and last words (W, D): a score is a sum of theirs."""
+
+    def __init__(self, head: Marker, start: torch.Tensor, end: torch.Tensor, counts: Sequence[int]) -> None:
+        self._head = head
+        self._start, self._end = split_rows(start, counts), split_rows(end, counts)
+
+    def scores(self, labels: torch.Tensor, label_counts: Sequence[int]) -> list[torch.Tensor]:
+        """See `MarkedSpans`."""
+        split = list(label_counts)
+        parts = (self._head.carry_back_start(labels), self._head.carry_back_end(labels), labels @ self._head.out_bias)
+        found = []
+        for start, end, *label in zip(
+            self._start, self._end, *(split_rows(part, split) for part in parts), strict=True
+        ):
+            of_start, of_end = F.linear(start, label[0], label[2]), F.linear(end, label[1])
+            lasts = F.pad(of_end, (0, 0, 0, self._head.max_width - 1)).unfold(0, self._head.max_width, 1)
+            found.append(of_start[:, None] + lasts.transpose(1, 2))
+        return found
+
+    def represent(self, row: int, boundaries: Sequence[Boundary]) -> torch.Tensor:
+        """See `MarkedSpans`."""
+        first, last = torch.tensor(boundaries, device=self._start[row].device).T
+        return self._head.out(torch.cat([self._start[row][first], self._end[row][last]], dim=-1))
+
+
+class Represented:
+    """Any span layer of gliner: every span of a row is represented."""
+
+    def __init__(self, layer: nn.Module, max_width: int, mode: str) -> None:
+        self.name = f"gliner's {mode} spans"
+        self.max_width = max_width
+        self._layer = layer
+
+    def __call__(self, words: torch.Tensor, counts: Sequence[int]) -> MarkedSpans:
+        """See `SpanHead`."""
+        return _RepresentedSpans([self._represent(row) for row in split_rows(words, counts)])
+
+    def _represent(self, words: torch.Tensor) -> torch.Tensor:
+        """(words, D) -> (words, K, D)."""
+        count = len(words)
+        first = torch.arange(count, device=words.device)[:, None].expand(-1, self.max_width)
+        last = first + torch.arange(self.max_width, device=words.device)
+        # Spans beyond the last word are (0, 0), as gliner's mask makes them.
+        spans = torch.stack([first, last], dim=-1).flatten(0, 1) * (last < count).flatten()[:, None]
+        represented: torch.Tensor = self._layer(words[None], spans[None])[0]
+        return represented
+
+
+class _RepresentedSpans:
+    """Spans by their representations, (words, K, D) of each row."""
+
+    def __init__(self, rows: list[torch.Tensor]) -> None:
+        self._rows = rows
+
+    def scores(self, labels: torch.Tensor, label_counts: Sequence[int]) -> list[torch.Tensor]:
+        """See `MarkedSpans`."""
+        return [
+            F.linear(spans, of_row) for spans, of_row in zip(self._rows, split_rows(labels, label_counts), strict=True)
+        ]
+
+    def represent(self, row: int, boundaries: Sequence[Boundary]) -> torch.Tensor:
+        """See `MarkedSpans`."""
+        first, last = torch.tensor(boundaries, device=self._rows[row].device).T
+        return self._rows[row][first, last - first]
+
+
+def _starts_of(counts: Sequence[int]) -> list[int]:
+    """Where each row begins among packed words."""
+    starts = [0]
+    for count in counts[:-1]:
+        starts.append(starts[-1] + count)
+    return starts

@@ -1,0 +1,194 @@
+"""Packed encoders give what transformers' models give for each row alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from asking import alone, some_item
+from checkpoints import BACKBONES, HIDDEN, POSITIONS, draw_weights
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoConfig, AutoModel
+
+from gliner_bento.engine.encoder import PackedEncoder, packed_backbone
+from gliner_bento.engine.encoder.deberta import PackedDeberta
+from gliner_bento.engine.packing import Layout
+
+CPU = torch.device("cpu")
+VOCABULARY = 50
+LAYOUTS = {"blocks": Layout.of, "padded": Layout.padded}  # as on a CPU, as on a GPU
+
+_LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}
+CASES: dict[str, dict[str, Any]] = {
+    "bert": BACKBONES["bert"],
+    "bert-relu": BACKBONES["bert"] | {"hidden_act": "relu"},
+    "roberta": BACKBONES["roberta"],
+    "xlm-roberta": BACKBONES["roberta"]
+    | {"model_type": "xlm-roberta", "pad_token_id": 1, "max_position_embeddings": POSITIONS + 2},
+    "deberta": BACKBONES["deberta"],
+    "deberta-narrow-embeddings": BACKBONES["deberta"] | {"embedding_size": 12},
+    "deberta-own-position-keys": BACKBONES["deberta"] | {"share_att_key": False},
+    "deberta-c2p": BACKBONES["deberta"] | {"pos_att_type": ["c2p"]},
+    "deberta-p2c": BACKBONES["deberta"] | {"pos_att_type": ["p2c"], "share_att_key": False},
+    "deberta-positions-as-they-are": BACKBONES["deberta"] | {"norm_rel_ebd": "none"},
+    "deberta-without-buckets": BACKBONES["deberta"] | {"position_buckets": -1, "max_relative_positions": 12},
+    "deberta-few-buckets": BACKBONES["deberta"] | {"position_buckets": 4},
+    "modernbert": BACKBONES["modernbert"],
+    "modernbert-biases": BACKBONES["modernbert"] | {"attention_bias": True, "mlp_bias": True, "norm_bias": False},
+    "modernbert-near": BACKBONES["modernbert"]
+    | {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "local_attention": 2},
+    "modernbert-relu": BACKBONES["modernbert"] | {"hidden_activation": "relu"},
+    "modernbert-angles": BACKBONES["modernbert"]
+    | {
+        "rope_parameters": {"full_attention": _LINEAR, "sliding_attention": {"rope_type": "default", "rope_theta": 9.0}}
+    },
+}
+UNKNOWN: dict[str, dict[str, Any]] = {
+    "electra": BACKBONES["electra"],
+    "bert-tanh-gelu": BACKBONES["bert"] | {"hidden_act": "gelu_new"},
+    "bert-decoder": BACKBONES["bert"] | {"is_decoder": True},
+    "deberta-absolute": BACKBONES["deberta"] | {"position_biased_input": True},
+    "deberta-types": BACKBONES["deberta"] | {"type_vocab_size": 2},
+    "deberta-convolution": BACKBONES["deberta"] | {"conv_kernel_size": 3},
+    "deberta-without-relations": BACKBONES["deberta"] | {"relative_attention": False},
+    "deberta-content-only": BACKBONES["deberta"] | {"pos_att_type": []},
+    "modernbert-tanh-gelu": BACKBONES["modernbert"] | {"hidden_activation": "gelu_pytorch_tanh"},
+    "modernbert-dynamic": BACKBONES["modernbert"]
+    | {"rope_parameters": {"full_attention": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 500.0}}},
+}
+
+
+@cache
+def backbone(name: str, seed: int = 0) -> Any:
+    """transformers' model, with random weights."""
+    options = {**CASES, **UNKNOWN}[name]
+    config = AutoConfig.for_model(**{"vocab_size": VOCABULARY, **options})
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = AutoModel.from_config(config).eval()
+        draw_weights(model)
+    return model
+
+
+@cache
+def packed(name: str) -> PackedEncoder:
+    encoder = packed_backbone(backbone(name))
+    assert encoder is not None
+    return encoder
+
+
+def some_rows(lengths: list[int], seed: int) -> list[torch.Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.randint(2, VOCABULARY, (length,), generator=draw) for length in lengths]  # 0 and 1 are for padding
+
+
+def assert_gives_what_transformers_gives(
+    encode: PackedEncoder, model: Any, lengths: list[int], layout_of: Callable[..., Layout], seed: int = 0
+) -> None:
+    rows = some_rows(lengths, seed)
+    with torch.inference_mode():
+        ours = encode(torch.cat(rows), layout_of(lengths, CPU))
+        theirs = torch.cat([model(row[None], torch.ones_like(row)[None])[0][0] for row in rows])
+    assert ours.shape == (sum(lengths), HIDDEN)
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=5), seed=st.integers(0, 99))
+def test_gives_what_transformers_gives(
+    name: str, layout_of: Callable[..., Layout], lengths: list[int], seed: int
+) -> None:
+    assert_gives_what_transformers_gives(packed(name), backbone(name), lengths, layout_of, seed)
+
+
+@pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("lengths", [[1], [1, 1, 1], [7, 7, 7], [POSITIONS, 1, 1, POSITIONS], [5, 6, 6, 5]], ids=str)
+@pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
+def test_gives_it_for_rows_at_the_limits(name: str, lengths: list[int], layout_of: Callable[..., Layout]) -> None:
+    assert_gives_what_transformers_gives(packed(name), backbone(name), lengths, layout_of)
+
+
+@pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("deberta")])
+def test_distances_beyond_those_kept_ready_are_made_when_they_come(name: str, layout_of: Callable[..., Layout]) -> None:
+    encode = PackedDeberta(backbone(name), reach=9)
+    for length in (8, 9, 10, 40):
+        assert_gives_what_transformers_gives(encode, backbone(name), [length, 3, length], layout_of)
+
+
+@pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("name", ["bert", "deberta", "modernbert"])
+def test_rows_do_not_know_their_neighbours(name: str, layout_of: Callable[..., Layout]) -> None:
+    lengths = [9, 9, 4, 17]
+    rows, others = some_rows(lengths, 1), some_rows(lengths, 2)
+    with torch.inference_mode():
+        before = packed(name)(torch.cat(rows), layout_of(lengths, CPU)).split(lengths)
+        after = packed(name)(torch.cat([rows[0], *others[1:]]), layout_of(lengths, CPU)).split(lengths)
+    torch.testing.assert_close(after[0], before[0], atol=1e-5, rtol=0)
+    assert (after[1] - before[1]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["bert", "deberta", "modernbert"])
+def test_quantized_layers_stay_near(name: str) -> None:
+    encode = packed_backbone(backbone(name), int8=True)
+    assert encode is not None
+    lengths = [random.Random(0).randint(5, 40) for _ in range(8)]
+    ids = torch.cat(some_rows(lengths, 0))
+    with torch.inference_mode():
+        exact, rounded = (some(ids, Layout.of(lengths, CPU)) for some in (packed(name), encode))
+    assert 1e-4 < (rounded - exact).norm() / exact.norm() < 0.2
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
+def test_bfloat16_is_near_float32(name: str) -> None:
+    """As near as transformers' own, or nearer."""
+    options = CASES[name]
+    model = AutoModel.from_config(AutoConfig.for_model(**{"vocab_size": VOCABULARY, **options})).eval()
+    model.load_state_dict(backbone(name).state_dict())
+    encode = packed_backbone(model.to(torch.bfloat16))
+    assert encode is not None
+    lengths = [4, 4, 60, 61]
+    rows = some_rows(lengths, 0)
+    with torch.inference_mode():
+        exact = packed(name)(torch.cat(rows), Layout.of(lengths, CPU))
+        theirs = torch.cat([model(row[None], torch.ones_like(row)[None])[0][0] for row in rows])
+        for layout_of in LAYOUTS.values():
+            ours = encode(torch.cat(rows), layout_of(lengths, CPU))
+            assert ours.dtype == torch.bfloat16
+            errors = [(some.float() - exact).norm() / exact.norm() for some in (ours, theirs)]
+            assert errors[0] < max(0.02, 1.2 * errors[1])
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_does_not_pretend_to_know_other_backbones(name: str) -> None:
+    assert packed_backbone(backbone(name)) is None
+
+
+@pytest.mark.parametrize("family", ["span", "bi-token"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
+def test_says_that_rows_are_packed(family: str, name: str, engine: Any) -> None:
+    served = engine(family, backbone=name, seed=3)
+    assert served.packs
+    assert served.info.forward.startswith(f"packed {type(backbone(name)).__name__}, ")
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "packs"),
+    [
+        ({"backbone": "electra", "seed": 3}, "transformers' ElectraModel, ", False),
+        ({"backbone": "bert", "seed": 3, "fuse_layers": True}, "transformers' BertModel row by row, ", True),
+    ],
+)
+def test_says_that_transformers_reads(options: dict[str, Any], said: str, packs: bool, engine: Any) -> None:
+    """What it then answers is compared with gliner's answers where all families are."""
+    served = engine("bi-span", **options)
+    assert served.info.forward.startswith(said)
+    assert served.packs == packs
+    assert alone(served, some_item(0, relations=False)).tokens > 0

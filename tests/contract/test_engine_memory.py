@@ -1,0 +1,81 @@
+"""The engine on a device whose memory is a number: what it measures, and what becomes of out-of-memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checkpoints import TEXTS, named
+
+from gliner_bento.engine.base import Item
+from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.options import EngineOptions
+from gliner_bento.errors import DoesNotFit
+
+ITEM = Item(TEXTS[1], named(["person", "city"]), threshold=0.3)
+
+
+class Device:
+    """An `Allocator` on which every batch takes `batch_bytes`."""
+
+    def __init__(self, size_bytes: int, batch_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._batch_bytes = batch_bytes
+
+    def free_bytes(self) -> int:
+        return self._size_bytes
+
+    def reset_peak(self) -> None:
+        pass
+
+    def peak_bytes(self) -> int:
+        return self._batch_bytes
+
+    def empty_cache(self) -> None:
+        pass
+
+
+@pytest.fixture
+def measured(checkpoint: Callable[..., Path]) -> Callable[..., GLiNEREngine]:
+    def loaded(**options: Any) -> GLiNEREngine:
+        engine = GLiNEREngine.load(str(checkpoint("span", seed=1)), device="cpu", dtype="float32")
+        plan = {"target_memory_fraction": 1.0, "memory_overhead_factor": 1.0, **options}
+        engine.measure_memory(Device(10**9, 10**6), EngineOptions(**plan))
+        return engine
+
+    return loaded
+
+
+def run(engine: GLiNEREngine, items: int) -> Any:
+    return engine.decode(engine.forward(engine.collate([engine.prepare(ITEM) for _ in range(items)]), 1))
+
+
+def test_a_cpu_has_no_budget(engine: Any) -> None:
+    assert engine("span", seed=1).batch_tokens is None
+
+
+def test_a_batch_may_cost_what_the_settings_leave(measured: Any) -> None:
+    full = measured().batch_tokens
+    assert full > 1000
+    assert measured(target_memory_fraction=0.5).batch_tokens == full // 2
+    assert measured(memory_overhead_factor=2.0).batch_tokens == full // 2
+    assert measured(inference_lanes=2).batch_tokens == full // 2
+
+
+def test_out_of_memory_is_no_fault_of_ours_and_shrinks_the_budget(
+    measured: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = measured()
+    full = engine.batch_tokens
+    assert all(answer.entities for answer in run(engine, 3))
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(torch.Tensor, "to", fail)
+    with pytest.raises(DoesNotFit):
+        run(engine, 3)
+    assert engine.batch_tokens < full // 2

@@ -1,0 +1,278 @@
+"""Checkpoints that are ONNX graphs: gliner's answers, whatever the company; and what is refused."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from asking import alone, assert_same, gliners_answer, some_item, together
+from gliner import GLiNER
+from huggingface_hub.utils import filter_repo_objects
+from onnx.external_data_helper import set_external_data
+
+from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.forward.onnx import OnnxForward
+from gliner_bento.engine.graph import facts_of, load_graph
+from gliner_bento.engine.loading import DType, ModelError, is_beside
+from gliner_bento.engine.options import EngineOptions
+
+CPU = torch.device("cpu")
+FAMILIES = ["span", "token", "bi-span", "bi-token"]
+QUANTIZED = "model_quantized.onnx"
+PLAIN: Any = ("model.onnx", CPU, "auto", 1)
+ITEMS = [some_item(seed, relations=False) for seed in range(16)]
+
+
+@pytest.fixture(scope="module")
+def exported(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A folder as gliner's export leaves it, without any weights for torch: `exported(family, **options)`."""
+
+    @cache
+    def made(family: str, **options: Any) -> Path:
+        of, folder = checkpoint(family, **options), tmp_path_factory.mktemp("graph")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter's
+            logging.disable(logging.WARNING)
+            GLiNER.from_pretrained(str(of)).export_to_onnx(folder, quantize=True)
+            logging.disable(logging.NOTSET)
+        if (of / "labels_tokenizer").is_dir():
+            shutil.copytree(of / "labels_tokenizer", folder / "labels_tokenizer")
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def served(exported: Callable[..., Path]) -> Callable[..., GLiNEREngine]:
+    """An engine over that graph: `served(family, onnx_model_file, **options)`."""
+
+    @cache
+    def loaded(family: str, file: str = "model.onnx", **options: Any) -> GLiNEREngine:
+        return load(exported(family, **options), file)
+
+    return loaded
+
+
+def load(folder: Path, file: str = "model.onnx", dtype: DType = "auto") -> GLiNEREngine:
+    options = EngineOptions(runtime="onnxruntime", onnx_model_file=file)
+    return GLiNEREngine.load(str(folder), device="cpu", dtype=dtype, options=options)
+
+
+def gliners_graph(folder: Path, file: str = "model.onnx") -> Any:
+    """gliner's own model over the graph, as it loads it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GLiNER.from_pretrained(str(folder), load_onnx_model=True, onnx_model_file=file)
+
+
+@pytest.mark.parametrize("backbone", ["bert", "deberta"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_as_gliner_does_with_torch_and_with_the_graph(
+    family: str, backbone: str, served: Any, exported: Any, reference: Any
+) -> None:
+    options = {"backbone": backbone, "seed": 1 if backbone == "bert" else 2}
+    engine, torchs = served(family, **options), reference(family, **options)
+    graphs, found = gliners_graph(exported(family, **options)), 0
+    for item in ITEMS:
+        answer = alone(engine, item)
+        assert_same(answer, gliners_answer(torchs, item))
+        assert_same(answer, gliners_answer(graphs, item))
+        found += len(answer.entities)
+    assert found > 20
+
+
+@pytest.mark.parametrize("file", ["model.onnx", QUANTIZED])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_the_same_in_company(family: str, file: str, served: Any) -> None:
+    engine = served(family, file, seed=1)
+    for item, answer in zip(ITEMS, together(engine, ITEMS), strict=True):
+        assert_same(answer, alone(engine, item))
+
+
+@pytest.mark.parametrize("option", [{"span_mode": "markerV1"}, {"span_mode": "markerV2"}, {"fuse_layers": True}])
+def test_padding_reaches_no_answer_of_models_that_let_it_in(option: Any, served: Any, reference: Any) -> None:
+    engine, gliner = served("span", seed=1, **option), reference("span", seed=1, **option)
+    for item, answer in zip(ITEMS, together(engine, ITEMS), strict=True):
+        assert_same(answer, gliners_answer(gliner, item))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_quantized_graph_answers_as_gliner_does_with_it(family: str, served: Any, exported: Any) -> None:
+    engine, graphs = served(family, QUANTIZED, seed=1), gliners_graph(exported(family, seed=1), QUANTIZED)
+    for item in ITEMS:
+        assert_same(alone(engine, item), gliners_answer(graphs, item))
+
+
+def test_a_quantized_graph_would_let_rows_meet(served: Any, exported: Any) -> None:
+    """Why its rows run one by one: the scores of gliner's forward depend on what stands beside a row."""
+    engine, exact = served("span", QUANTIZED, seed=1), OnnxForward(load_graph(exported("span", seed=1), *PLAIN))
+    graph = load_graph(exported("span", seed=1), QUANTIZED, *PLAIN[1:]).model
+    rows = [engine.prepare(item) for item in ITEMS[:5]]
+    one, many = (torch.sigmoid(graph.logits(exact.collate(some).inputs[0])) for some in (rows[:1], rows))
+    assert (many[:1, : one.shape[1], :, : one.shape[3]] - one).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("family", "file", "dtype", "forward"),
+    [
+        ("span", "model.onnx", "float32", "onnxruntime"),
+        ("token", QUANTIZED, "int8", "onnxruntime, row by row"),
+        ("bi-span", "model.onnx", "float32", "onnxruntime, row by row"),
+    ],
+)
+def test_says_what_is_served(family: str, file: str, dtype: str, forward: str, served: Any, engine: Any) -> None:
+    info = served(family, file, seed=1).info
+    torchs = engine(family, seed=1).info
+    assert (info.dtype, info.forward, info.device) == (dtype, forward, "cpu")
+    assert served(family, file, seed=1).packs == ("row by row" in forward)
+    assert (info.family, info.max_words, info.max_span_width) == (
+        torchs.family,
+        torchs.max_words,
+        torchs.max_span_width,
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reads_as_much_as_with_torch(family: str, served: Any, engine: Any) -> None:
+    """The limit of tokens is the encoder's, whose weights are not there to be asked."""
+    words = " ".join(["incomprehensibilities"] * 30)
+    item = some_item(0, relations=False)
+    item = type(item)(words, item.labels)
+    ours, torchs = (one.prepare(item) for one in (served(family, seed=1), engine(family, seed=1)))
+    assert ours.truncated
+    assert (ours.tokens, ours.words) == (torchs.tokens, torchs.words)
+
+
+def test_computes_with_the_threads_that_it_was_given(exported: Any) -> None:
+    for threads in (1, 3):
+        session = load_graph(exported("span", seed=1), "model.onnx", CPU, "auto", threads).model.session
+        assert session.get_session_options().intra_op_num_threads == threads
+
+
+@pytest.mark.parametrize("family", ["token-spans", "relex-span", "relex-token"])
+def test_refuses_families_whose_graphs_lack_the_answer(family: str, exported: Any) -> None:
+    with pytest.raises(ModelError, match="lacks what its answers are made of"):
+        load(exported(family, seed=1))
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "onnx/model.onnx"])
+def test_takes_of_the_hub_what_the_graph_needs_alone(
+    file: str, exported: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub, download = shutil.copytree(exported("bi-span", seed=1), tmp_path / "hub"), tmp_path / "download"
+    (hub / "model.safetensors").write_bytes(b"weights")
+    (hub / "pytorch_model.bin").write_bytes(b"weights")
+    (hub / file).parent.mkdir(exist_ok=True)
+    shutil.move(hub / "model.onnx", hub / file)
+    (hub / f"{file}_data").write_bytes(b"tensors")
+
+    def snapshot_download(model: str, **patterns: Any) -> str:
+        """As the hub's: files whose names match."""
+        names = (path.relative_to(hub).as_posix() for path in hub.rglob("*") if path.is_file())
+        for name in filter_repo_objects(names, **patterns):
+            (download / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(hub / name, download / name)
+        return str(download)
+
+    monkeypatch.setattr("gliner_bento.engine.loading.snapshot_download", snapshot_download)
+    options = EngineOptions(runtime="onnxruntime", onnx_model_file=file)
+    engine = GLiNEREngine.load("owner/name", device="cpu", options=options)
+    assert alone(engine, ITEMS[0]).entities
+    large = {path.name for path in download.rglob("*") if path.suffix not in {".json", ".txt"} and path.is_file()}
+    assert large == {"model.onnx", "model.onnx_data"}
+
+
+def test_refuses_a_checkpoint_that_ships_no_graph(checkpoint: Any) -> None:
+    with pytest.raises(ModelError, match=r"ships no model\.onnx"):
+        load(checkpoint("span", seed=1))
+
+
+@pytest.mark.parametrize("file", ["../model.onnx", "/etc/model.onnx", "a/../../model.onnx", "C:\\model.onnx", ""])
+def test_refuses_files_outside_the_folder(file: str, exported: Any) -> None:
+    assert not is_beside(file)
+    with pytest.raises(ModelError, match="inside"):
+        load(exported("span", seed=1), file)
+
+
+def test_refuses_what_is_no_graph(exported: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(exported("span", seed=1), tmp_path / "spoilt")
+    (folder / "model.onnx").write_bytes(b"MZ\x90\x00 this is no graph")
+    with pytest.raises(ModelError, match="no ONNX file"):
+        load(folder)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_refuses_another_precision_than_the_graphs(dtype: Any, exported: Any) -> None:
+    with pytest.raises(ModelError, match=f"{dtype}.*cannot be had"):
+        load(exported("span", seed=1), dtype=dtype)
+
+
+def test_refuses_a_gpu_without_its_runtime(exported: Any) -> None:
+    with pytest.raises(ModelError, match="onnxruntime-gpu"):
+        load_graph(exported("span", seed=1), "model.onnx", torch.device("cuda:0"), "auto", threads=1)
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_says_what_is_not_installed(package: str, exported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gliner_bento.engine.graph.find_spec", lambda name: None if name == package else object())
+    with pytest.raises(ModelError, match=r"gliner-bento\[onnx\]"):
+        load(exported("span", seed=1))
+
+
+def test_refuses_a_configuration_that_names_code(exported: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(exported("span", seed=1), tmp_path / "spoilt")
+    path = folder / "gliner_config.json"
+    path.write_text(path.read_text().replace("{", '{"auto_map": {"AutoModel": "evil.Evil"},', 1))
+    with pytest.raises(ModelError, match="auto_map"):
+        load(folder)
+
+
+@pytest.fixture
+def elsewhere(exported: Any, tmp_path: Path) -> Callable[[str], Path]:
+    """A checkpoint whose graph keeps one tensor, its only large one, in the file `location`."""
+
+    def made(location: str) -> Path:
+        folder = shutil.copytree(exported("span", seed=1), tmp_path / "checkpoint" / "folder")
+        graph = onnx.load(folder / "model.onnx")
+        tensor = max(graph.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+        (folder / "data").mkdir()
+        (folder / "data" / "weights.bin").write_bytes(tensor.raw_data)
+        (folder.parent / "weights.bin").write_bytes(tensor.raw_data)
+        set_external_data(tensor, location=location)
+        tensor.ClearField("raw_data")
+        (folder / "model.onnx").write_bytes(graph.SerializeToString())
+        return folder
+
+    return made
+
+
+def test_reads_tensors_from_files_in_its_folder(elsewhere: Any, served: Any) -> None:
+    engine = load(elsewhere("data/weights.bin"))
+    assert_same(alone(engine, ITEMS[0]), alone(served("span", seed=1), ITEMS[0]))
+
+
+@pytest.mark.parametrize("location", ["../weights.bin", "data/../../weights.bin", "/etc/passwd", "C:weights.bin"])
+def test_refuses_tensors_from_files_elsewhere(location: str, elsewhere: Any) -> None:
+    with pytest.raises(ModelError, match="not in its folder"):
+        load(elsewhere(location))
+
+
+def test_finds_tensors_however_deep_they_hide(tmp_path: Path) -> None:
+    tensor = onnx.helper.make_tensor("deep", onnx.TensorProto.FLOAT, [1], bytes(4), raw=True)
+    constant = onnx.helper.make_node("Constant", [], ["out"], value=tensor)
+    branch = onnx.helper.make_graph([constant], "branch", [], [])
+    choice = onnx.helper.make_node("If", ["which"], ["out"], then_branch=branch, else_branch=branch)
+    hidden = choice.attribute[0].g.node[0].attribute[0].t
+    set_external_data(hidden, location="../secret")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx.helper.make_model(onnx.helper.make_graph([choice], "main", [], [])).SerializeToString())
+    with pytest.raises(ModelError, match="not in its folder"):
+        facts_of(path)

@@ -1,0 +1,126 @@
+"""In bfloat16 answers are near those in float32, and rows are as far from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from asking import gliners_answer, together
+from checkpoints import LABELS, RELATIONS, TEXTS, named
+from gliner.modeling.layers import LstmSeq2SeqEncoder
+
+from gliner_bento.engine.base import Extraction, Item
+from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.forward.layers import Lstm
+from gliner_bento.engine.loading import load
+
+LOWEST = 0.05
+FAR = 0.5
+SIZE = 32
+
+CASES = [
+    (family, backbone, {} if "token" in family else {"max_width": 1})
+    for family in ("span", "token", "bi-span", "relex-span")
+    for backbone in ("bert", "deberta", "modernbert")
+]
+
+
+@pytest.fixture(scope="module")
+def bfloat16(checkpoint: Any) -> Any:
+    return lambda *args, **options: GLiNEREngine.load(str(checkpoint(*args, **options)), device="cpu", dtype="bfloat16")
+
+
+def scores_of(answers: Iterable[Extraction]) -> dict[Any, float]:
+    """Scores of entities and relations, each by what it is."""
+    scores: dict[Any, float] = {}
+    for number, answer in enumerate(answers):
+        starts = [entity.start for entity in answer.entities]
+        scores |= {(number, entity.start, entity.label): entity.score for entity in answer.entities}
+        scores |= {(number, starts[r.head], starts[r.tail], r.relation): r.score for r in answer.relations}
+    return scores
+
+
+def mean_error(found: dict[Any, float], expected: dict[Any, float]) -> float:
+    errors = [abs(found[key] - score) for key, score in expected.items() if key in found]
+    assert len(errors) > 20
+    return sum(errors) / len(errors)
+
+
+@pytest.mark.parametrize(("family", "backbone", "options"), CASES)
+def test_scores_are_near(
+    family: str, backbone: str, options: dict[str, Any], engine: Any, bfloat16: Any, checkpoint: Any
+) -> None:
+    """As near as gliner's own in bfloat16: the random weights of these tiny models make much of an error.
+
+    Asked for spans of one word and all labels, so that none makes way for another."""
+    options = {"backbone": backbone, "seed": 3, **options}
+    exact, near = engine(family, **options), bfloat16(family, **options)
+    assert near.info.dtype == "bfloat16"
+    texts = " ".join(TEXTS).split() if "token" in family else TEXTS
+    relations = named(RELATIONS[:2]) if exact.info.supports_relations else {}
+    items = [
+        Item(text, named(LABELS[:3]), relations, threshold=LOWEST, relation_threshold=LOWEST, multi_label=True)
+        for text in texts
+    ]
+    expected, found = scores_of(together(exact, items)), scores_of(together(near, items))
+    gliner = load(checkpoint(family, **options), torch.device("cpu"), torch.bfloat16)
+    theirs = scores_of(gliners_answer(gliner, item) for item in items)
+    assert mean_error(found, expected) < min(0.03, 1.5 * mean_error(theirs, expected) + 0.002)
+    assert all(max(expected.get(key, 0), found.get(key, 0)) < FAR for key in expected.keys() ^ found.keys())
+
+
+@pytest.mark.parametrize(("family", "backbone", "options"), CASES)
+def test_rows_do_not_know_their_neighbours(family: str, backbone: str, options: dict[str, Any], bfloat16: Any) -> None:
+    """A row beside others of the same lengths: the very same scores."""
+    served = bfloat16(family, backbone=backbone, seed=3, **options)
+    first, *others = [
+        Item(text, named(LABELS[:3]), threshold=LOWEST, multi_label=True) for text in (*TEXTS, *TEXTS[:2])
+    ]
+    turned = [replace(item, text=" ".join(reversed(item.text.split()))) for item in others]
+    before, after = together(served, [first, *others]), together(served, [first, *turned])
+    assert [answer.tokens for answer in before] == [answer.tokens for answer in after]
+    assert before[0] == after[0]
+    assert before[0].entities
+    assert before[1:] != after[1:]
+
+
+def some_lstm(**options: Any) -> LstmSeq2SeqEncoder:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        encoder = LstmSeq2SeqEncoder(SimpleNamespace(hidden_size=SIZE), **options).eval()
+        for parameter in encoder.parameters():
+            parameter.data.normal_(0, 0.3)
+    return encoder
+
+
+def some_words(counts: list[int], seed: int = 0) -> torch.Tensor:
+    return torch.randn(sum(counts), SIZE, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("counts", [[1], [1, 1], [5, 5, 5], [9, 1, 30, 4, 30], [60, 59]], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2}, {"bidirectional": False}], ids=str)
+@torch.inference_mode()
+def test_an_lstm_reads_each_row_by_itself(options: dict[str, Any], dtype: torch.dtype, counts: list[int]) -> None:
+    encoder, words = some_lstm(**options), some_words(counts)
+    expected = torch.cat([encoder.lstm(row[None])[0][0] for row in words.split(counts)])
+    found = Lstm(encoder.to(dtype))(words.to(dtype), counts)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.float(), expected, atol=1e-5 if dtype == torch.float32 else 0.03, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.inference_mode()
+def test_nothing_of_a_row_reaches_another_through_an_lstm(dtype: torch.dtype) -> None:
+    counts, lstm = [3, 9, 1, 9, 6], Lstm(some_lstm().to(dtype))
+    words = some_words(counts).to(dtype)
+    others = 1000 * some_words(counts, seed=1).to(dtype)
+    for number, mine in enumerate(words.split(counts)):
+        spoilt = list(others.split(counts))
+        spoilt[number] = mine
+        before, after = (lstm(rows, counts).split(counts)[number] for rows in (words, torch.cat(spoilt)))
+        assert torch.equal(before, after)

@@ -1,0 +1,81 @@
+"""Rows, and the report that is made of results alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gliner_bento.benchmark import report
+from gliner_bento.benchmark.bench import QUICK, Bench
+from gliner_bento.benchmark.load import Reply, Run
+from gliner_bento.benchmark.rows import Row
+
+
+def row(ours: float | None, theirs: float | None, target: float | None, better: str = "more") -> Row:
+    return Row("bf16", "throughput", "requests/s", ours, theirs, "gliner.serve", target, better)
+
+
+@pytest.mark.parametrize(
+    ("judged", "ratio", "verdict"),
+    [
+        (row(40, 10, 4.0), 4.0, "met"),
+        (row(30, 10, 4.0), 3.0, "short by 25%"),
+        (row(45, 75, 0.6, "less"), 0.6, "met"),
+        (row(90, 75, 0.6, "less"), 1.2, "short by 100%"),
+        (row(40, 10, None), 4.0, ""),
+        (row(40, None, 4.0), None, "not measured"),
+        (row(None, 10, 4.0), None, "not measured"),
+        (row(40, 0.0, 4.0), None, "not measured"),
+    ],
+)
+def test_a_row_is_judged_by_its_ratio(judged, ratio, verdict):
+    assert (judged.ratio, judged.verdict) == (ratio, verdict)
+    assert Row.from_data(json.loads(json.dumps(judged.as_data()))) == judged
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Results of a small benchmark, written."""
+    bench = Bench(QUICK, tmp_path, tmp_path)
+    run = Run([Reply(0, "200", b"", 0.01), Reply(0, "200", b"", 0.03)], seconds=1.0).summary()
+    about = {"section": "bf16", "dtype": "bfloat16", "rate": 0.0, "agreement": None}
+    for server, route in (("ours", "/v1/extract"), ("gliner.serve", "/gliner")):
+        bench.points += [about | {"server": server, "route": route, "concurrency": n} | run for n in (1, 32)]
+    bench.rows = [row(3, 1, 4.0), Row("settings", "max_batch_size=8", "requests/s", 3.0)]
+    bench.extra = {
+        "stages": {"float32": {"prepare": 0.001, "collate": 0.001, "forward": 0.02, "decode": 0.001}},
+        "roofline": {"float32": {"flop_per_s": 1e11, "texts_per_s": 9.0, "ours": 3.0, "gliner.serve": None}},
+        "soak": {"resident_bytes": [10, 20, 20], "requests": 100},
+        "memory": {"float32": {"ours": {"model_process": 1 << 20, "all_processes": 1 << 21}}},
+    }
+    report.write(tmp_path, report.results(bench))
+    return tmp_path
+
+
+def test_results_say_what_they_belong_to(folder):
+    data = json.loads((folder / report.RESULTS).read_text())
+    assert data["machine"]["cores"] >= 1
+    assert data["packages"]["torch"]
+    assert {"commit", "uncommitted", "date", "plan", "environment"} <= data.keys()
+
+
+def test_a_report_is_made_of_the_results_alone(folder):
+    page = report.tell(folder)
+    assert "| 3.00x | >= 4x | short by 25% |" in page
+    assert "| ours | bf16 bfloat16 /v1/extract | 32 at once | 2.000 | 10.0 | 30.0 |" in page
+    assert (folder / report.REPORT).read_text() == page
+
+
+def test_plots_are_drawn_of_what_there_is(folder):
+    pytest.importorskip("matplotlib")
+    report.tell(folder)
+    drawn = {path.stem for path in folder.glob("*.png")}
+    assert drawn == {"throughput", "latency", "roofline", "stages", "settings", "soak"}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.glob("*.png"))
+
+
+def test_without_matplotlib_the_report_says_so(folder, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    assert "No plots: matplotlib is not installed." in report.tell(folder)

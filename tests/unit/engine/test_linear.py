@@ -1,0 +1,165 @@
+"""A layer made ready for inference computes what it was made from computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from gliner_bento.engine.linear import Activation, Linear, rounded_rows, stacked
+
+ROWS = (1, 2, 7, 63, 64, 65, 511, 512, 513, 1500)
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
+    "none": lambda y: y,
+    "relu": F.relu,
+    "gelu": F.gelu,
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.inference_mode():
+        yield
+
+
+def some_layer(seed: int = 0, *, inputs: int = 48, outputs: int = 40, bias: bool = True) -> nn.Linear:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Linear(inputs, outputs, bias=bias)
+
+
+def some_rows(rows: int, width: int = 48, seed: int = 1) -> torch.Tensor:
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_close(ours: torch.Tensor, exact: torch.Tensor) -> None:
+    """Near what float32 gives, in the type's own steps."""
+    assert ours.shape == exact.shape
+    tolerance = TOLERANCE[ours.dtype]
+    torch.testing.assert_close(ours.float(), exact, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_computes_the_layer_and_its_activation(dtype: torch.dtype, activation: Activation, bias: bool) -> None:
+    layer = some_layer(bias=bias).to(dtype)
+    ours = Linear.of(layer, activation=activation)
+    for rows in ROWS:
+        x = some_rows(rows).to(dtype)
+        y = F.linear(x.float(), layer.weight.float(), None if layer.bias is None else layer.bias.float())
+        assert_close(ours(x), ACTIVATIONS[activation](y))
+        assert ours(x).dtype == dtype
+
+
+def test_gelu_is_the_exact_one() -> None:
+    ours = Linear(torch.eye(4) * 2, activation="gelu")
+    x = torch.linspace(-2, 2, 400).view(100, 4)
+    error = (ours(x) - F.gelu(2 * x)).abs().max()
+    assert error < 1e-6 < (F.gelu(2 * x, approximate="tanh") - F.gelu(2 * x)).abs().max()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_adds_to_what_was_there(dtype: torch.dtype, bias: bool) -> None:
+    layer = some_layer(bias=bias).to(dtype)
+    ours = Linear.of(layer)
+    for rows in ROWS:
+        x, residual = some_rows(rows).to(dtype), some_rows(rows, 40, seed=2).to(dtype)
+        before = residual.clone()
+        exact = F.linear(x.float(), layer.weight.float(), None if layer.bias is None else layer.bias.float())
+        assert_close(ours.plus(x, residual), exact + residual.float())
+        assert torch.equal(residual, before)
+
+
+def test_reads_rows_that_are_not_side_by_side() -> None:
+    layer, wide = some_layer(), some_rows(20, 96)
+    for x in (wide[:, 48:], wide[::2, :48], some_rows(48, 20).T):
+        assert_close(Linear.of(layer)(x), F.linear(x, layer.weight, layer.bias))
+
+
+def test_gives_nothing_for_no_rows() -> None:
+    assert Linear.of(some_layer())(torch.empty(0, 48)).shape == (0, 40)
+
+
+def test_outputs_of_stacked_layers_stand_side_by_side() -> None:
+    layers = [some_layer(seed, outputs=outputs, bias=seed != 1) for seed, outputs in enumerate((8, 24, 16))]
+    weight, bias = stacked(layers)
+    assert weight.shape == (48, 48)
+    assert bias is not None
+    assert torch.equal(bias[8:32], torch.zeros(24))
+    x = some_rows(30)
+    assert_close(Linear.of(*layers)(x), torch.cat([layer(x) for layer in layers], dim=-1))
+
+
+def test_layers_without_biases_stack_to_one_without() -> None:
+    assert stacked([some_layer(seed, bias=False) for seed in range(2)])[1] is None
+
+
+def test_weights_may_be_slices_and_transposed() -> None:
+    weight, x = some_layer().weight, some_rows(20)
+    assert_close(Linear(weight[:, 8:24])(x[:, :16].contiguous()), x[:, :16] @ weight[:, 8:24].T)
+    assert_close(Linear(weight.T)(x[:, :40].contiguous()), x[:, :40] @ weight)
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_keeps_its_own_weights_when_those_of_the_module_change(int8: bool) -> None:
+    layer, x = some_layer(), some_rows(3)
+    ours = Linear.of(layer, int8=int8)
+    before = ours(x).clone()
+    layer.weight.zero_()
+    assert torch.equal(ours(x), before)
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_threads_share_a_layer(int8: bool) -> None:
+    layer = Linear.of(some_layer(), activation="gelu", int8=int8)
+    batches = [some_rows(rows, seed=rows) for rows in ROWS]
+    expected = [layer(x).clone() for x in batches]
+
+    def lane(_: int) -> list[torch.Tensor]:
+        with torch.inference_mode():
+            return [layer(x).clone() for _ in range(5) for x in batches]
+
+    with ThreadPoolExecutor(4) as pool:
+        for answers in pool.map(lane, range(4)):
+            for answer, exact in zip(answers, expected * 5, strict=True):
+                torch.testing.assert_close(answer, exact, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_int8_is_near_float32(activation: Activation, dtype: torch.dtype) -> None:
+    layer = some_layer(inputs=256, outputs=64)
+    layer.weight[:32] *= 100  # one scale for all outputs would lose the others
+    ours = Linear.of(layer, activation=activation, int8=True)
+    x = some_rows(200, 256)
+    exact = ACTIVATIONS[activation](layer(x))
+    y = ours(x.to(dtype))
+    assert y.dtype == dtype
+    for part in (slice(None, 32), slice(32, None)):
+        error = (y[:, part].float() - exact[:, part]).norm() / exact[:, part].norm()
+        assert error < 0.02
+    residual = some_rows(200, 64, seed=3).to(dtype)
+    if activation == "none":
+        torch.testing.assert_close(ours.plus(x.to(dtype), residual), y + residual)
+
+
+def test_int8_rounds_to_the_nearest_of_its_steps() -> None:
+    x = torch.cat([some_rows(20), 1e6 * some_rows(20, seed=2), torch.zeros(1, 48)])
+    rounded, scale = rounded_rows(x)
+    assert rounded.dtype == torch.int8
+    assert int(rounded.abs().max()) == 127
+    assert bool(((rounded * scale - x).abs() <= 0.501 * x.abs().amax(1, keepdim=True) / 127).all())
+
+
+def test_int8_rows_do_not_know_their_neighbours() -> None:
+    ours, x = Linear.of(some_layer(), int8=True), some_rows(20)
+    beside = torch.cat([x[:1], 1e4 * x[1:]])
+    assert torch.equal(ours(x)[0], ours(beside)[0])
+    assert torch.equal(ours(x)[:1], ours(x[:1]))

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+from stage import PATIENCE_S, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane, submit_waiting
+
+from gliner_bento.engine.base import Extraction, Prepared
+from gliner_bento.engine.fake import FakeEngine, extract
+from gliner_bento.errors import (
+    NotReady,
+    QueueFull,
+    TooLarge,
+)
+from gliner_bento.scheduler.scheduler import Scheduler
+
+
+def test_overload_is_refused_at_once_and_before_preparation(
+    start: Start, gate: Gate, item: MakeItem, tally: Tally
+) -> None:
+    engine = FakeEngine(on_prepare=lambda item: gate([Prepared(item, 1, 1)]))
+    scheduler = start(engine, queue_capacity=1)
+    admitted = scheduler.submit(item("admitted"), request_id="r")
+    assert gate.arrival() == ["admitted"]
+    refused = scheduler.submit(item("refused"), request_id="r")
+    assert refused.done()
+    assert isinstance(refused.exception(), QueueFull)
+    gate.open()
+    assert isinstance(ending_of(admitted), Extraction)
+    assert [item.text for item in engine.prepared] == ["admitted"]
+    assert tally["refused"] == 1
+
+
+def test_request_that_does_not_fit_is_refused_whole(start: Start, gate: Gate, item: MakeItem, tally: Tally) -> None:
+    engine = FakeEngine(on_forward=gate)
+    scheduler = start(engine, queue_capacity=3)
+    too_many = scheduler.submit_many([item("a")] * 4, request_id="never fits")
+    assert [type(future.exception(0)) for future in too_many] == [TooLarge] * 4
+    hold_lane(scheduler, gate, item)
+    admitted = scheduler.submit_many([item("b")] * 2, request_id="fits")
+    refused = scheduler.submit_many([item("c")] * 2, request_id="does not fit now")
+    assert [type(future.exception(0)) for future in refused] == [QueueFull] * 2
+    assert tally["refused"] == 6
+    gate.open()
+    assert [ending_of(future) for future in admitted] == [extract(item("b"))] * 2
+    assert scheduler.submit_many([], request_id="nothing") == []
+
+
+def test_large_request_comes_to_wait_in_parts_and_is_answered_in_order(start: Start, item: MakeItem) -> None:
+    scheduler = start(FakeEngine(), max_batch_size=3, tokenizer_threads=2, inference_lanes=2)
+    texts = [f"Ada {number}" for number in range(20)]
+    futures = scheduler.submit_many([item(text) for text in texts], request_id="r")
+    assert [ending_of(future) for future in futures] == [extract(item(text)) for text in texts]
+
+
+def test_place_is_free_again_when_the_answer_is_seen(start: Start, item: MakeItem, tally: Tally) -> None:
+    scheduler = start(FakeEngine(), queue_capacity=1)
+    for _ in range(200):
+        assert isinstance(ending_of(scheduler.submit(item("Ada"), request_id="r")), Extraction)
+    assert tally["completed"] == 200
+
+
+def test_not_ready_before_start_and_after_close(start: Start, clock: Clock, item: MakeItem) -> None:
+    running = start(FakeEngine())
+    unstarted = Scheduler(FakeEngine(), running._config, clock=clock)
+    assert not unstarted.ready
+    assert isinstance(unstarted.submit(item("early"), request_id="r").exception(0), NotReady)
+    unstarted.close()
+    with pytest.raises(RuntimeError, match="starts once"):
+        unstarted.start()
+    assert running.ready
+    running.close()
+    running.close()
+    assert not running.ready
+    assert isinstance(running.submit(item("late"), request_id="r").exception(0), NotReady)
+
+
+def test_drain_refuses_new_items_and_waits_for_the_admitted(
+    start: Start, gate: Gate, item: MakeItem, until: Until, tally: Tally
+) -> None:
+    scheduler = start(FakeEngine(on_forward=gate))
+    held = hold_lane(scheduler, gate, item)
+    (waiting,) = submit_waiting(scheduler, until, [item("waits")])
+    assert not scheduler.drain(timeout=0)
+    assert not scheduler.ready
+    assert isinstance(scheduler.submit(item("new"), request_id="r").exception(0), NotReady)
+    gate.open()
+    assert scheduler.drain(PATIENCE_S)
+    assert held.done()
+    assert waiting.done()
+    assert tally["completed"] == 2
+
+
+def test_close_ends_everything_that_has_not_ended(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    scheduler = start(FakeEngine(on_forward=gate), max_batch_size=2)
+    running = hold_lane(scheduler, gate, item)
+    ahead = [scheduler.submit(item(text), request_id="r") for text in "ab"]
+    until(lambda: scheduler.stats.running_items == 3)
+    waiting = submit_waiting(scheduler, until, [item("c")])
+    threads = list(scheduler._threads)
+    gate_opener = threading.Timer(0.05, gate.open)
+    gate_opener.start()
+    scheduler.close(PATIENCE_S)
+    gate_opener.join()
+    assert [type(future.exception(0)) for future in [running, *ahead, *waiting]] == [NotReady] * 4
+    assert not any(thread.is_alive() for thread in threads)
