@@ -95,7 +95,12 @@ def bench(known: argparse.Namespace) -> None:
 def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str, str]:
     """What BentoML's workers, which read no argv and run in another folder, need to arrive at the same settings."""
     names = {*flags, "model"} | ({"config"} if settings.config else set())
-    return {env_name(name): str(getattr(settings, name)) for name in sorted(names)}
+    return {env_name(name): text_of(getattr(settings, name)) for name in sorted(names)}
+
+
+def text_of(value: object) -> str:
+    """A setting's value as it is written."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def effective_settings(settings: Settings, flags: Mapping[str, Any]) -> str:
@@ -106,7 +111,7 @@ def effective_settings(settings: Settings, flags: Mapping[str, Any]) -> str:
     lines = []
     for name in Settings.model_fields:
         source = origin(name, flags) or (file if name in in_file else "default")
-        lines.append(f"{name:<{width}}  {getattr(settings, name)}  ({source})\n")
+        lines.append(f"{name:<{width}}  {text_of(getattr(settings, name))}  ({source})\n")
     return "".join(lines)
 
 
@@ -132,7 +137,7 @@ def settings_page() -> str:
 
 
 def _code(value: object) -> str:
-    return "unset" if value is None else f"`{value}`"
+    return "unset" if value is None else f"`{text_of(value)}`"
 
 
 def _allowed(field: FieldInfo) -> str:
@@ -161,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument("--host", default="127.0.0.1", help="0.0.0.0 for all interfaces (default: 127.0.0.1)")
     for command in (serving, _command(commands, "settings", "print the settings in force and where each comes from")):
         for name, field in Settings.model_fields.items():
-            text = f"{field.description} (default: {field.default})".replace("%", "%%")
+            text = f"{field.description} (default: {text_of(field.default)})".replace("%", "%%")
             bare: dict[str, Any] = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
             command.add_argument(
                 flag_name(name), dest=_dest(name), default=argparse.SUPPRESS, metavar="X", help=text, **bare

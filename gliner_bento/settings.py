@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gliner_bento.configuration import (
     PROJECT_ROOT,
@@ -60,11 +60,16 @@ def _full_dtype(value: object) -> object:
     return _DTYPE_ALIASES.get(value, value) if isinstance(value, str) else value
 
 
+def _comma_separated(value: object) -> object:
+    return value.split(",") if isinstance(value, str) else value
+
+
 Model = Annotated[str, AfterValidator(_folder_or_hub_id)]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 CountOrAuto = Annotated[int, Field(ge=0)]
+BatchSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], NoDecode, BeforeValidator(_comma_separated)]
 Threads = Annotated[int, Field(ge=1, le=256)]
 ThreadsOrAuto = Annotated[int, Field(ge=0, le=256)]
 
@@ -110,6 +115,11 @@ class Settings(BaseSettings):
         description="Texts of a batch side by side, without padding, where the backbone has a packed form "
         "(BERT, RoBERTa, DeBERTa, ModernBERT); false: padded rows through transformers' own code.",
     )
+    enable_compilation: bool = Field(
+        False,
+        description="Fuse what torch runs in several passes, with torch.compile (on a CPU: needs a C++ compiler, "
+        "adds about half a minute to the start, pays in bfloat16).",
+    )
     label_cache_size: Annotated[int, Field(ge=0)] = Field(
         4096, description="Labels whose embeddings a bi-encoder keeps; the least recently used make room."
     )
@@ -153,6 +163,12 @@ class Settings(BaseSettings):
         0, description="Threads that one lane computes with, and lends the others while it is idle; 0: cores / lanes."
     )
     tokenizer_threads: Threads = Field(1, description="Threads that tokenise.")
+    precompiled_batch_sizes: BatchSizes = Field(
+        (1, 2, 4, 8, 16, 32), description="Batch sizes that run once before the server is ready, comma-separated."
+    )
+    warmup_iterations: Annotated[int, Field(ge=0, le=1000)] = Field(
+        1, description="How often each of them runs; 0: the server is ready when it has answered one item."
+    )
     decoding_threads: int = Field(
         1, ge=0, le=256, description="Threads that decode while the lanes go on; 0: each lane decodes its own batches."
     )

@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import logging
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -101,12 +102,18 @@ class GLiNERRunner:
         self._report_unfinished_items(self._scheduler.stats.unfinished_items)
 
     def _warm_up(self) -> None:
-        """Answer one request, so that ready means ready."""
         try:
-            self._scheduler.submit(WARM_UP, request_id="warm-up").result(WARM_UP_S)
+            warm_up(self._scheduler, settings.precompiled_batch_sizes, settings.warmup_iterations)
         except BaseException:
             self._scheduler.close()
             raise
+
+
+def warm_up(scheduler: Scheduler, batch_sizes: Sequence[int], iterations: int) -> None:
+    """Answer one item, and then so often as many at once as each size says: ready means ready and warm."""
+    for size in [1, *[*batch_sizes] * iterations]:
+        for answer in scheduler.submit_many([WARM_UP] * size, request_id="warm-up"):
+            answer.result(WARM_UP_S)
 
 
 async def _outcome(submitted: Future[Extraction], request_id: str) -> RunnerOutcome:

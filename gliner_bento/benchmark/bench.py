@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -73,21 +74,14 @@ class Bench:
                 raise NotMeasured("the bundled model is no bi-encoder")
             return DEMO
         make = hashlib.sha256((job.JOBS / "checkpoints.py").read_bytes()).hexdigest()[:12]
+        bodies = self.bodies(family, 24, seed=1)
         folder = self.models / f"{family}-{make}"
-        if not (folder / "built.json").exists():
-            bodies = self.bodies(family, 24, seed=1)
-            told = job.run("checkpoints", what="build", family=family, folder=str(folder.resolve()),
-                           tokenizer=str(DEMO), bodies=bodies)  # fmt: skip
-            (folder / "built.json").write_text(json.dumps(told), encoding="utf-8")
-        return folder
+        return _made(folder, what="build", family=family, tokenizer=str(DEMO), bodies=bodies)
 
     def exported(self) -> Path:
         """The folder with the ONNX export of the entity model."""
         model = self.checkpoint("ner")
-        folder = self.models / f"{model.name}-onnx"
-        if not (folder / "model.onnx").exists():
-            job.run("checkpoints", what="export", model=str(model.resolve()), folder=str(folder.resolve()))
-        return folder
+        return _made(self.models / f"{model.name}-onnx", what="export", model=str(model.resolve()))
 
     def bodies(self, family: str, count: int, seed: int = 0) -> list[workload.Body]:
         """Bodies of the mixed workload for a model."""
@@ -194,6 +188,17 @@ class Bench:
         """Let a server meet all shapes before it is measured."""
         number = concurrency or max(self.plan.concurrencies)
         closed_loop(url, workload.encoded(bodies), concurrency=number, seconds=self.plan.warm_up_s)
+
+
+def _made(folder: Path, **arguments: Any) -> Path:
+    """A folder that jobs/checkpoints.py has made, now or earlier; one that is half made is made anew."""
+    stamp = folder / "made.json"
+    if not stamp.exists():
+        tell(f"  making {folder}")
+        shutil.rmtree(folder, ignore_errors=True)
+        told = job.run("checkpoints", folder=str(folder.resolve()), **arguments)
+        stamp.write_text(json.dumps(told), encoding="utf-8")
+    return folder
 
 
 def environment(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -18,6 +18,7 @@ class EngineOptions:
     quantization: Quantization = "none"
     enable_sequence_packing: bool = True
     enable_flashdeberta: bool = False
+    enable_compilation: bool = False
     label_cache_size: int = 4096
     target_memory_fraction: float = 0.8
     memory_overhead_factor: float = 1.3

@@ -16,6 +16,7 @@ from asking import alone, assert_same, some_item, together
 
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.forward.labels import LabelEncoder, LabelIds
+from gliner_bento.engine.kernels import EAGER
 from gliner_bento.engine.options import EngineOptions
 
 LABELS: list[LabelIds] = [(2, *range(5, 6 + number), 3) for number in range(12)]
@@ -35,7 +36,7 @@ def layer(request: Any, reference: Any) -> Any:
 
 
 def encoder(layer: Any, size: int) -> LabelEncoder:
-    return LabelEncoder(layer, size, pack=True, int8=False)
+    return LabelEncoder(layer, size, pack=True, int8=False, kernels=EAGER)
 
 
 def exact(layer: Any, labels: Sequence[LabelIds]) -> torch.Tensor:

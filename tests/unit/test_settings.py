@@ -12,6 +12,7 @@ from _bentoml_sdk.service.config import ServiceConfig, validate
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gliner_bento.cli import text_of
 from gliner_bento.configuration import BENTOML_KEYS, CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
 from gliner_bento.settings import Settings, SettingsError, env_name, flag_name, origin, usable_cores
 
@@ -42,8 +43,26 @@ def test_every_setting_has_a_flag_and_an_environment_name_and_a_line_of_help(nam
     assert "\n" not in field.description
     assert flag_name(name) == "--" + name.replace("_", "-")
     if name != "config":
-        monkeypatch.setenv(env_name(name), str(field.default))
+        monkeypatch.setenv(env_name(name), text_of(field.default))
         assert getattr(Settings.load(), name) == getattr(Settings(), name)
+
+
+@pytest.mark.parametrize("given", ["1,2,16", " 1, 2,16 "])
+def test_batch_sizes_are_separated_by_commas(given, monkeypatch):
+    monkeypatch.setenv("GLINER_PRECOMPILED_BATCH_SIZES", given)
+    assert Settings.load().precompiled_batch_sizes == (1, 2, 16)
+    assert Settings.load({"precompiled_batch_sizes": given}).precompiled_batch_sizes == (1, 2, 16)
+
+
+def test_batch_sizes_may_be_a_list_in_the_file(write):
+    assert Settings.load(file=write("gliner: {precompiled_batch_sizes: [1, 8]}")).precompiled_batch_sizes == (1, 8)
+
+
+@pytest.mark.parametrize("given", ["1,,2", "two", "0"])
+def test_wrong_batch_sizes_are_refused(given, monkeypatch):
+    monkeypatch.setenv("GLINER_PRECOMPILED_BATCH_SIZES", given)
+    with pytest.raises(SettingsError, match="precompiled_batch_sizes"):
+        Settings.load()
 
 
 def test_the_file_is_named_by_flag_or_environment(monkeypatch, write):

@@ -106,7 +106,7 @@ def _rewrite(file: Path, changed: dict[str, Any]) -> None:
 def export(model: str, folder: str) -> dict[str, Any]:
     """gliner's own ONNX export of a checkpoint, with the tokenizer beside it."""
     warnings.simplefilter("ignore")
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    Path(folder).mkdir(parents=True)
     GLiNER.from_pretrained(model).export_to_onnx(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if (Path(model) / name).exists():

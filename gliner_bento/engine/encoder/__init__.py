@@ -12,27 +12,34 @@ from typing import Any
 
 import torch
 
-from gliner_bento.engine.encoder import bert, deberta, modernbert
+from gliner_bento.engine.encoder.bert import PackedBert
+from gliner_bento.engine.encoder.deberta import PackedDeberta
+from gliner_bento.engine.encoder.modernbert import PackedModernBert
+from gliner_bento.engine.kernels import EAGER, Kernels
 from gliner_bento.engine.linear import Linear
 from gliner_bento.engine.packing import Layout
 
 PackedEncoder = Callable[[torch.Tensor, Layout], torch.Tensor]
 """(token ids (T,), layout) -> hidden states (T, D)."""
 
-_KINDS = (deberta.PackedDeberta, bert.PackedBert, modernbert.PackedModernBert)
 
-
-def packed_encoder(transformer: Any, projection: Any | None, *, int8: bool = False) -> PackedEncoder | None:
+def packed_encoder(
+    transformer: Any, projection: Any | None, *, int8: bool = False, kernels: Kernels = EAGER
+) -> PackedEncoder | None:
     """The packed form of gliner's `Transformer` with the projection behind it; None if its backbone has none."""
-    encoder = None if transformer.config.fuse_layers else packed_backbone(transformer.model, int8=int8)
+    if transformer.config.fuse_layers:
+        return None
+    encoder = packed_backbone(transformer.model, int8=int8, kernels=kernels)
     if encoder is None or projection is None:
         return encoder
     return _projected(encoder, Linear.of(projection, int8=int8))
 
 
-def packed_backbone(model: Any, *, int8: bool = False) -> PackedEncoder | None:
+def packed_backbone(model: Any, *, int8: bool = False, kernels: Kernels = EAGER) -> PackedEncoder | None:
     """The packed form of transformers' model; None if it has none."""
-    return next((kind(model, int8=int8) for kind in _KINDS if kind.can_be(model)), None)
+    if PackedDeberta.can_be(model):
+        return PackedDeberta(model, int8=int8, kernels=kernels)
+    return next((kind(model, int8=int8) for kind in (PackedBert, PackedModernBert) if kind.can_be(model)), None)
 
 
 def _projected(encoder: PackedEncoder, projection: Linear) -> PackedEncoder:

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
 from gliner_bento.engine.encoder.layer import Norm, PostNormLayer, has_known_activation
+from gliner_bento.engine.kernels import EAGER, Kernels, skewed
 from gliner_bento.engine.linear import Linear, stacked
 from gliner_bento.engine.packing import Layout
 
@@ -32,7 +33,7 @@ _REACH = 512
 class PackedDeberta:
     """A packed encoder (see `encoder`)."""
 
-    def __init__(self, model: Any, *, int8: bool = False, reach: int = _REACH) -> None:
+    def __init__(self, model: Any, *, int8: bool = False, kernels: Kernels = EAGER, reach: int = _REACH) -> None:
         embeddings = model.embeddings
         self._words = embeddings.word_embeddings.weight.detach()
         self._projection = Linear.of(embeddings.embed_proj) if embeddings.embed_proj is not None else None
@@ -41,7 +42,7 @@ class PackedDeberta:
         self._layers = []
         for layer in model.encoder.layer:
             module = layer.attention.self
-            attention = DisentangledAttention(module, positions, reach)
+            attention = DisentangledAttention(module, positions, reach, kernels)
             qkv = Linear(*scaled_qkv(module), int8=int8)
             self._layers.append(
                 PostNormLayer(layer, qkv, module.num_attention_heads, attention.attend, model.config.hidden_act, int8)
@@ -96,22 +97,25 @@ class DisentangledAttention:
     reach: length of the rows whose distances are kept ready.
     """
 
-    def __init__(self, attention: Any, positions: torch.Tensor, reach: int) -> None:
-        self._attention = attention
-        self._keys, self._queries = self._project(attention, positions[: 2 * attention.pos_ebd_size])
+    def __init__(self, attention: Any, positions: torch.Tensor, reach: int, kernels: Kernels) -> None:
+        self._span = attention.pos_ebd_size
+        self._buckets = attention.position_buckets, attention.max_relative_positions
+        self._keys, self._queries = self._project(attention, positions[: 2 * self._span])
         self._reach = reach
         self._near = self._by_distance(reach)
+        self._disentangled_bias = kernels.disentangled_bias
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """See `packing.Attend`."""
-        rows, length, heads, _ = q.shape
+        rows, length = q.shape[:2]
         keys, queries = self._within(length)
-        bias = torch.zeros((), dtype=q.dtype, device=q.device)
-        if keys is not None:
-            bias = skewed(q, keys)
-        if queries is not None:
-            turned = skewed(k, queries).transpose(2, 3)
-            bias = torch.add(bias, turned, out=q.new_empty(rows, heads, length, length)) if keys is not None else turned
+        if keys is not None and queries is not None:
+            bias = self._disentangled_bias(products(q, keys), products(k, queries), rows, length)
+        elif keys is not None:
+            bias = skewed(products(q, keys), rows, length)
+        else:
+            assert queries is not None
+            bias = skewed(products(k, queries), rows, length).transpose(2, 3)
         if mask is not None:
             bias = bias.masked_fill(~mask[:, None, None, :], torch.finfo(q.dtype).min)
         contexts = F.scaled_dot_product_attention(
@@ -128,13 +132,11 @@ class DisentangledAttention:
         return None if keys is None else keys[:, middle], None if queries is None else queries[:, middle]
 
     def _by_distance(self, reach: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        attention = self._attention
         one, all_ = torch.empty(1, 0), torch.empty(reach, 0)
-        buckets = attention.position_buckets, attention.max_relative_positions
-        behind, ahead = build_relative_position(all_, one, *buckets), build_relative_position(one, all_, *buckets)
+        behind = build_relative_position(all_, one, *self._buckets)
+        ahead = build_relative_position(one, all_, *self._buckets)
         rising = torch.cat([ahead.flatten()[1:].flip(0), behind.flatten()])  # distances -(reach - 1) … reach - 1
-        span = attention.pos_ebd_size
-        rising = (rising + span).clamp(0, 2 * span - 1)
+        rising = (rising + self._span).clamp(0, 2 * self._span - 1)
         keys, queries = self._keys, self._queries
         return (
             None if keys is None else keys[:, rising.flip(0).to(keys.device)].contiguous(),
@@ -158,14 +160,7 @@ class DisentangledAttention:
         return made[0], made[1]
 
 
-def skewed(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """Products of `x` (B, n, H, D) with the table (H, 2n - 1, D), each row i from column n - 1 - i on: (B, H, n, n)."""
+def products(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """Of `x` (B, n, H, D) with the table (H, 2n - 1, D): shape (H, B * n, 2n - 1)."""
     rows, length, heads, width = x.shape
-    columns = 2 * length - 1
-    flat = x.permute(2, 0, 1, 3).reshape(heads, rows * length, width)
-    products = torch.bmm(flat, table.transpose(1, 2))
-    return products.as_strided(
-        (rows, heads, length, length),
-        (length * columns, rows * length * columns, columns - 1, 1),
-        length - 1,
-    )
+    return torch.bmm(x.permute(2, 0, 1, 3).reshape(heads, rows * length, width), table.transpose(1, 2))

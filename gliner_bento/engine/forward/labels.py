@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from gliner_bento.engine.encoder import packed_encoder
+from gliner_bento.engine.kernels import Kernels
 from gliner_bento.engine.packing import Layout, split_rows
 
 LabelIds = tuple[int, ...]
@@ -24,10 +25,10 @@ class LabelEncoder:
     layer: gliner's `BiEncoder`. size: labels that are kept; 0 keeps none.
     """
 
-    def __init__(self, layer: Any, size: int, *, pack: bool, int8: bool) -> None:
+    def __init__(self, layer: Any, size: int, *, pack: bool, int8: bool, kernels: Kernels) -> None:
         self._layer = layer
         projection = getattr(layer, "labels_projection", None)
-        self._packed = packed_encoder(layer.labels_encoder, projection, int8=int8) if pack else None
+        self._packed = packed_encoder(layer.labels_encoder, projection, int8=int8, kernels=kernels) if pack else None
         self._size = size
         self._device = next(layer.labels_encoder.parameters()).device
         if self._packed is not None:

@@ -20,6 +20,7 @@ from gliner_bento.engine.forward.reading import BiReader, Read, Reader, UniReade
 from gliner_bento.engine.forward.relations import Boundary, RelationHead, Represent
 from gliner_bento.engine.forward.spans import span_head
 from gliner_bento.engine.forward.tags import TagHead
+from gliner_bento.engine.kernels import EAGER, Kernels, compiled
 from gliner_bento.engine.loading import ModelError
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.packing import split_rows
@@ -28,9 +29,9 @@ from gliner_bento.engine.packing import split_rows
 class SpanForward:
     """Span models: a score for each span and label, and relations between the spans that stand."""
 
-    def __init__(self, model: Any, reader: Reader) -> None:
+    def __init__(self, model: Any, reader: Reader, kernels: Kernels) -> None:
         self._read = reader
-        self._mark = span_head(model)
+        self._mark = span_head(model, kernels)
         self._relate = RelationHead(model) if has_relations(model) else None
         self.packs = reader.packs
         self.name = f"{reader.name}, {self._mark.name}"
@@ -102,15 +103,16 @@ EngineForward = SpanForward | TokenForward
 
 def forward_of(model: Any, options: EngineOptions) -> EngineForward:
     """The forward of gliner's inner model. Raises ModelError for options that this model cannot have."""
+    kernels = compiled() if options.enable_compilation else EAGER
     pack, int8 = options.enable_sequence_packing, options.quantization == "int8"
     reader: Reader
     if isinstance(model, BaseBiEncoderModel):
-        reader = BiReader(model, pack=pack, int8=int8, label_cache_size=options.label_cache_size)
+        reader = BiReader(model, pack=pack, int8=int8, kernels=kernels, label_cache_size=options.label_cache_size)
     else:
-        reader = UniReader(model, pack=pack, int8=int8)
+        reader = UniReader(model, pack=pack, int8=int8, kernels=kernels)
     if int8 and not reader.packs:
         raise ModelError(f"quantization int8 needs a packed encoder; this one is {reader.name}")
-    return TokenForward(model, reader) if hasattr(model, "scorer") else SpanForward(model, reader)
+    return TokenForward(model, reader) if hasattr(model, "scorer") else SpanForward(model, reader, kernels)
 
 
 def has_relations(model: Any) -> bool:

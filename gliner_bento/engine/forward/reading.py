@@ -16,6 +16,7 @@ from gliner_bento.engine.collate import PackedInputs
 from gliner_bento.engine.encoder import PackedEncoder, packed_encoder
 from gliner_bento.engine.forward.labels import LabelEncoder
 from gliner_bento.engine.forward.layers import Lstm, Projection
+from gliner_bento.engine.kernels import Kernels
 from gliner_bento.engine.packing import Layout, split_rows
 
 
@@ -48,9 +49,9 @@ class Reader(Protocol):
 class UniReader:
     """Labels and relations stand in the prompt, before the text."""
 
-    def __init__(self, model: Any, *, pack: bool, int8: bool) -> None:
+    def __init__(self, model: Any, *, pack: bool, int8: bool, kernels: Kernels) -> None:
         config = model.config
-        self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, pack=pack, int8=int8)
+        self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, pack=pack, int8=int8, kernels=kernels)
         self._pool = WordPooling(config.subtoken_pooling)
         self._lstm = Lstm(model.rnn) if hasattr(model, "rnn") else None
         self._label_projection = label_projection(model)
@@ -78,10 +79,10 @@ class UniReader:
 class BiReader:
     """Labels are encoded apart from the text, and kept."""
 
-    def __init__(self, model: Any, *, pack: bool, int8: bool, label_cache_size: int) -> None:
-        self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, pack=pack, int8=int8)
+    def __init__(self, model: Any, *, pack: bool, int8: bool, kernels: Kernels, label_cache_size: int) -> None:
+        self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, pack=pack, int8=int8, kernels=kernels)
         self._pool = WordPooling(model.config.subtoken_pooling)
-        self._labels = LabelEncoder(model.token_rep_layer, label_cache_size, pack=pack, int8=int8)
+        self._labels = LabelEncoder(model.token_rep_layer, label_cache_size, pack=pack, int8=int8, kernels=kernels)
         self._fuse = getattr(model, "cross_fuser", None)
         self._label_projection = label_projection(model)
 
@@ -132,11 +133,11 @@ def label_projection(model: Any) -> Projection | None:
     return Projection(model.prompt_rep_layer)
 
 
-def text_encoder(token_rep_layer: Any, *, pack: bool, int8: bool) -> tuple[PackedEncoder, str, bool]:
+def text_encoder(token_rep_layer: Any, *, pack: bool, int8: bool, kernels: Kernels) -> tuple[PackedEncoder, str, bool]:
     """gliner's text encoder over packed rows, what it is called, and whether it is without padding inside."""
     transformer, projection = token_rep_layer.bert_layer, getattr(token_rep_layer, "projection", None)
     kind = type(transformer.model).__name__
-    packed = packed_encoder(transformer, projection, int8=int8) if pack else None
+    packed = packed_encoder(transformer, projection, int8=int8, kernels=kernels) if pack else None
     if packed is not None:
         return packed, f"packed {kind}", True
     encode = getattr(token_rep_layer, "encode_text", token_rep_layer)

@@ -12,7 +12,7 @@ For `marker`, which has no second ReLU, a score is even a sum of one score of ea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from gliner_bento.engine.forward.layers import Projection, linears
+from gliner_bento.engine.kernels import EAGER, Kernels
 from gliner_bento.engine.linear import Linear
 from gliner_bento.engine.packing import split_rows
 
@@ -49,13 +50,13 @@ class SpanHead(Protocol):
         """`words` (W, D), `counts` of them in each row."""
 
 
-def span_head(model: Any) -> SpanHead:
+def span_head(model: Any, kernels: Kernels = EAGER) -> SpanHead:
     """The head of gliner's model: factorised where its span mode is, else gliner's own layer, row by row."""
     layer, max_width = model.span_rep_layer, model.config.max_width
     mode = model.config.span_mode
     if isinstance(layer.context_encoder, IdentityContextEncoder):
         if mode == "markerV0":
-            return MarkerV0(layer.span_rep_layer, max_width)
+            return MarkerV0(layer.span_rep_layer, max_width, kernels)
         if mode == "marker":
             return Marker(layer.span_rep_layer, max_width)
     return Represented(layer, max_width, mode)
@@ -66,7 +67,8 @@ class MarkerV0:
 
     name = "factorised markerV0 spans"
 
-    def __init__(self, layer: Any, max_width: int) -> None:
+    def __init__(self, layer: Any, max_width: int, kernels: Kernels = EAGER) -> None:
+        self.relu_of_sums = kernels.relu_of_sums
         (start, start_out), (end, end_out) = linears(layer.project_start), linears(layer.project_end)
         hidden, out = linears(layer.out_project)
         size = start_out.out_features
@@ -113,14 +115,13 @@ class _FactorisedSpans:
         first, last = torch.tensor(boundaries, device=self._start.device).T + self._firsts[row]
         return self._head.out(F.relu(self._start[first] + self._end[last]))
 
-    def _hidden(self, first: int, count: int) -> list[torch.Tensor] | Any:
+    def _hidden(self, first: int, count: int) -> Iterator[torch.Tensor]:
         """The hidden layer of a row's spans, a few words at a time: (words, K, H)."""
         width, size = self._head.max_width, self._start.shape[1]
         step = max(1, _ELEMENTS_AT_ONCE[self._start.device.type] // (width * size))
         for at in range(first, first + count, step):
             words = min(step, first + count - at)
-            ends = self._end.as_strided((words, width, size), (size, size, 1), at * size)
-            yield (self._start[at : at + words, None] + ends).relu_()
+            yield self._head.relu_of_sums(self._start, self._end, at, words, width)
 
 
 class Marker:

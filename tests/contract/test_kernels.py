@@ -1,0 +1,42 @@
+"""Compiled operations give what the eager ones give, and a model answers the same with them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from asking import alone, assert_same, some_item
+
+from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.kernels import EAGER, compiled
+from gliner_bento.engine.options import EngineOptions
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("g++") or shutil.which("clang++")), reason="a CPU's compiled kernels need a C++ compiler"
+)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler, of itself
+def test_compiled_operations_and_answers_are_the_eager_ones(checkpoint: Any) -> None:
+    draw = torch.Generator().manual_seed(0)
+    fused = compiled()
+    for rows, length in ((1, 9), (3, 20), (2, 1)):
+        c2p, p2c = (torch.randn(4, rows * length, 2 * length - 1, generator=draw) for _ in range(2))
+        expected = EAGER.disentangled_bias(c2p, p2c, rows, length)
+        torch.testing.assert_close(fused.disentangled_bias(c2p, p2c, rows, length), expected)
+    start, end = torch.randn(30, 16, generator=draw), torch.randn(33, 16, generator=draw)
+    for at, words in ((0, 30), (5, 7), (29, 1)):
+        expected = EAGER.relu_of_sums(start, end, at, words, 4)
+        torch.testing.assert_close(fused.relu_of_sums(start, end, at, words, 4), expected)
+    folder = str(Path(checkpoint("span", backbone="deberta", seed=2)))
+    plain = GLiNEREngine.load(folder, device="cpu", dtype="float32")
+    served = GLiNEREngine.load(folder, device="cpu", dtype="float32", options=EngineOptions(enable_compilation=True))
+    found = 0
+    for item in (some_item(seed, relations=False) for seed in range(6)):
+        answer = alone(served, item)
+        assert_same(answer, alone(plain, item))
+        found += len(answer.entities)
+    assert found > 5
