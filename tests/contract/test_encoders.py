@@ -166,6 +166,19 @@ def test_bfloat16_is_near_float32(name: str) -> None:
             assert errors[0] < max(0.02, 1.2 * errors[1])
 
 
+def test_modernbert_turns_by_exact_angles_after_a_cast() -> None:
+    """transformers keeps its frequencies in the type that the model is cast to."""
+    config = backbone("modernbert").config
+    cast, whole = (AutoModel.from_config(config).eval() for _ in range(2))
+    cast.load_state_dict(backbone("modernbert").state_dict())
+    whole.load_state_dict(cast.to(torch.bfloat16).float().state_dict())
+    encode = packed_backbone(cast)
+    assert encode is not None
+    assert_gives_what_transformers_gives(encode, whole, [POSITIONS, 50], Layout.of)
+    with pytest.raises(AssertionError):
+        assert_gives_what_transformers_gives(encode, cast, [POSITIONS, 50], Layout.of)
+
+
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_does_not_pretend_to_know_other_backbones(name: str) -> None:
     assert packed_backbone(backbone(name)) is None
