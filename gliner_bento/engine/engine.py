@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,7 @@ from gliner_bento.engine.forward.findings import Findings
 from gliner_bento.engine.forward.onnx import OnnxForward
 from gliner_bento.engine.graph import Graph, load_graph
 from gliner_bento.engine.loading import DType, ModelError, folder_of, limits_of, load, pick_device, pick_dtype
-from gliner_bento.engine.memory import Allocator, CudaAllocator, MemoryModel, calibrate
+from gliner_bento.engine.memory import Allocator, CudaAllocator, MemoryModel, calibrate, give_back_freed_memory
 from gliner_bento.engine.options import DEFAULTS, EngineOptions
 from gliner_bento.engine.tokenize import ItemTokenizer
 from gliner_bento.errors import AdapterNotFound, DoesNotFit, InvalidField, TooLarge
@@ -96,7 +97,15 @@ class GLiNEREngine:
 
         dtype `auto` is bfloat16 where the hardware computes it natively and the model runs in it, else float32.
         Raises ModelError, with a message for the operator.
+
+        Loads in a thread of its own, because a thread that has computed with others keeps these for its life, and where
+        OpenMP counts more threads than cores, it lets all of them sleep between any two operations.
         """
+        with ThreadPoolExecutor(1, thread_name_prefix="load") as thread:
+            return thread.submit(cls._load, model, device, dtype, options).result()
+
+    @classmethod
+    def _load(cls, model: str, device: str, dtype: DType, options: EngineOptions) -> GLiNEREngine:
         folder = folder_of(model, options.onnx_model_file if options.runtime == "onnxruntime" else None)
         name = folder.resolve().name if str(folder) == str(model) else model
         where = pick_device(device)
@@ -111,6 +120,7 @@ class GLiNEREngine:
             engine = cls(loaded, name, options)
         if where.type == "cuda":
             engine.measure_memory(CudaAllocator(where), options)
+        give_back_freed_memory()
         logger.info("%s (%s) in %s on %s", name, engine.info.family, engine.info.dtype, engine.info.device)
         return engine
 

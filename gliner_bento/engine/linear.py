@@ -12,12 +12,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from gliner_bento.engine.packing import rounded_up
+
 Activation = Literal["none", "relu", "gelu"]
 
 # Rows that oneDNN lays weights out for: measured best, or as good as any, from 64 to 1,024 rows.
 _ROWS_HINT = 512
+# More rows are multiplied in parts: from here on oneDNN is no faster, and keeps memory that grows with the rows.
+_MOST_ROWS = 512
 _INT8 = 127.0
-_PACKABLE = (torch.float32, torch.bfloat16)
 
 
 class Linear:
@@ -41,7 +44,7 @@ class Linear:
         self._weight: torch.Tensor | None = None
         if int8:
             self._quantized = Int8(weight)
-        elif weight.device.type == "cpu" and weight.dtype in _PACKABLE and has_onednn():
+        elif weight.device.type == "cpu" and multiplies_in(weight.dtype):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _ROWS_HINT)
         else:
             self._weight = weight.detach()
@@ -53,19 +56,28 @@ class Linear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Shape (N, out)."""
-        if self._packed is not None:
-            y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
-                x, self._packed, self._bias, self._activation, [], "none" if self._activation == "gelu" else None
-            )
-            return y
-        return self._activated(self._plain(x))
+        if self._packed is None:
+            return self._activated(self._plain(x))
+        parts = [self._multiplied(part) for part in _parts(x)]
+        return parts[0][: len(x)] if len(parts) == 1 else torch.cat(parts)[: len(x)]
 
     def plus(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """`self(x) + residual`, for a layer without activation."""
-        if self._packed is not None:
-            y: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._packed, self._bias, "add")
-            return y
-        return self._plain(x) + residual
+        if self._packed is None:
+            return self._plain(x) + residual
+        parts = [self._added(*part) for part in zip(_parts(x), _parts(residual), strict=True)]
+        return parts[0][: len(x)] if len(parts) == 1 else torch.cat(parts)[: len(x)]
+
+    def _multiplied(self, x: torch.Tensor) -> torch.Tensor:
+        algorithm = "none" if self._activation == "gelu" else None
+        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self._packed, self._bias, self._activation, [], algorithm
+        )
+        return y
+
+    def _added(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._packed, self._bias, "add")
+        return y
 
     def _plain(self, x: torch.Tensor) -> torch.Tensor:
         if self._quantized is not None:
@@ -80,9 +92,24 @@ class Linear:
         return F.gelu(y) if self._activation == "gelu" else y
 
 
+def _parts(x: torch.Tensor) -> list[torch.Tensor]:
+    """`x` (N, D) in parts of at most `_MOST_ROWS` rows, the last one rounded up: see `Layout.rounded` for why."""
+    size = rounded_up(len(x))
+    if size > len(x):
+        x = F.pad(x, (0, 0, 0, size - len(x)))
+    return [x[at : at + _MOST_ROWS] for at in range(0, size, _MOST_ROWS)]
+
+
 def has_onednn() -> bool:
     """Whether torch was built with it."""
     return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+
+
+def multiplies_in(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies in `dtype` on this CPU."""
+    if not has_onednn():
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
 
 
 def stacked(modules: Sequence[nn.Linear]) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -6,7 +6,9 @@ model: its memory swaps before it fails.
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +28,12 @@ _FEWEST_ROWS = 2  # a single row may take shortcuts that no batch takes
 
 Run = Callable[[int, int], int]
 """(rows, tokens of each) -> what the batch cost, in tokens, as the scheduler counts it; the batch has run by then."""
+
+
+def give_back_freed_memory() -> None:
+    """What a process has freed, glibc keeps for itself in pieces: after loading that is a good part of the weights."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 class Allocator(Protocol):

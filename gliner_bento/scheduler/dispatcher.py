@@ -98,7 +98,7 @@ class Dispatcher:
         One free lane is enough: it wakes the next if it leaves something. With two cores busy, a herd costs latency.
         """
         if self.lanes.idle:
-            self._work[self.lanes.idle[-1]].notify()
+            self._work[min(self.lanes.idle)].notify()
         elif self._may_collate_ahead():
             self._ahead.notify()
 
@@ -131,13 +131,7 @@ class Dispatcher:
 
     def _run(self, batch: Batch, earlier: Future[None] | None) -> Future[None] | None:
         """Run `batch`; its decoding, which begins when that of the lane's `earlier` batch has ended."""
-        borrowed = batch.borrowed_lanes
-        try:
-            forwarded = self._stages.forward(batch, self._config.torch_threads * (1 + borrowed))
-        finally:
-            if borrowed:
-                with self._lock:
-                    self.lanes.give_back(borrowed)
+        forwarded = self._stages.forward(batch, self._config.torch_threads * (1 + batch.borrowed_lanes))
         if forwarded is None:
             return earlier
         if self._decoders is None:
@@ -162,7 +156,7 @@ class Dispatcher:
                 if self._closed:
                     return None
                 if not self._queue.expired():
-                    return self._take()
+                    return self._take(number)
             self._expire()
 
     def _patience_s(self) -> float:
@@ -177,14 +171,14 @@ class Dispatcher:
         left_s = oldest_s + self._config.batch_wait_timeout_ms / 1000 - self._clock()
         return 0 if batch.full else max(0.0, left_s)
 
-    def _take(self) -> Batch:
-        """A batch for a lane that has just stopped being free, and wake those whom the rest concerns."""
+    def _take(self, number: int) -> Batch:
+        """A batch for lane `number`, which has just stopped being free, and wake those whom the rest concerns."""
         if self._ready:
             batch = self._ready.popleft()
         else:
             batch = Batch(self._take_waiting(self.lanes.share(self._queue.waiting_cost)))
         waiting = self._queue.waiting_items + len(self._ready)
-        batch.borrowed_lanes = self.lanes.borrow(waiting + self._queue.preparing_items)
+        batch.borrowed_lanes = self.lanes.borrow(number, waiting + self._queue.preparing_items)
         if waiting:
             self.wake()
         return batch

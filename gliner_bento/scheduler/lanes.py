@@ -13,12 +13,15 @@ LaneState = Literal["starting", "alive", "dead"]
 
 
 class Lanes:
-    """`count` lanes. Those in `idle` are alive and do nothing, the last one for the shortest time: the one to use next,
-    since its threads are still warm. The dispatcher keeps that list."""
+    """`count` lanes. Those in `idle` are alive and do nothing; the lowest number is the one to use next. The dispatcher
+    keeps that list.
+
+    One lane alone borrows. A thread that has computed with several others keeps them, and where there are more of these
+    than cores, OpenMP lets all of them sleep between any two operations: that made two threads slower than one.
+    """
 
     def __init__(self, count: int) -> None:
         self._states: list[LaneState] = ["starting"] * count
-        self._lent = 0
         self.idle: list[int] = []
 
     @property
@@ -47,17 +50,9 @@ class Lanes:
         """
         return ceil(waiting_cost / (1 + self.free))
 
-    def borrow(self, coming: int) -> int:
-        """Lanes whose threads a batch that starts now may compute with, beside its own: give them back at its end.
+    def borrow(self, number: int, coming: int) -> int:
+        """Lanes whose threads lane `number` may compute with, beside its own, in a batch that starts now.
 
-        coming: items that wait, or will in a moment. A free lane that they need lends nothing, and what the others
-        have is shared with the batches to come.
+        coming: items that wait, or will in a moment. A free lane that they need lends nothing.
         """
-        needed = min(self.free, coming)
-        borrowed = max(0, self.free - needed - self._lent) // (1 + needed)
-        self._lent += borrowed
-        return borrowed
-
-    def give_back(self, borrowed: int) -> None:
-        """A batch has ended that computed with the threads of so many other lanes."""
-        self._lent -= borrowed
+        return max(0, self.free - coming) if number == self._states.index("alive") else 0

@@ -22,6 +22,9 @@ from gliner_bento.engine.packing import Layout
 PackedEncoder = Callable[[torch.Tensor, Layout], torch.Tensor]
 """(token ids (T,), layout) -> hidden states (T, D)."""
 
+# What rows are rounded up to on a CPU: attention in bfloat16 keeps a megabyte for each other length that it meets.
+_ROW_MULTIPLE = {torch.bfloat16: 8}
+
 
 def packed_encoder(
     transformer: Any, projection: Any | None, *, int8: bool = False, kernels: Kernels = EAGER
@@ -30,9 +33,12 @@ def packed_encoder(
     if transformer.config.fuse_layers:
         return None
     encoder = packed_backbone(transformer.model, int8=int8, kernels=kernels)
-    if encoder is None or projection is None:
-        return encoder
-    return _projected(encoder, Linear.of(projection, int8=int8))
+    if encoder is not None and projection is not None:
+        encoder = _projected(encoder, Linear.of(projection, int8=int8))
+    weight = transformer.model.get_input_embeddings().weight
+    if encoder is not None and weight.device.type == "cpu":
+        encoder = _rounded(encoder, _ROW_MULTIPLE.get(weight.dtype, 1))
+    return encoder
 
 
 def packed_backbone(model: Any, *, int8: bool = False, kernels: Kernels = EAGER) -> PackedEncoder | None:
@@ -40,6 +46,17 @@ def packed_backbone(model: Any, *, int8: bool = False, kernels: Kernels = EAGER)
     if PackedDeberta.can_be(model):
         return PackedDeberta(model, int8=int8, kernels=kernels)
     return next((kind(model, int8=int8) for kind in (PackedBert, PackedModernBert) if kind.can_be(model)), None)
+
+
+def _rounded(encoder: PackedEncoder, row_multiple: int) -> PackedEncoder:
+    def run(token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
+        around = Layout.rounded(layout.lengths, row_multiple)
+        assert around.mask is not None
+        spread = token_ids.new_zeros(around.size)
+        spread[around.mask] = token_ids
+        return encoder(spread, around)[around.mask]
+
+    return run
 
 
 def _projected(encoder: PackedEncoder, projection: Linear) -> PackedEncoder:

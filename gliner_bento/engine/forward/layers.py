@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_sequence, unpack_sequence
 
-from gliner_bento.engine.linear import Linear, has_onednn
+from gliner_bento.engine.linear import Linear, multiplies_in
 from gliner_bento.engine.packing import split_rows
 
 _LSTM_MODE = 2  # oneDNN's number for it
+_STEPS, _ROWS = 16, 4  # what its sizes are rounded up to: it keeps memory for each size that it meets
 
 
 class Projection:
@@ -48,7 +50,7 @@ class Lstm:
         self._in_one_go = (
             weight.device.type == "cpu"
             and weight.dtype == torch.bfloat16
-            and has_onednn()
+            and multiplies_in(torch.bfloat16)
             and self._lstm.num_layers == 1
             and self._lstm.bidirectional
         )
@@ -70,8 +72,10 @@ class Lstm:
             getattr(self._lstm, f"{name}_l0{direction}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         ]
         size = self._lstm.hidden_size
-        start = rows[0].new_zeros(1, len(rows), size)
         padded = pad_sequence(list(rows))
+        steps, count = -(-len(padded) // _STEPS) * _STEPS, -(-len(rows) // _ROWS) * _ROWS
+        padded = F.pad(padded, (0, 0, 0, count - len(rows), 0, steps - len(padded)))
+        start = padded.new_zeros(1, count, size)
         # …, backwards, batch sizes, mode, size, layers, biases, both ways, batch first, training
         states: torch.Tensor = torch.ops.aten.mkldnn_rnn_layer(
             padded, *weights, start, start, False, [], _LSTM_MODE, size, 1, True, False, False, False
