@@ -242,6 +242,7 @@ class Settings(BaseSettings):
         relied_on: dict[str, Any] = {"traffic": {"timeout": self.request_timeout_s + _TIMEOUT_MARGIN_S}}
         if service == "GLiNERRunner":
             relied_on["runner_connection"] = _NEVER_RECONNECT
+            relied_on["logging"] = {"access": {"enabled": False}}  # the gateway logs each request already
         given = self.configuration().services.get(service, {})
         return {
             key: {**relied_on.get(key, {}), **value} if isinstance(value, Mapping) else value

@@ -244,6 +244,7 @@ def test_the_runners_connections_are_never_closed_under_a_request_whatever_the_f
     file = write("services: {GLiNERRunner: {threads: 2, traffic: {external_queue: true}}}")
     assert Settings.load(file=file).bentoml_options("GLiNERRunner") == {
         "runner_connection": {"max_requests": 1_000_000_000, "max_age": 100_000_000.0},
+        "logging": {"access": {"enabled": False}},
         "traffic": {"timeout": 40.0, "external_queue": True},
         "threads": 2,
     }
