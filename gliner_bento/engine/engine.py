@@ -172,13 +172,13 @@ class GLiNEREngine:
 
     def collate(self, batch: Sequence[Prepared]) -> Batch:
         """Tensors on the CPU."""
+        self._compute_with(1)  # small ones; see `load` for why the calling thread must not gather others around it
         return self._collate(batch)
 
     @torch.inference_mode()
     def forward(self, collated: Batch, threads: int) -> tuple[Batch, list[Findings]]:
         """Run the model. Raises ArithmeticError for scores that are not numbers."""
-        if self._device.type == "cpu" and torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
+        self._compute_with(threads)
         found: list[Findings] = []
         if collated.rows:
             with self._memory.guard(self._cost(collated.rows)) if self._memory else nullcontext():
@@ -194,6 +194,11 @@ class GLiNEREngine:
     def _cost(self, rows: Sequence[Prepared]) -> int:
         costs = [row.cost for row in rows]
         return sum(costs) if self.packs else len(costs) * max(costs)
+
+    def _compute_with(self, threads: int) -> None:
+        """How many threads the calling one computes with. (Asked for first, because torch sets that lazily.)"""
+        if self._device.type == "cpu" and torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
 
     def start_lane(self) -> None:
         """On a GPU, give the calling thread a stream of its own."""

@@ -29,11 +29,10 @@ class PackedBert:
 
     def __init__(self, model: Any, *, int8: bool = False) -> None:
         config, embeddings = model.config, model.embeddings
-        first = config.pad_token_id + 1 if _COUNTS_FROM_PADDING[type(model).__name__] else 0
         self._words = embeddings.word_embeddings.weight.detach()
         # Every token is of type 0, so its embedding is the position's own.
         self._positions = (embeddings.position_embeddings.weight + embeddings.token_type_embeddings.weight[0]).detach()
-        self._positions = self._positions[first:]
+        self._padding = config.pad_token_id if _COUNTS_FROM_PADDING[type(model).__name__] else None
         self._norm = Norm(embeddings.LayerNorm)
         self._layers = [
             PostNormLayer(
@@ -60,8 +59,22 @@ class PackedBert:
 
     def __call__(self, token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
         """(T,) -> (T, D)."""
-        embedded = F.embedding(token_ids, self._words) + self._positions[layout.positions(token_ids.device)]
-        x = self._norm(embedded)
+        positions = layout.positions(token_ids.device)
+        if self._padding is not None:
+            positions = counted(token_ids, positions, self._padding)
+        x = self._norm(F.embedding(token_ids, self._words) + self._positions[positions])
         for layer in self._layers:
             x = layer(x, layout)
         return x
+
+
+def counted(token_ids: torch.Tensor, positions: torch.Tensor, padding: int) -> torch.Tensor:
+    """RoBERTa's positions: those of a row's tokens that are not padding, from `padding` + 1 on; padding's own is that.
+
+    A label may be the padding token. token_ids, positions: (T,), the latter from 0 in each row.
+    """
+    counts = token_ids != padding
+    so_far = counts.cumsum(0)
+    first = torch.arange(len(positions), device=positions.device) - positions
+    before = (so_far - counts.long())[first]
+    return (so_far - before) * counts + padding

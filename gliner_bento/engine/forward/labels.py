@@ -20,7 +20,8 @@ _TOKENS_AT_ONCE = 4096
 
 
 class LabelEncoder:
-    """Embeddings of labels, as gliner's `BiEncoder.encode_labels` gives them. Thread-safe: lanes share the table.
+    """Embeddings of labels, as gliner's `BiEncoder.encode_labels` gives them. Thread-safe: lanes share the table. On a
+    GPU, where each lane has a stream, writing waits for the device; it is rare.
 
     layer: gliner's `BiEncoder`. size: labels that are kept; 0 keeps none.
     """
@@ -47,7 +48,8 @@ class LabelEncoder:
             for label in known:
                 self._slots.move_to_end(label)
             kept = self._rows([known[label] for label in distinct if label in known])
-        missing = [label for label in distinct if label not in known]
+            missing = [label for label in distinct if label not in known]
+            self.encoded_labels += len(missing)
         made = self._encode(missing) if missing else kept
         self._keep(missing, made)
         order = {label: place for place, label in enumerate([*known, *missing])}
@@ -64,6 +66,7 @@ class LabelEncoder:
         if not labels or not self._size:
             return
         with self._lock:
+            self._synchronize()  # reads that were queued before are done
             if self._table is None:
                 self._table = embeddings.new_zeros(self._size, embeddings.shape[1])
             for label, embedding in list(zip(labels, embeddings, strict=True))[-self._size :]:
@@ -72,10 +75,14 @@ class LabelEncoder:
                 slot = len(self._slots) if len(self._slots) < self._size else self._slots.popitem(last=False)[1]
                 self._slots[label] = slot
                 self._table[slot] = embedding
+            self._synchronize()  # and this is, before anyone reads it
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
     def _encode(self, labels: Sequence[LabelIds]) -> torch.Tensor:
         """Shape (len(labels), D): the mean over a label's tokens, as gliner pools them."""
-        self.encoded_labels += len(labels)
         by_length = sorted(range(len(labels)), key=lambda number: len(labels[number]))
         pooled: list[torch.Tensor] = []
         part: list[int] = []
