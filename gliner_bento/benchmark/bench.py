@@ -25,7 +25,7 @@ from gliner_bento.benchmark.load import Run, closed_loop, open_loop
 from gliner_bento.benchmark.machine import versions
 from gliner_bento.benchmark.rows import Row
 from gliner_bento.benchmark.server import Server, started
-from gliner_bento.settings import PROJECT_ROOT, Settings, env_name
+from gliner_bento.settings import PROJECT_ROOT, Settings, env_name, usable_cores
 
 DEMO = PROJECT_ROOT / "models" / "demo"
 BUILD = Path("build") / "bench"
@@ -112,10 +112,12 @@ class Bench:
 
     @contextlib.contextmanager
     def gliner_serve(self, model: Path, dtype: str) -> Iterator[Server]:
-        """gliner.serve on Ray, on the CPU, with its own defaults."""
+        """gliner.serve on Ray, on the CPU, with its own defaults but one: `tokenizer_threads` is what it computes with,
+        by default 4, and where that is more than the cores, they wait for each other for minutes."""
         self._need("ray")
         command = [sys.executable, "-m", "gliner.serve", "--model", str(model.resolve()), "--device", "cpu"]
         command += ["--dtype", dtype, "--no-compile", "--num-gpus-per-replica", "0", "--num-cpus-per-replica", "1"]
+        command += ["--tokenizer-threads", str(usable_cores())]
         with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as temporary:
             quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": temporary}
             with self._server("gliner.serve", [*command, "--port", "{port}"], quiet, "running at") as server:

@@ -129,6 +129,11 @@ class GLiNEREngine:
         """What a batch may cost now; None on a CPU."""
         return self._memory.batch_tokens if self._memory else None
 
+    @property
+    def encoded_labels(self) -> int:
+        """Labels that a bi-encoder has encoded so far; those that it kept were encoded once. 0 for other models."""
+        return self._forward.encoded_labels
+
     def measure_memory(self, allocator: Allocator, options: EngineOptions) -> None:
         """Run batches of all lengths; from then on `batch_tokens` says what the device's memory holds."""
         limits = self._tokenize.limits

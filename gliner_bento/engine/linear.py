@@ -5,6 +5,7 @@ The one place that knows of oneDNN and of int8. A `Linear` keeps no reference to
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from typing import Literal
 
@@ -100,14 +101,9 @@ def _parts(x: torch.Tensor) -> list[torch.Tensor]:
     return [x[at : at + _MOST_ROWS] for at in range(0, size, _MOST_ROWS)]
 
 
-def has_onednn() -> bool:
-    """Whether torch was built with it."""
-    return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
-
-
 def multiplies_in(dtype: torch.dtype) -> bool:
-    """Whether oneDNN multiplies in `dtype` on this CPU."""
-    if not has_onednn():
+    """Whether oneDNN multiplies in `dtype` on this CPU (x86 alone: elsewhere its layouts have not been tried)."""
+    if platform.machine() not in {"x86_64", "AMD64"} or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
 

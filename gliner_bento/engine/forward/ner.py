@@ -36,6 +36,11 @@ class SpanForward:
         self.packs = reader.packs
         self.name = f"{reader.name}, {self._mark.name}"
 
+    @property
+    def encoded_labels(self) -> int:
+        """See `GLiNEREngine`."""
+        return self._read.encoded_labels
+
     def __call__(self, inputs: PackedInputs, rows: Sequence[Prepared]) -> list[Findings]:
         """What each row holds."""
         read = self._read(inputs)
@@ -65,6 +70,11 @@ class TokenForward:
         self._scores_spans = self._relate is None and self._spans is not None
         self.packs = reader.packs
         self.name = f"{reader.name}, {self._tag.name}"
+
+    @property
+    def encoded_labels(self) -> int:
+        """See `GLiNEREngine`."""
+        return self._read.encoded_labels
 
     def __call__(self, inputs: PackedInputs, rows: Sequence[Prepared]) -> list[Findings]:
         """What each row holds."""

@@ -66,6 +66,8 @@ class OnnxForward:
         )
         self.name = "onnxruntime, row by row" if self.packs else "onnxruntime"
 
+    encoded_labels = 0
+
     def collate(self, items: Sequence[Prepared]) -> Batch:
         """Inputs are `Parts`."""
         rows = tuple(item for item in items if item.tokens)

@@ -42,12 +42,18 @@ class Reader(Protocol):
     packs: bool
     name: str
 
+    @property
+    def encoded_labels(self) -> int:
+        """Labels encoded apart from a text, so far."""
+
     def __call__(self, inputs: PackedInputs) -> Read:
         """`inputs` are on the encoder's device."""
 
 
 class UniReader:
     """Labels and relations stand in the prompt, before the text."""
+
+    encoded_labels = 0
 
     def __init__(self, model: Any, *, pack: bool, int8: bool, kernels: Kernels) -> None:
         config = model.config
@@ -96,6 +102,11 @@ class BiReader:
         if self._label_projection is not None:
             labels = self._label_projection(labels)
         return Read(words, inputs.word_counts, labels, inputs.label_counts, words[:0], ())
+
+    @property
+    def encoded_labels(self) -> int:
+        """Those that were not in the table."""
+        return self._labels.encoded_labels
 
     def _fused(
         self, words: torch.Tensor, labels: torch.Tensor, inputs: PackedInputs
