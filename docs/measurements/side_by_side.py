@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,6 @@ GOOD = {
     "labels": ["person", "organization", "date", "location"],
     "relations": ["founded", "founded in", "headquartered in"],
 }
-TEXTS = [" ".join([SENTENCE] * (1 + i % 12)) for i in range(96)]  # 14 to 168 words
 
 
 def behaviour(ask: Callable[[Any], httpx.Response]) -> dict[str, str]:
@@ -40,21 +38,6 @@ def behaviour(ask: Callable[[Any], httpx.Response]) -> dict[str, str]:
     return shown
 
 
-def load(ask: Callable[[Any], httpx.Response], concurrency: int, requests: int) -> str:
-    """Requests per second and median latency of a closed loop."""
-
-    def timed(i: int) -> tuple[float, httpx.Response]:
-        sent = time.perf_counter()
-        answer = ask(GOOD | {"text": TEXTS[i % len(TEXTS)]})
-        return time.perf_counter() - sent, answer
-
-    began = time.perf_counter()
-    with ThreadPoolExecutor(concurrency) as pool:
-        latencies_s, answers = zip(*pool.map(timed, range(requests)), strict=True)
-    rate = requests / (time.perf_counter() - began)
-    return f"{rate:.1f} requests/s, p50 {sorted(latencies_s)[requests // 2] * 1000:.0f} ms, {counted(answers)}"
-
-
 def counted(answers: Any) -> str:
     """How many answers had which status."""
     statuses = Counter(answer.status_code for answer in answers)
@@ -69,9 +52,7 @@ def main(url: str) -> None:
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
             return client.post(url, content=content, headers={"Content-Type": "application/json"})
 
-        load(ask, 8, 32)  # warm-up
-        seen = behaviour(ask) | {f"{n} at once": load(ask, n, requests) for n, requests in ((1, 96), (32, 384))}
-    sys.stdout.write(json.dumps(seen, indent=2) + "\n")
+        sys.stdout.write(json.dumps(behaviour(ask), indent=2) + "\n")
 
 
 if __name__ == "__main__":
