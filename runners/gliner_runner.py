@@ -52,7 +52,7 @@ class GLiNERRunner:
                 settings.model,
                 device=settings.device,
                 dtype=settings.dtype,
-                options=EngineOptions(**{name: getattr(decided, name) for name in EngineOptions.__dataclass_fields__}),
+                options=engine_options(decided),
             )
         except ModelError as error:
             logger.critical("the model cannot be served: %s", error)
@@ -122,6 +122,11 @@ async def _outcome(submitted: Future[Extraction], request_id: str) -> RunnerOutc
         return {"result": dataclasses.asdict(extraction)}
     except GLiNERBentoError as error:
         return {"error": error.detail(request_id).model_dump()}
+
+
+def engine_options(settings: Settings) -> EngineOptions:
+    """The settings that are the engine's, decided for its device."""
+    return EngineOptions(**{name: getattr(settings, name) for name in EngineOptions.__dataclass_fields__})
 
 
 def scheduler_config(settings: Settings) -> SchedulerConfig:

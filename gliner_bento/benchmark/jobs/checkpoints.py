@@ -5,7 +5,7 @@ drawn at random (the backbone by transformers, heads by He's rule), and the scor
 of the logits is set to a standard deviation of `SPREAD`, and a constant is added to all of them so that texts of the
 mixed workload have `WANTED` findings on average (flat, threshold 0.5). The constant goes through one of the hidden
 dimensions that spans and labels are compared in: it is cleared on both sides and set to 1 and the constant by the
-biases, so the model stays one that gliner loads and runs unchanged. Relations of the relex model are calibrated alike.
+biases, so the model stays one that gliner loads and runs unchanged.
 """
 
 from __future__ import annotations
@@ -22,15 +22,12 @@ import torch
 from gliner import GLiNER, GLiNERConfig
 from transformers import PreTrainedTokenizerFast
 
-from gliner_bento.benchmark.answers import THRESHOLD
 from gliner_bento.benchmark.jobs import answer
 from gliner_bento.benchmark.jobs.gliner_own import Ran, decode, run
 
 SPREAD = 1.5
 WANTED = 2.5
 CONSTANT = 0
-NONE = 1.0
-"""The threshold with which a relex model, whose scores are not calibrated yet, pairs few spans with one another."""
 _BISECTIONS = 14
 
 _DEBERTA = {
@@ -58,7 +55,6 @@ _BERT_SMALL = {
 }
 FAMILIES: dict[str, dict[str, Any]] = {
     "ner": {},
-    "relex": {"relations_layer": "none"},
     "bi": {"labels_encoder": "here", "labels_encoder_config": _BERT_SMALL},
 }
 
@@ -78,8 +74,6 @@ def build(family: str, folder: str, tokenizer: str, bodies: list[dict[str, Any]]
     model = GLiNER.from_config(config, backbone_from_pretrained=False).eval()
     _draw_heads(model.model)
     told = {"entities_per_text": calibrate_entities(model, bodies)}
-    if family == "relex":
-        told["relations_per_text"] = calibrate_relations(model, bodies)
     model.save_pretrained(Path(folder), safe_serialization=True)
     return told
 
@@ -127,41 +121,26 @@ def _draw_heads(model: torch.nn.Module) -> None:
 def calibrate_entities(model: Any, bodies: list[dict[str, Any]]) -> float:
     """Centre, spread and shift the logits of spans; the entities per text that this leaves."""
     spans, labels = model.model.span_rep_layer.span_rep_layer.out_project, model.model.prompt_rep_layer
-    _centre(model, bodies, spans, NONE)
-    _centre(model, bodies, labels, NONE)
+    _centre(model, bodies, spans)
+    _centre(model, bodies, labels)
     for layer in (spans, labels):  # clear the dimension that will carry the constant
         layer[-1].weight[CONSTANT] = 0.0
         layer[-1].bias[CONSTANT] = 0.0
-    logits = torch.cat([run(model, [body], NONE).output.logits.flatten() for body in bodies])
+    logits = torch.cat([run(model, [body]).output.logits.flatten() for body in bodies])
     _scale(spans, SPREAD / float(logits.std()))
-    ran = [run(model, [body], NONE) for body in bodies]
+    ran = [run(model, [body]) for body in bodies]
     threshold = _bisected(lambda at: _count(model, ran, "entities", threshold=at) / len(bodies), WANTED)
     spans[-1].bias[CONSTANT] = 1.0
     labels[-1].bias[CONSTANT] = -math.log(threshold / (1 - threshold))
     return _count(model, [run(model, [body]) for body in bodies], "entities") / len(bodies)
 
 
-@torch.no_grad()
-def calibrate_relations(model: Any, bodies: list[dict[str, Any]]) -> float:
-    """The same for pairs of entities. Relation labels have no layer of their own to clear a dimension in, so the
-    constant goes along what they have in common."""
-    pairs = model.model.pair_rep_layer
-    _centre(model, bodies, pairs)
-    scores = [run(model, [body]).output.rel_logits.flatten() for body in bodies]
-    _scale(pairs, SPREAD / float(torch.cat(scores).std()))
-    ran = [run(model, [body]) for body in bodies]
-    threshold = _bisected(lambda at: _count(model, ran, "relations", relation_threshold=at) / len(bodies), WANTED / 2)
-    common = ran[0].output.rel_prompts_embedding.flatten(0, -2).mean(0)
-    pairs[-1].bias -= math.log(threshold / (1 - threshold)) * common / common.square().sum()
-    return _count(model, [run(model, [body]) for body in bodies], "relations") / len(bodies)
-
-
-def _centre(model: Any, bodies: list[dict[str, Any]], layer: Any, threshold: float = THRESHOLD) -> None:
+def _centre(model: Any, bodies: list[dict[str, Any]], layer: Any) -> None:
     """Take a layer's mean output away from its bias: what differs between its inputs is left."""
     outputs: list[torch.Tensor] = []
     watched = layer.register_forward_hook(lambda _, __, output: outputs.append(output.flatten(0, -2)))
     for body in bodies:
-        run(model, [body], threshold)
+        run(model, [body])
     watched.remove()
     layer[-1].bias -= torch.cat(outputs).mean(0)
 

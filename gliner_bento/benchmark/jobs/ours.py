@@ -12,9 +12,10 @@ from typing import Any
 from gliner_bento.benchmark.jobs import answer
 from gliner_bento.engine.base import Extraction, Item, Prepared
 from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.loading import pick_device
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.settings import Settings
-from runners.gliner_runner import scheduler_config
+from runners.gliner_runner import engine_options, scheduler_config
 
 Body = dict[str, Any]
 
@@ -99,7 +100,8 @@ def lengths(bodies: list[Body]) -> dict[str, Any]:
 
 
 def _engine(settings: Settings) -> GLiNEREngine:
-    return GLiNEREngine.load(settings.model, device=settings.device, dtype=settings.dtype)
+    options = engine_options(settings.decided_for(str(pick_device(settings.device))))
+    return GLiNEREngine.load(settings.model, device=settings.device, dtype=settings.dtype, options=options)
 
 
 def _item(body: Body) -> Item:
