@@ -103,7 +103,8 @@ class GLiNERRunner:
 
     def _warm_up(self) -> None:
         try:
-            warm_up(self._scheduler, settings.precompiled_batch_sizes, settings.warmup_iterations)
+            sizes = [size for size in settings.precompiled_batch_sizes if size <= settings.queue_capacity]
+            warm_up(self._scheduler, sizes, settings.warmup_iterations)
         except BaseException:
             self._scheduler.close()
             raise

@@ -310,5 +310,5 @@ def test_what_fits_alone_is_answered_when_memory_has_gone(lanes: int) -> None:
     ended = answers(engine, items, lanes)
     assert isinstance(ended[30], DoesNotFit)
     assert ended[:30] + ended[31:] == [extract(item) for item in items[:30] + items[31:]]
-    assert engine.out_of_memory > 1
+    assert engine.out_of_memory >= 1
     assert 64 <= engine.memory.batch_tokens < measured
