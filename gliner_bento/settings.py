@@ -165,7 +165,7 @@ class Settings(BaseSettings):
     tokenizer_threads: Threads = Field(1, description="Threads that tokenise.")
     precompiled_batch_sizes: BatchSizes = Field(
         (1, 2, 4, 8, 16, 32),
-        description="Batch sizes that run before the server is ready, comma-separated; those beyond queue_capacity do not.",
+        description="Batch sizes that run before the server is ready, comma-separated; none beyond queue_capacity.",
     )
     warmup_iterations: Annotated[int, Field(ge=0, le=1000)] = Field(
         1, description="How often each of them runs; 0: the server is ready when it has answered one item."
