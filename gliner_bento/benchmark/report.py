@@ -86,7 +86,8 @@ def _head(data: dict[str, Any]) -> str:
             "with the same checkpoint and the same requests; clients and servers share its cores. "
             + ("The model is the bundled one and all is short: no measurement, a check that the tool works."
                if data["plan"]["bundled"] else
-               "The checkpoints have the shape of deberta-v3-small and random weights (see `jobs/checkpoints.py`)."),
+               "The checkpoints have the shape of deberta-v3-small and random weights (see `jobs/checkpoints.py`), "
+               "but for relex and int8, which take the bundled model."),
         ]
     )  # fmt: skip
 
