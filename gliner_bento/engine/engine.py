@@ -118,6 +118,10 @@ class GLiNEREngine:
             logger.warning("%s does not run in %s here; it runs in float32", name, picked)
             loaded = load(folder, where, torch.float32, flashdeberta=options.enable_flashdeberta)
             engine = cls(loaded, name, options)
+        if options.enable_compilation and not engine._runs():
+            raise ModelError(
+                "enable_compilation: torch.compile fails here, see the log (on a CPU it needs a C++ compiler)"
+            )
         if where.type == "cuda":
             engine.measure_memory(CudaAllocator(where), options)
         give_back_freed_memory()

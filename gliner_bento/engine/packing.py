@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby, zip_longest
 
 import torch
 
@@ -24,9 +24,11 @@ class Layout:
     """Rows of `lengths` tokens, side by side.
 
     blocks: neighbours of equal length as (rows, length).
-    index: where rows are looked at as one padded block: (rows, longest), the packed position of each place.
-    mask: with `index`: (rows, longest), True where there is a token; else, if rows were rounded up, (size), the same.
     size: tokens in all, those behind the last row included.
+    index, mask: where rows are looked at as one padded block: (rows, longest), the packed position of each place, and
+        whether there is a token.
+    tokens, block_masks: where rows were rounded up: (size), and of each block (rows, length), whether there is a token;
+        of a block that is full, None.
     """
 
     lengths: tuple[int, ...]
@@ -34,11 +36,13 @@ class Layout:
     size: int
     index: torch.Tensor | None = None
     mask: torch.Tensor | None = None
+    tokens: torch.Tensor | None = None
+    block_masks: tuple[torch.Tensor | None, ...] = ()
 
     @classmethod
     def of(cls, lengths: Sequence[int], device: torch.device) -> Layout:
         """How rows of these lengths are looked at on `device`."""
-        blocks = tuple((len(list(rows)), length) for length, rows in groupby(lengths))
+        blocks = _blocks_of(lengths)
         if device.type == "cpu" or len(blocks) == 1:
             return cls(tuple(lengths), blocks, sum(lengths))
         return cls.padded(lengths, device)
@@ -51,13 +55,16 @@ class Layout:
         """
         longer = [-(-length // row_multiple) * row_multiple for length in lengths]
         size = rounded_up(sum(longer))
-        mask = torch.zeros(size, dtype=torch.bool)
-        start = 0
-        for length, room in zip(lengths, longer, strict=True):
-            mask[start : start + length] = True
-            start += room
-        blocks = tuple((len(list(rows)), length) for length, rows in groupby(longer))
-        return cls(tuple(longer), blocks, size, mask=mask)
+        tokens = torch.zeros(size, dtype=torch.bool)
+        for length, start in zip(lengths, [0, *accumulate(longer)], strict=False):
+            tokens[start : start + length] = True
+        blocks = _blocks_of(longer)
+        masks, start = [], 0
+        for rows, length in blocks:
+            mask = tokens[start : start + rows * length].view(rows, length)
+            masks.append(None if bool(mask.all()) else mask)
+            start += rows * length
+        return cls(tuple(longer), blocks, size, tokens=tokens, block_masks=tuple(masks))
 
     @classmethod
     def padded(cls, lengths: Sequence[int], device: torch.device) -> Layout:
@@ -67,15 +74,15 @@ class Layout:
         mask = places < counts[:, None]
         index = ((counts.cumsum(0) - counts)[:, None] + places) * mask
         block = (len(lengths), max(lengths))
-        there = [part.to(device, non_blocking=True) for part in (index, mask)]
-        return cls(tuple(lengths), (block,), sum(lengths), *there)
+        index, mask = (part.to(device, non_blocking=True) for part in (index, mask))
+        return cls(tuple(lengths), (block,), sum(lengths), index=index, mask=mask)
 
     def positions(self, device: torch.device) -> torch.Tensor:
         """Shape (size,): each token's place in its row, from 0; for those that only round up, 0."""
         parts = [torch.arange(length) for length in self.lengths]
         positions = torch.cat([*parts, torch.zeros(self.size - sum(self.lengths), dtype=torch.long)])
-        if self.mask is not None and self.index is None:
-            positions *= self.mask
+        if self.tokens is not None:
+            positions *= self.tokens
         return positions.to(device, non_blocking=True)
 
     def attend(self, attend: Attend, qkv: torch.Tensor) -> torch.Tensor:
@@ -85,20 +92,17 @@ class Layout:
             return attend(q, k, v, self.mask).flatten(2)[self.mask]
         contexts = qkv.new_empty(self.size, qkv.shape[2] * qkv.shape[3])
         start = 0
-        for rows, length in self.blocks:
+        for (rows, length), mask in zip_longest(self.blocks, self.block_masks):
             end = start + rows * length
             q, k, v = qkv[start:end].view(rows, length, *qkv.shape[1:]).unbind(2)
-            contexts[start:end] = attend(q, k, v, self._mask(start, rows, length)).reshape(rows * length, -1)
+            contexts[start:end] = attend(q, k, v, mask).reshape(rows * length, -1)
             start = end
         contexts[start:] = 0
         return contexts
 
-    def _mask(self, start: int, rows: int, length: int) -> torch.Tensor | None:
-        """A block's mask, (rows, length); None where all of it are tokens."""
-        if self.mask is None:
-            return None
-        mask = self.mask[start : start + rows * length].view(rows, length)
-        return None if bool(mask.all()) else mask
+
+def _blocks_of(lengths: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    return tuple((len(list(rows)), length) for length, rows in groupby(lengths))
 
 
 def rounded_up(tokens: int) -> int:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModel
 
-from gliner_bento.engine.encoder import PackedEncoder, packed_backbone
+from gliner_bento.engine.encoder import PackedEncoder, packed_backbone, rounded
 from gliner_bento.engine.encoder.deberta import PackedDeberta
 from gliner_bento.engine.packing import Layout
 
@@ -121,6 +121,25 @@ def test_distances_beyond_those_kept_ready_are_made_when_they_come(name: str, la
     encode = PackedDeberta(backbone(name), reach=9)
     for length in (8, 9, 10, 40):
         assert_gives_what_transformers_gives(encode, backbone(name), [length, 3, length], layout_of)
+
+
+@pytest.mark.parametrize("row_multiple", [1, 8])
+@pytest.mark.parametrize("lengths", [[1], [3, 8, 9, 40], [POSITIONS, 5, POSITIONS]], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_gives_it_for_rows_that_are_rounded_up(name: str, lengths: list[int], row_multiple: int) -> None:
+    assert_gives_what_transformers_gives(rounded(packed(name), row_multiple), backbone(name), lengths, Layout.of)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+@pytest.mark.parametrize("encode", [packed, lambda name: rounded(packed(name), 8)], ids=["as it is", "rounded up"])
+def test_the_padding_token_may_be_a_word(name: str, encode: Callable[[str], PackedEncoder]) -> None:
+    model = backbone(name)
+    rows = some_rows([6, 9], seed=3)
+    rows[0][2] = rows[1][0] = rows[1][8] = model.config.pad_token_id
+    with torch.inference_mode():
+        ours = encode(name)(torch.cat(rows), Layout.of([6, 9], CPU))
+        theirs = torch.cat([model(row[None], torch.ones_like(row)[None])[0][0] for row in rows])
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)

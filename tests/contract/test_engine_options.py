@@ -9,6 +9,7 @@ import pytest
 from asking import alone, assert_same, some_item, together
 
 from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.kernels import Kernels
 from gliner_bento.engine.loading import ModelError
 from gliner_bento.engine.options import EngineOptions
 
@@ -91,3 +92,12 @@ def test_the_weights_are_not_kept_twice(family: str, checkpoint: Any) -> None:
     assert "PostNormLayer" in left
     assert not left & {"BertModel", "BertLayer", "BertSelfAttention", "BertIntermediate"}
     assert engine.packs
+
+
+def test_a_machine_that_cannot_compile_is_told_so(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr("gliner_bento.engine.forward.ner.compiled", lambda: Kernels(fail, fail))
+    with pytest.raises(ModelError, match="needs a C\\+\\+ compiler"):
+        engine_with(checkpoint("span", backbone="deberta", seed=2), enable_compilation=True)

@@ -34,6 +34,7 @@ def test_compiled_operations_and_answers_are_the_eager_ones(checkpoint: Any) -> 
     folder = str(Path(checkpoint("span", backbone="deberta", seed=2)))
     plain = GLiNEREngine.load(folder, device="cpu", dtype="float32")
     served = GLiNEREngine.load(folder, device="cpu", dtype="float32", options=EngineOptions(enable_compilation=True))
+    assert served.info.forward == f"{plain.info.forward}, compiled"
     found = 0
     for item in (some_item(seed, relations=False) for seed in range(6)):
         answer = alone(served, item)

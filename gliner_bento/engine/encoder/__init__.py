@@ -37,7 +37,7 @@ def packed_encoder(
         encoder = _projected(encoder, Linear.of(projection, int8=int8))
     weight = transformer.model.get_input_embeddings().weight
     if encoder is not None and weight.device.type == "cpu":
-        encoder = _rounded(encoder, _ROW_MULTIPLE.get(weight.dtype, 1))
+        encoder = rounded(encoder, _ROW_MULTIPLE.get(weight.dtype, 1))
     return encoder
 
 
@@ -48,13 +48,15 @@ def packed_backbone(model: Any, *, int8: bool = False, kernels: Kernels = EAGER)
     return next((kind(model, int8=int8) for kind in (PackedBert, PackedModernBert) if kind.can_be(model)), None)
 
 
-def _rounded(encoder: PackedEncoder, row_multiple: int) -> PackedEncoder:
+def rounded(encoder: PackedEncoder, row_multiple: int) -> PackedEncoder:
+    """On a CPU: the same encoder, which meets few shapes (see `Layout.rounded`)."""
+
     def run(token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
         around = Layout.rounded(layout.lengths, row_multiple)
-        assert around.mask is not None
+        assert around.tokens is not None
         spread = token_ids.new_zeros(around.size)
-        spread[around.mask] = token_ids
-        return encoder(spread, around)[around.mask]
+        spread[around.tokens] = token_ids
+        return encoder(spread, around)[around.tokens]
 
     return run
 

@@ -15,6 +15,7 @@ The same with k · Q^T, its columns in the other order, and transposed.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -132,11 +133,7 @@ class DisentangledAttention:
         return None if keys is None else keys[:, middle], None if queries is None else queries[:, middle]
 
     def _by_distance(self, reach: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        one, all_ = torch.empty(1, 0), torch.empty(reach, 0)
-        behind = build_relative_position(all_, one, *self._buckets)
-        ahead = build_relative_position(one, all_, *self._buckets)
-        rising = torch.cat([ahead.flatten()[1:].flip(0), behind.flatten()])  # distances -(reach - 1) … reach - 1
-        rising = (rising + self._span).clamp(0, 2 * self._span - 1)
+        rising = buckets_by_distance(reach, *self._buckets, self._span)
         keys, queries = self._keys, self._queries
         return (
             None if keys is None else keys[:, rising.flip(0).to(keys.device)].contiguous(),
@@ -158,6 +155,15 @@ class DisentangledAttention:
             projected = getattr(attention, common if shared else own)(positions) / scale
             made.append(projected.detach().unflatten(1, (attention.num_attention_heads, -1)).transpose(0, 1))
         return made[0], made[1]
+
+
+@lru_cache(maxsize=64)
+def buckets_by_distance(reach: int, position_buckets: int, max_relative_positions: int, span: int) -> torch.Tensor:
+    """The bucket of each distance from -(reach - 1) to reach - 1; the same in all layers of a model."""
+    one, all_ = torch.empty(1, 0), torch.empty(reach, 0)
+    behind = build_relative_position(all_, one, position_buckets, max_relative_positions)
+    ahead = build_relative_position(one, all_, position_buckets, max_relative_positions)
+    return (torch.cat([ahead.flatten()[1:].flip(0), behind.flatten()]) + span).clamp(0, 2 * span - 1)
 
 
 def products(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ Every row is scored by itself, after the encoder: neither padding nor another ro
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.collate import PackedInputs
 from gliner_bento.engine.decode import Span, probabilities, spans_found, tagged_boundaries, tagged_spans, tags_found
 from gliner_bento.engine.forward.findings import Findings, entities
-from gliner_bento.engine.forward.reading import BiReader, Read, Reader, UniReader
+from gliner_bento.engine.forward.reading import BiReader, Reader, UniReader
 from gliner_bento.engine.forward.relations import Boundary, RelationHead, Represent
 from gliner_bento.engine.forward.spans import span_head
 from gliner_bento.engine.forward.tags import TagHead
@@ -26,20 +27,34 @@ from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.packing import split_rows
 
 
-class SpanForward:
-    """Span models: a score for each span and label, and relations between the spans that stand."""
+class EngineForward(ABC):
+    """What a model is computed with, and what it says of itself.
 
-    def __init__(self, model: Any, reader: Reader, kernels: Kernels) -> None:
+    packs: rows stand side by side without padding. name: how it computes, in words.
+    """
+
+    def __init__(self, model: Any, reader: Reader, head: str) -> None:
         self._read = reader
-        self._mark = span_head(model, kernels)
         self._relate = RelationHead(model) if has_relations(model) else None
         self.packs = reader.packs
-        self.name = f"{reader.name}, {self._mark.name}"
+        self.name = f"{reader.name}, {head}"
 
     @property
     def encoded_labels(self) -> int:
         """See `GLiNEREngine`."""
         return self._read.encoded_labels
+
+    @abstractmethod
+    def __call__(self, inputs: PackedInputs, rows: Sequence[Prepared]) -> list[Findings]:
+        """What each row holds."""
+
+
+class SpanForward(EngineForward):
+    """Span models: a score for each span and label, and relations between the spans that stand."""
+
+    def __init__(self, model: Any, reader: Reader, kernels: Kernels) -> None:
+        self._mark = span_head(model, kernels)
+        super().__init__(model, reader, self._mark.name)
 
     def __call__(self, inputs: PackedInputs, rows: Sequence[Prepared]) -> list[Findings]:
         """What each row holds."""
@@ -58,57 +73,44 @@ class SpanForward:
         return findings
 
 
-class TokenForward:
+class TokenForward(EngineForward):
     """Token models: scores of start, end and inside for each word and label; where the model represents spans, these
     only propose them, and the spans' own scores decide."""
 
     def __init__(self, model: Any, reader: Reader) -> None:
-        self._read = reader
         self._tag = TagHead(model.scorer)
-        self._relate = RelationHead(model) if has_relations(model) else None
+        super().__init__(model, reader, self._tag.name)
         self._spans = getattr(model, "span_rep_layer", None)
         self._scores_spans = self._relate is None and self._spans is not None
-        self.packs = reader.packs
-        self.name = f"{reader.name}, {self._tag.name}"
-
-    @property
-    def encoded_labels(self) -> int:
-        """See `GLiNEREngine`."""
-        return self._read.encoded_labels
 
     def __call__(self, inputs: PackedInputs, rows: Sequence[Prepared]) -> list[Findings]:
         """What each row holds."""
         read = self._read(inputs)
         tags = tags_found(self._tag(read.words, read.word_counts, read.labels, read.label_counts))
         words, labels = split_rows(read.words, read.word_counts), split_rows(read.labels, read.label_counts)
+        prompts = split_rows(read.relations, read.relation_counts)
         findings = []
         for number, (row, scores) in enumerate(zip(rows, tags, strict=True)):
             represent = partial(self._represent, words[number])
+            boundaries = tagged_boundaries(scores, row.item.threshold) if self._proposes(row) else []
             if self._scores_spans:
-                boundaries = tagged_boundaries(scores, row.item.threshold)
                 spans = scored(represent, labels[number], boundaries, row.item.threshold)
             else:
                 spans = tagged_spans(scores, row.item.threshold)
             found = entities(row, spans)
-            findings.append(Findings(found, self._relations(read, number, row, found, scores, represent)))
+            related = self._relate(row, found, boundaries, represent, prompts[number]) if self._relate else ()
+            findings.append(Findings(found, related))
         return findings
 
-    def _relations(
-        self, read: Read, number: int, row: Prepared, found: Sequence[Span], scores: Any, represent: Represent
-    ) -> Any:
-        if self._relate is None or not row.item.relations:
-            return ()
-        prompts = split_rows(read.relations, read.relation_counts)[number]
-        return self._relate(row, found, tagged_boundaries(scores, row.item.threshold), represent, prompts)
+    def _proposes(self, row: Prepared) -> bool:
+        """Whether something is done with the spans that the tags propose."""
+        return self._scores_spans or bool(self._relate and row.item.relations)
 
     def _represent(self, words: torch.Tensor, boundaries: Sequence[Boundary]) -> torch.Tensor:
         """(E, D), of one row's words (W, D)."""
         assert self._spans is not None
         represented: torch.Tensor = self._spans(words[None], torch.tensor([boundaries], device=words.device))
         return represented[0]
-
-
-EngineForward = SpanForward | TokenForward
 
 
 def forward_of(model: Any, options: EngineOptions) -> EngineForward:
@@ -122,7 +124,10 @@ def forward_of(model: Any, options: EngineOptions) -> EngineForward:
         reader = UniReader(model, pack=pack, int8=int8, kernels=kernels)
     if int8 and not reader.packs:
         raise ModelError(f"quantization int8 needs a packed encoder; this one is {reader.name}")
-    return TokenForward(model, reader) if hasattr(model, "scorer") else SpanForward(model, reader, kernels)
+    forward = TokenForward(model, reader) if hasattr(model, "scorer") else SpanForward(model, reader, kernels)
+    if options.enable_compilation:
+        forward.name += ", compiled"
+    return forward
 
 
 def has_relations(model: Any) -> bool:

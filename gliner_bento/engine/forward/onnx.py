@@ -52,15 +52,9 @@ class OnnxForward:
             raise ModelError(
                 f"runtime onnxruntime: a graph of a {type(model).__name__} lacks what its answers are made of"
             )
-        processor = model.data_processor
-        labels_tokenizer = getattr(processor, "labels_tokenizer", None)
         self._graph: Graph = model.model
         self._find = spans_above if isinstance(model, _SPANS) else _tagged_spans
-        self._pad = Collator(
-            pad_id=processor.transformer_tokenizer.pad_token_id,
-            labels_pad_id=labels_tokenizer.pad_token_id if labels_tokenizer is not None else None,
-            max_width=model.config.max_width if isinstance(model, _SPANS) else None,
-        )
+        self._pad = Collator.of(model)
         self.packs = (
             isinstance(model, _BI_ENCODERS) or self._graph.facts.quantizes_batches or lets_padding_in(model.config)
         )

@@ -13,6 +13,7 @@ For `marker`, which has no second ReLU, a score is even a sum of one score of ea
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 
 import torch
@@ -98,7 +99,7 @@ class _FactorisedSpans:
     def __init__(self, head: MarkerV0, start: torch.Tensor, end: torch.Tensor, counts: Sequence[int]) -> None:
         self._head = head
         self._start, self._end = start, end
-        self._firsts = _starts_of(counts)
+        self._firsts = [0, *accumulate(counts[:-1])]
         self._counts = counts
 
     def scores(self, labels: torch.Tensor, label_counts: Sequence[int]) -> list[torch.Tensor]:
@@ -152,12 +153,10 @@ class _SummedSpans:
 
     def scores(self, labels: torch.Tensor, label_counts: Sequence[int]) -> list[torch.Tensor]:
         """See `MarkedSpans`."""
-        split = list(label_counts)
         parts = (self._head.carry_back_start(labels), self._head.carry_back_end(labels), labels @ self._head.out_bias)
+        of_rows = (split_rows(part, label_counts) for part in parts)
         found = []
-        for start, end, *label in zip(
-            self._start, self._end, *(split_rows(part, split) for part in parts), strict=True
-        ):
+        for start, end, *label in zip(self._start, self._end, *of_rows, strict=True):
             of_start, of_end = F.linear(start, label[0], label[2]), F.linear(end, label[1])
             lasts = F.pad(of_end, (0, 0, 0, self._head.max_width - 1)).unfold(0, self._head.max_width, 1)
             found.append(of_start[:, None] + lasts.transpose(1, 2))
@@ -208,11 +207,3 @@ class _RepresentedSpans:
         """See `MarkedSpans`."""
         first, last = torch.tensor(boundaries, device=self._rows[row].device).T
         return self._rows[row][first, last - first]
-
-
-def _starts_of(counts: Sequence[int]) -> list[int]:
-    """Where each row begins among packed words."""
-    starts = [0]
-    for count in counts[:-1]:
-        starts.append(starts[-1] + count)
-    return starts

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gliner_bento.engine.packing import Layout
+from gliner_bento.engine.packing import Layout, rounded_up
 
 CPU = torch.device("cpu")
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
@@ -96,3 +96,28 @@ def test_only_rows_of_several_lengths_are_padded_elsewhere_than_on_a_cpu() -> No
     assert padded is not None
     assert padded.device == elsewhere
     assert padded.shape == (3, 4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(LENGTHS, st.sampled_from([1, 4, 8]), st.integers(0, 1000))
+def test_rounded_rows_have_their_own_contexts_whatever_stands_between_them(
+    lengths: list[int], row_multiple: int, seed: int
+) -> None:
+    qkv = torch.randn(sum(lengths), 3, HEADS, WIDTH, generator=torch.Generator().manual_seed(seed))
+    layout = Layout.rounded(lengths, row_multiple)
+    assert layout.tokens is not None
+    assert all(length % row_multiple == 0 for length in layout.lengths)
+    assert layout.size == rounded_up(sum(layout.lengths))
+    spread = torch.full((layout.size, 3, HEADS, WIDTH), 50.0)
+    spread[layout.tokens] = qkv
+    contexts = layout.attend(attend, spread)
+    torch.testing.assert_close(contexts[layout.tokens], one_by_one(lengths, qkv))
+    assert not contexts[sum(layout.lengths) :].any()
+    positions = layout.positions(CPU)
+    assert positions[layout.tokens].tolist() == [place for length in lengths for place in range(length)]
+    assert not positions[~layout.tokens].any()
+
+
+@pytest.mark.parametrize(("tokens", "rounded"), [(0, 16), (1, 16), (16, 16), (17, 32), (64, 64), (65, 128), (700, 704)])
+def test_few_sizes_are_met(tokens: int, rounded: int) -> None:
+    assert rounded_up(tokens) == rounded
