@@ -8,7 +8,8 @@ import bentoml
 
 from gliner_bento.disconnect import CancelOnDisconnect
 from gliner_bento.gateway.app import GatewayApp, respond
-from gliner_bento.gateway.gateway import Gateway, Limits
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.limits import Limits
 from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.runner import Hop
 from gliner_bento.log import join_bentoml
@@ -49,4 +50,6 @@ class GLiNERService:
 
 _service: bentoml.Service[Any] = GLiNERService  # what the decorators made of the class
 _service.add_asgi_middleware(CancelOnDisconnect)
-_service.add_asgi_middleware(GatewayMiddleware, max_body_bytes=settings.max_body_bytes)
+_service.add_asgi_middleware(
+    GatewayMiddleware, max_body_bytes=settings.max_body_bytes, max_adapter_bytes=settings.max_adapter_bytes
+)

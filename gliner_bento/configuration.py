@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,20 @@ def refuse_unknown(
         if spell(name) not in known:
             nearest = difflib.get_close_matches(spell(name), known, n=1)
             raise SettingsError(f"{problem} {name}" + (f"; did you mean {nearest[0]}?" if nearest else ""))
+
+
+def under_one_name(
+    given: Mapping[str, Any], aliases: Mapping[str, str], spell: Callable[[str], str] = str
+) -> dict[str, Any]:
+    """`given` without aliases; raises `SettingsError` where two names of one setting have different values."""
+    found: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for name, value in given.items():
+        setting = aliases.get(name, name)
+        if setting in found and str(found[setting]) != str(value):
+            raise SettingsError(f"{spell(names[setting])} and {spell(name)} are one setting, and differ")
+        found[setting], names[setting] = value, name
+    return found
 
 
 def _mapping(value: object, where: str) -> dict[str, Any]:

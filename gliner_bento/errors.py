@@ -77,6 +77,13 @@ class MethodNotAllowed(GLiNERBentoError):
     status = 405
 
 
+class Conflict(GLiNERBentoError):
+    """What is asked for contradicts what is there already."""
+
+    code = "conflict"
+    status = 409
+
+
 class TooLarge(GLiNERBentoError):
     """More than a limit of this server or of the model allows."""
 
@@ -95,6 +102,13 @@ class InvalidField(GLiNERBentoError):
     """A field is missing, unknown or has a value that it may not have; `param` names it."""
 
     code = "invalid_field"
+    status = 422
+
+
+class AdapterInvalid(GLiNERBentoError):
+    """The files are no adapter that this model can have; the message names the field, file or layer at fault."""
+
+    code = "adapter_invalid"
     status = 422
 
 
@@ -130,6 +144,13 @@ class DoesNotFit(GLiNERBentoError):
     """A single item needs more memory than the device has."""
 
     code = "does_not_fit"
+    status = 507
+
+
+class StorageFull(GLiNERBentoError):
+    """The server's disk, or the number of adapters that it may hold, leaves no room."""
+
+    code = "storage_full"
     status = 507
 
 

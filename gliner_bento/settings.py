@@ -2,7 +2,8 @@
 
 A setting has one name: `max_batch_size` is the flag `--max-batch-size`, the environment name `GLINER_MAX_BATCH_SIZE`
 and the key `max_batch_size` under `gliner:` in configuration.yaml; the first of the three that is given wins. The
-file's other section, `services:`, holds BentoML's own keys for each service.
+file's other section, `services:`, holds BentoML's own keys for each service. What gliner.serve calls otherwise may be
+called so here too (`ALIASES`).
 """
 
 from __future__ import annotations
@@ -23,11 +24,23 @@ from gliner_bento.configuration import (
     SettingsError,
     read_configuration,
     refuse_unknown,
+    under_one_name,
 )
 
 __all__ = ["PROJECT_ROOT", "Settings", "SettingsError", "load_or_exit"]
 
 ENV_PREFIX = "GLINER_"
+
+ALIASES = {
+    "enable_polylora": "enable_lora",
+    "polylora_max_rank": "max_lora_rank",
+    "polylora_max_gpu_adapters": "max_device_adapters",
+    "polylora_max_cpu_adapters": "max_cpu_adapters",
+    "polylora_disk_cache_dir": "disk_cache_dir",
+    "polylora_max_disk_adapters": "max_disk_adapters",
+    "polylora_adapter_id_pattern": "adapter_id_pattern",
+}
+"""gliner.serve's names for settings that have another name here: flags, environment names and keys of the file, too."""
 
 # After so many requests or seconds BentoML's client between services closes its session, with the requests that are
 # under way in it. With these it never does. They are keys of the service that is called.
@@ -56,6 +69,28 @@ def _folder_or_hub_id(value: str) -> str:
     return value
 
 
+def _absolute(value: Path) -> Path:
+    """The path from the root on. `~/.cache` at its beginning is `XDG_CACHE_HOME` where the environment has it."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    if cache and value.parts[:2] == ("~", ".cache"):
+        value = Path(cache, *value.parts[2:])
+    return value.expanduser().resolve()
+
+
+def _existing_folder(value: Path) -> Path:
+    if not value.is_dir():
+        raise ValueError("no such folder")
+    return value
+
+
+def _regular_expression(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    return value
+
+
 def _full_dtype(value: object) -> object:
     return _DTYPE_ALIASES.get(value, value) if isinstance(value, str) else value
 
@@ -64,6 +99,7 @@ def _comma_separated(value: object) -> object:
     return value.split(",") if isinstance(value, str) else value
 
 
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Model = Annotated[str, AfterValidator(_folder_or_hub_id)]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -174,6 +210,36 @@ class Settings(BaseSettings):
         1, ge=0, le=256, description="Threads that decode while the lanes go on; 0: each lane decodes its own batches."
     )
 
+    enable_lora: bool = Field(False, description="Serve LoRA adapters: a request's adapter_id says which.")
+    max_lora_rank: Count = Field(64, description="Highest rank of an adapter; a higher one is refused (422).")
+    max_device_adapters: Count = Field(
+        8, description="Adapters on the model's device at once; a batch waits for those of its texts."
+    )
+    max_cpu_adapters: Count = Field(
+        128, description="Adapters in the computer's memory, ready to be copied to the device."
+    )
+    disk_cache_dir: AbsolutePath = Field(
+        Path("~/.cache/gliner-bento/adapters"),
+        description="Where adapters that were put are kept; ~/.cache is $XDG_CACHE_HOME where that is set.",
+    )
+    max_disk_adapters: Count = Field(
+        1024,
+        description="Adapters in disk_cache_dir; one from the hub makes room for another, else that is refused (507).",
+    )
+    adapter_root: Annotated[AbsolutePath, AfterValidator(_existing_folder)] | None = Field(
+        None, description="Folder of the operator's own adapters: its folder NAME is served as NAME."
+    )
+    adapter_id_pattern: Annotated[str, AfterValidator(_regular_expression)] = Field(
+        r"^[A-Za-z0-9_.-]{1,128}$", description="Regular expression that an adapter's id has to match."
+    )
+    max_adapter_bytes: Count = Field(
+        256 * 2**20, description="Bytes of an adapter's archive, and of what it unpacks to; more are refused (413)."
+    )
+    allow_adapter_hub: bool = Field(
+        False, description="PUT /v1/adapters may name repositories of the Hugging Face hub."
+    )
+    adapter_loading_threads: Threads = Field(2, description="Threads that load adapters while batches run.")
+
     default_threshold: Probability = Field(0.5, description="Threshold for entities where a request names none.")
     default_relation_threshold: Probability = Field(
         0.5, description="Threshold for relations where a request names none."
@@ -195,15 +261,16 @@ class Settings(BaseSettings):
         file: instead of the flag or environment name for `config`, which is what names the file otherwise.
         """
         given = dict(flags or {}) | ({"config": file} if file else {})
-        refuse_unknown(given, cls.model_fields, "unknown setting")
+        known = [*cls.model_fields, *ALIASES]
+        refuse_unknown(given, known, "unknown setting")
         refuse_unknown(
             (name for name in os.environ if name.upper().startswith(ENV_PREFIX) and not _SERVICE_LINK.fullmatch(name)),
-            map(env_name, cls.model_fields),
+            map(env_name, known),
             "unknown environment name",
             str.upper,
         )
         try:
-            return cls(**given)
+            return cls(**under_one_name(given, ALIASES, flag_name))
         except ValidationError as error:
             raise SettingsError("; ".join(_one_line(fault, given) for fault in error.errors())) from None
 
@@ -219,7 +286,8 @@ class Settings(BaseSettings):
         """Where values come from, the strongest first."""
         file = (env_settings() | init_settings()).get("config")
         section = _read(Path(file) if file else None).gliner
-        return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=section)
+        aliased = InitSettingsSource(settings_cls, init_kwargs=_aliased_environment())
+        return init_settings, aliased, env_settings, InitSettingsSource(settings_cls, init_kwargs=section)
 
     def decided_for(self, device: str, cores: int | None = None) -> Settings:
         """These settings with every automatic count (0) decided, for a model on `device` ("cpu", "cuda:0")."""
@@ -261,12 +329,18 @@ def flag_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def aliases_of(name: str) -> list[str]:
+    """gliner.serve's other names of a setting."""
+    return [alias for alias, ours in ALIASES.items() if ours == name]
+
+
 def origin(name: str, flags: Mapping[str, Any]) -> str | None:
     """The flag or environment name that gives a setting its value; None where the file or the default does."""
-    if name in flags:
-        return flag_name(name)
-    given = any(key.upper() == env_name(name) and value for key, value in os.environ.items())
-    return env_name(name) if given else None
+    names = [name, *aliases_of(name)]
+    environment = {key.upper() for key, value in os.environ.items() if value}
+    by_flag = [flag_name(one) for one in names if one in flags]
+    by_environment = [env_name(one) for one in names if env_name(one) in environment]
+    return next(iter(by_flag + by_environment), None)
 
 
 def usable_cores(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
@@ -289,7 +363,15 @@ def load_or_exit() -> Settings:
 
 
 def _read(file: Path | None) -> Configuration:
-    return read_configuration(file, set(Settings.model_fields) - {"config"})
+    content = read_configuration(file, {*Settings.model_fields, *ALIASES} - {"config"})
+    return Configuration(under_one_name(content.gliner, ALIASES), content.services)
+
+
+def _aliased_environment() -> dict[str, Any]:
+    """What the environment says of the settings that have an alias, under either name."""
+    environment = {key.upper(): value for key, value in os.environ.items() if value}
+    spelled = {name: environment.get(env_name(name)) for name in (*ALIASES, *ALIASES.values())}
+    return under_one_name({name: value for name, value in spelled.items() if value}, ALIASES, env_name)
 
 
 def _one_line(fault: Any, flags: Mapping[str, Any]) -> str:

@@ -22,6 +22,9 @@ Score = Annotated[float, Field(ge=0, le=1)]
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:\-]{1,128}$")]
 LongText = Literal["truncate", "reject"]
 
+BASE_ADAPTER_ID = "__base__"
+"""The model itself, where an adapter is named; as gliner.serve has it."""
+
 
 class Strict(BaseModel):
     """Unknown fields are errors, and so are values of another type: `"0.5"` is not a number.
@@ -55,7 +58,9 @@ class ExtractOptions(Strict):
     )
     flat_ner: bool = Field(default=True, description="No overlapping entities; false allows nested ones.")
     multi_label: bool = Field(default=False, description="A span may carry several labels.")
-    adapter_id: str | None = Field(default=None, description="The LoRA adapter to answer with; none is the base model.")
+    adapter_id: str | None = Field(
+        default=None, description="The LoRA adapter to answer with; none, or `__base__`, is the base model."
+    )
     long_text: LongText = Field(
         default="truncate",
         description="A text beyond the model's limit is cut, and the response says `truncated`, or refused with 413.",
@@ -207,6 +212,46 @@ class AbortResponse(BaseModel):
     aborted: bool
 
 
+class AdapterOptions(Strict):
+    """How an adapter is kept; absent fields leave that as it is."""
+
+    pinned: bool | None = Field(default=None, description="Kept in memory while others make room; false at first.")
+    preload: bool = Field(default=True, description="Load it now, not when a request first asks for it.")
+
+
+class PutAdapterRequest(AdapterOptions):
+    """Where to take an adapter from; without a source, the options of one that is there."""
+
+    source: Name | None = Field(
+        default=None,
+        description="A folder below the server's `adapter_root`, or `hub:owner/name` where the server allows it.",
+        examples=["tenant-a"],
+    )
+    revision: Name | None = Field(default=None, description="Of a hub repository: branch, tag or commit.")
+
+
+class AdapterCard(BaseModel):
+    """A LoRA adapter. `tier`, `uses` and `last_used` are those of the replica that answers."""
+
+    id: str = Field(examples=["tenant-a"])
+    source: Literal["folder", "hub", "upload"] = Field(description="Where it came from.")
+    rank: int
+    targets: list[str] = Field(description="The model's layers that it changes.")
+    bytes: int = Field(description="On disk.")
+    tier: Literal["device", "cpu", "disk"] = Field(
+        description="Where it is now: ready to compute with, or how far off."
+    )
+    pinned: bool
+    uses: int = Field(description="Texts that were answered with it since the server started.")
+    last_used: str | None = Field(description="RFC 3339, UTC.", examples=["2026-01-31T12:00:00.000Z"])
+
+
+class AdapterList(BaseModel):
+    """The answer of /v1/adapters."""
+
+    adapters: list[AdapterCard]
+
+
 class RunnerItem(BaseModel):
     """One text with its options on the way from the gateway to the runner; all optional values are decided."""
 
@@ -222,4 +267,4 @@ class RunnerItem(BaseModel):
 
 
 RunnerOutcome = dict[str, Any]
-"""One item's way back: `{"result": Extraction as data}` or `{"error": ErrorDetail as data}`."""
+"""What the runner answers for one item or adapter: `{"result": as data}` or `{"error": ErrorDetail as data}`."""

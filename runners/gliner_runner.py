@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bentoml
 
@@ -24,6 +24,11 @@ from gliner_bento.log import join_bentoml
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.settings import Settings, load_or_exit
 from gliner_bento.types import RunnerItem, RunnerOutcome
+from runners.adapter_calls import AdapterCalls
+
+if TYPE_CHECKING:
+    from gliner_bento.adapters.manager import AdapterManager
+    from gliner_bento.engine.engine import GLiNEREngine
 
 logger = logging.getLogger("gliner_bento.runner")
 
@@ -59,10 +64,12 @@ class GLiNERRunner:
             raise SystemExit(1) from None
         config = scheduler_config(decided)
         self._info = engine.info
+        self._adapters = serve_adapters(engine, decided) if settings.enable_lora else None
         self._report_unfinished_items = metrics.UNFINISHED_ITEMS.set
         self._scheduler = Scheduler(engine, config, observer=metrics.PrometheusObserver())
         self._scheduler.start()
         self._warm_up()
+        self._adapter_calls = AdapterCalls(self._adapters)
         logger.info("%s is ready on %s in %.1f s", self._info.name, self._info.device, time.monotonic() - started)
 
     @bentoml.api
@@ -90,6 +97,45 @@ class GLiNERRunner:
         """The model's `ModelInfo`."""
         return dataclasses.asdict(self._info)
 
+    @bentoml.api
+    async def adapters(self) -> RunnerOutcome:
+        """Every adapter's `AdapterInfo`."""
+        return await self._adapter_calls.infos()
+
+    @bentoml.api
+    async def adapter(self, adapter_id: str) -> RunnerOutcome:
+        """One adapter's `AdapterInfo`."""
+        return await self._adapter_calls.info(adapter_id)
+
+    @bentoml.api
+    async def upload(self, upload_id: str, offset: int, data: bytes) -> RunnerOutcome:
+        """A piece of an archive that `put_adapter` is to take."""
+        return await self._adapter_calls.upload(upload_id, offset, data)
+
+    @bentoml.api
+    async def put_adapter(
+        self,
+        adapter_id: str,
+        upload_id: str | None,
+        source: str | None,
+        revision: str | None,
+        pinned: bool | None,
+        preload: bool,
+    ) -> RunnerOutcome:
+        """The adapter's `AdapterInfo`, and whether it is new."""
+        options = {"source": source, "revision": revision, "pinned": pinned, "preload": preload}
+        return await self._adapter_calls.put(adapter_id, upload_id, **options)
+
+    @bentoml.api
+    async def delete_adapter(self, adapter_id: str, timeout_ms: float) -> RunnerOutcome:
+        """Nothing, once what runs with the adapter has ended and it is gone."""
+        return await self._adapter_calls.remove(adapter_id, timeout_ms / 1000)
+
+    @bentoml.api
+    async def adapter_cache(self) -> RunnerOutcome:
+        """The `CacheStatus`."""
+        return await self._adapter_calls.status()
+
     def __is_ready__(self) -> bool:
         return self._scheduler.ready
 
@@ -97,6 +143,9 @@ class GLiNERRunner:
     def shut_down(self) -> None:
         """Answer what is left, which nobody waits for any more at this point, and end the threads."""
         self._scheduler.close()
+        self._adapter_calls.close()
+        if self._adapters:
+            self._adapters.close()
 
     def _report(self) -> None:
         self._report_unfinished_items(self._scheduler.stats.unfinished_items)
@@ -115,6 +164,35 @@ def warm_up(scheduler: Scheduler, batch_sizes: Sequence[int], iterations: int) -
     for size in [1, *[*batch_sizes] * iterations]:
         for answer in scheduler.submit_many([WARM_UP] * size, request_id="warm-up"):
             answer.result(WARM_UP_S)
+
+
+def serve_adapters(engine: GLiNEREngine, settings: Settings) -> AdapterManager:
+    """Let the engine's items name adapters; bring those that are pinned into memory."""
+    from gliner_bento.adapters.disk import AdapterStore  # noqa: PLC0415
+    from gliner_bento.adapters.manager import AdapterManager  # noqa: PLC0415
+
+    store = AdapterStore(
+        settings.disk_cache_dir,
+        adapter_root=settings.adapter_root,
+        max_disk_adapters=settings.max_disk_adapters,
+        id_pattern=settings.adapter_id_pattern,
+        max_bytes=settings.max_adapter_bytes,
+    )
+    assert engine.adapter_slots is not None
+    manager = AdapterManager(
+        store,
+        engine.adapter_slots,
+        engine.adaptable_layers,
+        max_lora_rank=settings.max_lora_rank,
+        max_cpu_adapters=settings.max_cpu_adapters,
+        adapter_loading_threads=settings.adapter_loading_threads,
+        max_adapter_bytes=settings.max_adapter_bytes,
+        adapter_root=settings.adapter_root,
+        allow_adapter_hub=settings.allow_adapter_hub,
+    )
+    engine.serve_adapters(manager.acquire)
+    manager.preload_pinned()
+    return manager
 
 
 async def _outcome(submitted: Future[Extraction], request_id: str) -> RunnerOutcome:

@@ -2,55 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from gliner_bento.errors import ErrorBody, ErrorDetail, InternalError, NotReady, from_detail
-from gliner_bento.types import AbortResponse, ExtractBatchResponse, ExtractResponse, Labels, ModelCard
+from gliner_bento.types import (
+    AbortResponse,
+    AdapterCard,
+    AdapterList,
+    ExtractBatchResponse,
+    ExtractResponse,
+    Labels,
+    ModelCard,
+)
 
-Answer = TypeVar("Answer", bound=BaseModel)
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Answer]):
-    """One request, and the type of its answer."""
+    """One request, and how its answer is read.
+
+    body: sent as JSON. upload: archive or folder of an adapter, sent instead.
+    """
 
     method: str
     path: str
-    answer: type[Answer]
+    answer: Callable[[bytes], Answer]
     body: dict[str, Any] | None = None
+    query: dict[str, Any] | None = None
+    upload: Path | None = None
 
     def read(self, response: httpx.Response) -> Answer:
         """The answer; an error answer is raised as the `GLiNERBentoError` that the server meant."""
         if response.is_success:
-            return self.answer.model_validate_json(response.content)
+            return self.answer(response.content)
         raise from_detail(_detail(response))
 
 
 def extract(text: str, labels: Labels, options: dict[str, Any]) -> Call[ExtractResponse]:
     """`POST /v1/extract`."""
-    return Call("POST", "/v1/extract", ExtractResponse, {"text": text, "labels": labels, **options})
+    body = {"text": text, "labels": labels, **options}
+    return Call("POST", "/v1/extract", ExtractResponse.model_validate_json, body)
 
 
 def extract_batch(texts: Sequence[str], labels: Labels, options: dict[str, Any]) -> Call[ExtractBatchResponse]:
     """`POST /v1/extract/batch`, with options that all texts share."""
     body = {"texts": list(texts), "labels": labels, **options}
-    return Call("POST", "/v1/extract/batch", ExtractBatchResponse, body)
+    return Call("POST", "/v1/extract/batch", ExtractBatchResponse.model_validate_json, body)
 
 
 def abort(request_id: str) -> Call[AbortResponse]:
     """`POST /v1/requests/{request_id}/abort`."""
-    return Call("POST", f"/v1/requests/{quote(request_id, safe='')}/abort", AbortResponse)
+    path = f"/v1/requests/{quote(request_id, safe='')}/abort"
+    return Call("POST", path, AbortResponse.model_validate_json)
 
 
 def model() -> Call[ModelCard]:
     """`GET /v1/model`."""
-    return Call("GET", "/v1/model", ModelCard)
+    return Call("GET", "/v1/model", ModelCard.model_validate_json)
+
+
+def adapters() -> Call[AdapterList]:
+    """`GET /v1/adapters`."""
+    return Call("GET", "/v1/adapters", AdapterList.model_validate_json)
+
+
+def adapter(adapter_id: str) -> Call[AdapterCard]:
+    """`GET /v1/adapters/{adapter_id}`."""
+    return Call("GET", _adapter_path(adapter_id), AdapterCard.model_validate_json)
+
+
+def put_adapter(adapter_id: str, adapter: Path | str | None, options: dict[str, Any]) -> Call[AdapterCard]:
+    """`PUT /v1/adapters/{adapter_id}`: of a path the content is sent, of a string the string."""
+    path, answer = _adapter_path(adapter_id), AdapterCard.model_validate_json
+    given = {name: value for name, value in options.items() if value is not None}
+    if isinstance(adapter, str):
+        return Call("PUT", path, answer, body={"source": adapter, **given})
+    return Call("PUT", path, answer, query=given, upload=adapter)
+
+
+def delete_adapter(adapter_id: str) -> Call[None]:
+    """`DELETE /v1/adapters/{adapter_id}`."""
+    return Call("DELETE", _adapter_path(adapter_id), lambda _: None)
+
+
+def _adapter_path(adapter_id: str) -> str:
+    return f"/v1/adapters/{quote(adapter_id, safe='')}"
 
 
 def _detail(response: httpx.Response) -> ErrorDetail:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
-from pydantic import BaseModel
 from typing_extensions import Self
 
 from gliner_bento.client import calls
-from gliner_bento.types import AbortResponse, ExtractBatchResponse, ExtractResponse, Labels, ModelCard
+from gliner_bento.client.upload import opened, pieces
+from gliner_bento.types import (
+    AbortResponse,
+    AdapterCard,
+    AdapterList,
+    ExtractBatchResponse,
+    ExtractResponse,
+    Labels,
+    ModelCard,
+)
 
 DEFAULT_URL = "http://localhost:3000"
-Answer = TypeVar("Answer", bound=BaseModel)
+Answer = TypeVar("Answer")
 
 
 class Client:
@@ -46,6 +56,38 @@ class Client:
         """What is served, and with which limits."""
         return self._send(calls.model())
 
+    def adapters(self) -> AdapterList:
+        """Every LoRA adapter of the server."""
+        return self._send(calls.adapters())
+
+    def adapter(self, adapter_id: str) -> AdapterCard:
+        """One LoRA adapter."""
+        return self._send(calls.adapter(adapter_id))
+
+    def put_adapter(
+        self,
+        adapter_id: str,
+        adapter: Path | str | None = None,
+        *,
+        revision: str | None = None,
+        pinned: bool | None = None,
+        preload: bool = True,
+    ) -> AdapterCard:
+        """Serve an adapter from now on, or change how it is kept.
+
+        adapter: a `Path` is here, and uploaded: the folder that PEFT saved, or a .zip or .tar.gz of it. A string is
+            what the server takes it from: a folder's name in its `adapter_root`, or `hub:owner/name` (of `revision`).
+            None: the adapter is there already.
+        pinned: kept in memory while others make room; None leaves that as it is.
+        preload: loaded when this returns, not when a request first asks for it.
+        """
+        options = {"revision": revision, "pinned": pinned, "preload": preload}
+        return self._send(calls.put_adapter(adapter_id, adapter, options))
+
+    def delete_adapter(self, adapter_id: str) -> None:
+        """Serve an adapter no longer; waits for the requests that run with it."""
+        self._send(calls.delete_adapter(adapter_id))
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
@@ -57,7 +99,9 @@ class Client:
         self.close()
 
     def _send(self, call: calls.Call[Answer]) -> Answer:
-        return call.read(self._http.request(call.method, call.path, json=call.body))
+        with opened(call.upload) as file:
+            answer = self._http.request(call.method, call.path, json=call.body, params=call.query, content=file)
+        return call.read(answer)
 
 
 class AsyncClient:
@@ -82,6 +126,31 @@ class AsyncClient:
         """As `Client.model`."""
         return await self._send(calls.model())
 
+    async def adapters(self) -> AdapterList:
+        """As `Client.adapters`."""
+        return await self._send(calls.adapters())
+
+    async def adapter(self, adapter_id: str) -> AdapterCard:
+        """As `Client.adapter`."""
+        return await self._send(calls.adapter(adapter_id))
+
+    async def put_adapter(
+        self,
+        adapter_id: str,
+        adapter: Path | str | None = None,
+        *,
+        revision: str | None = None,
+        pinned: bool | None = None,
+        preload: bool = True,
+    ) -> AdapterCard:
+        """As `Client.put_adapter`."""
+        options = {"revision": revision, "pinned": pinned, "preload": preload}
+        return await self._send(calls.put_adapter(adapter_id, adapter, options))
+
+    async def delete_adapter(self, adapter_id: str) -> None:
+        """As `Client.delete_adapter`."""
+        await self._send(calls.delete_adapter(adapter_id))
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._http.aclose()
@@ -93,4 +162,13 @@ class AsyncClient:
         await self.aclose()
 
     async def _send(self, call: calls.Call[Answer]) -> Answer:
-        return call.read(await self._http.request(call.method, call.path, json=call.body))
+        with opened(call.upload) as file:
+            answer = await self._http.request(
+                call.method,
+                call.path,
+                json=call.body,
+                params=call.query,
+                content=pieces(file) if file else None,
+                headers={"Content-Length": str(os.fstat(file.fileno()).st_size)} if file else None,
+            )
+        return call.read(answer)

@@ -10,6 +10,7 @@ lanes run `forward` at once on the same weights, so an engine keeps no per-batch
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -35,6 +36,30 @@ class Item:
     long_text: LongText = "truncate"
 
 
+class AdapterLease(Protocol):
+    """An item's claim to its adapter, until it is released."""
+
+    @property
+    def key(self) -> Hashable:
+        """Which adapter; equal for items that are read with the same one."""
+
+    @property
+    def ready(self) -> Future[Any]:
+        """Done when the adapter is in memory; fails with an error for its items."""
+
+    def release(self) -> None:
+        """The item has ended. Called once."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterRoom:
+    """Adapters on the device now. slots: as many as one batch may have at most. held: those of running batches."""
+
+    slots: int = 0
+    resident: frozenset[Hashable] = frozenset()
+    held: frozenset[Hashable] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """An item that the engine has accepted and measured.
@@ -44,17 +69,17 @@ class Prepared:
     words: words of the text that the model reads.
     cost_tokens: what the item costs, in tokens of a short text: its tokens and what long attention, spans and labels
         add; 0: as many as `tokens`.
-    group: items of different groups never share a batch (their forward differs in more than its rows).
     payload: the engine's own.
+    adapter: what the item waits for before it may run, and what is released when it has ended; None: the base model.
     """
 
     item: Item
     tokens: int
     words: int
     truncated: bool = False
-    group: Hashable = None
     payload: Any = None
     cost_tokens: int = 0
+    adapter: AdapterLease | None = None
 
     @property
     def cost(self) -> int:
@@ -127,11 +152,14 @@ class Engine(Protocol):
 
         Asked before each batch is formed: it shrinks when the device has run out of memory."""
 
+    def adapter_room(self) -> AdapterRoom:
+        """Asked before each batch is formed."""
+
     def prepare(self, item: Item) -> Prepared:
         """Check and measure one item; raises `TooLarge`, `InvalidField` or `AdapterNotFound` for that item alone."""
 
     def collate(self, batch: Sequence[Prepared]) -> Any:
-        """Tensors for one forward over items of one group; runs while another batch is on the device."""
+        """Tensors for one forward; runs while another batch is on the device."""
 
     def forward(self, collated: Any, threads: int) -> Any:
         """Run the model, computing with `threads` threads on a CPU; what `decode` needs, on the host.

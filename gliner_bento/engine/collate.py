@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from typing import Any
@@ -10,8 +10,12 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from gliner_bento.adapters.linear import RowSlots
 from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.packing import Rows
 from gliner_bento.engine.tokenize import Tokenized
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +25,17 @@ class PackedInputs:
     token_ids: (T,).
     word_places: places among the tokens of those that stand for words; for most models one of each word.
     word_numbers: for each of these its word, counted over all rows.
-    token_counts, word_counts, label_counts, relation_counts: of each row.
+    tokens, words, labels, relations: how many of each are each row's.
     label_ids: a bi-encoder's labels, by their token ids, row after row.
     """
 
     token_ids: torch.Tensor
     word_places: torch.Tensor
     word_numbers: torch.Tensor
-    token_counts: tuple[int, ...]
-    word_counts: tuple[int, ...]
-    label_counts: tuple[int, ...]
-    relation_counts: tuple[int, ...]
+    tokens: Rows
+    words: Rows
+    labels: Rows
+    relations: Rows
     label_ids: tuple[tuple[int, ...], ...]
 
     def to(self, device: torch.device) -> PackedInputs:
@@ -57,13 +61,29 @@ class Batch:
     inputs: Any
 
 
-def packed(items: Sequence[Prepared]) -> Batch:
-    """Tensors on the CPU, rows in order of length: neighbours of equal length are looked at together."""
-    rows = tuple(sorted((item for item in items if item.tokens), key=lambda row: row.tokens))
-    return Batch(tuple(items), rows, packed_inputs(rows) if rows else None)
+SlotOf = Callable[[Prepared], "int | None"]
 
 
-def packed_inputs(rows: Sequence[Prepared]) -> PackedInputs:
+def packed(
+    items: Sequence[Prepared], slot_of: SlotOf | None = None, slots: int = 0, device: torch.device = CPU
+) -> Batch:
+    """Tensors on the CPU, rows in order of length: neighbours of equal length are looked at together.
+
+    slot_of: with adapters: the slot that holds a row's, one of `slots` on `device`. Then rows stand in order of their
+    slots first, those of the base model last.
+    """
+    rows = sorted((item for item in items if item.tokens), key=lambda row: row.tokens)
+    if not rows:
+        return Batch(tuple(items), (), None)
+    adapters = None
+    if slot_of is not None:
+        slot = {id(row): slot_of(row) for row in rows}
+        rows.sort(key=lambda row: slots if (place := slot[id(row)]) is None else place)
+        adapters = RowSlots(tuple(slot[id(row)] for row in rows), slots, device)
+    return Batch(tuple(items), tuple(rows), packed_inputs(rows, adapters))
+
+
+def packed_inputs(rows: Sequence[Prepared], adapters: RowSlots | None = None) -> PackedInputs:
     """See `PackedInputs`."""
     tokenized: list[Tokenized] = [row.payload for row in rows]
     marks = torch.tensor(list(chain.from_iterable(item.words_mask for item in tokenized)))
@@ -75,10 +95,10 @@ def packed_inputs(rows: Sequence[Prepared]) -> PackedInputs:
         token_ids=torch.tensor(list(chain.from_iterable(item.token_ids for item in tokenized))),
         word_places=places,
         word_numbers=(marks + before)[places] - 1,
-        token_counts=token_counts,
-        word_counts=word_counts,
-        label_counts=tuple(len(row.item.labels) for row in rows),
-        relation_counts=tuple(len(row.item.relations) for row in rows),
+        tokens=Rows(token_counts, adapters),
+        words=Rows(word_counts, adapters),
+        labels=Rows(tuple(len(row.item.labels) for row in rows), adapters),
+        relations=Rows(tuple(len(row.item.relations) for row in rows), adapters),
         label_ids=tuple(chain.from_iterable(item.labels for item in tokenized)),
     )
 

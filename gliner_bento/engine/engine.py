@@ -6,7 +6,7 @@ Holds the weights and what is fixed with them; a batch's state lives in its argu
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,7 +15,10 @@ from typing import Any
 import torch
 from gliner import model as families
 
-from gliner_bento.engine.base import Entity, Extraction, Item, ModelInfo, Prepared, Relation
+from gliner_bento.adapters.base import BASE_ADAPTER_ID
+from gliner_bento.adapters.device import DeviceSlots
+from gliner_bento.engine.adaptable import Layers
+from gliner_bento.engine.base import AdapterLease, AdapterRoom, Entity, Extraction, Item, ModelInfo, Prepared, Relation
 from gliner_bento.engine.collate import Batch, packed
 from gliner_bento.engine.forward import ner
 from gliner_bento.engine.forward.findings import Findings
@@ -28,8 +31,6 @@ from gliner_bento.engine.tokenize import ItemTokenizer
 from gliner_bento.errors import AdapterNotFound, DoesNotFit, InvalidField, TooLarge
 
 logger = logging.getLogger(__name__)
-
-BASE_MODEL = "__base__"
 
 _FAMILIES = (
     families.UniEncoderSpanGLiNER,
@@ -65,18 +66,26 @@ class GLiNEREngine:
         self._tokenize = ItemTokenizer(model.data_processor, config, limits)
         self._memory: MemoryModel | None = None
         self._forward: ner.EngineForward | OnnxForward
+        self.adapter_slots: DeviceSlots | None = None
+        self.adaptable_layers: Mapping[str, tuple[int, int] | str] = {}
+        self._acquire: Callable[[str], AdapterLease] | None = None
         if isinstance(model.model, Graph):
             self._forward = OnnxForward(model)
             self._collate, dtype = self._forward.collate, model.model.facts.dtype
         else:
             dtype = str(next(model.model.parameters()).dtype).removeprefix("torch.")
-            self._forward, self._collate = ner.forward_of(model.model.eval(), options), packed
+            slots = options.max_device_adapters if options.enable_lora else 0
+            layers = Layers(model.model.eval(), slots=slots, int8=options.quantization == "int8")
+            self._forward, self._collate = ner.forward_of(model.model, options, layers), packed
+            if slots:
+                self.adaptable_layers = layers.described()
+                self.adapter_slots = DeviceSlots(layers.sinks, slots, self._synchronize)
         self.packs = self._forward.packs
         self.info = ModelInfo(
             name=name,
             family=type(model).__name__,
             supports_relations=isinstance(model, families.UniEncoderSpanRelexGLiNER),
-            supports_adapters=False,
+            supports_adapters=self.adapter_slots is not None,
             device=str(self._device),
             dtype="int8" if options.quantization == "int8" else dtype,
             max_words=limits.words,
@@ -159,9 +168,39 @@ class GLiNEREngine:
         self.forward(self.collate([prepared] * rows), torch.get_num_threads())
         return rows * prepared.cost
 
+    def serve_adapters(self, acquire: Callable[[str], AdapterLease]) -> None:
+        """From now on items may name adapters. acquire: raises what is wrong with an id."""
+        self._acquire = acquire
+
+    def adapter_room(self) -> AdapterRoom:
+        """What of the adapters is on the device."""
+        return self.adapter_slots.room() if self.adapter_slots else AdapterRoom()
+
     def prepare(self, item: Item) -> Prepared:
         """Check and measure `item`; its payload is what the model will read."""
         self._check(item)
+        lease = self._lease(item.adapter_id)
+        try:
+            prepared = self._measure(item)
+        except BaseException:
+            if lease:
+                lease.release()
+            raise
+        if lease and not prepared.tokens:
+            lease.release()
+            lease = None
+        return replace(prepared, adapter=lease)
+
+    def _lease(self, adapter_id: str | None) -> AdapterLease | None:
+        if adapter_id is None or adapter_id == BASE_ADAPTER_ID:
+            return None
+        if self._acquire is None:
+            raise AdapterNotFound(
+                "adapter_id: no adapters are served here (the setting enable_lora is off)", param="adapter_id"
+            )
+        return self._acquire(adapter_id)
+
+    def _measure(self, item: Item) -> Prepared:
         if not item.text.strip():
             return Prepared(item, tokens=0, words=0)
         tokenized = self._tokenize(item)
@@ -180,7 +219,9 @@ class GLiNEREngine:
         )
 
     def collate(self, batch: Sequence[Prepared]) -> Batch:
-        """Tensors on the CPU."""
+        """Tensors on the CPU; not those of a batch with adapters, whose order comes with their slots."""
+        if any(prepared.adapter for prepared in batch):
+            return Batch(tuple(batch), (), None)
         self._compute_with(1)  # small ones; see `load` for why the calling thread must not gather others around it
         return self._collate(batch)
 
@@ -188,11 +229,24 @@ class GLiNEREngine:
     def forward(self, collated: Batch, threads: int) -> tuple[Batch, list[Findings]]:
         """Run the model. Raises ArithmeticError for scores that are not numbers."""
         self._compute_with(threads)
-        found: list[Findings] = []
-        if collated.rows:
-            with self._memory.guard(self._cost(collated.rows)) if self._memory else nullcontext():
-                found = self._forward(collated.inputs.to(self._device), collated.rows)
-        return collated, found
+        adapters = {row.adapter.ready.result() for row in collated.items if row.adapter}
+        if not adapters:
+            return collated, self._found(collated)
+        assert self.adapter_slots is not None
+        with self.adapter_slots.hold(adapters) as slot_of:
+            collated = packed(
+                collated.items,
+                lambda row: slot_of[row.adapter.ready.result()] if row.adapter else None,
+                self.adapter_slots.count,
+                self._device,
+            )
+            return collated, self._found(collated)
+
+    def _found(self, collated: Batch) -> list[Findings]:
+        if not collated.rows:
+            return []
+        with self._memory.guard(self._cost(collated.rows)) if self._memory else nullcontext():
+            return self._forward(collated.inputs.to(self._device), collated.rows)
 
     def decode(self, scores: tuple[Batch, list[Findings]]) -> list[Extraction]:
         """Numbers of words and labels become characters and names."""
@@ -209,15 +263,18 @@ class GLiNEREngine:
         if self._device.type == "cpu" and torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
 
+    def _synchronize(self) -> None:
+        """On a GPU, wait for all streams."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
     def start_lane(self) -> None:
         """On a GPU, give the calling thread a stream of its own."""
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+            self._synchronize()
             torch.cuda.set_stream(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
 
     def _check(self, item: Item) -> None:
-        if item.adapter_id not in {None, BASE_MODEL}:
-            raise AdapterNotFound(f"adapter_id: no adapter {item.adapter_id!r}", param="adapter_id")
         if not item.labels:
             raise InvalidField("labels: at least one is needed", param="labels")
         if item.relations and not self.info.supports_relations:
@@ -240,6 +297,8 @@ def check_options(options: EngineOptions, device: torch.device) -> None:
     """Raises ModelError for options that do not go together, or not with the device."""
     if options.runtime == "onnxruntime" and options.enable_flashdeberta:
         raise ModelError("enable_flashdeberta is for runtime torch")
+    if options.runtime == "onnxruntime" and options.enable_lora:
+        raise ModelError("enable_lora is for runtime torch; a graph has its weights in it")
     if options.runtime == "onnxruntime" and options.quantization != "none":
         raise ModelError("quantization is for runtime torch; a graph has its precision in it")
     if options.quantization == "int8" and device.type != "cpu":

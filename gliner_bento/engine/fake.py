@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 
-from gliner_bento.engine.base import Entity, Extraction, Item, ModelInfo, Prepared, Relation
+from gliner_bento.engine.base import (
+    AdapterLease,
+    AdapterRoom,
+    Entity,
+    Extraction,
+    Item,
+    ModelInfo,
+    Prepared,
+    Relation,
+)
 
 Batch = Sequence[Prepared]
 
@@ -51,17 +60,20 @@ def never(_: Item) -> Exception | None:
     return None
 
 
+NO_ADAPTERS = AdapterRoom()
+
+
 class FakeEngine:
     """An `Engine` whose every step the test may watch, hold up or break.
 
     tokens: sub-word tokens of an item (default: words + labels, 0 for a blank text).
     cost: what an item costs in a batch (default: as many as its tokens).
-    group: group of an item (default: one group for all).
+    lease: an item's claim to its adapter (default: none has one).
     prepare_error, collate_error, forward_error, decode_error: called with each item in that step; an exception that it
         returns is raised there (in all but `prepare` the whole batch fails, as with a real engine).
     on_prepare, on_collate, on_forward, on_decode: called before the step does its work, in the thread that runs it; may
         block or sleep, e.g. `on_forward=lambda batch: gate.wait()`.
-    packs, batch_tokens: as in `Engine`; the latter may be set at any time.
+    packs, batch_tokens, room: as in `Engine` (`adapter_room`); the latter two may be set at any time.
 
     prepared: items that `prepare` was called with, in order. batches: batches that `forward` was called with, in order
     of arrival, failed ones included. lanes: thread name -> threads of its last `forward`, 0 before the first.
@@ -73,7 +85,7 @@ class FakeEngine:
         info: ModelInfo = FAKE_INFO,
         tokens: Callable[[Item], int] = words_and_labels,
         cost: Callable[[Item], int] = lambda item: 0,
-        group: Callable[[Item], Hashable] = lambda item: None,
+        lease: Callable[[Item], AdapterLease | None] = lambda item: None,
         prepare_error: Callable[[Item], Exception | None] = never,
         collate_error: Callable[[Item], Exception | None] = never,
         forward_error: Callable[[Item], Exception | None] = never,
@@ -84,6 +96,7 @@ class FakeEngine:
         on_decode: Callable[[Sequence[Item]], object] = lambda items: None,
         packs: bool = False,
         batch_tokens: int | None = None,
+        room: AdapterRoom = NO_ADAPTERS,
     ) -> None:
         self.info = info
         self.prepared: list[Item] = []
@@ -91,7 +104,7 @@ class FakeEngine:
         self.lanes: dict[str, int] = {}
         self._tokens = tokens
         self._cost = cost
-        self._group = group
+        self._lease = lease
         self._prepare_error = prepare_error
         self._collate_error = collate_error
         self._forward_error = forward_error
@@ -102,22 +115,30 @@ class FakeEngine:
         self._on_decode = on_decode
         self.packs = packs
         self.batch_tokens = batch_tokens
+        self.room = room
+
+    def adapter_room(self) -> AdapterRoom:
+        """What the test has set."""
+        return self.room
 
     def prepare(self, item: Item) -> Prepared:
-        """Measure `item` by `tokens` and `group`."""
+        """Measure `item` by `tokens` and `cost`."""
         self.prepared.append(item)
         self._on_prepare(item)
         _raise_first(self._prepare_error, [item])
         words = len(_WORD.findall(item.text))
-        return Prepared(item, self._tokens(item), words, group=self._group(item), cost_tokens=self._cost(item))
+        tokens, cost = self._tokens(item), self._cost(item)
+        return Prepared(item, tokens, words, cost_tokens=cost, adapter=self._lease(item))
 
     def collate(self, batch: Batch) -> list[Prepared]:
-        """The batch itself; a batch of two groups is the scheduler's mistake."""
+        """The batch itself; more adapters than slots, or one that is not in memory, are the scheduler's mistake."""
         self._on_collate(batch)
         _raise_first(self._collate_error, [prepared.item for prepared in batch])
-        groups = {prepared.group for prepared in batch}
-        if len(groups) != 1:
-            raise AssertionError(f"one batch, {len(groups)} groups: {groups}")
+        leases = [prepared.adapter for prepared in batch if prepared.adapter]
+        if not all(lease.ready.done() and lease.ready.exception() is None for lease in leases):
+            raise AssertionError("an adapter is not in memory")
+        if (adapters := len({lease.key for lease in leases})) > self.room.slots:
+            raise AssertionError(f"one batch, {adapters} adapters for {self.room.slots} slots")
         return list(batch)
 
     def forward(self, collated: Batch, threads: int) -> list[Item]:

@@ -1,18 +1,18 @@
 """A linear layer made ready for inference: weights in the layout that the CPU multiplies fastest, activations fused.
 
-The one place that knows of oneDNN and of int8. A `Linear` keeps no reference to the module that it was made from.
+The one place that knows of oneDNN and of int8. A `Linear` keeps no reference to the module that it was made from; what
+adapters add to it is in its `updates`.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
+from gliner_bento.adapters.linear import Owners, Updates
 from gliner_bento.engine.packing import rounded_up
 
 Activation = Literal["none", "relu", "gelu"]
@@ -28,6 +28,7 @@ class Linear:
     """`activation(x @ weight.T + bias)`; `x` has shape (N, in), `weight` (out, in), `bias` (out) or None.
 
     int8: multiply in 8 bits (see `Int8`); on the CPU only.
+    updates: what adapters add before the activation, to the rows that `owners` gives them.
     """
 
     def __init__(
@@ -37,9 +38,11 @@ class Linear:
         *,
         activation: Activation = "none",
         int8: bool = False,
+        updates: Updates | None = None,
     ) -> None:
         self._activation = activation
         self._bias = bias
+        self._updates = updates
         self._quantized: Int8 | None = None
         self._packed: torch.Tensor | None = None
         self._weight: torch.Tensor | None = None
@@ -50,30 +53,33 @@ class Linear:
         else:
             self._weight = weight.detach()
 
-    @classmethod
-    def of(cls, *modules: nn.Linear, activation: Activation = "none", int8: bool = False) -> Linear:
-        """One layer for several that read the same input: their outputs stand side by side."""
-        return cls(*stacked(modules), activation=activation, int8=int8)
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, owners: Owners | None = None) -> torch.Tensor:
         """Shape (N, out)."""
-        if self._packed is None:
-            return self._activated(self._plain(x))
-        parts = [self._multiplied(part) for part in _parts(x)]
-        return parts[0][: len(x)] if len(parts) == 1 else torch.cat(parts)[: len(x)]
+        if owners is None or self._updates is None or not self._updates.concern(owners):
+            return self._computed(x, self._activation)
+        owned, rest = x[: owners.rows], x[owners.rows :]
+        y = self._updates.add(self._computed(owned, "none"), owned, owners)
+        y = _activated(y, self._activation)
+        return torch.cat([y, self._computed(rest, self._activation)]) if len(rest) else y
 
-    def plus(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+    def plus(self, x: torch.Tensor, residual: torch.Tensor, owners: Owners | None = None) -> torch.Tensor:
         """`self(x) + residual`, for a layer without activation."""
         if self._packed is None:
-            return self._plain(x) + residual
-        parts = [self._added(*part) for part in zip(_parts(x), _parts(residual), strict=True)]
-        return parts[0][: len(x)] if len(parts) == 1 else torch.cat(parts)[: len(x)]
+            y = self._plain(x) + residual
+        else:
+            y = _joined([self._added(*part) for part in zip(_parts(x), _parts(residual), strict=True)], len(x))
+        if owners is not None and self._updates is not None and self._updates.concern(owners):
+            self._updates.add(y[: owners.rows], x[: owners.rows], owners)
+        return y
 
-    def _multiplied(self, x: torch.Tensor) -> torch.Tensor:
-        algorithm = "none" if self._activation == "gelu" else None
-        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
-            x, self._packed, self._bias, self._activation, [], algorithm
-        )
+    def _computed(self, x: torch.Tensor, activation: Activation) -> torch.Tensor:
+        if self._packed is None:
+            return _activated(self._plain(x), activation)
+        return _joined([self._multiplied(part, activation) for part in _parts(x)], len(x))
+
+    def _multiplied(self, x: torch.Tensor, activation: Activation) -> torch.Tensor:
+        algorithm = "none" if activation == "gelu" else None
+        y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, activation, [], algorithm)
         return y
 
     def _added(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
@@ -87,10 +93,16 @@ class Linear:
         assert self._weight is not None
         return F.linear(x, self._weight, self._bias)
 
-    def _activated(self, y: torch.Tensor) -> torch.Tensor:
-        if self._activation == "relu":
-            return F.relu(y)
-        return F.gelu(y) if self._activation == "gelu" else y
+
+def _activated(y: torch.Tensor, activation: Activation) -> torch.Tensor:
+    if activation == "relu":
+        return F.relu(y)
+    return F.gelu(y) if activation == "gelu" else y
+
+
+def _joined(parts: list[torch.Tensor], rows: int) -> torch.Tensor:
+    """The first `rows` rows of all parts."""
+    return parts[0][:rows] if len(parts) == 1 else torch.cat(parts)[:rows]
 
 
 def _parts(x: torch.Tensor) -> list[torch.Tensor]:
@@ -106,16 +118,6 @@ def multiplies_in(dtype: torch.dtype) -> bool:
     if platform.machine() not in {"x86_64", "AMD64"} or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
-
-
-def stacked(modules: Sequence[nn.Linear]) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weights (sum of out, in) and biases (sum of out) of layers with one input, in order."""
-    weight = torch.cat([module.weight for module in modules])
-    biases: list[torch.Tensor | None] = [module.bias for module in modules]
-    if not any(bias is not None for bias in biases):
-        return weight, None
-    nothing = [weight.new_zeros(module.out_features) for module in modules]
-    return weight, torch.cat([zero if bias is None else bias for bias, zero in zip(biases, nothing, strict=True)])
 
 
 class Int8:

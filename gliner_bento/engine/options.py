@@ -20,6 +20,8 @@ class EngineOptions:
     enable_flashdeberta: bool = False
     enable_compilation: bool = False
     label_cache_size: int = 4096
+    enable_lora: bool = False
+    max_device_adapters: int = 8
     target_memory_fraction: float = 0.8
     memory_overhead_factor: float = 1.3
     inference_lanes: int = 1

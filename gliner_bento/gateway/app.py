@@ -13,6 +13,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.gateway import adapter_routes
 from gliner_bento.gateway.compat import gliner_serve
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.gateway import Gateway
@@ -35,6 +36,7 @@ class GatewayApp:
                 Route("/v1/requests/{request_id}/abort", self._abort, methods=["POST"]),
                 Route("/docs.json", self._docs, methods=["GET"]),
                 Route("/", self._index, methods=["GET"]),
+                *adapter_routes.routes(self._bound),
                 *gliner_serve.routes(route_prefix, self._bound),
             ]
         )

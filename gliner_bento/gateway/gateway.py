@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, TooLarge, from_detail
 from gliner_bento.gateway import request_id
+from gliner_bento.gateway.adapters import Adapters
+from gliner_bento.gateway.limits import Limits
 from gliner_bento.gateway.runner import Hop
 from gliner_bento.types import (
+    BASE_ADAPTER_ID,
     AbortResponse,
     BatchResult,
     Entity,
@@ -38,22 +40,11 @@ _ITEM_OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What an operator allows; the settings of the same names."""
-
-    default_threshold: float
-    default_relation_threshold: float
-    max_labels: int
-    max_text_chars: int
-    max_batch_items: int
-    request_timeout_s: float
-
-
 class Gateway:
     """The public API, over a runner."""
 
     def __init__(self, hop: Hop, limits: Limits) -> None:
+        self.adapters = Adapters(hop, limits)
         self._hop = hop
         self._limits = limits
         self._description: dict[str, Any] | None = None
@@ -157,7 +148,8 @@ class Gateway:
             relation_threshold=(
                 self._limits.default_relation_threshold if relation_threshold is None else relation_threshold
             ),
-            **{name: spec[name] for name in ("flat_ner", "multi_label", "adapter_id", "long_text")},
+            adapter_id=None if spec["adapter_id"] == BASE_ADAPTER_ID else spec["adapter_id"],
+            **{name: spec[name] for name in ("flat_ner", "multi_label", "long_text")},
         )
 
     def _described(self, names: Sequence[str] | Mapping[str, str], param: str) -> dict[str, str]:

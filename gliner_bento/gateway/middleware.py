@@ -9,8 +9,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
-from gliner_bento.gateway import request_id
+from gliner_bento.gateway import adapter_routes, request_id
 from gliner_bento.gateway.error_body import error_response, from_foreign
+from gliner_bento.gateway.media import JSON, is_json, media_type
 
 logger = logging.getLogger("gliner_bento.gateway")
 
@@ -21,9 +22,9 @@ _OWN_HEADERS = {"content-length", "content-type"}
 class GatewayMiddleware:
     """Pure ASGI, so that it costs next to nothing on the way of a good request."""
 
-    def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_body_bytes: int, max_adapter_bytes: int) -> None:
         self.app = app
-        self.max_body_bytes = max_body_bytes
+        self._limits = {"max_body_bytes": max_body_bytes, "max_adapter_bytes": max_adapter_bytes}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -32,10 +33,14 @@ class GatewayMiddleware:
             return
         headers = Headers(scope=scope)
         request_id.begin(headers.get(request_id.HEADER))
-        body = _LimitedBody(receive, self.max_body_bytes)
+        upload = adapter_routes.is_upload(scope["method"], scope["path"], headers)
+        name = "max_adapter_bytes" if upload else "max_body_bytes"
+        raises = scope["path"].startswith(adapter_routes.PATH)
+        body = _LimitedBody(receive, self._limits[name], name, raises=raises)
         answer = _Answer(scope, send, body)
         try:
-            self._refuse_early(scope, headers)
+            if scope["method"] in _BODY_METHODS:
+                body.refuse_early(headers, upload=upload)
             await self.app(scope, body.receive, answer.send)
         except GLiNERBentoError as error:
             await error_response(error)(scope, receive, answer.stamp)
@@ -45,38 +50,44 @@ class GatewayMiddleware:
             logger.exception("%s %s failed outside its handler", scope["method"], scope["path"])
             await error_response(InternalError())(scope, receive, answer.stamp)
 
-    def _refuse_early(self, scope: Scope, headers: Headers) -> None:
-        if scope["method"] not in _BODY_METHODS:
-            return
-        with contextlib.suppress(ValueError):
-            if int(headers.get("content-length", "0")) > self.max_body_bytes:
-                raise _too_large(self.max_body_bytes)
-        media_type = headers.get("content-type", "application/json").split(";")[0].strip().lower()
-        if media_type != "application/json" and not media_type.endswith("+json"):
-            raise UnsupportedMediaType(f"send the body as application/json, not {media_type}")
-
-
-def _too_large(limit_bytes: int) -> TooLarge:
-    return TooLarge(f"the body has more than {limit_bytes} bytes (max_body_bytes)")
-
 
 class _LimitedBody:
-    """The request's body, cut off where it passes the limit; needed for bodies that come without a length."""
+    """The request's body, cut off where it passes the limit, which a body that comes without a length can.
 
-    def __init__(self, receive: Receive, limit_bytes: int) -> None:
+    raises: its reader is told so, and acts on no part of it. BentoML's parser would log that as a fault of ours.
+    """
+
+    def __init__(self, receive: Receive, limit_bytes: int, setting: str, *, raises: bool) -> None:
         self._receive = receive
         self._limit_bytes = limit_bytes
         self._seen_bytes = 0
+        self._setting = setting
+        self._raises = raises
         self.error: TooLarge | None = None
 
+    def refuse_early(self, headers: Headers, *, upload: bool) -> None:
+        """Raise what the headers tell to be wrong with the body."""
+        with contextlib.suppress(ValueError):
+            if int(headers.get("content-length", "0")) > self._limit_bytes:
+                raise self._too_large()
+        kind = media_type(headers)
+        if kind and not is_json(kind) and not upload:
+            raise UnsupportedMediaType(f"send the body as {JSON}, not {kind}")
+
     async def receive(self) -> Message:
+        """The next message; of a body that is too large an early end, or `TooLarge` for a reader that `raises`."""
         message = await self._receive()
         if message["type"] == "http.request":
             self._seen_bytes += len(message.get("body", b""))
             if self._seen_bytes > self._limit_bytes:
-                self.error = _too_large(self._limit_bytes)
+                self.error = self._too_large()
+                if self._raises:
+                    raise self.error
                 return {"type": "http.request", "body": b"", "more_body": False}
         return message
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"the body has more than {self._limit_bytes} bytes ({self._setting})")
 
 
 class _Answer:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import AsyncIterable, Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
 
-from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
-from gliner_bento.types import RunnerItem, RunnerOutcome
+from gliner_bento.errors import (
+    DeadlineExceeded,
+    ErrorDetail,
+    GLiNERBentoError,
+    InternalError,
+    NotReady,
+    from_detail,
+)
+from gliner_bento.types import PutAdapterRequest, RunnerItem, RunnerOutcome
 
 logger = logging.getLogger("gliner_bento.gateway")
 T = TypeVar("T")
@@ -25,7 +34,7 @@ _DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionEr
 
 
 class Runner(Protocol):
-    """What the gateway needs of the runner service. Errors of single items come back as data."""
+    """What the gateway needs of the runner service. Errors of single items and of adapters come back as data."""
 
     async def extract(
         self, items: list[RunnerItem], request_id: str, timeout_ms: float, priority: int
@@ -38,13 +47,39 @@ class Runner(Protocol):
     async def describe(self) -> dict[str, Any]:
         """The model's `ModelInfo`, as data."""
 
+    async def adapters(self) -> RunnerOutcome:
+        """Every adapter's `AdapterInfo`, as data."""
+
+    async def adapter(self, adapter_id: str) -> RunnerOutcome:
+        """One adapter's `AdapterInfo`, as data."""
+
+    async def upload(self, upload_id: str, offset: int, data: bytes) -> RunnerOutcome:
+        """Take a piece of an archive; the same piece twice does no harm."""
+
+    async def put_adapter(
+        self,
+        adapter_id: str,
+        upload_id: str | None,
+        source: str | None,
+        revision: str | None,
+        pinned: bool | None,
+        preload: bool,
+    ) -> RunnerOutcome:
+        """`{"adapter": its AdapterInfo as data, "created": bool}`."""
+
+    async def delete_adapter(self, adapter_id: str, timeout_ms: float) -> RunnerOutcome:
+        """None, once what runs with the adapter has ended and it is gone."""
+
+    async def adapter_cache(self) -> RunnerOutcome:
+        """The `CacheStatus`, as data."""
+
 
 class Hop:
     """Calls the runner, for as long as there is time.
 
     A call whose connection was dropped is repeated once: a server may close an idle kept-alive connection at the moment
-    a request is written to it. Extraction has no side effects, so asking again is safe, whether or not the first one
-    arrived.
+    a request is written to it. Extraction has no side effects, and an adapter that is put or deleted twice is there or
+    gone as after once, so asking again is safe, whether or not the first one arrived.
     """
 
     def __init__(self, runner: Runner) -> None:
@@ -71,7 +106,54 @@ class Hop:
         """As `Runner.describe`."""
         return await self._call(self._runner.describe, _CONTROL_S, NotReady(_UNREACHABLE))
 
-    async def _call(self, ask: Callable[[], Awaitable[T]], timeout_s: float, late: GLiNERBentoError) -> T:
+    async def adapters(self) -> list[dict[str, Any]]:
+        """Every adapter's `AdapterInfo`, as data."""
+        found: list[dict[str, Any]] = await self._control(self._runner.adapters)
+        return found
+
+    async def adapter(self, adapter_id: str) -> dict[str, Any]:
+        """One adapter's `AdapterInfo`, as data; raises `AdapterNotFound`."""
+        found: dict[str, Any] = await self._control(lambda: self._runner.adapter(adapter_id=adapter_id))
+        return found
+
+    async def upload(self, pieces: AsyncIterable[bytes]) -> str | None:
+        """Send an archive, a piece at a time; the id that the runner has it under, None if there was no piece."""
+        upload_id, offset = uuid.uuid4().hex, 0
+        async for piece in pieces:
+            sent = functools.partial(self._runner.upload, upload_id=upload_id, offset=offset, data=piece)
+            await self._control(sent)
+            offset += len(piece)
+        return upload_id if offset else None
+
+    async def put_adapter(
+        self, adapter_id: str, asked: PutAdapterRequest, upload_id: str | None = None
+    ) -> tuple[dict[str, Any], bool]:
+        """The adapter's `AdapterInfo`, as data, and whether it is new; raises what is wrong with it. No deadline."""
+
+        def ask() -> Awaitable[RunnerOutcome]:
+            return self._runner.put_adapter(adapter_id=adapter_id, upload_id=upload_id, **asked.model_dump())
+
+        put = _result(await self._call(ask, None, NotReady(_UNREACHABLE)))
+        return put["adapter"], put["created"]
+
+    async def delete_adapter(self, adapter_id: str, timeout_ms: float) -> None:
+        """Wait until nothing runs with the adapter, and until it is gone; raises `AdapterNotFound`."""
+
+        def ask() -> Awaitable[RunnerOutcome]:
+            return self._runner.delete_adapter(adapter_id=adapter_id, timeout_ms=timeout_ms)
+
+        late = DeadlineExceeded("the deadline passed before the adapter was gone")
+        _result(await self._call(ask, timeout_ms / 1000 + _GRACE_S, late))
+
+    async def adapter_cache(self) -> dict[str, Any]:
+        """The `CacheStatus`, as data."""
+        status: dict[str, Any] = await self._control(self._runner.adapter_cache)
+        return status
+
+    async def _control(self, ask: Callable[[], Awaitable[RunnerOutcome]]) -> Any:
+        return _result(await self._call(ask, _CONTROL_S, NotReady(_UNREACHABLE)))
+
+    async def _call(self, ask: Callable[[], Awaitable[T]], timeout_s: float | None, late: GLiNERBentoError) -> T:
         try:
             return await asyncio.wait_for(_insist(ask), timeout_s)
         except GLiNERBentoError:
@@ -83,6 +165,12 @@ class Hop:
         except Exception as fault:
             logger.exception("a call to the runner failed")
             raise InternalError() from fault
+
+
+def _result(outcome: RunnerOutcome) -> Any:
+    if "error" in outcome:
+        raise from_detail(ErrorDetail.model_validate(outcome["error"]))
+    return outcome["result"]
 
 
 async def _insist(ask: Callable[[], Awaitable[T]]) -> T:

@@ -12,6 +12,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+from gliner_bento.engine.base import AdapterRoom
+
+NO_ADAPTERS = AdapterRoom()
+
 
 class Candidate(Protocol):
     """What the choice depends on."""
@@ -21,8 +25,8 @@ class Candidate(Protocol):
         """What the item costs in a batch, in tokens; at least 1."""
 
     @property
-    def group(self) -> Hashable:
-        """Items of different groups never share a batch."""
+    def adapter(self) -> Hashable:
+        """Which adapter the item is read with; None: the base model."""
 
     @property
     def overtaken(self) -> int:
@@ -63,17 +67,43 @@ def batch_cost(costs: Sequence[int], *, packs: bool) -> int:
     return sum(costs) if packs else len(costs) * max(costs, default=0)
 
 
-def form_batch(waiting: Sequence[Candidate], limits: BatchLimits, *, packs: bool) -> list[int]:
+class AdapterChoice:
+    """Which adapters may join a batch: as many as there are slots and, of those that no running batch holds, `new` (so
+    that no lane waits for another's slots)."""
+
+    def __init__(self, room: AdapterRoom, new: int) -> None:
+        self.room = room
+        self._new = new
+        self._taken: set[Hashable] = set()
+
+    def admits(self, adapter: Hashable) -> bool:
+        """Whether an item with this adapter may join."""
+        if adapter is None or adapter in self._taken:
+            return True
+        fresh = sum(taken not in self.room.held for taken in self._taken)
+        return len(self._taken) < self.room.slots and (adapter in self.room.held or fresh < self._new)
+
+    def take(self, adapter: Hashable) -> None:
+        """An item with this adapter has joined."""
+        if adapter is not None:
+            self._taken.add(adapter)
+
+
+def form_batch(
+    waiting: Sequence[Candidate], limits: BatchLimits, *, packs: bool, room: AdapterRoom = NO_ADAPTERS, lanes: int = 1
+) -> list[int]:
     """Indices, ascending, of the items to run next out of `waiting` (non-empty, in the order of service).
 
-    The first item is always in; the others are of its group. Packed, they are those that come next and fit; padded,
-    those of near cost. No item's `overtaken` ever needs to exceed `max_overtakes`: where the best batch would pass such
-    an item, nothing behind it is looked at.
+    The first item is always in. Packed, the others are those that come next and fit, first of all those whose adapters
+    are on the device; padded, those of near cost. No item's `overtaken` ever needs to exceed `max_overtakes`: where the
+    best batch would pass such an item, nothing behind it is looked at.
+
+    room, lanes: adapters on the device, and how many batches run at once.
     """
     fill = _fill_packed if packs else _fill_padded
     window = min(len(waiting), limits.lookahead)
     while True:
-        batch = fill(waiting[:window], limits)
+        batch = fill(waiting[:window], limits, AdapterChoice(room, max(1, room.slots // lanes)))
         passed = set(range(batch[-1])).difference(batch)
         barriers = [index for index in passed if waiting[index].overtaken >= limits.max_overtakes]
         if not barriers:
@@ -92,22 +122,28 @@ def is_full(batch: Sequence[Candidate], waiting_items: int, limits: BatchLimits,
     )
 
 
-def _fill_packed(window: Sequence[Candidate], limits: BatchLimits) -> list[int]:
-    """Take what comes next, for as long as there is room; a smaller item may pass one that does not fit."""
+def _fill_packed(window: Sequence[Candidate], limits: BatchLimits, adapters: AdapterChoice) -> list[int]:
+    """Take what comes next, for as long as there is room; a smaller item may pass one that does not fit, and one whose
+    adapter is on the device one whose adapter is not."""
     batch, room = [0], limits.max_batch_tokens - window[0].cost
-    for index in range(1, len(window)):
+    adapters.take(window[0].adapter)
+    there = adapters.room.resident | {None, window[0].adapter}
+    order = sorted(range(1, len(window)), key=lambda index: window[index].adapter not in there)  # stable
+    for index in order:
         if len(batch) == limits.max_batch_size or room <= 0:
             break
-        if window[index].group == window[0].group and window[index].cost <= room:
+        if window[index].cost <= room and adapters.admits(window[index].adapter):
             batch.append(index)
+            adapters.take(window[index].adapter)
             room -= window[index].cost
-    return batch
+    return sorted(batch)
 
 
-def _fill_padded(window: Sequence[Candidate], limits: BatchLimits) -> list[int]:
+def _fill_padded(window: Sequence[Candidate], limits: BatchLimits, adapters: AdapterChoice) -> list[int]:
     """Grow a batch around the first item, always by the item that adds the least padding, then by age."""
     head = window[0]
-    mates = [index for index in range(1, len(window)) if window[index].group == head.group]
+    adapters.take(head.adapter)
+    mates = range(1, len(window))
     by_cost = sorted(mates, key=lambda index: abs(window[index].cost - head.cost))  # stable: equals by age
     dearer = deque(index for index in by_cost if window[index].cost >= head.cost)
     cheaper = deque(index for index in by_cost if window[index].cost < head.cost)
@@ -115,6 +151,8 @@ def _fill_padded(window: Sequence[Candidate], limits: BatchLimits) -> list[int]:
     while len(batch) < limits.max_batch_size:
         joining = []
         for side in (dearer, cheaper):
+            while side and not adapters.admits(window[side[0]].adapter):
+                side.popleft()  # nor will it be admitted later
             if side:  # where the nearest of a side does not fit, none behind it does, now or later
                 cost = window[side[0]].cost
                 padded = (len(batch) + 1) * max(dearest, cost)
@@ -125,5 +163,6 @@ def _fill_padded(window: Sequence[Candidate], limits: BatchLimits) -> list[int]:
             break
         _, index, side = min(joining, key=lambda option: option[:2])
         batch.append(side.popleft())
+        adapters.take(window[index].adapter)
         dearest = max(dearest, window[index].cost)
     return sorted(batch)

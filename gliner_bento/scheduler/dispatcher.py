@@ -21,7 +21,7 @@ from gliner_bento.errors import InternalError, NotReady
 from gliner_bento.scheduler.batching import BatchLimits, least
 from gliner_bento.scheduler.lanes import Lanes
 from gliner_bento.scheduler.observer import Observer
-from gliner_bento.scheduler.queue import Entry, WaitingQueue
+from gliner_bento.scheduler.queue import Entry, NextBatch, WaitingQueue
 from gliner_bento.scheduler.stages import Batch, Ending, Stages
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class DispatcherConfig(BatchLimits):
 
 class Dispatcher:
     """Runs what waits in `queue`. `lock` guards all state and is never held while foreign code runs, but for the
-    engine's `batch_tokens`, which is read under it.
+    engine's `batch_tokens` and `adapter_room`, which are read under it.
 
     finish: told how each item ended. expire: ends the items whose deadline has passed.
     """
@@ -166,7 +166,7 @@ class Dispatcher:
         """
         if not self._config.batch_wait_timeout_ms or not self._queue.preparing_items or self.lanes.free > 1:
             return 0
-        batch = self._queue.next_batch(self._limits())
+        batch = self._form()
         oldest_s = min(entry.admitted_s for entry in batch.entries)
         left_s = oldest_s + self._config.batch_wait_timeout_ms / 1000 - self._clock()
         return 0 if batch.full else max(0.0, left_s)
@@ -184,7 +184,11 @@ class Dispatcher:
         return batch
 
     def _take_waiting(self, share: int) -> list[Entry]:
-        return self._queue.take(self._queue.next_batch(self._limits(share)))
+        return self._queue.take(self._form(share))
+
+    def _form(self, share: int | None = None) -> NextBatch:
+        """What would run now; something waits."""
+        return self._queue.next_batch(self._limits(share), self._engine.adapter_room(), self._config.inference_lanes)
 
     def _limits(self, share: int | None = None) -> BatchLimits:
         """The limits of a batch that is formed now."""
@@ -231,7 +235,7 @@ class Dispatcher:
         with self._lock:
             while not self._closed:
                 if self._may_collate_ahead():
-                    batch = self._queue.next_batch(self._limits())
+                    batch = self._form()
                     if batch.full:
                         return Batch(self._queue.take(batch))
                 self._ahead.wait()

@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from gliner_bento.engine.base import Extraction, Item, Prepared
+from gliner_bento.engine.base import AdapterLease, AdapterRoom, Extraction, Item, Prepared
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
-from gliner_bento.scheduler.batching import BatchLimits, form_batch, is_full
+from gliner_bento.scheduler.batching import NO_ADAPTERS, BatchLimits, form_batch, is_full
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +30,7 @@ class Entry:
     deadline_s: float | None = None
     future: Future[Extraction] = field(default_factory=Future)
     prepared: Prepared | None = None
+    lease: AdapterLease | None = None
     overtaken: int = 0
     taken: bool = False
     ended: bool = False
@@ -40,9 +41,9 @@ class Entry:
         return self.prepared.cost if self.prepared else 0
 
     @property
-    def group(self) -> Hashable:
-        """Items of different groups never share a batch."""
-        return self.prepared.group if self.prepared else None
+    def adapter(self) -> Hashable:
+        """Which adapter the item is read with; None: the base model."""
+        return self.lease.key if self.lease else None
 
     @property
     def order(self) -> tuple[int, int]:
@@ -136,9 +137,9 @@ class WaitingQueue:
             insort(self._waiting, entry, key=lambda waiting: waiting.order)
             self.waiting_cost += entry.cost
 
-    def next_batch(self, limits: BatchLimits) -> NextBatch:
-        """What `take` would take now, in the order of service; something waits."""
-        indices = form_batch(self._waiting, limits, packs=self._packs)
+    def next_batch(self, limits: BatchLimits, room: AdapterRoom = NO_ADAPTERS, lanes: int = 1) -> NextBatch:
+        """What `take` would take now, in the order of service; something waits. room, lanes: see `form_batch`."""
+        indices = form_batch(self._waiting, limits, packs=self._packs, room=room, lanes=lanes)
         entries = [self._waiting[index] for index in indices]
         return NextBatch(entries, indices, is_full(entries, len(self._waiting), limits, packs=self._packs))
 

@@ -11,12 +11,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
+from typing import Any
 
-from gliner_bento.engine.base import Engine, Extraction, Item, Prepared
+from gliner_bento.engine.base import AdapterLease, Engine, Extraction, Item, Prepared
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady
 from gliner_bento.scheduler.dispatcher import Dispatcher, DispatcherConfig
 from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
@@ -199,6 +200,10 @@ class Scheduler:
             if entry is None:
                 return
             wanted = entry.future.set_running_or_notify_cancel()  # False: its caller has cancelled it
+            if entry.prepared is None:  # a lane may be waiting for its company
+                self._dispatcher.wake()
+        if entry.lease:
+            _release(entry.lease)
         self._observer.on_finish(_outcome(ending) if wanted else "aborted")
         if wanted and isinstance(ending, Extraction):
             entry.future.set_result(ending)
@@ -240,12 +245,38 @@ class Scheduler:
         return (entries[start : start + size] for start in range(0, len(entries), size))
 
     def _prepare(self, entries: Sequence[Entry]) -> None:
-        """Measure items and let them wait, all at once, so that they are seen together."""
+        """Measure items and let them wait, all at once, so that they are seen together; those whose adapters are not in
+        memory yet come later."""
         measured = [(entry, self._measure(entry)) for entry in entries]
+        absent = []
         with self._lock:
             for entry, prepared in measured:
-                if prepared is not None:
+                if prepared is None:
+                    continue
+                lease = prepared.adapter
+                if lease is None or _in_memory(lease):
                     self._queue.put(entry, prepared)
+                else:
+                    absent.append((lease, partial(self._adapter_came, entry, prepared)))
+            self._dispatcher.wake()
+        for lease, when_there in absent:
+            lease.ready.add_done_callback(when_there)
+
+    def _claim(self, entry: Entry, lease: AdapterLease) -> None:
+        """Give the entry the claim to its adapter, which is released when the entry ends: now, if it has."""
+        with self._lock:
+            if not entry.ended:
+                entry.lease = lease
+                return
+        _release(lease)
+
+    def _adapter_came(self, entry: Entry, prepared: Prepared, came: Future[Any]) -> None:
+        """The adapter of an item is in memory, or will not be."""
+        if (error := _failure(came)) is not None:
+            self._finish(entry.sequence, public_error(error, entry.request_id, "loading its adapter"))
+            return
+        with self._lock:
+            self._queue.put(entry, prepared)
             self._dispatcher.wake()
 
     def _measure(self, entry: Entry) -> Prepared | None:
@@ -259,6 +290,8 @@ class Scheduler:
             self._finish(entry.sequence, public_error(error, entry.request_id, "preparation"))
             return None
         self._observer.on_stage("prepare", self._clock() - started_s)
+        if prepared.adapter:
+            self._claim(entry, prepared.adapter)
         if prepared.tokens:
             return prepared
         self._finish(entry.sequence, Extraction(truncated=prepared.truncated))
@@ -274,6 +307,23 @@ class Scheduler:
                 if nap_s > 0:
                     self._deadline_moved.wait(nap_s)
             self.expire()
+
+
+def _failure(came: Future[Any]) -> BaseException | None:
+    """Why an adapter that has come is not in memory."""
+    return CancelledError() if came.cancelled() else came.exception()
+
+
+def _in_memory(lease: AdapterLease) -> bool:
+    return lease.ready.done() and _failure(lease.ready) is None
+
+
+def _release(lease: AdapterLease) -> None:
+    """What a release raises is logged, because the item has to be answered all the same."""
+    try:
+        lease.release()
+    except Exception:
+        logger.exception("an adapter could not be released")
 
 
 def _outcome(ending: Ending) -> Outcome:

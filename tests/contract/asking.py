@@ -38,9 +38,8 @@ def alone(engine: GLiNEREngine, item: Item) -> Extraction:
 
 
 def together(engine: GLiNEREngine, items: Sequence[Item]) -> list[Extraction]:
-    """The engine's answers for items in one batch; they must be of one group."""
+    """The engine's answers for items in one batch."""
     prepared = [engine.prepare(item) for item in items]
-    assert len({one.group for one in prepared}) == 1
     return engine.decode(engine.forward(engine.collate(prepared), 1))
 
 

@@ -52,17 +52,17 @@ def test_packed_tensors_are_gliners_without_padding(
     batch = served.collate([served.prepare(item) for item in items])
     theirs = gliners_batch(gliner, [row.item for row in batch.rows])
     ours, mask = batch.inputs, theirs["attention_mask"].bool()
-    assert sorted(ours.token_counts) == list(ours.token_counts) == mask.sum(1).tolist()
+    assert sorted(ours.tokens.counts) == list(ours.tokens.counts) == mask.sum(1).tolist()
     assert torch.equal(ours.token_ids, theirs["input_ids"][mask])
     marks = theirs["words_mask"][mask]
     assert torch.equal(ours.word_places, marks.nonzero()[:, 0])
-    before = torch.tensor([sum(ours.word_counts[:i]) for i, n in enumerate(ours.token_counts) for _ in range(n)])
+    before = torch.tensor([sum(ours.words.counts[:i]) for i, n in enumerate(ours.tokens.counts) for _ in range(n)])
     assert torch.equal(ours.word_numbers, (marks + before - 1)[marks > 0])
-    assert list(ours.word_counts) == theirs["text_lengths"].flatten().tolist()
-    assert [len(row.item.labels) for row in batch.rows] == list(ours.label_counts)
+    assert list(ours.words.counts) == theirs["text_lengths"].flatten().tolist()
+    assert [len(row.item.labels) for row in batch.rows] == list(ours.labels.counts)
     if "labels_input_ids" in theirs:
         labels, padding = theirs["labels_input_ids"], theirs["labels_attention_mask"]
-        asked = [places[:n] for places, n in zip(theirs["labels_gather_indices"], ours.label_counts, strict=True)]
+        asked = [places[:n] for places, n in zip(theirs["labels_gather_indices"], ours.labels.counts, strict=True)]
         assert [list(ids) for ids in ours.label_ids] == [
             labels[place][padding[place].bool()].tolist() for place in torch.cat(asked)
         ]

@@ -10,11 +10,13 @@ import torch
 from asking import alone, assert_same, gliners_answer, some_item
 from checkpoints import HIDDEN, TEXTS, named
 
+from gliner_bento.engine.adaptable import Layers
 from gliner_bento.engine.base import Item
 from gliner_bento.engine.forward import relations, spans, tags
 from gliner_bento.engine.forward.relations import PairScorer
 from gliner_bento.engine.forward.spans import span_head
 from gliner_bento.engine.forward.tags import TagHead
+from gliner_bento.engine.packing import Rows
 
 WORD_COUNTS = (1, 7, 1, 2, 40)  # rows shorter than the widest span, and of one word
 LABEL_COUNTS = (130, 1, 2, 5, 3)
@@ -49,8 +51,8 @@ def test_scores_the_spans_that_gliner_represents(
     model = reference("span", seed=1, span_mode=mode, max_width=WIDTH).model.eval()
     # gliner's hidden layer is four times as wide as the words.
     monkeypatch.setitem(spans._ELEMENTS_AT_ONCE, "cpu", words_at_once * WIDTH * 4 * HIDDEN)
-    marked = span_head(model)(words, WORD_COUNTS)
-    scores = marked.scores(labels, LABEL_COUNTS)
+    marked = span_head(model, Layers(model))(words, Rows(WORD_COUNTS))
+    scores = marked.scores(labels, Rows(LABEL_COUNTS))
     rows = zip(words.split(WORD_COUNTS), labels.split(LABEL_COUNTS), strict=True)
     for number, (row, of_row) in enumerate(rows):
         assert scores[number].shape == (len(row), WIDTH, len(of_row))
@@ -70,7 +72,7 @@ def test_tags_words_as_gliner_does(
 ) -> None:
     scorer = reference("token", seed=1).model.eval().scorer
     monkeypatch.setitem(tags._PAIRS_AT_ONCE, "cpu", pairs_at_once)
-    scores = TagHead(scorer)(words, WORD_COUNTS, labels, LABEL_COUNTS)
+    scores = TagHead(scorer, Layers(scorer))(words, Rows(WORD_COUNTS), labels, Rows(LABEL_COUNTS))
     rows = zip(words.split(WORD_COUNTS), labels.split(LABEL_COUNTS), strict=True)
     for found, (row, of_row) in zip(scores, rows, strict=True):
         torch.testing.assert_close(found, scorer(row[None], of_row[None])[0], atol=1e-4, rtol=1e-4)
@@ -80,7 +82,7 @@ def test_scores_pairs_as_gliner_does(reference: Any, words: torch.Tensor, labels
     layers = reference("relex-span", seed=1).model.eval().pair_rep_layer
     heads, tails = torch.arange(len(words)), torch.arange(len(words)).flip(0)
     expected = layers(torch.cat([words[heads], words[tails]], dim=-1)) @ labels.T
-    found = PairScorer(layers)(words, heads, tails, labels)
+    found = PairScorer(layers, Layers(layers))(words, heads, tails, labels, lambda _: None)
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-4)
 
 

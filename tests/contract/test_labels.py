@@ -14,10 +14,12 @@ import pytest
 import torch
 from asking import alone, assert_same, some_item, together
 
+from gliner_bento.engine.adaptable import Layers
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.forward.labels import LabelEncoder, LabelIds
 from gliner_bento.engine.kernels import EAGER
 from gliner_bento.engine.options import EngineOptions
+from gliner_bento.engine.packing import Rows
 
 LABELS: list[LabelIds] = [(2, *range(5, 6 + number), 3) for number in range(12)]
 A, B, C, D = LABELS[:4]
@@ -36,7 +38,11 @@ def layer(request: Any, reference: Any) -> Any:
 
 
 def encoder(layer: Any, size: int) -> LabelEncoder:
-    return LabelEncoder(layer, size, pack=True, int8=False, kernels=EAGER)
+    return LabelEncoder(layer, size, Layers(layer), EAGER, pack=True)
+
+
+def of_one_row(labels: Sequence[LabelIds]) -> Rows:
+    return Rows((len(labels),))
 
 
 def exact(layer: Any, labels: Sequence[LabelIds]) -> torch.Tensor:
@@ -46,7 +52,7 @@ def exact(layer: Any, labels: Sequence[LabelIds]) -> torch.Tensor:
 
 
 def assert_embeds(encode: LabelEncoder, layer: Any, labels: Sequence[LabelIds]) -> None:
-    torch.testing.assert_close(encode(labels), exact(layer, labels), atol=1e-4, rtol=0)
+    torch.testing.assert_close(encode(labels, of_one_row(labels)), exact(layer, labels), atol=1e-4, rtol=0)
 
 
 def test_embeds_labels_as_gliner_does(layer: Any) -> None:
@@ -55,7 +61,7 @@ def test_embeds_labels_as_gliner_does(layer: Any) -> None:
 
 def test_encodes_each_label_once(layer: Any) -> None:
     encode = encoder(layer, 100)
-    encode([A, B, A, A])
+    encode([A, B, A, A], of_one_row([A, B, A, A]))
     assert encode.encoded_labels == 2
     assert_embeds(encode, layer, [B, A])
     assert encode.encoded_labels == 2
@@ -65,8 +71,8 @@ def test_encodes_each_label_once(layer: Any) -> None:
 
 def test_the_least_recently_used_makes_room(layer: Any) -> None:
     encode = encoder(layer, 2)
-    encode([A, B])
-    encode([A])
+    encode([A, B], of_one_row([A, B]))
+    encode([A], of_one_row([A]))
     assert_embeds(encode, layer, [C])  # takes the place of B
     assert_embeds(encode, layer, [A, C])
     assert encode.encoded_labels == 3
@@ -86,7 +92,7 @@ def test_a_table_without_room_keeps_nothing(layer: Any) -> None:
 
 def test_a_batch_may_have_more_labels_than_there_is_room(layer: Any) -> None:
     encode = encoder(layer, 2)
-    encode([A])
+    encode([A], of_one_row([A]))
     assert_embeds(encode, layer, [A, *LABELS[3:9], A])
     assert_embeds(encode, layer, LABELS)
     before = encode.encoded_labels
@@ -111,7 +117,7 @@ def test_lanes_share_a_table(size: int, layer: Any) -> None:
             for _ in range(40):
                 labels = draw.choices(LABELS, k=draw.randint(1, 8))
                 embeddings = torch.stack([expected[label] for label in labels])
-                torch.testing.assert_close(encode(labels), embeddings, atol=1e-4, rtol=0)
+                torch.testing.assert_close(encode(labels, of_one_row(labels)), embeddings, atol=1e-4, rtol=0)
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)

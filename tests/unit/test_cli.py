@@ -10,7 +10,7 @@ import pytest
 
 from gliner_bento import cli
 from gliner_bento.configuration import PROJECT_ROOT
-from gliner_bento.settings import Settings
+from gliner_bento.settings import ALIASES, Settings
 
 
 @pytest.fixture
@@ -55,6 +55,34 @@ def test_a_worker_arrives_at_the_same_settings_in_another_folder(executed, tmp_p
     assert expected.max_text_chars == 77
 
 
+def test_a_worker_is_told_of_folders_and_of_settings_under_their_own_names(executed, tmp_path, monkeypatch):
+    (tmp_path / "tenants").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GLINER_ADAPTER_ROOT", "tenants")
+    assert cli.main(["serve", "--enable-polylora", "--polylora-max-rank", "3"]) == 0
+    environment = executed[0][2]
+    assert environment["GLINER_ADAPTER_ROOT"] == str(tmp_path / "tenants")
+    assert (environment["GLINER_ENABLE_LORA"], environment["GLINER_MAX_LORA_RANK"]) == ("True", "3")
+    assert not [name for name in environment if "POLYLORA" in name]
+
+
+def test_a_worker_sees_no_alias_beside_what_wins_over_it(executed, tmp_path, monkeypatch):
+    monkeypatch.setenv("GLINER_POLYLORA_MAX_RANK", "4")
+    monkeypatch.setenv("GLINER_POLYLORA_DISK_CACHE_DIR", "cache")
+    monkeypatch.setenv("GLINER_ENABLE_POLYLORA", "1")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["serve", "--max-lora-rank", "3"]) == 0
+    expected = Settings.load({"max_lora_rank": "3"})
+    environment = executed[0][2]
+    for name in [name for name in os.environ if name.startswith("GLINER_")]:
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir("/")
+    assert Settings.load() == expected
+    assert (expected.max_lora_rank, expected.enable_lora, expected.disk_cache_dir) == (3, True, tmp_path / "cache")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -63,6 +91,8 @@ def test_a_worker_arrives_at_the_same_settings_in_another_folder(executed, tmp_p
         (["serve", "--device=gpu"], "device: String should match pattern"),
         (["settings", "--port", "3"], "settings: unknown flag --port"),
         (["docs", "--device", "cpu"], "docs: unknown flag --device"),
+        (["serve", "--polylora-use-triton-kernels"], "serve: unknown flag --polylora-use-triton-kernels"),
+        (["serve", "--max-lora-rank=3", "--polylora-max-rank=4"], "--max-lora-rank and --polylora-max-rank are one"),
         (["serve", "--config", "gone.yaml"], "gone.yaml: No such file or directory"),
     ],
 )
@@ -93,13 +123,15 @@ def test_settings_prints_every_value_and_its_source(capsys, monkeypatch, tmp_pat
     assert printed["dtype"] == "float16  (GLINER_DTYPE)"
     assert printed["max_labels"] == f"9  ({tmp_path / 'own.yaml'})"
     assert printed["max_batch_size"] == "32  (default)"
+    assert cli.main(["settings", "--polylora-max-rank", "6"]) == 0
+    assert "6  (--polylora-max-rank)" in capsys.readouterr().out
 
 
 def test_help_tells_every_flag(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["serve", "--help"])
     told = capsys.readouterr().out
-    for name in Settings.model_fields:
+    for name in [*Settings.model_fields, *ALIASES]:
         assert "--" + name.replace("_", "-") in told
 
 
@@ -117,6 +149,7 @@ def test_the_settings_page_is_written_and_checked(monkeypatch, tmp_path, capsys)
 def test_the_settings_page_has_a_row_for_every_setting():
     rows = [line for line in cli.settings_page().splitlines() if line.startswith("| `")]
     assert [row.split("`")[1] for row in rows] == list(Settings.model_fields)
+    assert " gliner.serve's name: `polylora_max_rank`. |\n" in cli.settings_page()
     assert "| `default_threshold` | `0.5` | at least 0, at most 1 |" in cli.settings_page()
 
 

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from gliner_bento.cli import text_of
 from gliner_bento.configuration import BENTOML_KEYS, CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
-from gliner_bento.settings import Settings, SettingsError, env_name, flag_name, origin, usable_cores
+from gliner_bento.settings import (
+    ALIASES,
+    Settings,
+    SettingsError,
+    aliases_of,
+    env_name,
+    flag_name,
+    origin,
+    usable_cores,
+)
 
 
 @pytest.fixture
@@ -42,7 +51,7 @@ def test_every_setting_has_a_flag_and_an_environment_name_and_a_line_of_help(nam
     assert field.description.endswith(".")
     assert "\n" not in field.description
     assert flag_name(name) == "--" + name.replace("_", "-")
-    if name != "config":
+    if field.default is not None:
         monkeypatch.setenv(env_name(name), text_of(field.default))
         assert getattr(Settings.load(), name) == getattr(Settings(), name)
 
@@ -155,6 +164,12 @@ def test_empty_sections_mean_defaults(write, text):
         ("default_threshold", "nan"),
         ("request_timeout_s", "0"),
         ("request_timeout_s", "inf"),
+        ("max_lora_rank", "0"),
+        ("max_device_adapters", "0"),
+        ("max_adapter_bytes", "0"),
+        ("adapter_loading_threads", "0"),
+        ("adapter_root", "/no/such/folder"),
+        ("adapter_id_pattern", "[a-z"),
         ("route_prefix", "gliner"),
         ("route_prefix", "/gliner/"),
         ("model", ""),
@@ -308,3 +323,80 @@ def test_every_setting_of_the_scheduler_reaches_it():
     config = scheduler_config(Settings.load(given | {"batch_lookahead": 23}).decided_for("cpu"))
     assert {name: getattr(config, name) for name in given} == given
     assert config.lookahead == 23
+
+
+ALIASED = {
+    "enable_lora": "true",
+    "max_lora_rank": "3",
+    "max_device_adapters": "5",
+    "max_cpu_adapters": "7",
+    "disk_cache_dir": "/somewhere",
+    "max_disk_adapters": "11",
+    "adapter_id_pattern": "[a-z]+",
+}
+
+
+@pytest.mark.parametrize("alias", sorted(ALIASES))
+def test_what_gliner_serve_calls_otherwise_may_be_called_so_everywhere(alias, monkeypatch, write):
+    name, value = ALIASES[alias], ALIASED[ALIASES[alias]]
+    expected = getattr(Settings.load({name: value}), name)
+    assert expected != getattr(Settings.load(), name)
+    assert getattr(Settings.load({alias: value}), name) == expected
+    assert getattr(Settings.load(file=write(f"gliner: {{{alias}: '{value}'}}")), name) == expected
+    monkeypatch.setenv(env_name(alias), value)
+    assert getattr(Settings.load(), name) == expected
+    assert aliases_of(name) == [alias]
+    assert (origin(name, {}), origin(name, {alias: value})) == (env_name(alias), flag_name(alias))
+
+
+def test_a_flag_wins_over_the_environment_over_the_file_whichever_name_each_uses(monkeypatch, write):
+    file = write("gliner: {polylora_max_rank: 3}")
+    monkeypatch.setenv("GLINER_MAX_LORA_RANK", "5")
+    assert Settings.load(file=file).max_lora_rank == 5
+    monkeypatch.setenv("GLINER_POLYLORA_MAX_RANK", "5")
+    assert Settings.load({"max_lora_rank": "7"}, file=file).max_lora_rank == 7
+    monkeypatch.delenv("GLINER_MAX_LORA_RANK")
+    assert Settings.load(file=write("gliner: {max_lora_rank: 9}")).max_lora_rank == 5
+
+
+def test_two_names_of_one_setting_may_not_differ(monkeypatch, write):
+    same = {"max_lora_rank": "3", "polylora_max_rank": "3"}
+    assert Settings.load(same).max_lora_rank == 3
+    with pytest.raises(SettingsError, match="--max-lora-rank and --polylora-max-rank are one setting, and differ"):
+        Settings.load(same | {"polylora_max_rank": "4"})
+    with pytest.raises(SettingsError, match=r"^enable_polylora and enable_lora are one setting, and differ"):
+        Settings.load(file=write("gliner: {enable_polylora: true, enable_lora: false}"))
+    monkeypatch.setenv("GLINER_MAX_LORA_RANK", "3")
+    monkeypatch.setenv("GLINER_POLYLORA_MAX_RANK", "4")
+    with pytest.raises(SettingsError, match="GLINER_POLYLORA_MAX_RANK and GLINER_MAX_LORA_RANK are one setting"):
+        Settings.load()
+
+
+@pytest.mark.parametrize("name", ["polylora_use_triton_kernels", "polylora_base_adapter_id"])
+def test_names_of_gliner_serve_without_a_meaning_here_are_refused(name, monkeypatch):
+    with pytest.raises(SettingsError, match=f"unknown setting {name}"):
+        Settings.load({name: "x"})
+    monkeypatch.setenv(env_name(name), "x")
+    with pytest.raises(SettingsError, match=f"unknown environment name {env_name(name)}"):
+        Settings.load()
+
+
+def test_a_wrong_value_is_told_under_the_name_that_was_used():
+    with pytest.raises(SettingsError, match=r"max_lora_rank: .* .got '0' from --polylora-max-rank"):
+        Settings.load({"polylora_max_rank": "0"})
+
+
+def test_adapters_are_cached_where_the_users_caches_are(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert Settings.load().disk_cache_dir == tmp_path / ".cache" / "gliner-bento" / "adapters"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert Settings.load().disk_cache_dir == tmp_path / "caches" / "gliner-bento" / "adapters"
+    assert Settings.load({"disk_cache_dir": "~/mine"}).disk_cache_dir == tmp_path / "mine"
+
+
+def test_folders_are_found_from_the_working_directory(monkeypatch, tmp_path):
+    (tmp_path / "tenants").mkdir()
+    monkeypatch.chdir(tmp_path)
+    settings = Settings.load({"adapter_root": "tenants", "disk_cache_dir": "cache"})
+    assert (settings.adapter_root, settings.disk_cache_dir) == (tmp_path / "tenants", tmp_path / "cache")

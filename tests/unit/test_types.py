@@ -3,7 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from gliner_bento.types import ExtractBatchRequest, ExtractRequest
+from gliner_bento import types
+from gliner_bento.adapters import base
+from gliner_bento.types import AdapterCard, AdapterOptions, ExtractBatchRequest, ExtractRequest, PutAdapterRequest
 
 GOOD = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}
 
@@ -78,3 +80,31 @@ def test_a_batch_item_may_leave_all_options_to_the_batch():
 def test_every_field_of_a_request_is_described_or_shared():
     for name, field in ExtractRequest.model_fields.items():
         assert field.description, name
+
+
+def test_options_of_an_adapter_leave_what_they_do_not_name():
+    asked = PutAdapterRequest.model_validate({})
+    assert (asked.source, asked.revision, asked.pinned, asked.preload) == (None, None, None, True)
+
+
+@pytest.mark.parametrize(("written", "value"), [("true", True), ("false", False), ("1", True), ("0", False)])
+def test_options_of_an_adapter_may_be_written_in_a_query(written, value):
+    asked = AdapterOptions.model_validate_strings({"pinned": written, "preload": written})
+    assert (asked.pinned, asked.preload) == (value, value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("source", ""), ("source", 1), ("revision", " "), ("pinned", 1), ("preload", None), ("preload", "no"), ("pin", 1)],
+)
+def test_a_wrong_field_of_an_adapter_is_named(field, value):
+    with pytest.raises(ValidationError) as caught:
+        PutAdapterRequest.model_validate({field: value})
+    assert [error["loc"] for error in caught.value.errors()] == [(field,)]
+
+
+def test_the_gateway_and_the_adapters_mean_the_same():
+    """They share no module."""
+    assert types.BASE_ADAPTER_ID == base.BASE_ADAPTER_ID
+    told = {name: field.annotation for name, field in AdapterCard.model_fields.items()}
+    assert (told["source"], told["tier"]) == (base.Source, base.Tier)

@@ -128,10 +128,8 @@ def _all(scheduler: Scheduler, items: Sequence[Item], at_once: int | None) -> li
 
 
 def _batches(prepared: Sequence[Prepared], size: int) -> Iterator[list[Prepared]]:
-    ordered = sorted((one for one in prepared if one.tokens), key=lambda one: (str(one.group), one.tokens))
-    for _, together in itertools.groupby(ordered, key=lambda one: one.group):
-        members = list(together)
-        yield from (members[at : at + size] for at in range(0, len(members), size))
+    ordered = sorted((one for one in prepared if one.tokens), key=lambda one: one.tokens)
+    yield from (ordered[at : at + size] for at in range(0, len(ordered), size))
 
 
 def _answer(found: Extraction) -> dict[str, Any]:

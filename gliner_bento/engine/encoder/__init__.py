@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from gliner_bento.engine.adaptable import Layers
 from gliner_bento.engine.encoder.bert import PackedBert
 from gliner_bento.engine.encoder.deberta import PackedDeberta
 from gliner_bento.engine.encoder.modernbert import PackedModernBert
@@ -27,32 +28,32 @@ _ROW_MULTIPLE = {torch.bfloat16: 8}
 
 
 def packed_encoder(
-    transformer: Any, projection: Any | None, *, int8: bool = False, kernels: Kernels = EAGER
+    transformer: Any, projection: Any | None, layers: Layers, kernels: Kernels = EAGER
 ) -> PackedEncoder | None:
     """The packed form of gliner's `Transformer` with the projection behind it; None if its backbone has none."""
     if transformer.config.fuse_layers:
         return None
-    encoder = packed_backbone(transformer.model, int8=int8, kernels=kernels)
+    encoder = packed_backbone(transformer.model, layers, kernels)
     if encoder is not None and projection is not None:
-        encoder = _projected(encoder, Linear.of(projection, int8=int8))
+        encoder = _projected(encoder, layers.encoder(projection))
     weight = transformer.model.get_input_embeddings().weight
     if encoder is not None and weight.device.type == "cpu":
         encoder = rounded(encoder, _ROW_MULTIPLE.get(weight.dtype, 1))
     return encoder
 
 
-def packed_backbone(model: Any, *, int8: bool = False, kernels: Kernels = EAGER) -> PackedEncoder | None:
+def packed_backbone(model: Any, layers: Layers, kernels: Kernels = EAGER) -> PackedEncoder | None:
     """The packed form of transformers' model; None if it has none."""
     if PackedDeberta.can_be(model):
-        return PackedDeberta(model, int8=int8, kernels=kernels)
-    return next((kind(model, int8=int8) for kind in (PackedBert, PackedModernBert) if kind.can_be(model)), None)
+        return PackedDeberta(model, layers, kernels)
+    return next((kind(model, layers) for kind in (PackedBert, PackedModernBert) if kind.can_be(model)), None)
 
 
 def rounded(encoder: PackedEncoder, row_multiple: int) -> PackedEncoder:
     """On a CPU: the same encoder, which meets few shapes (see `Layout.rounded`)."""
 
     def run(token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
-        around = Layout.rounded(layout.lengths, row_multiple)
+        around = Layout.rounded(layout.lengths, row_multiple, layout.slots)
         assert around.tokens is not None
         spread = token_ids.new_zeros(around.size)
         spread[around.tokens] = token_ids
@@ -62,4 +63,4 @@ def rounded(encoder: PackedEncoder, row_multiple: int) -> PackedEncoder:
 
 
 def _projected(encoder: PackedEncoder, projection: Linear) -> PackedEncoder:
-    return lambda token_ids, layout: projection(encoder(token_ids, layout))
+    return lambda token_ids, layout: projection(encoder(token_ids, layout), layout.owners)

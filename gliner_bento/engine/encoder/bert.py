@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from gliner_bento.engine.adaptable import Layers
 from gliner_bento.engine.encoder.layer import Norm, PostNormLayer, has_known_activation
-from gliner_bento.engine.linear import Linear
-from gliner_bento.engine.packing import Layout
+from gliner_bento.engine.packing import Layout, Slots
 
 # Where positions start: RoBERTa counts from after its padding token.
 _COUNTS_FROM_PADDING = {"BertModel": False, "RobertaModel": True, "XLMRobertaModel": True}
 
 
-def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, _: Slots) -> torch.Tensor:
     """Softmax attention; see `packing.Attend`."""
     allowed = None if mask is None else mask[:, None, None, :]
     contexts = F.scaled_dot_product_attention(
@@ -27,7 +27,7 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
 class PackedBert:
     """A packed encoder (see `encoder`)."""
 
-    def __init__(self, model: Any, *, int8: bool = False) -> None:
+    def __init__(self, model: Any, layers: Layers) -> None:
         config, embeddings = model.config, model.embeddings
         self._words = embeddings.word_embeddings.weight.detach()
         # Every token is of type 0, so its embedding is the position's own.
@@ -37,11 +37,11 @@ class PackedBert:
         self._layers = [
             PostNormLayer(
                 layer,
-                Linear.of(layer.attention.self.query, layer.attention.self.key, layer.attention.self.value, int8=int8),
+                layers,
+                layers.encoder(layer.attention.self.query, layer.attention.self.key, layer.attention.self.value),
                 config.num_attention_heads,
                 attend,
                 config.hidden_act,
-                int8,
             )
             for layer in model.encoder.layer
         ]

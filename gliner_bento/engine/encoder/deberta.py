@@ -11,10 +11,14 @@ laid out by distance once, for all distances within reach:
     i=2   . . [ . . . . . ] . .
 
 The same with k · Q^T, its columns in the other order, and transposed.
+
+An adapter that changes the layers which project positions changes K and Q, for its rows alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -22,10 +26,12 @@ import torch
 from torch.nn import functional as F
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
+from gliner_bento.adapters.adapter import LowRank
+from gliner_bento.adapters.linear import Update
+from gliner_bento.engine.adaptable import Layers, Part
 from gliner_bento.engine.encoder.layer import Norm, PostNormLayer, has_known_activation
 from gliner_bento.engine.kernels import EAGER, Kernels, skewed
-from gliner_bento.engine.linear import Linear, stacked
-from gliner_bento.engine.packing import Layout
+from gliner_bento.engine.packing import Layout, Slots
 
 # Distances whose projections are kept ready; a longer row's are made when it comes.
 _REACH = 512
@@ -34,19 +40,20 @@ _REACH = 512
 class PackedDeberta:
     """A packed encoder (see `encoder`)."""
 
-    def __init__(self, model: Any, *, int8: bool = False, kernels: Kernels = EAGER, reach: int = _REACH) -> None:
+    def __init__(self, model: Any, layers: Layers, kernels: Kernels = EAGER, reach: int = _REACH) -> None:
         embeddings = model.embeddings
         self._words = embeddings.word_embeddings.weight.detach()
-        self._projection = Linear.of(embeddings.embed_proj) if embeddings.embed_proj is not None else None
+        self._projection = layers.linear(embeddings.embed_proj) if embeddings.embed_proj is not None else None
         self._norm = Norm(embeddings.LayerNorm)
         positions = model.encoder.get_rel_embedding().detach()
         self._layers = []
         for layer in model.encoder.layer:
             module = layer.attention.self
-            attention = DisentangledAttention(module, positions, reach, kernels)
-            qkv = Linear(*scaled_qkv(module), int8=int8)
+            attention = DisentangledAttention(module, positions, layers, reach, kernels)
+            queries = Part(module.query_proj, scale=1 / scale_of(module))
+            qkv = layers.encoder(queries, module.key_proj, module.value_proj)
             self._layers.append(
-                PostNormLayer(layer, qkv, module.num_attention_heads, attention.attend, model.config.hidden_act, int8)
+                PostNormLayer(layer, layers, qkv, module.num_attention_heads, attention.attend, model.config.hidden_act)
             )
 
     @staticmethod
@@ -69,7 +76,7 @@ class PackedDeberta:
         """(T,) -> (T, D)."""
         x = F.embedding(token_ids, self._words)
         if self._projection is not None:
-            x = self._projection(x)
+            x = self._projection(x, layout.owners)
         x = self._norm(x)
         for layer in self._layers:
             x = layer(x, layout)
@@ -82,41 +89,39 @@ def scale_of(attention: Any) -> float:
     return float((attention.attention_head_size * terms) ** 0.5)
 
 
-def scaled_qkv(attention: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weights and biases of queries, keys and values, with the scale of the scores in the queries."""
-    weight, bias = stacked([attention.query_proj, attention.key_proj, attention.value_proj])
-    weight, bias = weight.detach().clone(), None if bias is None else bias.detach().clone()
-    for part in (weight, bias):
-        if part is not None:
-            part[: attention.all_head_size] /= scale_of(attention)
-    return weight, bias
-
-
 class DisentangledAttention:
     """One layer's attention over queries that are scaled already. Holds K and Q by distance, (H, distances, D).
 
     reach: length of the rows whose distances are kept ready.
     """
 
-    def __init__(self, attention: Any, positions: torch.Tensor, reach: int, kernels: Kernels) -> None:
-        self._span = attention.pos_ebd_size
-        self._buckets = attention.position_buckets, attention.max_relative_positions
-        self._keys, self._queries = self._project(attention, positions[: 2 * self._span])
-        self._reach = reach
-        self._near = self._by_distance(reach)
+    def __init__(self, attention: Any, positions: torch.Tensor, layers: Layers, reach: int, kernels: Kernels) -> None:
+        span, heads = attention.pos_ebd_size, attention.num_attention_heads
+        buckets = Buckets(span, attention.position_buckets, attention.max_relative_positions)
+        key, query = ("key_proj", "query_proj") if attention.share_att_key else ("pos_key_proj", "pos_query_proj")
+        terms = attention.pos_att_type
+        self._keys = self._queries = None
+        if "c2p" in terms:
+            part = Part(getattr(attention, key))
+            self._keys = PositionTable(part, positions, buckets, layers, heads=heads, reach=reach, rising=False)
+        if "p2c" in terms:
+            part = Part(getattr(attention, query), scale=1 / scale_of(attention))
+            self._queries = PositionTable(part, positions, buckets, layers, heads=heads, reach=reach, rising=True)
         self._disentangled_bias = kernels.disentangled_bias
 
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    def attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, slots: Slots
+    ) -> torch.Tensor:
         """See `packing.Attend`."""
         rows, length = q.shape[:2]
-        keys, queries = self._within(length)
-        if keys is not None and queries is not None:
-            bias = self._disentangled_bias(products(q, keys), products(k, queries), rows, length)
-        elif keys is not None:
-            bias = skewed(products(q, keys), rows, length)
+        if self._keys is not None and self._queries is not None:
+            c2p, p2c = products(q, self._keys(length, slots)), products(k, self._queries(length, slots))
+            bias = self._disentangled_bias(c2p, p2c, rows, length)
+        elif self._keys is not None:
+            bias = skewed(products(q, self._keys(length, slots)), rows, length)
         else:
-            assert queries is not None
-            bias = skewed(products(k, queries), rows, length).transpose(2, 3)
+            assert self._queries is not None
+            bias = skewed(products(k, self._queries(length, slots)), rows, length).transpose(2, 3)
         if mask is not None:
             bias = bias.masked_fill(~mask[:, None, None, :], torch.finfo(q.dtype).min)
         contexts = F.scaled_dot_product_attention(
@@ -124,49 +129,110 @@ class DisentangledAttention:
         )
         return contexts.transpose(1, 2)
 
-    def _within(self, length: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """K by falling and Q by rising distance, for a row of `length` tokens: (H, 2 * length - 1, D)."""
+
+class PositionTable:
+    """K or Q of one layer: a projection of the positions' embeddings, laid out by rising or by falling distance.
+
+    part: the layer that projects them. positions: (buckets, D), embeddings. reach: see `DisentangledAttention`.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        positions: torch.Tensor,
+        buckets: Buckets,
+        layers: Layers,
+        *,
+        heads: int,
+        reach: int,
+        rising: bool,
+    ) -> None:
+        self._positions = positions[: 2 * buckets.span]
+        self._buckets = buckets
+        self._scale = part.scale
+        self._heads = heads
+        self._reach = reach
+        self._rising = rising
+        self._by_bucket = F.linear(self._positions, part.layer.weight, part.layer.bias).detach() * part.scale
+        self._near = self._by_distance(reach, self._by_bucket)
+        self._updates: list[Update | None] = [None] * layers.slots
+        if layers.slots:
+            self._name = layers.name_of(part.layer)
+            layers.sinks.append(self)
+
+    def __call__(self, length: int, slots: Slots) -> torch.Tensor:
+        """For rows of `length` tokens: (H, 2 * length - 1, D), or where their adapters differ (rows, H, …, D)."""
+        table = self._within(length)
+        changed = {slot for slot in slots if slot is not None and self._updates[slot] is not None}
+        if not changed:
+            return table
+        tables = {slot: table + self._added(length, slot) if slot in changed else table for slot in set(slots)}
+        return next(iter(tables.values())) if len(tables) == 1 else torch.stack([tables[slot] for slot in slots])
+
+    def prepare(self, updates: Mapping[str, LowRank]) -> Update | None:
+        """See `Sink`: here a is (buckets, r)."""
+        given = updates.get(self._name)
+        if given is None:
+            return None
+        dtype = self._positions.dtype
+        a = self._positions.detach().cpu().float() @ given.a.T
+        bias = None if given.bias is None else (given.bias * self._scale).to(dtype)
+        return Update(a.to(dtype), (given.b.T * self._scale).to(dtype), bias)
+
+    def put(self, slot: int, prepared: Update | None) -> None:
+        """See `Sink`."""
+        self._updates[slot] = None if prepared is None else prepared.to(self._positions.device)
+
+    def _added(self, length: int, slot: int) -> torch.Tensor:
+        """What an adapter adds to the table of rows of `length` tokens."""
+        update = self._updates[slot]
+        assert update is not None
+        by_distance = update.a[self._bucket_of_distance(length)] @ update.b
+        if update.bias is not None:
+            by_distance += update.bias
+        return self._by_head(by_distance)
+
+    def _within(self, length: int) -> torch.Tensor:
         if length > self._reach:
-            return self._by_distance(length)
-        middle = slice(self._reach - length, self._reach + length - 1)
-        keys, queries = self._near
-        return None if keys is None else keys[:, middle], None if queries is None else queries[:, middle]
+            return self._by_distance(length, self._by_bucket)
+        return self._near[:, self._reach - length : self._reach + length - 1]
 
-    def _by_distance(self, reach: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        rising = buckets_by_distance(reach, *self._buckets, self._span)
-        keys, queries = self._keys, self._queries
-        return (
-            None if keys is None else keys[:, rising.flip(0).to(keys.device)].contiguous(),
-            None if queries is None else queries[:, rising.to(queries.device)].contiguous(),
-        )
+    def _by_distance(self, length: int, by_bucket: torch.Tensor) -> torch.Tensor:
+        return self._by_head(by_bucket)[:, self._bucket_of_distance(length)].contiguous()
 
-    @staticmethod
-    def _project(attention: Any, positions: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Keys and scaled queries of each bucket, (H, buckets, D); None where scores do not have this term."""
-        shared = attention.share_att_key
-        made: list[torch.Tensor | None] = []
-        for term, own, common, scale in (
-            ("c2p", "pos_key_proj", "key_proj", 1.0),
-            ("p2c", "pos_query_proj", "query_proj", scale_of(attention)),
-        ):
-            if term not in attention.pos_att_type:
-                made.append(None)
-                continue
-            projected = getattr(attention, common if shared else own)(positions) / scale
-            made.append(projected.detach().unflatten(1, (attention.num_attention_heads, -1)).transpose(0, 1))
-        return made[0], made[1]
+    def _by_head(self, table: torch.Tensor) -> torch.Tensor:
+        """(…, H * D) -> (H, …, D)."""
+        return table.view(len(table), self._heads, -1).transpose(0, 1)
+
+    def _bucket_of_distance(self, length: int) -> torch.Tensor:
+        """Shape (2 * length - 1,), in this table's order."""
+        reach = max(length, self._reach)
+        rising = self._buckets.by_distance(reach)[reach - length : reach + length - 1]
+        return (rising if self._rising else rising.flip(0)).to(self._positions.device)
 
 
-@lru_cache(maxsize=64)
-def buckets_by_distance(reach: int, position_buckets: int, max_relative_positions: int, span: int) -> torch.Tensor:
-    """The bucket of each distance from -(reach - 1) to reach - 1; the same in all layers of a model."""
-    one, all_ = torch.empty(1, 0), torch.empty(reach, 0)
-    behind = build_relative_position(all_, one, position_buckets, max_relative_positions)
-    ahead = build_relative_position(one, all_, position_buckets, max_relative_positions)
-    return (torch.cat([ahead.flatten()[1:].flip(0), behind.flatten()]) + span).clamp(0, 2 * span - 1)
+@dataclass(frozen=True)
+class Buckets:
+    """Which of 2 * `span` embeddings a distance has; the rest are transformers' names."""
+
+    span: int
+    position_buckets: int
+    max_relative_positions: int
+
+    @lru_cache(maxsize=64)  # noqa: B019 - equal for all layers of a model, and small
+    def by_distance(self, reach: int) -> torch.Tensor:
+        """The bucket of each distance from -(reach - 1) to reach - 1."""
+        one, all_ = torch.empty(1, 0), torch.empty(reach, 0)
+        behind = build_relative_position(all_, one, self.position_buckets, self.max_relative_positions)
+        ahead = build_relative_position(one, all_, self.position_buckets, self.max_relative_positions)
+        rising = torch.cat([ahead.flatten()[1:].flip(0), behind.flatten()])
+        return (rising + self.span).clamp(0, 2 * self.span - 1)
 
 
 def products(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """Of `x` (B, n, H, D) with the table (H, 2n - 1, D): shape (H, B * n, 2n - 1)."""
+    """Of `x` (B, n, H, D) with a table for all (H, 2n - 1, D) or for each (B, H, 2n - 1, D): (H, B * n, 2n - 1)."""
     rows, length, heads, width = x.shape
-    return torch.bmm(x.permute(2, 0, 1, 3).reshape(heads, rows * length, width), table.transpose(1, 2))
+    if table.dim() == 3:
+        return torch.bmm(x.permute(2, 0, 1, 3).reshape(heads, rows * length, width), table.transpose(1, 2))
+    of_rows = x.transpose(1, 2) @ table.transpose(2, 3)
+    return of_rows.transpose(0, 1).reshape(heads, rows * length, -1)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from gliner_bento.engine.adaptable import Layers
 from gliner_bento.engine.linear import Activation, Linear
 from gliner_bento.engine.packing import Attend, Layout
 
@@ -25,21 +26,22 @@ class PostNormLayer:
     qkv: queries, keys and values side by side, each of `heads` heads.
     """
 
-    def __init__(self, layer: Any, qkv: Linear, heads: int, attend: Attend, hidden_act: str, int8: bool) -> None:
+    def __init__(self, layer: Any, layers: Layers, qkv: Linear, heads: int, attend: Attend, hidden_act: str) -> None:
         self._qkv = qkv
         self._heads = heads
         self._attend = attend
-        self._out = Linear.of(layer.attention.output.dense, int8=int8)
+        self._out = layers.encoder(layer.attention.output.dense)
         self._out_norm = Norm(layer.attention.output.LayerNorm)
-        self._expand = Linear.of(layer.intermediate.dense, activation=ACTIVATIONS[hidden_act], int8=int8)
-        self._reduce = Linear.of(layer.output.dense, int8=int8)
+        self._expand = layers.encoder(layer.intermediate.dense, activation=ACTIVATIONS[hidden_act])
+        self._reduce = layers.encoder(layer.output.dense)
         self._reduce_norm = Norm(layer.output.LayerNorm)
 
     def __call__(self, x: torch.Tensor, layout: Layout) -> torch.Tensor:
         """(T, D) -> (T, D)."""
-        contexts = layout.attend(self._attend, self._qkv(x).view(len(x), 3, self._heads, -1))
-        x = self._out_norm(self._out.plus(contexts, x))
-        return self._reduce_norm(self._reduce.plus(self._expand(x), x))
+        owners = layout.owners
+        contexts = layout.attend(self._attend, self._qkv(x, owners).view(len(x), 3, self._heads, -1))
+        x = self._out_norm(self._out.plus(contexts, x, owners))
+        return self._reduce_norm(self._reduce.plus(self._expand(x, owners), x, owners))
 
 
 class Norm:

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from gliner_bento.engine.adaptable import Layers, Part
 from gliner_bento.engine.encoder.layer import ACTIVATIONS, Norm
-from gliner_bento.engine.linear import Linear
-from gliner_bento.engine.packing import Attend, Layout
+from gliner_bento.engine.packing import Attend, Layout, Slots
 
 Turn = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines (T, 1, 1, width / 2): how far each token's queries and keys are turned."""
@@ -20,10 +20,10 @@ Turn = tuple[torch.Tensor, torch.Tensor]
 class PackedModernBert:
     """A packed encoder (see `encoder`)."""
 
-    def __init__(self, model: Any, *, int8: bool = False) -> None:
+    def __init__(self, model: Any, layers: Layers) -> None:
         self._words = model.embeddings.tok_embeddings.weight.detach()
         self._norm, self._final_norm = Norm(model.embeddings.norm), Norm(model.final_norm)
-        self._layers = [(layer.attention_type, GatedLayer(layer, model.config, int8)) for layer in model.layers]
+        self._layers = [(layer.attention_type, GatedLayer(layer, layers, model.config)) for layer in model.layers]
         # Made anew: the model's own frequencies have lost digits where it was cast to a smaller type.
         rotary = type(model.rotary_emb)(model.config)
         self._frequencies: dict[str, tuple[torch.Tensor, float]] = {
@@ -56,26 +56,26 @@ class PackedModernBert:
 class GatedLayer:
     """Attention and a gated feed-forward network, each of the normalized input and added to it."""
 
-    def __init__(self, layer: Any, config: Any, int8: bool) -> None:
+    def __init__(self, layer: Any, layers: Layers, config: Any) -> None:
         # The first layer's input is normalized already.
         self._norm = None if isinstance(layer.attn_norm, nn.Identity) else Norm(layer.attn_norm)
-        self._qkv, self._out = Linear.of(layer.attn.Wqkv, int8=int8), Linear.of(layer.attn.Wo, int8=int8)
+        self._qkv, self._out = layers.encoder(layer.attn.Wqkv), layers.encoder(layer.attn.Wo)
         self._heads = config.num_attention_heads
         self._attend: Attend = partial(attend_near, config.sliding_window if layer.attn.sliding_window else None)
         self._mlp_norm = Norm(layer.mlp_norm)
-        weight, bias = layer.mlp.Wi.weight, layer.mlp.Wi.bias
-        (value, gate), (value_bias, gate_bias) = weight.chunk(2), (None, None) if bias is None else bias.chunk(2)
-        self._expand = Linear(value, value_bias, activation=ACTIVATIONS[config.hidden_activation], int8=int8)
-        self._gate = Linear(gate, gate_bias, int8=int8)
-        self._reduce = Linear.of(layer.mlp.Wo, int8=int8)
+        both, half = layer.mlp.Wi, layer.mlp.Wi.out_features // 2
+        self._expand = layers.encoder(Part(both, outputs=slice(half)), activation=ACTIVATIONS[config.hidden_activation])
+        self._gate = layers.encoder(Part(both, outputs=slice(half, None)))
+        self._reduce = layers.encoder(layer.mlp.Wo)
 
     def __call__(self, x: torch.Tensor, layout: Layout, turn: Turn) -> torch.Tensor:
         """(T, D) -> (T, D)."""
         normed = x if self._norm is None else self._norm(x)
-        qkv = turned(self._qkv(normed).view(len(x), 3, self._heads, -1), turn)
-        x = self._out.plus(layout.attend(self._attend, qkv), x)
+        owners = layout.owners
+        qkv = turned(self._qkv(normed, owners).view(len(x), 3, self._heads, -1), turn)
+        x = self._out.plus(layout.attend(self._attend, qkv), x, owners)
         normed = self._mlp_norm(x)
-        return self._reduce.plus(self._expand(normed) * self._gate(normed), x)
+        return self._reduce.plus(self._expand(normed, owners) * self._gate(normed, owners), x, owners)
 
 
 def _turn(positions: torch.Tensor, frequencies: torch.Tensor, scale: float) -> Turn:
@@ -92,7 +92,7 @@ def turned(qkv: torch.Tensor, turn: Turn) -> torch.Tensor:
 
 
 def attend_near(
-    reach: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None
+    reach: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, _: Slots
 ) -> torch.Tensor:
     """Softmax attention to tokens at most `reach` away (None: to all); see `packing.Attend`."""
     allowed = None if mask is None else mask[:, None, None, :]

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
+from gliner_bento.adapters.adapter import LowRank
+from gliner_bento.adapters.linear import RowSlots, on_slot
+from gliner_bento.engine.adaptable import Layers
 from gliner_bento.engine.encoder import packed_encoder
 from gliner_bento.engine.kernels import Kernels
-from gliner_bento.engine.packing import Layout, split_rows
+from gliner_bento.engine.packing import Layout, Rows
 
 LabelIds = tuple[int, ...]
+
+
+class Label(NamedTuple):
+    """A label as one adapter reads it: its token ids, and what stands for the adapter (None: none, or one that leaves
+    labels alone)."""
+
+    ids: LabelIds
+    reading: object | None
+
 
 # Tokens of labels that are encoded at once.
 _TOKENS_AT_ONCE = 4096
@@ -26,22 +38,48 @@ class LabelEncoder:
     layer: gliner's `BiEncoder`. size: labels that are kept; 0 keeps none.
     """
 
-    def __init__(self, layer: Any, size: int, *, pack: bool, int8: bool, kernels: Kernels) -> None:
+    def __init__(self, layer: Any, size: int, layers: Layers, kernels: Kernels, *, pack: bool) -> None:
         self._layer = layer
         projection = getattr(layer, "labels_projection", None)
-        self._packed = packed_encoder(layer.labels_encoder, projection, int8=int8, kernels=kernels) if pack else None
+        encoder = layer.labels_encoder
+        self._packed = packed_encoder(encoder, projection, layers, kernels) if pack else None
+        if self._packed is None:
+            layers.adapt(encoder)
+            if projection is not None:
+                layers.adapt_child(layer, "labels_projection")
+        self._names = tuple(layers.name_of(part) for part in (encoder, projection) if part is not None)
+        self._readings: list[object | None] = [None] * layers.slots
+        if layers.slots:
+            layers.sinks.append(self)
         self._size = size
         self._device = next(layer.labels_encoder.parameters()).device
         if self._packed is not None:
             self._layer = None  # the packed form holds the weights
         self._table: torch.Tensor | None = None
-        self._slots: OrderedDict[LabelIds, int] = OrderedDict()
+        self._slots: OrderedDict[Label, int] = OrderedDict()
         self._lock = threading.Lock()
         self.encoded_labels = 0
         """Labels encoded since the start: those that were in the table cost nothing."""
 
-    def __call__(self, labels: Sequence[LabelIds]) -> torch.Tensor:
-        """Shape (len(labels), D), labels given by their token ids; each distinct one is encoded at most once."""
+    def prepare(self, updates: Mapping[str, LowRank]) -> object | None:
+        """See `Sink`: labels are read anew with an adapter that changes how."""
+        inside = (name == part or name.startswith(f"{part}.") for name in updates for part in self._names)
+        return object() if any(inside) else None
+
+    def put(self, slot: int, prepared: object | None) -> None:
+        """See `Sink`."""
+        self._readings[slot] = prepared
+
+    def __call__(self, ids: Sequence[LabelIds], of_labels: Rows) -> torch.Tensor:
+        """Shape (len(ids), D), labels given by their token ids; each distinct one is encoded at most once."""
+        slot_of: dict[object | None, int | None] = {None: None}
+        readings: list[object | None] = []
+        for row, count in enumerate(of_labels.counts):
+            slot = of_labels.slot(row)
+            reading = None if slot is None else self._readings[slot]
+            slot_of.setdefault(reading, slot)
+            readings += [reading] * count
+        labels = [Label(*label) for label in zip(ids, readings, strict=True)]
         distinct = list(dict.fromkeys(labels))
         with self._lock:
             known = {label: self._slots[label] for label in distinct if label in self._slots}
@@ -50,7 +88,8 @@ class LabelEncoder:
             kept = self._rows([known[label] for label in distinct if label in known])
             missing = [label for label in distinct if label not in known]
             self.encoded_labels += len(missing)
-        made = self._encode(missing) if missing else kept
+        slots = [slot_of[label.reading] for label in missing]
+        made = self._encode([label.ids for label in missing], slots, of_labels.slots) if missing else kept
         self._keep(missing, made)
         order = {label: place for place, label in enumerate([*known, *missing])}
         everything = torch.cat([kept, made]) if known and missing else (made if missing else kept)
@@ -61,7 +100,7 @@ class LabelEncoder:
             return torch.empty(0)
         return self._table[torch.tensor(slots, dtype=torch.long, device=self._table.device)]
 
-    def _keep(self, labels: Sequence[LabelIds], embeddings: torch.Tensor) -> None:
+    def _keep(self, labels: Sequence[Label], embeddings: torch.Tensor) -> None:
         """Put new labels into the table: the last `size` of them, if they are more."""
         if not labels or not self._size:
             return
@@ -81,30 +120,52 @@ class LabelEncoder:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def _encode(self, labels: Sequence[LabelIds]) -> torch.Tensor:
+    def _encode(
+        self, labels: Sequence[LabelIds], slots: Sequence[int | None], adapters: RowSlots | None
+    ) -> torch.Tensor:
         """Shape (len(labels), D): the mean over a label's tokens, as gliner pools them."""
-        by_length = sorted(range(len(labels)), key=lambda number: len(labels[number]))
+
+        def place(number: int) -> tuple[bool, int, int]:
+            slot = slots[number]
+            return slot is None, slot or 0, len(labels[number])
+
+        ordered = sorted(range(len(labels)), key=place)
         pooled: list[torch.Tensor] = []
         part: list[int] = []
-        for number in by_length:
-            if part and (len(part) + 1) * len(labels[number]) > _TOKENS_AT_ONCE:
-                pooled.append(self._pooled([labels[n] for n in part]))
-                part = []
+        longest = 0
+        for number in ordered:
+            longest = max(longest, len(labels[number]))
+            if part and (len(part) + 1) * longest > _TOKENS_AT_ONCE:
+                pooled.append(self._pooled([labels[n] for n in part], [slots[n] for n in part], adapters))
+                part, longest = [], len(labels[number])
             part.append(number)
-        pooled.append(self._pooled([labels[n] for n in part]))
+        pooled.append(self._pooled([labels[n] for n in part], [slots[n] for n in part], adapters))
         embeddings = torch.empty_like(together := torch.cat(pooled))
-        embeddings[torch.tensor(by_length, device=embeddings.device)] = together
+        embeddings[torch.tensor(ordered, device=embeddings.device)] = together
         return embeddings
 
-    def _pooled(self, labels: Sequence[LabelIds]) -> torch.Tensor:
+    def _pooled(
+        self, labels: Sequence[LabelIds], slots: Sequence[int | None], adapters: RowSlots | None
+    ) -> torch.Tensor:
         ids = torch.tensor([token for label in labels for token in label], device=self._device)
-        layout = Layout.of([len(label) for label in labels], self._device)
+        of_rows = RowSlots(tuple(slots), adapters.count, adapters.device) if adapters and any_of(slots) else None
+        rows = Rows(tuple(len(label) for label in labels), of_rows)
         if self._packed is not None:
-            tokens = self._packed(ids, layout)
-            return torch.stack([row.float().mean(0) for row in split_rows(tokens, layout.lengths)]).to(tokens.dtype)
-        around = Layout.padded(layout.lengths, self._device)
+            tokens = self._packed(ids, Layout.of(rows, self._device))
+            return torch.stack([row.float().mean(0) for row in rows.split(tokens)]).to(tokens.dtype)
+        around = Layout.padded(rows, self._device)
         assert around.index is not None
         assert around.mask is not None
         assert self._layer is not None
-        embeddings: torch.Tensor = self._layer.encode_labels(ids[around.index], around.mask.long())
-        return embeddings
+        parts, first = [], 0
+        for slot, count in around.by_adapter():
+            index, mask = around.index[first : first + count], around.mask[first : first + count]
+            with on_slot(slot):
+                parts.append(self._layer.encode_labels(ids[index], mask.long()))
+            first += count
+        return torch.cat(parts)
+
+
+def any_of(slots: Sequence[int | None]) -> bool:
+    """Whether any is the slot of an adapter."""
+    return any(slot is not None for slot in slots)

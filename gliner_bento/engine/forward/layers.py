@@ -10,8 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_sequence, unpack_sequence
 
-from gliner_bento.engine.linear import Linear, multiplies_in
-from gliner_bento.engine.packing import split_rows
+from gliner_bento.adapters.linear import Owners
+from gliner_bento.engine.adaptable import Layers
+from gliner_bento.engine.linear import multiplies_in
+from gliner_bento.engine.packing import Rows
 
 _LSTM_MODE = 2  # oneDNN's number for it
 _STEPS, _ROWS = 16, 4  # what its sizes are rounded up to: it keeps memory for each size that it meets
@@ -20,14 +22,14 @@ _STEPS, _ROWS = 16, 4  # what its sizes are rounded up to: it keeps memory for e
 class Projection:
     """gliner's `create_projection_layer`: two linear layers with a ReLU between."""
 
-    def __init__(self, layers: nn.Sequential) -> None:
-        first, last = linears(layers)
-        self._first = Linear.of(first, activation="relu")
-        self._last = Linear.of(last)
+    def __init__(self, projection: nn.Sequential, layers: Layers) -> None:
+        first, last = linears(projection)
+        self._first = layers.linear(first, activation="relu")
+        self._last = layers.linear(last)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, owners: Owners | None) -> torch.Tensor:
         """(N, in) -> (N, out)."""
-        return self._last(self._first(x))
+        return self._last(self._first(x, owners), owners)
 
 
 def linears(layers: nn.Sequential) -> tuple[nn.Linear, nn.Linear]:
@@ -55,9 +57,9 @@ class Lstm:
             and self._lstm.bidirectional
         )
 
-    def __call__(self, words: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
-        """(W, D) -> (W, D), `counts` words in each row."""
-        rows = split_rows(words, counts)
+    def __call__(self, words: torch.Tensor, of_rows: Rows) -> torch.Tensor:
+        """(W, D) -> (W, D)."""
+        rows = of_rows.split(words)
         if self._in_one_go:
             return torch.cat([self._run("", rows), torch.cat(self._turned(rows))], dim=-1)
         packed: PackedSequence = pack_sequence(list(rows), enforce_sorted=False)
@@ -65,7 +67,7 @@ class Lstm:
 
     def _turned(self, rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         turned = self._run("_reverse", [row.flip(0) for row in rows])
-        return [row.flip(0) for row in split_rows(turned, [len(row) for row in rows])]
+        return [row.flip(0) for row in turned.split_with_sizes([len(row) for row in rows])]
 
     def _run(self, direction: str, rows: Sequence[torch.Tensor]) -> torch.Tensor:
         weights = [

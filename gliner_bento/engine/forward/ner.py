@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from gliner.modeling.base import BaseBiEncoderModel
 
+from gliner_bento.adapters.linear import on_slot
+from gliner_bento.engine.adaptable import Layers
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.collate import PackedInputs
 from gliner_bento.engine.decode import Span, probabilities, spans_found, tagged_boundaries, tagged_spans, tags_found
@@ -24,7 +26,6 @@ from gliner_bento.engine.forward.tags import TagHead
 from gliner_bento.engine.kernels import EAGER, Kernels, compiled
 from gliner_bento.engine.loading import ModelError
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.engine.packing import split_rows
 
 
 class EngineForward(ABC):
@@ -33,9 +34,9 @@ class EngineForward(ABC):
     packs: rows stand side by side without padding. name: how it computes, in words.
     """
 
-    def __init__(self, model: Any, reader: Reader, head: str) -> None:
+    def __init__(self, model: Any, reader: Reader, head: str, layers: Layers) -> None:
         self._read = reader
-        self._relate = RelationHead(model) if has_relations(model) else None
+        self._relate = RelationHead(model, layers) if has_relations(model) else None
         self.packs = reader.packs
         self.name = f"{reader.name}, {head}"
 
@@ -52,24 +53,26 @@ class EngineForward(ABC):
 class SpanForward(EngineForward):
     """Span models: a score for each span and label, and relations between the spans that stand."""
 
-    def __init__(self, model: Any, reader: Reader, kernels: Kernels) -> None:
-        self._mark = span_head(model, kernels)
-        super().__init__(model, reader, self._mark.name)
+    def __init__(self, model: Any, reader: Reader, layers: Layers, kernels: Kernels) -> None:
+        self._mark = span_head(model, layers, kernels)
+        super().__init__(model, reader, self._mark.name, layers)
 
     def __call__(self, inputs: PackedInputs, rows: Sequence[Prepared]) -> list[Findings]:
         """What each row holds."""
         read = self._read(inputs)
-        marked = self._mark(read.words, read.word_counts)
-        above = spans_found(marked.scores(read.labels, read.label_counts), rows)
+        marked = self._mark(read.words, read.of_words)
+        above = spans_found(marked.scores(read.labels, read.of_labels), rows)
         found = [entities(row, spans) for row, spans in zip(rows, above, strict=True)]
         if self._relate is None:
             return [Findings(spans) for spans in found]
         findings = []
-        prompts = split_rows(read.relations, read.relation_counts)
+        prompts = read.of_relations.split(read.relations)
         for number, (row, spans) in enumerate(zip(rows, found, strict=True)):
             proposed = sorted({(span.first, span.last) for span in above[number]}) if row.item.relations else []
-            represent = partial(marked.represent, number)
-            findings.append(Findings(spans, self._relate(row, spans, proposed, represent, prompts[number])))
+            represent, owner = partial(marked.represent, number), partial(read.of_words.owner, number)
+            with on_slot(read.of_words.slot(number)):
+                related = self._relate(row, spans, proposed, represent, prompts[number], owner)
+            findings.append(Findings(spans, related))
         return findings
 
 
@@ -77,28 +80,33 @@ class TokenForward(EngineForward):
     """Token models: scores of start, end and inside for each word and label; where the model represents spans, these
     only propose them, and the spans' own scores decide."""
 
-    def __init__(self, model: Any, reader: Reader) -> None:
-        self._tag = TagHead(model.scorer)
-        super().__init__(model, reader, self._tag.name)
+    def __init__(self, model: Any, reader: Reader, layers: Layers) -> None:
+        self._tag = TagHead(model.scorer, layers)
+        super().__init__(model, reader, self._tag.name, layers)
         self._spans = getattr(model, "span_rep_layer", None)
+        if self._spans is not None:
+            layers.adapt(self._spans)
         self._scores_spans = self._relate is None and self._spans is not None
 
     def __call__(self, inputs: PackedInputs, rows: Sequence[Prepared]) -> list[Findings]:
         """What each row holds."""
         read = self._read(inputs)
-        tags = tags_found(self._tag(read.words, read.word_counts, read.labels, read.label_counts))
-        words, labels = split_rows(read.words, read.word_counts), split_rows(read.labels, read.label_counts)
-        prompts = split_rows(read.relations, read.relation_counts)
+        tags = tags_found(self._tag(read.words, read.of_words, read.labels, read.of_labels))
+        words, labels = read.of_words.split(read.words), read.of_labels.split(read.labels)
+        prompts = read.of_relations.split(read.relations)
         findings = []
         for number, (row, scores) in enumerate(zip(rows, tags, strict=True)):
-            represent = partial(self._represent, words[number])
+            represent, owner = partial(self._represent, words[number]), partial(read.of_words.owner, number)
             boundaries = tagged_boundaries(scores, row.item.threshold) if self._proposes(row) else []
-            if self._scores_spans:
-                spans = scored(represent, labels[number], boundaries, row.item.threshold)
-            else:
-                spans = tagged_spans(scores, row.item.threshold)
-            found = entities(row, spans)
-            related = self._relate(row, found, boundaries, represent, prompts[number]) if self._relate else ()
+            with on_slot(read.of_words.slot(number)):
+                if self._scores_spans:
+                    spans = scored(represent, labels[number], boundaries, row.item.threshold)
+                else:
+                    spans = tagged_spans(scores, row.item.threshold)
+                found = entities(row, spans)
+                related = (
+                    self._relate(row, found, boundaries, represent, prompts[number], owner) if self._relate else ()
+                )
             findings.append(Findings(found, related))
         return findings
 
@@ -113,18 +121,20 @@ class TokenForward(EngineForward):
         return represented[0]
 
 
-def forward_of(model: Any, options: EngineOptions) -> EngineForward:
-    """The forward of gliner's inner model. Raises ModelError for options that this model cannot have."""
+def forward_of(model: Any, options: EngineOptions, layers: Layers) -> EngineForward:
+    """The forward of gliner's inner model, made of `layers`. Raises ModelError for options that it cannot have."""
     kernels = compiled() if options.enable_compilation else EAGER
-    pack, int8 = options.enable_sequence_packing, options.quantization == "int8"
+    pack = options.enable_sequence_packing
     reader: Reader
     if isinstance(model, BaseBiEncoderModel):
-        reader = BiReader(model, pack=pack, int8=int8, kernels=kernels, label_cache_size=options.label_cache_size)
+        reader = BiReader(model, layers, kernels, pack=pack, label_cache_size=options.label_cache_size)
     else:
-        reader = UniReader(model, pack=pack, int8=int8, kernels=kernels)
-    if int8 and not reader.packs:
+        reader = UniReader(model, layers, kernels, pack=pack)
+    if options.quantization == "int8" and not reader.packs:
         raise ModelError(f"quantization int8 needs a packed encoder; this one is {reader.name}")
-    forward = TokenForward(model, reader) if hasattr(model, "scorer") else SpanForward(model, reader, kernels)
+    forward = (
+        TokenForward(model, reader, layers) if hasattr(model, "scorer") else SpanForward(model, reader, layers, kernels)
+    )
     if options.enable_compilation:
         forward.name += ", compiled"
     return forward

@@ -13,15 +13,18 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from gliner_bento.adapters.linear import Owners
+from gliner_bento.engine.adaptable import Layers, Part
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.decode import Span, probabilities, too_many
 from gliner_bento.engine.forward.findings import FoundRelation
 from gliner_bento.engine.forward.layers import linears
-from gliner_bento.engine.linear import Linear
 
 Boundary = tuple[int, int]
 Represent = Callable[[Sequence[Boundary]], torch.Tensor]
 """Spans of a row, by first and last word -> their representations, (E, D)."""
+Owner = Callable[[int], "Owners | None"]
+"""How many rows a matrix of one text's has -> whose they are."""
 
 # Adjacencies that score a pair by its two ends: "none" proposes every pair.
 _PAIRWISE = {"none", "dot", "mlp", "bilinear"}
@@ -36,30 +39,33 @@ _PAIRS_AT_ONCE = 8192
 class PairScorer:
     """gliner's `pair_rep_layer`, taken apart as span heads are: first layer per span, last layer carried to labels."""
 
-    def __init__(self, layers: Any) -> None:
-        hidden, out = linears(layers)
+    def __init__(self, scorer: Any, layers: Layers) -> None:
+        hidden, out = linears(scorer)
         size = hidden.in_features // 2
-        self._head = Linear(hidden.weight[:, :size], hidden.bias)
-        self._tail = Linear(hidden.weight[:, size:])
-        self._carry_back = Linear(out.weight.T)
-        self._out_bias = out.bias.detach()
+        self._head = layers.linear(Part(hidden, inputs=slice(size)))
+        self._tail = layers.linear(Part(hidden, inputs=slice(size, None), biased=False))
+        self._carry_back = layers.linear(Part(out, "transposed"))
+        self._out_bias = layers.linear(Part(out, "bias"))
 
     def __call__(
-        self, ends: torch.Tensor, heads: torch.Tensor, tails: torch.Tensor, relations: torch.Tensor
+        self, ends: torch.Tensor, heads: torch.Tensor, tails: torch.Tensor, relations: torch.Tensor, owner: Owner
     ) -> torch.Tensor:
         """Logits (N, R) of pairs, by places (N) among `ends` (E, D), for `relations` (R, D)."""
-        hidden = F.relu(self._head(ends)[heads] + self._tail(ends)[tails])
-        return F.linear(hidden, self._carry_back(relations), relations @ self._out_bias)
+        owners = owner(len(ends))
+        hidden = F.relu(self._head(ends, owners)[heads] + self._tail(ends, owners)[tails])
+        owners = owner(len(relations))
+        return F.linear(hidden, self._carry_back(relations, owners), self._out_bias(relations, owners)[:, 0])
 
 
 class TripleScorer:
     """gliner's `triples_score_layer`, which scores head, relation and tail together."""
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, layers: Layers) -> None:
+        layers.adapt(layer)
         self._layer = layer
 
     def __call__(
-        self, ends: torch.Tensor, heads: torch.Tensor, tails: torch.Tensor, relations: torch.Tensor
+        self, ends: torch.Tensor, heads: torch.Tensor, tails: torch.Tensor, relations: torch.Tensor, _: Owner
     ) -> torch.Tensor:
         """As `PairScorer`."""
         shape = (len(heads), *relations.shape)
@@ -75,14 +81,16 @@ class TripleScorer:
 class RelationHead:
     """Finds relations in one row."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, layers: Layers) -> None:
         self._adjacency = getattr(model, "relations_rep_layer", None)
+        if self._adjacency is not None:
+            layers.adapt(self._adjacency)
         self._joint = model.config.relations_layer not in _PAIRWISE
         self._score: PairScorer | TripleScorer
         if hasattr(model, "pair_rep_layer"):
-            self._score = PairScorer(model.pair_rep_layer)
+            self._score = PairScorer(model.pair_rep_layer, layers)
         else:
-            self._score = TripleScorer(model.triples_score_layer)
+            self._score = TripleScorer(model.triples_score_layer, layers)
 
     def __call__(
         self,
@@ -91,6 +99,7 @@ class RelationHead:
         proposed: Sequence[Boundary],
         represent: Represent,
         relations: torch.Tensor,
+        owner: Owner,
     ) -> list[FoundRelation]:
         """Relations between `spans`, in gliner's order; `proposed` are the spans that the model's adjacency looks at.
 
@@ -114,7 +123,7 @@ class RelationHead:
         found: dict[tuple[int, int, int], float] = {}
         for part in range(0, len(heads), _PAIRS_AT_ONCE):
             head, tail = heads[part : part + _PAIRS_AT_ONCE], tails[part : part + _PAIRS_AT_ONCE]
-            scores = probabilities(self._score(ends, head, tail, relations))
+            scores = probabilities(self._score(ends, head, tail, relations, owner))
             pair, relation = (scores.double() > row.item.relation_threshold).nonzero(as_tuple=True)
             of = torch.stack([relation, places[head[pair]], places[tail[pair]]], dim=-1)
             for key, score in zip(of.tolist(), scores[pair, relation].tolist(), strict=True):

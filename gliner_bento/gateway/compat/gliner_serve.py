@@ -10,15 +10,24 @@ from collections.abc import Callable
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from gliner_bento.errors import GLiNERBentoError, InvalidField, MalformedRequest
+from gliner_bento.gateway.adapters import Adapters
 from gliner_bento.gateway.error_body import error_response, from_validation
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.types import Entity, ExtractRequest, Labels, Relation, RelationArgument, Relations, Score, Strict
-
-BASE_ADAPTER_ID = "__base__"
+from gliner_bento.types import (
+    BASE_ADAPTER_ID,
+    Entity,
+    ExtractRequest,
+    Labels,
+    Relation,
+    RelationArgument,
+    Relations,
+    Score,
+    Strict,
+)
 
 
 class GLiNERServeRequest(Strict):
@@ -60,6 +69,22 @@ class GLiNERServeResponse(BaseModel):
     relations: list[GLiNERServeRelation] | None = None
 
 
+class GLiNERServeAdapterCache(BaseModel):
+    """The answer of `GET /gliner/adapter-cache`: the first two where adapters are not enabled, the last four of one."""
+
+    enabled: bool
+    base_adapter_id: str = BASE_ADAPTER_ID
+    loaded: list[str] | None = None
+    disk_cached: list[str] | None = None
+    disk_cache_dir: str | None = None
+    max_disk_adapters: int | None = None
+    gpu_slots: list[str | None] | None = None
+    adapter_id: str | None = None
+    cached: bool | None = None
+    cpu_resident: bool | None = None
+    gpu_resident: bool | None = None
+
+
 def routes(prefix: str, gateway: Callable[[], Gateway]) -> list[Route]:
     """The routes below `prefix` (gliner.serve's `route_prefix`, `/gliner` by default)."""
 
@@ -74,8 +99,11 @@ def routes(prefix: str, gateway: Callable[[], Gateway]) -> list[Route]:
         except GLiNERBentoError as error:
             return _error(error)
 
-    async def adapter_cache(_: Request) -> Response:
-        return JSONResponse({"enabled": False, "base_adapter_id": BASE_ADAPTER_ID})
+    async def adapter_cache(request: Request) -> Response:
+        try:
+            return await _adapter_cache(gateway().adapters, request.query_params.get("adapter_id"))
+        except GLiNERBentoError as error:
+            return _error(error)
 
     return [
         Route(prefix, predict, methods=["POST"]),
@@ -93,6 +121,25 @@ async def _predict(gateway: Gateway, asked: GLiNERServeRequest) -> Response:
     relations = [_relation(relation) for relation in found.relations] if relates else None
     answer = GLiNERServeResponse(entities=found.entities, relations=relations)
     return Response(answer.model_dump_json(exclude_none=True), media_type="application/json", headers=headers)
+
+
+async def _adapter_cache(adapters: Adapters, adapter_id: str | None) -> Response:
+    """As gliner.serve has it, `cached` means on disk, and the model itself is there always."""
+    answer = GLiNERServeAdapterCache(enabled=adapters.enabled)
+    if adapters.enabled:
+        is_base = adapter_id == BASE_ADAPTER_ID
+        if adapter_id is not None and not is_base:
+            adapters.check_id(adapter_id)
+        status = await adapters.cache()
+        answer.loaded, answer.disk_cached = sorted(status["in_memory"]), sorted(status["on_disk"])
+        answer.disk_cache_dir, answer.max_disk_adapters = status["disk_cache_dir"], status["max_disk_adapters"]
+        answer.gpu_slots = list(status["device_slots"])
+        if adapter_id is not None:
+            answer.adapter_id = adapter_id
+            answer.cached = is_base or adapter_id in answer.disk_cached
+            answer.cpu_resident = adapter_id in answer.loaded
+            answer.gpu_resident = is_base or adapter_id in answer.gpu_slots
+    return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
 
 
 def _relation(relation: Relation) -> GLiNERServeRelation:

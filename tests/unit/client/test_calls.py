@@ -1,10 +1,12 @@
 """What the clients send, and what they make of answers, good and bad."""
 
+from pathlib import Path
+
 import httpx
 import pytest
 
 from gliner_bento.client import calls
-from gliner_bento.errors import InternalError, InvalidField, NotReady
+from gliner_bento.errors import Conflict, InternalError, InvalidField, NotReady
 
 
 def test_a_call_carries_its_options():
@@ -28,3 +30,27 @@ def test_the_servers_error_is_raised_as_what_it_was():
 def test_an_error_that_is_not_the_servers_is_told_by_its_status(status, error):
     with pytest.raises(error, match=str(status)):
         calls.model().read(httpx.Response(status, text="<html>a proxy speaks</html>"))
+
+
+def test_an_adapters_id_cannot_leave_its_place_in_the_path():
+    for call in (calls.adapter("a/b?c"), calls.put_adapter("a/b?c", None, {}), calls.delete_adapter("a/b?c")):
+        assert call.path == "/v1/adapters/a%2Fb%3Fc"
+
+
+def test_a_string_is_the_servers_source_and_a_path_is_uploaded():
+    options = {"revision": None, "pinned": None, "preload": False}
+    named = calls.put_adapter("a", "hub:o/n", options | {"revision": "v1"})
+    assert (named.method, named.body) == ("PUT", {"source": "hub:o/n", "revision": "v1", "preload": False})
+    assert (named.query, named.upload) == (None, None)
+    uploaded = calls.put_adapter("a", Path("here"), options | {"pinned": True})
+    assert (uploaded.body, uploaded.query) == (None, {"pinned": True, "preload": False})
+    assert uploaded.upload == Path("here")
+    kept = calls.put_adapter("a", None, options | {"pinned": False})
+    assert (kept.body, kept.query, kept.upload) == (None, {"pinned": False, "preload": False}, None)
+
+
+def test_a_deletion_answers_nothing():
+    assert calls.delete_adapter("a").read(httpx.Response(204)) is None
+    body = {"error": {"code": "conflict", "message": "in use"}}
+    with pytest.raises(Conflict, match="in use"):
+        calls.delete_adapter("a").read(httpx.Response(409, json=body))

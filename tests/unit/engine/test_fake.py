@@ -3,10 +3,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 import pytest
 
-from gliner_bento.engine.base import Engine, Item
+from gliner_bento.engine.base import AdapterRoom, Engine, Item
 from gliner_bento.engine.fake import FakeEngine, extract
 
 
@@ -53,10 +55,36 @@ def test_fails_in_the_step_it_is_told_to(step: str) -> None:
         run("bad")
 
 
-def test_a_batch_of_two_groups_is_refused() -> None:
-    engine = FakeEngine(group=lambda one: len(one.text))
-    with pytest.raises(AssertionError, match="2 groups"):
-        engine.collate([engine.prepare(item("a")), engine.prepare(item("bb"))])
+@dataclass
+class Lease:
+    key: str
+    ready: Future[None] = field(default_factory=Future)
+
+    def release(self) -> None:
+        """Nobody counts."""
+
+
+def test_a_batch_of_more_adapters_than_slots_is_refused() -> None:
+    ready: Future[None] = Future()
+    ready.set_result(None)
+    engine = FakeEngine(lease=lambda one: Lease(one.text, ready) if one.text else None, room=AdapterRoom(slots=1))
+    assert engine.adapter_room() == AdapterRoom(slots=1)
+    batch = [engine.prepare(item(text)) for text in ("a", "", "b", "a")]
+    assert engine.collate([batch[0], batch[1], batch[3]])
+    with pytest.raises(AssertionError, match="2 adapters for 1 slots"):
+        engine.collate(batch)
+    engine.room = AdapterRoom(slots=2)
+    assert engine.collate(batch)
+
+
+@pytest.mark.parametrize("error", [None, ValueError("broken")])
+def test_a_batch_with_an_adapter_that_is_not_in_memory_is_refused(error: Exception | None) -> None:
+    lease = Lease("a")
+    if error:
+        lease.ready.set_exception(error)
+    engine = FakeEngine(lease=lambda one: lease, room=AdapterRoom(slots=1))
+    with pytest.raises(AssertionError, match="not in memory"):
+        engine.collate([engine.prepare(item("a"))])
 
 
 def test_cost_may_differ_from_tokens() -> None:

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from gliner_bento.engine.linear import Activation, Linear, rounded_rows, stacked
+from gliner_bento.engine.adaptable import Layers
+from gliner_bento.engine.linear import Activation, Linear, rounded_rows
 
 ROWS = (1, 2, 7, 63, 64, 65, 511, 512, 513, 1500)
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
@@ -33,6 +34,10 @@ def some_layer(seed: int = 0, *, inputs: int = 48, outputs: int = 40, bias: bool
         return nn.Linear(inputs, outputs, bias=bias)
 
 
+def made(*layers: nn.Linear, activation: Activation = "none", int8: bool = False) -> Linear:
+    return Layers(nn.ModuleList(layers), int8=int8).encoder(*layers, activation=activation)
+
+
 def some_rows(rows: int, width: int = 48, seed: int = 1) -> torch.Tensor:
     return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
 
@@ -49,7 +54,7 @@ def assert_close(ours: torch.Tensor, exact: torch.Tensor) -> None:
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_computes_the_layer_and_its_activation(dtype: torch.dtype, activation: Activation, bias: bool) -> None:
     layer = some_layer(bias=bias).to(dtype)
-    ours = Linear.of(layer, activation=activation)
+    ours = made(layer, activation=activation)
     for rows in ROWS:
         x = some_rows(rows).to(dtype)
         y = F.linear(x.float(), layer.weight.float(), None if layer.bias is None else layer.bias.float())
@@ -68,7 +73,7 @@ def test_gelu_is_the_exact_one() -> None:
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_adds_to_what_was_there(dtype: torch.dtype, bias: bool) -> None:
     layer = some_layer(bias=bias).to(dtype)
-    ours = Linear.of(layer)
+    ours = made(layer)
     for rows in ROWS:
         x, residual = some_rows(rows).to(dtype), some_rows(rows, 40, seed=2).to(dtype)
         before = residual.clone()
@@ -80,25 +85,17 @@ def test_adds_to_what_was_there(dtype: torch.dtype, bias: bool) -> None:
 def test_reads_rows_that_are_not_side_by_side() -> None:
     layer, wide = some_layer(), some_rows(20, 96)
     for x in (wide[:, 48:], wide[::2, :48], some_rows(48, 20).T):
-        assert_close(Linear.of(layer)(x), F.linear(x, layer.weight, layer.bias))
+        assert_close(made(layer)(x), F.linear(x, layer.weight, layer.bias))
 
 
 def test_gives_nothing_for_no_rows() -> None:
-    assert Linear.of(some_layer())(torch.empty(0, 48)).shape == (0, 40)
+    assert made(some_layer())(torch.empty(0, 48)).shape == (0, 40)
 
 
 def test_outputs_of_stacked_layers_stand_side_by_side() -> None:
     layers = [some_layer(seed, outputs=outputs, bias=seed != 1) for seed, outputs in enumerate((8, 24, 16))]
-    weight, bias = stacked(layers)
-    assert weight.shape == (48, 48)
-    assert bias is not None
-    assert torch.equal(bias[8:32], torch.zeros(24))
     x = some_rows(30)
-    assert_close(Linear.of(*layers)(x), torch.cat([layer(x) for layer in layers], dim=-1))
-
-
-def test_layers_without_biases_stack_to_one_without() -> None:
-    assert stacked([some_layer(seed, bias=False) for seed in range(2)])[1] is None
+    assert_close(made(*layers)(x), torch.cat([layer(x) for layer in layers], dim=-1))
 
 
 def test_weights_may_be_slices_and_transposed() -> None:
@@ -110,7 +107,7 @@ def test_weights_may_be_slices_and_transposed() -> None:
 @pytest.mark.parametrize("int8", [False, True])
 def test_keeps_its_own_weights_when_those_of_the_module_change(int8: bool) -> None:
     layer, x = some_layer(), some_rows(3)
-    ours = Linear.of(layer, int8=int8)
+    ours = made(layer, int8=int8)
     before = ours(x).clone()
     layer.weight.zero_()
     assert torch.equal(ours(x), before)
@@ -118,7 +115,7 @@ def test_keeps_its_own_weights_when_those_of_the_module_change(int8: bool) -> No
 
 @pytest.mark.parametrize("int8", [False, True])
 def test_threads_share_a_layer(int8: bool) -> None:
-    layer = Linear.of(some_layer(), activation="gelu", int8=int8)
+    layer = made(some_layer(), activation="gelu", int8=int8)
     batches = [some_rows(rows, seed=rows) for rows in ROWS]
     expected = [layer(x).clone() for x in batches]
 
@@ -137,7 +134,7 @@ def test_threads_share_a_layer(int8: bool) -> None:
 def test_int8_is_near_float32(activation: Activation, dtype: torch.dtype) -> None:
     layer = some_layer(inputs=256, outputs=64)
     layer.weight[:32] *= 100  # one scale for all outputs would lose the others
-    ours = Linear.of(layer, activation=activation, int8=True)
+    ours = made(layer, activation=activation, int8=True)
     x = some_rows(200, 256)
     exact = ACTIVATIONS[activation](layer(x))
     y = ours(x.to(dtype))
@@ -159,7 +156,7 @@ def test_int8_rounds_to_the_nearest_of_its_steps() -> None:
 
 
 def test_int8_rows_do_not_know_their_neighbours() -> None:
-    ours, x = Linear.of(some_layer(), int8=True), some_rows(20)
+    ours, x = made(some_layer(), int8=True), some_rows(20)
     beside = torch.cat([x[:1], 1e4 * x[1:]])
     assert torch.equal(ours(x)[0], ours(beside)[0])
     assert torch.equal(ours(x)[:1], ours(x[:1]))

@@ -9,14 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gliner_bento.engine.packing import Layout, rounded_up
+from gliner_bento.engine.packing import Layout, Rows, Slots, rounded_up
 
 CPU = torch.device("cpu")
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 HEADS, WIDTH = 2, 4
 
 
-def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, _: Slots) -> torch.Tensor:
     """Softmax attention, written out."""
     scores = torch.einsum("bihd,bjhd->bhij", q, k)
     if mask is not None:
@@ -30,13 +30,13 @@ def random_qkv(lengths: list[int], seed: int = 0) -> torch.Tensor:
 
 def one_by_one(lengths: list[int], qkv: torch.Tensor) -> torch.Tensor:
     rows = qkv.split(lengths)
-    return torch.cat([attend(*row[None].unbind(2), None)[0].flatten(1) for row in rows])
+    return torch.cat([attend(*row[None].unbind(2), None, ())[0].flatten(1) for row in rows])
 
 
 @settings(deadline=None)
 @given(LENGTHS)
 def test_on_a_cpu_only_neighbours_of_equal_length_share_a_block(lengths: list[int]) -> None:
-    layout = Layout.of(lengths, CPU)
+    layout = Layout.of(Rows(tuple(lengths)), CPU)
     assert [length for rows, length in layout.blocks for _ in range(rows)] == lengths
     assert len(layout.blocks) == len(list(groupby(lengths)))
     assert layout.index is layout.mask is None
@@ -46,20 +46,20 @@ def test_on_a_cpu_only_neighbours_of_equal_length_share_a_block(lengths: list[in
 @given(LENGTHS, st.integers(0, 99))
 def test_blocks_give_each_row_its_own_contexts(lengths: list[int], seed: int) -> None:
     qkv = random_qkv(lengths, seed)
-    torch.testing.assert_close(Layout.of(lengths, CPU).attend(attend, qkv), one_by_one(lengths, qkv))
+    torch.testing.assert_close(Layout.of(Rows(tuple(lengths)), CPU).attend(attend, qkv), one_by_one(lengths, qkv))
 
 
 @settings(max_examples=50, deadline=None)
 @given(LENGTHS, st.integers(0, 99))
 def test_padding_gives_each_row_its_own_contexts(lengths: list[int], seed: int) -> None:
     qkv = random_qkv(lengths, seed)
-    torch.testing.assert_close(Layout.padded(lengths, CPU).attend(attend, qkv), one_by_one(lengths, qkv))
+    torch.testing.assert_close(Layout.padded(Rows(tuple(lengths)), CPU).attend(attend, qkv), one_by_one(lengths, qkv))
 
 
 @settings(deadline=None)
 @given(LENGTHS)
 def test_padding_knows_where_the_tokens_are(lengths: list[int]) -> None:
-    layout = Layout.padded(lengths, CPU)
+    layout = Layout.padded(Rows(tuple(lengths)), CPU)
     assert layout.index is not None
     assert layout.mask is not None
     assert layout.blocks == ((len(lengths), max(lengths)),)
@@ -73,7 +73,7 @@ def test_padding_knows_where_the_tokens_are(lengths: list[int]) -> None:
 @given(LENGTHS)
 def test_positions_start_anew_in_each_row(lengths: list[int]) -> None:
     expected = [place for length in lengths for place in range(length)]
-    for layout in (Layout.of(lengths, CPU), Layout.padded(lengths, CPU)):
+    for layout in (Layout.of(Rows(tuple(lengths)), CPU), Layout.padded(Rows(tuple(lengths)), CPU)):
         assert layout.positions(CPU).tolist() == expected
 
 
@@ -83,7 +83,7 @@ def test_nothing_of_a_row_reaches_another(layout_of) -> None:
     qkv = random_qkv(lengths)
     spoilt = qkv.clone()
     spoilt[3:6] = torch.nan
-    before, after = (layout_of(lengths, CPU).attend(attend, some).split(lengths) for some in (qkv, spoilt))
+    before, after = (layout_of(Rows(tuple(lengths)), CPU).attend(attend, some).split(lengths) for some in (qkv, spoilt))
     for number in (0, 2, 3):
         assert torch.equal(before[number], after[number])
     assert after[1].isnan().all()
@@ -91,8 +91,8 @@ def test_nothing_of_a_row_reaches_another(layout_of) -> None:
 
 def test_only_rows_of_several_lengths_are_padded_elsewhere_than_on_a_cpu() -> None:
     elsewhere = torch.device("meta")
-    assert Layout.of([4, 4, 4], elsewhere).index is None
-    padded = Layout.of([4, 2, 4], elsewhere).index
+    assert Layout.of(Rows((4, 4, 4)), elsewhere).index is None
+    padded = Layout.of(Rows((4, 2, 4)), elsewhere).index
     assert padded is not None
     assert padded.device == elsewhere
     assert padded.shape == (3, 4)

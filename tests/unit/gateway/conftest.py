@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
+from memory_adapters import MemoryAdapters
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Mount, Route
 
 from gliner_bento.errors import AdapterNotFound
-from gliner_bento.gateway.gateway import Gateway, Limits
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.limits import Limits
+from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.runner import Hop
+from runners.adapter_calls import AdapterCalls
 
 LIMITS = Limits(
     default_threshold=0.4,
@@ -15,15 +26,24 @@ LIMITS = Limits(
     max_text_chars=100,
     max_batch_items=3,
     request_timeout_s=30.0,
+    enable_lora=True,
+    adapter_id_pattern=r"[a-z0-9_-]{1,9}",
 )
+MAX_ADAPTER_BYTES = 3 * 2**20
 
 
 class EchoRunner:
-    """Finds each word that starts with a capital, under the first label; relates the first to the second."""
+    """Finds each word that starts with a capital, under the first label; relates the first to the second.
+
+    Its calls about adapters are the real ones, over adapters in a dictionary.
+    """
 
     def __init__(self) -> None:
         self.calls: list[dict] = []
         self.supports_relations = True
+        self.memory = MemoryAdapters()
+        self.pieces: list[int] = []
+        self.adapter_calls = AdapterCalls(self.memory)
 
     async def extract(self, items, request_id, timeout_ms, priority):
         self.calls.append({"items": items, "request_id": request_id, "timeout_ms": timeout_ms, "priority": priority})
@@ -45,6 +65,25 @@ class EchoRunner:
             "forward": "echo",
         }
 
+    async def adapters(self):
+        return await self.adapter_calls.infos()
+
+    async def adapter(self, adapter_id):
+        return await self.adapter_calls.info(adapter_id)
+
+    async def upload(self, upload_id, offset, data):
+        self.pieces.append(len(data))
+        return await self.adapter_calls.upload(upload_id, offset, data)
+
+    async def put_adapter(self, adapter_id, upload_id, **options):
+        return await self.adapter_calls.put(adapter_id, upload_id, **options)
+
+    async def delete_adapter(self, adapter_id, timeout_ms):
+        return await self.adapter_calls.remove(adapter_id, timeout_ms / 1000)
+
+    async def adapter_cache(self):
+        return await self.adapter_calls.status()
+
     def _outcome(self, item):
         if item.adapter_id is not None:
             return {"error": AdapterNotFound("no such adapter", param="adapter_id").detail().model_dump()}
@@ -63,11 +102,50 @@ class EchoRunner:
         return {"result": found}
 
 
+async def foreign(request: Request):
+    """Answers as the framework would: the status asked for, and a body that is not ours."""
+    body = await request.body()
+    status = int(request.query_params.get("status", 200))
+    if status == 400:
+        errors = [{"type": "missing", "loc": ("labels",), "msg": "Field required"}]
+        return JSONResponse({"error": "1 validation error", "detail": errors}, status_code=400)
+    if status == 599:
+        raise RuntimeError("a fault outside every handler")
+    return PlainTextResponse(f"read {len(body)}", status_code=status, headers={"Access-Control-Allow-Origin": "*"})
+
+
 @pytest.fixture
 def runner():
-    return EchoRunner()
+    runner = EchoRunner()
+    yield runner
+    runner.memory.go_on.set()
+    runner.adapter_calls.close()
 
 
 @pytest.fixture
-def gateway(runner):
-    return Gateway(Hop(runner), LIMITS)
+def served():
+    """Makes the whole gateway, over real ASGI, of a `Gateway`."""
+
+    def serve(gateway):
+        app = GatewayApp("/gliner")
+        app.bind(gateway)
+        routes = [Route("/foreign", foreign, methods=["POST"]), Mount("/", app.asgi)]
+        limits = Middleware(GatewayMiddleware, max_body_bytes=1000, max_adapter_bytes=MAX_ADAPTER_BYTES)
+        return Starlette(routes=routes, middleware=[limits])
+
+    return serve
+
+
+@pytest.fixture
+def client(gateway, served):
+    return httpx.AsyncClient(transport=httpx.ASGITransport(served(gateway)), base_url="http://test")
+
+
+@pytest.fixture
+def limits():
+    return LIMITS
+
+
+@pytest.fixture
+def gateway(runner, limits):
+    return Gateway(Hop(runner), limits)

@@ -2,40 +2,9 @@
 
 import asyncio
 
-import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse
-from starlette.routing import Mount, Route
-
-from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.gateway.middleware import GatewayMiddleware
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"]}
-
-
-async def foreign(request: Request):
-    """Answers as the framework would: the status asked for, and a body that is not ours."""
-    body = await request.body()
-    status = int(request.query_params.get("status", 200))
-    if status == 400:
-        errors = [{"type": "missing", "loc": ("labels",), "msg": "Field required"}]
-        return JSONResponse({"error": "1 validation error", "detail": errors}, status_code=400)
-    if status == 599:
-        raise RuntimeError("a fault outside every handler")
-    return PlainTextResponse(f"read {len(body)}", status_code=status, headers={"Access-Control-Allow-Origin": "*"})
-
-
-@pytest.fixture
-def client(gateway):
-    app = GatewayApp("/gliner")
-    app.bind(gateway)
-    routes = [Route("/foreign", foreign, methods=["POST"]), Mount("/", app.asgi)]
-    wrapped = Starlette(routes=routes, middleware=[Middleware(GatewayMiddleware, max_body_bytes=1000)])
-    transport = httpx.ASGITransport(wrapped)
-    return httpx.AsyncClient(transport=transport, base_url="http://test")
 
 
 def ask(client, method, path, **kwargs):
@@ -159,13 +128,6 @@ def test_gliner_serve_says_when_a_text_was_cut(client):
 def test_gliner_serve_errors_have_its_statuses(client, content, status, code):
     response = ask(client, "POST", "/gliner", content=content, headers={"Content-Type": "application/json"})
     assert (response.status_code, response.json()["error"]["code"]) == (status, code)
-
-
-def test_gliner_serve_adapter_cache_is_disabled_until_there_are_adapters(client):
-    assert ask(client, "GET", "/gliner/adapter-cache?adapter_id=a").json() == {
-        "enabled": False,
-        "base_adapter_id": "__base__",
-    }
 
 
 @pytest.mark.parametrize("name", ["foo(", "list[x]", "str"])

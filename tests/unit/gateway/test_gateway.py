@@ -69,6 +69,13 @@ def test_the_error_of_the_item_is_raised(gateway):
         extract(gateway, adapter_id="unknown")
 
 
+def test_the_base_adapter_is_no_adapter(gateway, runner):
+    assert extract(gateway, adapter_id="__base__").adapter_id is None
+    items = [{"text": "Ada", "adapter_id": "__base__"}, {"text": "Bob"}]
+    extract_batch(gateway, items=items, labels=["person"], adapter_id="__base__")
+    assert [item.adapter_id for call in runner.calls for item in call["items"]] == [None, None, None]
+
+
 @pytest.mark.parametrize(
     ("fields", "error", "param"),
     [

@@ -5,6 +5,7 @@ import json
 from openapi_spec_validator import validate
 
 from gliner_bento.gateway.openapi import openapi_document
+from gliner_bento.types import AdapterCard, PutAdapterRequest
 
 DOCUMENT = json.loads(openapi_document("/gliner"))
 
@@ -32,3 +33,18 @@ def test_the_compat_routes_follow_the_prefix():
     paths = json.loads(openapi_document("/ner"))["paths"]
     assert "/ner" in paths
     assert "/ner/adapter-cache" in paths
+
+
+def test_an_adapter_is_put_as_an_archive_or_as_json_and_is_new_or_not():
+    put = DOCUMENT["paths"]["/v1/adapters/{adapter_id}"]["put"]
+    assert {"application/json", "application/zip", "application/gzip"} <= set(put["requestBody"]["content"])
+    assert {"200", "201", "404", "409", "413", "422", "507"} <= set(put["responses"])
+    assert [parameter["name"] for parameter in put["parameters"]] == ["pinned", "preload"]
+
+
+def test_the_examples_of_adapters_are_what_the_types_say():
+    operations = DOCUMENT["paths"]["/v1/adapters/{adapter_id}"]
+    card = operations["get"]["responses"]["200"]["content"]["application/json"]["example"]
+    assert AdapterCard.model_validate(card).model_dump() == card
+    PutAdapterRequest.model_validate(operations["put"]["requestBody"]["content"]["application/json"]["example"])
+    assert "200" not in operations["delete"]["responses"]

@@ -5,7 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from gliner_bento.errors import DeadlineExceeded, InternalError, NotReady
+from gliner_bento.errors import DeadlineExceeded, InternalError, NotReady, StorageFull
 from gliner_bento.gateway import runner as hop
 from gliner_bento.gateway.runner import Hop
 
@@ -60,7 +60,7 @@ class StuckRunner:
             self.cancelled += 1
             raise
 
-    extract = abort = describe = wait
+    extract = abort = describe = delete_adapter = wait
 
 
 def test_a_stuck_runner_costs_a_request_its_deadline_and_no_more(monkeypatch):
@@ -93,3 +93,48 @@ def test_a_repeated_call_does_not_get_its_time_anew():
     asyncio.run(Hop(runner).extract([], request_id="r", timeout_ms=1000, priority=0))
     first, second = runner.timeouts_ms
     assert second < first - 10
+
+
+def test_a_piece_of_an_archive_whose_answer_was_lost_is_sent_again_in_its_place():
+    class LosingRunner:
+        def __init__(self):
+            self.content, self.calls = bytearray(), 0
+
+        async def upload(self, upload_id, offset, data):
+            self.calls += 1
+            self.content[offset : offset + len(data)] = data
+            if self.calls == 2:
+                raise ConnectionResetError
+            return {"result": None}
+
+    async def pieces():
+        for piece in (b"abc", b"def", b"gh"):
+            yield piece
+
+    runner = LosingRunner()
+    assert asyncio.run(Hop(runner).upload(pieces()))
+    assert (bytes(runner.content), runner.calls) == (b"abcdefgh", 4)
+
+
+def test_an_archive_that_the_runner_refuses_is_sent_no_further():
+    class FullRunner:
+        calls = 0
+
+        async def upload(self, upload_id, offset, data):
+            self.calls += 1
+            return {"error": StorageFull("no room").detail().model_dump()}
+
+    async def pieces():
+        yield b"abc"
+        yield b"def"
+
+    runner = FullRunner()
+    with pytest.raises(StorageFull, match="no room"):
+        asyncio.run(Hop(runner).upload(pieces()))
+    assert runner.calls == 1
+
+
+def test_a_stuck_deletion_ends_by_the_deadline(monkeypatch):
+    monkeypatch.setattr(hop, "_GRACE_S", 0.01)
+    with pytest.raises(DeadlineExceeded):
+        asyncio.run(Hop(StuckRunner()).delete_adapter("a", timeout_ms=10))

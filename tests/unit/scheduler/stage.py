@@ -1,11 +1,12 @@
-"""What the scheduler's tests stand on: a clock that stands still, a gate in front of the device, and a tally."""
+"""What the scheduler's tests stand on: a clock that stands still, a gate in front of the device, adapters that come
+when they are told to, and a tally."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -61,6 +62,71 @@ class Gate:
 
     def open(self) -> None:
         self.let_through(10_000)
+
+
+class Lease:
+    """A claim to an adapter that counts how often it is released. on_release: called then."""
+
+    def __init__(
+        self, key: Hashable, ready: Future[None] | None = None, on_release: Callable[[], object] = lambda: None
+    ) -> None:
+        self.key = key
+        self.ready = ready or in_memory()
+        self.releases = 0
+        self._on_release = on_release
+        self._lock = threading.Lock()
+
+    def release(self) -> None:
+        with self._lock:
+            self.releases += 1
+        self._on_release()
+
+
+def in_memory() -> Future[None]:
+    """An adapter that has come."""
+    ready: Future[None] = Future()
+    ready.set_result(None)
+    return ready
+
+
+class Adapters:
+    """Leases for items that name an adapter, of which each comes, or fails, when the test says so.
+
+    leases: in the order in which the engine has asked for them. on_release: called at each release.
+    """
+
+    def __init__(self, *there: str, on_release: Callable[[], object] = lambda: None) -> None:
+        self.leases: list[Lease] = []
+        self._ready: dict[str, Future[None]] = {}
+        self._on_release = on_release
+        self.come(*there)
+
+    def __call__(self, item: Item) -> Lease | None:
+        if item.adapter_id is None:
+            return None
+        lease = Lease(item.adapter_id, self._ready_of(item.adapter_id), self._on_release)
+        self.leases.append(lease)
+        return lease
+
+    def come(self, *adapter_ids: str) -> None:
+        for adapter_id in adapter_ids:
+            self._ready_of(adapter_id).set_result(None)
+
+    def fail(self, adapter_id: str, error: BaseException | None) -> None:
+        """None: its loading is cancelled."""
+        ready = self._ready_of(adapter_id)
+        if error is None:
+            assert ready.cancel()
+        else:
+            ready.set_exception(error)
+
+    @property
+    def releases(self) -> list[int]:
+        """How often each lease was released."""
+        return [lease.releases for lease in self.leases]
+
+    def _ready_of(self, adapter_id: str) -> Future[None]:
+        return self._ready.setdefault(adapter_id, Future())  # in one step, for several threads that prepare
 
 
 class Tally(Observer):

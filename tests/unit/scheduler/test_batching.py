@@ -1,31 +1,69 @@
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stage import UNHURRIED
 
-from gliner_bento.scheduler.batching import BatchLimits, batch_cost, form_batch, is_full
+from gliner_bento.engine.base import AdapterRoom
+from gliner_bento.scheduler.batching import NO_ADAPTERS, BatchLimits, batch_cost, form_batch, is_full
 
 
 @dataclass(frozen=True)
 class Waiting:
     cost: int
-    group: Hashable = None
+    adapter: str | None = None
     overtaken: int = 0
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What waits, and where its adapters are. coming: waits later."""
+
+    waiting: Sequence[Waiting]
+    room: AdapterRoom = NO_ADAPTERS
+    lanes: int = 1
+    coming: Sequence[Waiting] = ()
+
+    def form(self, limits: BatchLimits, packs: bool, waiting: Sequence[Waiting] | None = None) -> list[int]:
+        """`form_batch` of what waits, or of `waiting`."""
+        waiting = self.waiting if waiting is None else waiting
+        return form_batch(waiting, limits, packs=packs, room=self.room, lanes=self.lanes)
+
+    def may_share(self, batch: Iterable[Waiting]) -> bool:
+        """Whether these items' adapters may be in one batch."""
+        adapters = {item.adapter for item in batch} - {None}
+        fresh = adapters - self.room.held
+        return len(adapters) <= self.room.slots and len(fresh) <= max(1, self.room.slots // self.lanes)
 
 
 LIMITS = BatchLimits(max_batch_size=4, max_batch_tokens=100)
 
-waiting_items = st.lists(
-    st.builds(Waiting, cost=st.integers(1, 120), group=st.integers(0, 2), overtaken=st.integers(0, 5)),
-    min_size=1,
-    max_size=40,
-)
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    """Items wait for adapters only where there are slots. What comes later are items of adapters on the device."""
+    slots = draw(st.integers(0, 3))
+    resident = draw(st.frozensets(st.sampled_from("abcd"), max_size=slots))
+    held = frozenset(adapter for adapter in sorted(resident) if draw(st.booleans()))
+    room = AdapterRoom(slots, resident, held)
+    adapters = st.none() | st.sampled_from("abcd") if slots else st.none()
+    cost = st.integers(10, 12) | st.integers(1, 120)  # many could share a batch
+    items = st.builds(Waiting, cost=cost, adapter=adapters, overtaken=st.integers(0, 5))
+    there = st.sampled_from([None, *sorted(resident)])
+    later = st.builds(Waiting, cost=cost, adapter=there)
+    return Scene(
+        draw(st.lists(items, min_size=1, max_size=40)),
+        room,
+        draw(st.integers(1, 3)),
+        draw(st.lists(later, max_size=40)),
+    )
+
+
 limits = st.builds(
     BatchLimits,
     max_batch_size=st.integers(1, 10),
@@ -43,62 +81,64 @@ def cost_of(batch: list[Waiting], packs: bool = False) -> int:
     return batch_cost([item.cost for item in batch], packs=packs)
 
 
-def serve_all(waiting: list[Waiting], limits: BatchLimits, packs: bool = False) -> list[list[int]]:
-    """Form batches until nothing waits; each as positions in `waiting`. Counts overtaking as the queue does."""
-    rest = list(enumerate(waiting))
+def serve_all(scene: Scene, limits: BatchLimits, packs: bool = False) -> list[list[int]]:
+    """Form batches until nothing waits; each as positions in all of the scene. Counts overtaking as the queue does.
+
+    For each item that is served another one comes, as long as there are any.
+    """
+    everyone = enumerate([*scene.waiting, *scene.coming])
+    rest = list(islice(everyone, len(scene.waiting)))
     batches = []
     while rest:
-        taken = form_batch([item for _, item in rest], limits, packs=packs)
+        taken = scene.form(limits, packs, [item for _, item in rest])
         batches.append([rest[index][0] for index in taken])
         rest = [
             (position, replace(item, overtaken=item.overtaken + (index < taken[-1])))
             for index, (position, item) in enumerate(rest)
             if index not in taken
-        ]
+        ] + list(islice(everyone, len(taken)))
     return batches
 
 
 @both_kinds
 @UNHURRIED
-@given(waiting=waiting_items, limits=limits)
-def test_batch_keeps_every_limit(packs: bool, waiting: list[Waiting], limits: BatchLimits) -> None:
-    indices = form_batch(waiting, limits, packs=packs)
-    batch = [waiting[index] for index in indices]
+@given(scene=scenes(), limits=limits)
+def test_batch_keeps_every_limit(packs: bool, scene: Scene, limits: BatchLimits) -> None:
+    indices = scene.form(limits, packs)
+    batch = [scene.waiting[index] for index in indices]
     assert len(batch) <= limits.max_batch_size
     assert len(batch) == 1 or cost_of(batch, packs) <= limits.max_batch_tokens
     assert max(indices) < limits.lookahead
-    assert len({item.group for item in batch}) == 1
+    assert scene.may_share(batch)
 
 
 @both_kinds
 @UNHURRIED
-@given(waiting=waiting_items, limits=limits)
-def test_oldest_is_in_and_nobody_twice_in_order_of_age(
-    packs: bool, waiting: list[Waiting], limits: BatchLimits
-) -> None:
-    indices = form_batch(waiting, limits, packs=packs)
+@given(scene=scenes(), limits=limits)
+def test_oldest_is_in_and_nobody_twice_in_order_of_age(packs: bool, scene: Scene, limits: BatchLimits) -> None:
+    indices = scene.form(limits, packs)
     assert indices[0] == 0
     assert indices == sorted(set(indices))
 
 
 @UNHURRIED
-@given(waiting_items, limits)
-def test_batch_never_costs_more_than_its_items_alone(waiting: list[Waiting], limits: BatchLimits) -> None:
-    batch = [waiting[index] for index in form_batch(waiting, limits, packs=False)]
+@given(scenes(), limits)
+def test_batch_never_costs_more_than_its_items_alone(scene: Scene, limits: BatchLimits) -> None:
+    batch = [scene.waiting[index] for index in scene.form(limits, packs=False)]
     per_batch = limits.free_padding_tokens
     assert cost_of(batch) + per_batch <= sum(item.cost + per_batch for item in batch)
 
 
 @UNHURRIED
-@given(waiting_items, limits)
-def test_batch_stops_only_where_no_item_in_sight_could_join(waiting: list[Waiting], limits: BatchLimits) -> None:
+@given(scenes(), limits)
+def test_batch_stops_only_where_no_item_in_sight_could_join(scene: Scene, limits: BatchLimits) -> None:
     roomy = replace(limits, max_overtakes=10**6)
-    indices = form_batch(waiting, roomy, packs=False)
-    batch = [waiting[index] for index in indices]
+    indices = scene.form(roomy, packs=False)
+    batch = [scene.waiting[index] for index in indices]
     if len(batch) == roomy.max_batch_size:
         return
-    for index, item in enumerate(waiting[: roomy.lookahead]):
-        if index not in indices and item.group == batch[0].group:
+    for index, item in enumerate(scene.waiting[: roomy.lookahead]):
+        if index not in indices and scene.may_share([*batch, item]):
             grown = cost_of([*batch, item])
             extra_padding = grown - cost_of(batch) - item.cost
             assert grown > roomy.max_batch_tokens or extra_padding > roomy.free_padding_tokens
@@ -106,74 +146,127 @@ def test_batch_stops_only_where_no_item_in_sight_could_join(waiting: list[Waitin
 
 @both_kinds
 @UNHURRIED
-@given(waiting=waiting_items, limits=limits)
+@given(scene=scenes(), limits=limits)
 def test_choice_is_deterministic_and_blind_to_what_is_out_of_sight(
-    packs: bool, waiting: list[Waiting], limits: BatchLimits
+    packs: bool, scene: Scene, limits: BatchLimits
 ) -> None:
-    assert form_batch(waiting, limits, packs=packs) == form_batch(waiting[: limits.lookahead], limits, packs=packs)
+    assert scene.form(limits, packs) == scene.form(limits, packs, scene.waiting[: limits.lookahead])
 
 
 @both_kinds
 @UNHURRIED
-@given(waiting=waiting_items, limits=limits)
-def test_item_overtaken_too_often_lets_nobody_pass(packs: bool, waiting: list[Waiting], limits: BatchLimits) -> None:
-    indices = form_batch(waiting, limits, packs=packs)
-    passed = [waiting[index] for index in range(indices[-1]) if index not in indices]
+@given(scene=scenes(), limits=limits)
+def test_item_overtaken_too_often_lets_nobody_pass(packs: bool, scene: Scene, limits: BatchLimits) -> None:
+    indices = scene.form(limits, packs)
+    passed = [scene.waiting[index] for index in range(indices[-1]) if index not in indices]
     assert all(item.overtaken < limits.max_overtakes for item in passed)
 
 
 @both_kinds
 @UNHURRIED
-@given(waiting=waiting_items, limits=limits)
-def test_everyone_is_served_once_and_overtaken_at_most_so_often(
-    packs: bool, waiting: list[Waiting], limits: BatchLimits
-) -> None:
-    waiting = [replace(item, overtaken=0) for item in waiting]
-    batches = serve_all(waiting, limits, packs)
-    assert sorted(position for batch in batches for position in batch) == list(range(len(waiting)))
+@given(scene=scenes(), limits=limits)
+def test_everyone_is_served_once_and_overtaken_at_most_so_often(packs: bool, scene: Scene, limits: BatchLimits) -> None:
+    scene = replace(scene, waiting=[replace(item, overtaken=0) for item in scene.waiting])
+    batches = serve_all(scene, limits, packs)
+    items = len(scene.waiting) + len(scene.coming)
+    assert sorted(position for batch in batches for position in batch) == list(range(items))
     turn = {position: number for number, batch in enumerate(batches) for position in batch}
-    for position in range(len(waiting)):
+    for position in range(items):
         overtakes = sum(batch[-1] > position for batch in batches[: turn[position]])
         assert overtakes <= min(limits.max_overtakes, limits.lookahead - 1)
 
 
-@UNHURRIED
-@given(waiting_items, limits)
-def test_batch_is_full_when_even_the_shortest_later_arrival_could_not_join(
-    waiting: list[Waiting], limits: BatchLimits
+@pytest.mark.parametrize(
+    ("packs", "slots", "coming", "batches"),
+    [
+        (False, 1, None, [[0, 7], [1, 8], [2, 9], [3], [4], [5], [6, 10]]),
+        (True, 1, None, [[0, 7], [1, 8], [2, 9], [3], [4], [5], [6, 10]]),
+        (True, 2, "here", [[0, 7], [1, 8], [2, 9], [3, 4], [5, 6]]),
+    ],
+)
+def test_items_that_fit_the_device_better_starve_nobody_however_many_come(
+    packs: bool, slots: int, coming: str | None, batches: list[list[int]]
 ) -> None:
-    batch = [waiting[index] for index in form_batch(waiting, limits, packs=False)]
+    limits = BatchLimits(max_batch_size=2, max_batch_tokens=1000, max_overtakes=3)
+    waiting = [Waiting(10, "here"), *[Waiting(10, adapter) for adapter in "abcdef"], *[Waiting(10, coming)] * 5]
+    scene = Scene(waiting, AdapterRoom(slots, frozenset({"here"})), coming=[Waiting(10, coming)] * 20)
+    assert serve_all(scene, limits, packs)[: len(batches)] == batches
+
+
+@UNHURRIED
+@given(scenes(), limits)
+def test_batch_is_full_when_even_the_shortest_later_arrival_could_not_join(scene: Scene, limits: BatchLimits) -> None:
+    batch = [scene.waiting[index] for index in scene.form(limits, packs=False)]
     generous = replace(limits, free_padding_tokens=10**6, max_overtakes=10**6, lookahead=len(batch) + 1)
-    grown = form_batch([*batch, Waiting(1, batch[0].group)], generous, packs=False)
-    out_of_sight = len(waiting) >= limits.lookahead
-    assert is_full(batch, len(waiting), limits, packs=False) == (out_of_sight or len(grown) == len(batch))
+    grown = scene.form(generous, packs=False, waiting=[*batch, Waiting(1, batch[0].adapter)])
+    out_of_sight = len(scene.waiting) >= limits.lookahead
+    assert is_full(batch, len(scene.waiting), limits, packs=False) == (out_of_sight or len(grown) == len(batch))
 
 
 @UNHURRIED
-@given(waiting=waiting_items, limits=limits)
-def test_packed_batch_leaves_out_only_what_did_not_fit_in_its_turn(waiting: list[Waiting], limits: BatchLimits) -> None:
+@given(scene=scenes(), limits=limits)
+def test_packed_batch_leaves_out_only_what_could_not_join_in_its_turn(scene: Scene, limits: BatchLimits) -> None:
+    """Items whose adapters are on the device have their turn first."""
     roomy = replace(limits, max_overtakes=10**6)
-    indices = form_batch(waiting, roomy, packs=True)
-    for index, item in enumerate(waiting[: roomy.lookahead]):
-        if index not in indices and item.group == waiting[0].group:
-            before = [waiting[earlier] for earlier in indices if earlier < index]
-            assert len(before) == roomy.max_batch_size or cost_of([*before, item], packs=True) > roomy.max_batch_tokens
+    indices = scene.form(roomy, packs=True)
+    there = {None, scene.waiting[0].adapter, *scene.room.resident}
+    turns = sorted(range(len(scene.waiting)), key=lambda index: (scene.waiting[index].adapter not in there, index))
+    for turn, index in enumerate(turns):
+        if index not in indices and index < roomy.lookahead:
+            before = [scene.waiting[earlier] for earlier in turns[:turn] if earlier in indices]
+            grown = [*before, scene.waiting[index]]
+            too_many = len(before) == roomy.max_batch_size
+            assert too_many or cost_of(grown, packs=True) > roomy.max_batch_tokens or not scene.may_share(grown)
 
 
 @UNHURRIED
-@given(waiting=waiting_items, limits=limits)
-def test_packed_batch_is_full_when_an_item_of_its_mean_cost_could_not_join(
-    waiting: list[Waiting], limits: BatchLimits
-) -> None:
-    batch = [waiting[index] for index in form_batch(waiting, limits, packs=True)]
+@given(scene=scenes(), limits=limits)
+def test_packed_batch_is_full_when_an_item_of_its_mean_cost_could_not_join(scene: Scene, limits: BatchLimits) -> None:
+    batch = [scene.waiting[index] for index in scene.form(limits, packs=True)]
     mean = cost_of(batch, packs=True) / len(batch)
     no_room = len(batch) == limits.max_batch_size or (len(batch) + 1) * mean > limits.max_batch_tokens
-    assert is_full(batch, len(waiting), limits, packs=True) == (no_room or len(waiting) >= limits.lookahead)
+    assert is_full(batch, len(scene.waiting), limits, packs=True) == (no_room or len(scene.waiting) >= limits.lookahead)
 
 
 def test_packed_items_go_in_order_and_a_smaller_one_fills_what_is_left() -> None:
     waiting = [Waiting(20), Waiting(70), Waiting(21), Waiting(88), Waiting(10), Waiting(1)]
     assert form_batch(waiting, LIMITS, packs=True) == [0, 1, 4]
+
+
+def test_packed_items_of_adapters_on_the_device_go_first() -> None:
+    waiting = [Waiting(10), Waiting(10, "b"), Waiting(10, "a"), Waiting(10), Waiting(10, "a")]
+    room = AdapterRoom(slots=2, resident=frozenset({"a"}))
+    assert form_batch(waiting, LIMITS, packs=True, room=room) == [0, 2, 3, 4]
+
+
+def test_adapter_of_the_oldest_counts_as_one_on_the_device() -> None:
+    waiting = [Waiting(10, "b"), Waiting(10, "c"), *[Waiting(10, "b")] * 3]
+    assert form_batch(waiting, LIMITS, packs=True, room=AdapterRoom(slots=2)) == [0, 2, 3, 4]
+
+
+@both_kinds
+def test_oldest_runs_even_if_there_is_no_slot(packs: bool) -> None:
+    waiting = [Waiting(10, "a"), Waiting(10, "b"), Waiting(10), Waiting(10, "a")]
+    assert form_batch(waiting, LIMITS, packs=packs) == [0, 2, 3]
+
+
+@both_kinds
+@pytest.mark.parametrize(
+    ("lanes", "held", "batch"),
+    [
+        (1, "", [0, 1, 2, 3, 5]),
+        (2, "", [0, 1, 5]),
+        (2, "c", [0, 1, 2, 5]),
+        (2, "ab", [0, 1, 2, 3, 5]),
+        (9, "", [0, 5]),
+        (9, "bcde", [0, 1, 2, 3, 5]),
+    ],
+)
+def test_lanes_share_the_slots_that_no_batch_holds(packs: bool, lanes: int, held: str, batch: list[int]) -> None:
+    waiting = [*[Waiting(10, adapter) for adapter in "abcde"], Waiting(10)]
+    limits = replace(LIMITS, max_batch_size=8)
+    room = AdapterRoom(4, frozenset(held), frozenset(held))
+    assert form_batch(waiting, limits, packs=packs, room=room, lanes=lanes) == batch
 
 
 def test_near_lengths_go_together_before_older_ones() -> None:
@@ -208,7 +301,7 @@ def test_mixed_lengths_waste_less_than_a_fifth_where_arrival_order_wastes_half()
     lengths = [13, 118, 40, 77, 25, 96, 60, 19, 110, 33] * 6
     limits = BatchLimits(max_batch_size=8, max_batch_tokens=1024)
     waiting = [Waiting(length) for length in lengths]
-    by_length = sum(cost_of([waiting[position] for position in batch]) for batch in serve_all(waiting, limits))
+    by_length = sum(cost_of([waiting[position] for position in batch]) for batch in serve_all(Scene(waiting), limits))
     bounds = [*range(0, len(waiting), 8), len(waiting)]
     by_arrival = sum(cost_of(waiting[start:end]) for start, end in pairwise(bounds))
     assert by_arrival > 1.8 * sum(lengths)

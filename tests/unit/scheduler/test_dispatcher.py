@@ -237,7 +237,7 @@ def test_lane_stops_waiting_for_an_item_that_fails_in_preparation(
         on_prepare=lambda item: gate.hold([item]),
         prepare_error=lambda item: ValueError("odd") if item.text == "second" else None,
     )
-    scheduler = start(engine, batch_wait_timeout_ms=10_000)
+    scheduler = start(engine, batch_wait_timeout_ms=1e7)
     until(lambda: scheduler.stats.lanes_free == 1)
     first, second = (scheduler.submit(item(text), request_id=text) for text in ("first", "second"))
     gate.let_through(2)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from stage import UNHURRIED, Clock
+from stage import UNHURRIED, Clock, Lease
 
-from gliner_bento.engine.base import Item, Prepared
+from gliner_bento.engine.base import AdapterRoom, Item, Prepared
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.scheduler.queue import Entry, WaitingQueue
@@ -124,6 +124,19 @@ def test_packed_batch_takes_what_comes_next_whatever_its_cost(clock: Clock) -> N
     queue.open()
     entries = [wait(queue, tokens=tokens) for tokens in (10, 900, 10)]
     assert take(queue, MANY) == entries
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_batch_is_chosen_by_adapters_too(clock: Clock, packs: bool) -> None:
+    queue = WaitingQueue(3, clock, packs=packs)
+    queue.open()
+    base, first, second = admit(queue, "r"), admit(queue, "r"), admit(queue, "r")
+    first.lease, second.lease = Lease("first"), Lease("second")
+    for entry in (base, first, second):
+        queue.put(entry, Prepared(ITEM, 10, words=5, adapter=entry.lease))
+    assert queue.next_batch(MANY, AdapterRoom(slots=1)).entries == [base, first]
+    assert queue.next_batch(MANY, AdapterRoom(slots=2), lanes=2).entries == [base, first]
+    assert queue.next_batch(MANY, AdapterRoom(slots=2)).entries == [base, first, second]
 
 
 def test_item_that_ends_during_preparation_never_waits(queue: WaitingQueue) -> None:

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from stage import Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane, submit_waiting
+import pytest
+from stage import Gate, Lease, MakeItem, Start, Tally, Until, ending_of, hold_lane, submit_waiting
 
-from gliner_bento.engine.base import Extraction, Item
+from gliner_bento.engine.base import AdapterRoom, Extraction, Item
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import (
     InternalError,
@@ -85,12 +86,37 @@ def test_each_lane_is_started_once(start: Start) -> None:
     assert scheduler.stats.lanes_alive == 3
 
 
-def test_groups_never_share_a_batch(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
-    scheduler = start(FakeEngine(on_forward=gate, group=lambda item: item.text[0]))
-    hold_lane(scheduler, gate, item)
-    submit_waiting(scheduler, until, [item("x1"), item("y1"), item("x2")])
-    gate.open()
-    assert [gate.arrival(), gate.arrival()] == [["x1", "x2"], ["y1"]]
+def lease_by_first_letter(item: Item) -> Lease | None:
+    """The base model's items begin with "-"."""
+    return None if item.text[0] == "-" else Lease(item.text[0])
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_batch_has_as_many_adapters_as_there_are_slots_at_that_time(
+    start: Start, gate: Gate, item: MakeItem, until: Until, packs: bool
+) -> None:
+    engine = FakeEngine(on_forward=gate, lease=lease_by_first_letter, packs=packs, room=AdapterRoom(slots=1))
+    scheduler = start(engine)
+    hold_lane(scheduler, gate, item, "- holds the lane")
+    submit_waiting(scheduler, until, [item(text) for text in ("x1", "y1", "-1", "x2", "z1", "y2", "z2")])
+    gate.let_through()
+    assert gate.arrival() == ["x1", "-1", "x2"]
+    engine.room = AdapterRoom(slots=2)
+    gate.let_through()
+    assert gate.arrival() == ["y1", "z1", "y2", "z2"]
+
+
+@pytest.mark.parametrize(("held", "batch"), [(frozenset(), ["x"]), (frozenset("y"), ["x", "y"])])
+def test_lane_leaves_slots_to_the_other_but_shares_those_that_are_held(
+    start: Start, gate: Gate, item: MakeItem, until: Until, held: frozenset[str], batch: list[str]
+) -> None:
+    room = AdapterRoom(slots=2, resident=held, held=held)
+    scheduler = start(FakeEngine(on_forward=gate, lease=lease_by_first_letter, room=room), inference_lanes=2)
+    hold_lane(scheduler, gate, item, "- first")
+    hold_lane(scheduler, gate, item, "- second")
+    submit_waiting(scheduler, until, [item("x"), item("y")])
+    gate.let_through()
+    assert gate.arrival() == batch
 
 
 def test_lower_priority_number_goes_first(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:

@@ -6,23 +6,36 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
-from stage import PATIENCE_S, Tally
+from stage import PATIENCE_S, Lease, Tally
 
-from gliner_bento.engine.base import Extraction, Item, Prepared
+from gliner_bento.engine.base import AdapterRoom, Extraction, Item, Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
-from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError, InvalidField, QueueFull
+from gliner_bento.errors import (
+    Aborted,
+    AdapterInvalid,
+    DeadlineExceeded,
+    GLiNERBentoError,
+    InternalError,
+    InvalidField,
+    QueueFull,
+)
 from gliner_bento.scheduler.observer import Outcome, Stage
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 
 REQUESTS = 2000
 CLIENTS = 4
 MAX_BATCH_TOKENS = 300
+SLOTS = 4
+LANES = 2
+ADAPTERS = ["a", "b", "c", "d", "e", "f"]
+BROKEN_ADAPTER = "broken"
+USES_OF_A_VERSION = 40
 FAILURES = {
     "unpreparable": InvalidField,
     "uncollatable": InternalError,
@@ -49,6 +62,70 @@ class Submitted:
         self.endings += 1
 
 
+class ComingAdapters:
+    """Adapters that are loaded when somebody asks for them, fail if they are broken, and change now and then."""
+
+    def __init__(self) -> None:
+        self.leases: list[Lease] = []
+        self._lock = threading.Lock()
+        self._loaders = ThreadPoolExecutor(2)
+        self._asked: Counter[str] = Counter()
+        self._ready: dict[Hashable, Future[None]] = {}
+
+    def lease(self, item: Item) -> Lease | None:
+        adapter_id = item.adapter_id
+        if adapter_id is None:
+            return None
+        with self._lock:
+            key = (adapter_id, self._asked[adapter_id] // USES_OF_A_VERSION)
+            self._asked[adapter_id] += 1
+            if key not in self._ready:
+                self._ready[key] = self._loaders.submit(self._load, adapter_id)
+            self.leases.append(Lease(key, self._ready[key]))
+            return self.leases[-1]
+
+    def close(self) -> None:
+        self._loaders.shutdown()
+
+    def _load(self, adapter_id: str) -> None:
+        time.sleep(0.002)
+        if adapter_id == BROKEN_ADAPTER:
+            raise AdapterInvalid("broken")
+
+
+class Device(FakeEngine):
+    """Knows which adapters it runs, and which it has run last. most_adapters: in one batch so far."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(room=AdapterRoom(SLOTS), on_collate=self._count, **options)
+        self.most_adapters = 0
+        self._lock = threading.Lock()
+        self._held: Counter[Hashable] = Counter()
+        self._recent: list[Hashable] = []
+
+    def forward(self, collated: Sequence[Prepared], threads: int) -> list[Item]:
+        adapters = adapters_of(collated)
+        self._hold(dict.fromkeys(adapters, 1))
+        try:
+            return super().forward(collated, threads)
+        finally:
+            self._hold(dict.fromkeys(adapters, -1))
+
+    def _hold(self, adapters: dict[Hashable, int]) -> None:
+        with self._lock:
+            self._held.update(adapters)
+            self._recent = list(dict.fromkeys([*adapters, *self._recent]))[:SLOTS]
+            held = frozenset(+self._held)
+            self.room = AdapterRoom(SLOTS, held.union(self._recent), held)
+
+    def _count(self, batch: Sequence[Prepared]) -> None:
+        self.most_adapters = max(self.most_adapters, len(adapters_of(batch)))
+
+
+def adapters_of(batch: Sequence[Prepared]) -> set[Hashable]:
+    return {prepared.adapter.key for prepared in batch if prepared.adapter}
+
+
 class Watch(Tally):
     """Batches as they really were, to check that the limits held."""
 
@@ -65,7 +142,9 @@ def random_item(chance: random.Random) -> tuple[Item, type[GLiNERBentoError] | N
     words = [chance.choice(["Ada", "met", "Marie", "in", "Paris"]) for _ in range(int(chance.paretovariate(1.0) * 5))]
     kind = chance.choices(["", *FAILURES], [92, 2, 2, 2, 2])[0]
     text = " ".join([kind, *words[: MAX_BATCH_TOKENS + 50]])
-    return Item(text, {"person": "person"}, adapter_id=chance.choice([None, None, "a", "b"])), FAILURES.get(kind)
+    adapter_id = chance.choice([*ADAPTERS, None]) if chance.random() < 0.98 else BROKEN_ADAPTER
+    must_fail = AdapterInvalid if adapter_id == BROKEN_ADAPTER and kind != "unpreparable" else FAILURES.get(kind)
+    return Item(text, {"person": "person"}, adapter_id=adapter_id), must_fail
 
 
 def fails_as(kind: str, error: Exception) -> Callable[[Item], Exception | None]:
@@ -109,9 +188,9 @@ def prelude(scheduler: Scheduler, device: threading.Event) -> list[Submitted]:
     texts = ["unrunnable" if number == 50 else f"Marie {number}" for number in range(100)]
     submitted = []
     for number, text in enumerate(texts):
-        future = scheduler.submit(Item(text, {"person": "person"}), request_id=f"prelude-{number}")
-        must_fail = FAILURES.get(text)
-        submitted.append(Submitted(Item(text, {"person": "person"}), future, f"prelude-{number}", must_fail, set()))
+        item = Item(text, {"person": "person"}, adapter_id=ADAPTERS[number % len(ADAPTERS)])
+        future = scheduler.submit(item, request_id=f"prelude-{number}")
+        submitted.append(Submitted(item, future, f"prelude-{number}", FAILURES.get(text), set()))
     while scheduler.stats.preparing_items:
         time.sleep(0.001)
     submitted[98].may_end.add(Aborted)
@@ -148,8 +227,10 @@ def test_every_item_ends_exactly_once_and_rightly(
         assert device.wait(PATIENCE_S)
         time.sleep(0.0002 * len(batch))  # so that a queue builds up
 
-    engine = FakeEngine(
-        group=lambda item: item.adapter_id,
+    adapters = ComingAdapters()
+    engine = Device(
+        lease=adapters.lease,
+        on_prepare=lambda item: time.sleep(0.0002),  # so that some end meanwhile
         prepare_error=fails_as("unpreparable", InvalidField("text: cannot be prepared")),
         collate_error=fails_as("uncollatable", ValueError("cannot be collated")),
         forward_error=fails_as("unrunnable", ValueError("cannot be run")),
@@ -163,7 +244,7 @@ def test_every_item_ends_exactly_once_and_rightly(
         lookahead=64,
         max_overtakes=8,
         queue_capacity=400,
-        inference_lanes=2,
+        inference_lanes=LANES,
         tokenizer_threads=2,
         decoding_threads=decoding_threads,
         batch_wait_timeout_ms=batch_wait_timeout_ms,
@@ -179,7 +260,9 @@ def test_every_item_ends_exactly_once_and_rightly(
         thread.join()
     assert scheduler.drain(PATIENCE_S)
     stats = scheduler.stats
+    scheduler._preparation.shutdown()
     scheduler.close()
+    adapters.close()
 
     for mine in submitted:
         everyone += mine
@@ -188,10 +271,12 @@ def test_every_item_ends_exactly_once_and_rightly(
     assert seen["aborted"] == watch["aborted"]
     assert seen["failed"] + seen["expired"] == watch["failed"] + watch["expired"] + watch["refused"]
     assert sum(watch[name] for name in get_args(Outcome)) == len(everyone)
-    assert (stats.unfinished_items, stats.lanes_alive) == (0, 2)
+    assert (stats.unfinished_items, stats.lanes_alive) == (0, LANES)
     assert set(seen) == {"completed", "failed", "aborted", "expired"}
     assert watch["splits"] > 0
     assert all(size <= config.max_batch_size for size, _ in watch.batches)
     assert all(size == 1 or padded <= MAX_BATCH_TOKENS for size, padded in watch.batches)
     assert max(size for size, _ in watch.batches) == config.max_batch_size
     assert watch.stages == set(get_args(Stage))
+    assert {lease.releases for lease in adapters.leases} == {1}
+    assert 1 < engine.most_adapters <= SLOTS

@@ -1,0 +1,60 @@
+"""What the parts of this package tell each other and the runner. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+BASE_ADAPTER_ID = "__base__"
+"""The model itself, as gliner.serve names it; no adapter may have this id."""
+
+Source = Literal["folder", "hub", "upload"]
+Tier = Literal["device", "cpu", "disk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An adapter on disk.
+
+    version: says which content: two adapters of one id and version are the same.
+    folder: holds `adapter_config.json` and `adapter_model.safetensors`.
+    size_bytes: of both files.
+    pinned: kept in memory while others make room.
+    """
+
+    adapter_id: str
+    version: str
+    folder: Path
+    source: Source
+    size_bytes: int
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterInfo:
+    """What `/v1/adapters` tells of an adapter; `uses`, `last_use_s` (seconds since 1970) and `tier` are this process's.
+
+    targets: names of the layers that it changes, in the model. size_bytes: on disk.
+    """
+
+    adapter_id: str
+    source: Source
+    rank: int
+    targets: tuple[str, ...]
+    size_bytes: int
+    tier: Tier
+    pinned: bool
+    uses: int
+    last_use_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatus:
+    """Which adapters are where now; `device_slots` has None for those that are free."""
+
+    in_memory: tuple[str, ...]
+    on_disk: tuple[str, ...]
+    device_slots: tuple[str | None, ...]
+    disk_cache_dir: str
+    max_disk_adapters: int

@@ -1,0 +1,378 @@
+"""Adapters on disk: those of a cache that processes share, installed whole or not at all, and the operator's.
+
+    cache_dir/adapters/<id>/    the two files and manifest.json, written elsewhere and renamed to here
+    cache_dir/adapters/.<...>/  being installed or removed; one that no process has locked is what a crash left
+    cache_dir/pins/<id>         is there for an id that is pinned
+    adapter_root/<id>/          the operator's, never written to
+
+Whoever changes `adapters` or `pins` holds the lock; whoever reads needs none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE, check_complete
+from gliner_bento.adapters.base import BASE_ADAPTER_ID, Source, Stored
+from gliner_bento.adapters.files import held, sha256, sync, told
+from gliner_bento.adapters.sources import Fill, from_archive, from_folder, from_hub
+from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict, InvalidField, StorageFull, TooLarge
+
+__all__ = ["AdapterStore", "Fill", "from_archive", "from_folder", "from_hub"]
+
+logger = logging.getLogger(__name__)
+
+_MANIFEST = "manifest.json"
+_STAGING_LOCK = "lock"
+_MOST_ID_BYTES = 200  # file systems take names of 255
+
+
+class _Manifest(BaseModel):
+    """What was installed. sha256: of configuration and weights, in hexadecimal."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Source
+    size_bytes: int
+    sha256: tuple[str, str]
+
+    @property
+    def version(self) -> str:
+        """Says which content."""
+        return hashlib.sha256("".join(self.sha256).encode()).hexdigest()
+
+
+class AdapterStore:
+    """The adapters of a cache and of an operator's folder, which goes first. Any number of threads and processes.
+
+    adapter_root: a folder with a folder for each adapter, or None.
+    max_disk_adapters: that the cache may hold; those from a hub make room for others, the least recently used first.
+    id_pattern: a regular expression that the whole of an id matches.
+    max_bytes: of one adapter's files.
+    """
+
+    def __init__(
+        self, cache_dir: Path, *, adapter_root: Path | None, max_disk_adapters: int, id_pattern: str, max_bytes: int
+    ) -> None:
+        self.cache_dir = cache_dir
+        self._adapters = cache_dir / "adapters"
+        self._pins = cache_dir / "pins"
+        self._lock_file = cache_dir / "lock"
+        self._root = adapter_root
+        self.max_disk_adapters = max_disk_adapters
+        self._id_pattern = re.compile(id_pattern)
+        self._max_bytes = max_bytes
+        self._known: dict[str, tuple[tuple[int, int, int], Stored]] = {}
+        self._sweep()
+        for name in _names(adapter_root):
+            if not self._is_id(name):
+                logger.warning("adapter_root: %r is no id of an adapter and cannot be asked for", name)
+
+    def check_id(self, adapter_id: str) -> None:
+        """Raises `InvalidField` for what is no id of an adapter."""
+        if not self._is_id(adapter_id):
+            raise InvalidField(
+                f"adapter_id: must match {self._id_pattern.pattern}, not begin with a dot, not be {BASE_ADAPTER_ID}",
+                param="adapter_id",
+            )
+
+    def find(self, adapter_id: str) -> Stored:
+        """The adapter, as it is on disk now. Costs a few stats.
+
+        Raises `InvalidField`, `AdapterNotFound`, or `AdapterInvalid` where its manifest is damaged.
+        """
+        self.check_id(adapter_id)
+        stored = self._in_root(adapter_id) or self._in_cache(adapter_id)
+        if stored is None:
+            raise AdapterNotFound(f"adapter_id: no adapter {adapter_id!r}", param="adapter_id")
+        pinned = (self._pins / adapter_id).exists()
+        return stored if stored.pinned == pinned else replace(stored, pinned=pinned)
+
+    def all(self) -> list[Stored]:
+        """Every adapter, by id; the operator's instead of an installed one of the same id."""
+        found = []
+        for adapter_id in sorted({*_names(self._adapters), *_names(self._root)}):
+            try:
+                found.append(self.find(adapter_id))
+            except (InvalidField, AdapterNotFound):
+                continue  # no adapter, or gone by now
+            except (AdapterInvalid, OSError) as error:
+                logger.warning("adapter %s is left out: %s", adapter_id, error)
+        return found
+
+    def verified(self, stored: Stored) -> Path:
+        """The folder of `stored`, whose files are those that were installed; the operator's are taken as they are.
+
+        Raises `AdapterNotFound` if it has gone or was replaced, `AdapterInvalid` if it is damaged.
+        """
+        folder = stored.folder
+        if folder.parent != self._adapters:
+            return folder
+        stamp = _stamp(folder)
+        manifest = _manifest(folder)
+        undamaged = manifest is not None and _is_undamaged(folder, manifest)
+        if self.find(stored.adapter_id).version != stored.version or _stamp(folder) != stamp:
+            raise AdapterNotFound(f"adapter_id: {stored.adapter_id!r} has been replaced", param="adapter_id")
+        if not undamaged:
+            raise _damaged(stored.adapter_id)
+        return folder
+
+    def install(
+        self, adapter_id: str, fill: Fill, *, source: Source, check: Callable[[Path], None], pinned: bool = False
+    ) -> Stored:
+        """Install what `fill` writes, if `check` of the folder does not refuse it.
+
+        pinned: pin it too; an adapter that was there already stays pinned.
+
+        The same content again changes nothing. Raises `Conflict` if the id has other content or is the operator's,
+        `TooLarge`, `StorageFull`, `InvalidField`, and what `fill` and `check` raise.
+        """
+        self.check_id(adapter_id)
+        self._refuse_operators(adapter_id)
+        with told(), self._staging() as folder:
+            fill(folder)
+            check_complete(os.listdir(folder))
+            size_bytes = sum((folder / name).stat().st_size for name in FILES)
+            if size_bytes > self._max_bytes:
+                raise TooLarge(f"adapter: its files have more than {self._max_bytes} bytes", param="adapter")
+            check(folder)
+            manifest = _Manifest(source=source, size_bytes=size_bytes, sha256=_digests(folder))
+            (folder / _MANIFEST).write_text(manifest.model_dump_json(), encoding="utf-8")
+            for name in (*FILES, _MANIFEST, "."):
+                sync(folder / name)
+            with self._locked():
+                discarded = self._put(adapter_id, folder, manifest, pinned)
+                stored = self.find(adapter_id)
+            for path in discarded:
+                shutil.rmtree(path, ignore_errors=True)
+            return stored
+
+    def set_pinned(self, adapter_id: str, pinned: bool) -> Stored:
+        """Pin an adapter, or no longer; raises as `find` does."""
+        with told(), self._locked():
+            self.find(adapter_id)
+            self._pin(adapter_id, pinned)
+            return self.find(adapter_id)
+
+    def remove(self, adapter_id: str) -> bool:
+        """Remove an installed adapter, damaged or not; whether there was one. Raises `Conflict` for the operator's."""
+        self.check_id(adapter_id)
+        self._refuse_operators(adapter_id)
+        if not (self._adapters / adapter_id).exists():
+            return False
+        with told():
+            with self._locked():
+                if not (self._adapters / adapter_id).exists():
+                    return False
+                aside = self._aside(adapter_id)
+                self._pin(adapter_id, False)
+                sync(self._adapters)
+            shutil.rmtree(aside, ignore_errors=True)
+        return True
+
+    def touch(self, stored: Stored) -> None:
+        """It is used now: others make room before it. Best effort."""
+        if stored.source == "hub":
+            with suppress(OSError):
+                os.utime(stored.folder)
+
+    def _is_id(self, name: str) -> bool:
+        """Whatever the pattern allows, it is the name of one folder."""
+        return (
+            bool(name and self._id_pattern.fullmatch(name))
+            and name.isprintable()
+            and name != BASE_ADAPTER_ID
+            and not name.startswith(".")
+            and not {"/", "\\"} & set(name)
+            and len(name.encode()) <= _MOST_ID_BYTES
+        )
+
+    def _in_root(self, adapter_id: str) -> Stored | None:
+        if self._root is None:
+            return None
+        folder = self._root / adapter_id
+        files = [_status(folder / name) for name in FILES]
+        if files[0] is None:
+            return None
+        present = [status for status in files if status]
+        return Stored(
+            adapter_id,
+            version="-".join(f"{status.st_mtime_ns}-{status.st_size}" for status in present),
+            folder=folder,
+            source="folder",
+            size_bytes=sum(status.st_size for status in present),
+        )
+
+    def _in_cache(self, adapter_id: str) -> Stored | None:
+        folder = self._adapters / adapter_id
+        stamp = _stamp(folder)
+        if stamp is None:
+            self._known.pop(adapter_id, None)
+            return None
+        known = self._known.get(adapter_id)
+        if known is None or known[0] != stamp:
+            manifest = _manifest(folder)
+            if manifest is None:
+                if folder.exists():
+                    raise _damaged(adapter_id)
+                return None
+            stored = Stored(adapter_id, manifest.version, folder, manifest.source, manifest.size_bytes)
+            known = self._known[adapter_id] = (stamp, stored)
+        return known[1]
+
+    def _refuse_operators(self, adapter_id: str) -> None:
+        if self._in_root(adapter_id):
+            raise Conflict(
+                f"adapter_id: {adapter_id!r} comes from adapter_root; change or remove its folder there",
+                param="adapter_id",
+            )
+
+    def _put(self, adapter_id: str, folder: Path, manifest: _Manifest, pinned: bool) -> list[Path]:
+        """Rename `folder` to where adapters are found; what had to go for it is to be deleted. Under the lock."""
+        self._refuse_operators(adapter_id)
+        place = self._adapters / adapter_id
+        there = _manifest(place)
+        if there is not None and there.version != manifest.version:
+            raise Conflict(
+                f"adapter_id: {adapter_id!r} is another adapter already; delete that first", param="adapter_id"
+            )
+        if there is not None and _is_undamaged(place, there):
+            if pinned:
+                self._pin(adapter_id, True)
+            return []
+        occupied = place.exists()
+        victims = [] if occupied else self._victims()
+        if pinned or not occupied:
+            self._pin(adapter_id, pinned)
+        discarded = [self._aside(adapter_id)] if occupied else []
+        os.rename(folder, place)
+        discarded += [self._aside(victim) for victim in victims]
+        sync(self._adapters)
+        return discarded
+
+    def _victims(self) -> list[str]:
+        """Who makes room for one more; raises `StorageFull`."""
+        ids = _names(self._adapters)
+        excess = len(ids) + 1 - self.max_disk_adapters
+        if excess <= 0:
+            return []
+        evictable = [
+            (status.st_mtime_ns, name)
+            for name in ids
+            if (manifest := _manifest(self._adapters / name)) is not None
+            and manifest.source == "hub"
+            and not (self._pins / name).exists()
+            and (status := _status(self._adapters / name)) is not None
+        ]
+        if len(evictable) < excess:
+            raise StorageFull(
+                f"adapter: {len(ids)} are stored and max_disk_adapters is {self.max_disk_adapters}; delete one",
+                param="adapter",
+            )
+        return [name for _, name in sorted(evictable)[:excess]]
+
+    def _aside(self, adapter_id: str) -> Path:
+        """Out of sight, to be deleted. Under the lock."""
+        aside = self._adapters / f".old-{uuid4().hex}"
+        os.rename(self._adapters / adapter_id, aside)
+        return aside
+
+    def _pin(self, adapter_id: str, pinned: bool) -> None:
+        path = self._pins / adapter_id
+        if pinned:
+            self._pins.mkdir(exist_ok=True)
+            path.touch()
+        else:
+            path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Among all processes and threads."""
+        self._adapters.mkdir(parents=True, exist_ok=True)
+        with held(self._lock_file):
+            yield
+
+    @contextmanager
+    def _staging(self) -> Iterator[Path]:
+        """A folder that can be renamed to an adapter's; it is gone afterwards, or else the next start removes it."""
+        staging = self._adapters / f".new-{uuid4().hex}"
+        try:
+            with ExitStack() as stack:
+                with self._locked():
+                    staging.mkdir()
+                    stack.enter_context(held(staging / _STAGING_LOCK))
+                folder = staging / "adapter"
+                folder.mkdir()
+                yield folder
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """Remove what no process is at work on any more."""
+        if not self._adapters.is_dir():
+            return
+        try:
+            with self._locked():
+                for path in self._adapters.glob(".*"):
+                    # Another process may be at work on it, or have removed it just now.
+                    with suppress(BlockingIOError, FileNotFoundError), held(path / _STAGING_LOCK, wait=False):
+                        shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            logger.warning("cannot remove what a crash left in the adapters' cache", exc_info=True)
+
+
+def _names(folder: Path | None) -> list[str]:
+    """Of what is in a folder, except what is hidden."""
+    try:
+        return [name for name in os.listdir(folder) if not name.startswith(".")] if folder else []
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _stamp(folder: Path) -> tuple[int, int, int] | None:
+    """Another one for each install; None where nothing is installed."""
+    status = _status(folder / _MANIFEST)
+    return None if status is None else (status.st_mtime_ns, status.st_ino, status.st_size)
+
+
+def _manifest(folder: Path) -> _Manifest | None:
+    """None where there is none, or a damaged one."""
+    try:
+        return _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValidationError):
+        return None
+
+
+def _is_undamaged(folder: Path, manifest: _Manifest) -> bool:
+    try:
+        return manifest.sha256 == _digests(folder)
+    except OSError:
+        return False
+
+
+def _digests(folder: Path) -> tuple[str, str]:
+    return sha256(folder / CONFIG_FILE), sha256(folder / WEIGHTS_FILE)
+
+
+def _damaged(adapter_id: str) -> AdapterInvalid:
+    return AdapterInvalid(
+        f"adapter_id: {adapter_id!r} is damaged on disk; delete it and install it again", param="adapter_id"
+    )

@@ -1,0 +1,184 @@
+"""Adapters of one model, all tiers together: what the engine asks for, and what `/v1/adapters` tells and changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from gliner_bento.adapters.adapter import Layers, Plan, check_adapter, read_adapter
+from gliner_bento.adapters.base import AdapterInfo, CacheStatus, Source, Stored, Tier
+from gliner_bento.adapters.cache import AdapterCache, Lease
+from gliner_bento.adapters.device import DeviceSlots, Key, Loaded, loaded
+from gliner_bento.adapters.disk import AdapterStore, from_archive, from_folder, from_hub
+from gliner_bento.errors import GLiNERBentoError, InvalidField
+
+_HUB = "hub:"
+_PRELOAD_S = 60.0
+
+
+class AdapterManager:
+    """Thread-safe. Methods block while files are read and written, but for `acquire`.
+
+    layers: of the model, by name (see `adapter.Layers`). slots: the model's. allow_hub: whether `put` may download.
+    """
+
+    def __init__(
+        self,
+        store: AdapterStore,
+        slots: DeviceSlots,
+        layers: Layers,
+        *,
+        max_lora_rank: int,
+        max_cpu_adapters: int,
+        adapter_loading_threads: int,
+        max_adapter_bytes: int,
+        adapter_root: Path | None,
+        allow_adapter_hub: bool,
+    ) -> None:
+        self._store = store
+        self._slots = slots
+        self._layers = layers
+        self._max_rank = max_lora_rank
+        self._max_bytes = max_adapter_bytes
+        self._root = adapter_root
+        self._allow_hub = allow_adapter_hub
+        self._plans: dict[Key, Plan] = {}
+        self._cache = AdapterCache(
+            store.find,
+            self._load,
+            # An adapter on the device is in memory too.
+            capacity=max(max_cpu_adapters, slots.count),
+            threads=adapter_loading_threads,
+            left=slots.forget,
+            # A thread that computes with others keeps these for its life, and the lanes' would be one too many.
+            start_thread=lambda: torch.set_num_threads(1),
+        )
+
+    def acquire(self, adapter_id: str) -> Lease:
+        """An item's claim to its adapter. Raises InvalidField for what is no id, and AdapterNotFound."""
+        return self._cache.acquire(adapter_id)
+
+    def preload_pinned(self) -> None:
+        """Bring what is pinned into memory, without waiting for it."""
+        for stored in self._store.all():
+            if stored.pinned:
+                self._touch(stored.adapter_id)
+
+    def infos(self) -> list[AdapterInfo]:
+        """All adapters, by id."""
+        return [self._info(stored) for stored in self._store.all()]
+
+    def info(self, adapter_id: str) -> AdapterInfo:
+        """Raises InvalidField, AdapterNotFound."""
+        return self._info(self._store.find(adapter_id))
+
+    def put(
+        self,
+        adapter_id: str,
+        *,
+        archive: Path | None = None,
+        source: str | None = None,
+        revision: str | None = None,
+        pinned: bool | None = None,
+        preload: bool = True,
+    ) -> tuple[AdapterInfo, bool]:
+        """Install an adapter, or change whether an installed one is pinned; what it is, and whether it is new.
+
+        archive: a .zip or .tar.gz. source: a folder below `adapter_root`, or `hub:owner/name` (of `revision`).
+        preload: return when it is in memory. Raises what is wrong: AdapterInvalid, Conflict, StorageFull, TooLarge, …
+        """
+        self._store.check_id(adapter_id)
+        known = {stored.adapter_id for stored in self._store.all()}
+        if archive is not None or source is not None:
+            self._install(adapter_id, archive, source, revision, pinned=bool(pinned))
+        if pinned is not None:
+            self._store.set_pinned(adapter_id, pinned)
+        stored = self._store.find(adapter_id)
+        if preload:
+            lease = self._cache.acquire(adapter_id, use=False)
+            try:
+                lease.ready.result(_PRELOAD_S)
+            finally:
+                lease.release()
+        return self._info(stored), adapter_id not in known
+
+    def remove(self, adapter_id: str, timeout_s: float) -> None:
+        """Refuse new items, wait for those that run, and delete. Raises AdapterNotFound, Conflict, DeadlineExceeded."""
+        self._store.find(adapter_id)
+        self._cache.remove(adapter_id, lambda: self._store.remove(adapter_id), timeout_s)
+
+    def status(self) -> CacheStatus:
+        """Which adapters are where."""
+        return CacheStatus(
+            in_memory=tuple(sorted({adapter_id for adapter_id, _ in self._cache.loaded_keys()})),
+            on_disk=tuple(stored.adapter_id for stored in self._store.all()),
+            device_slots=tuple(key[0] if key else None for key in self._slots.contents()),
+            disk_cache_dir=str(self._store.cache_dir),
+            max_disk_adapters=self._store.max_disk_adapters,
+        )
+
+    def close(self) -> None:
+        """Load nothing more."""
+        self._cache.close()
+
+    def _install(
+        self, adapter_id: str, archive: Path | None, source: str | None, revision: str | None, *, pinned: bool
+    ) -> None:
+        kind: Source
+        if archive is not None:
+            fill, kind = from_archive(archive, self._max_bytes), "upload"
+        elif source is not None and source.startswith(_HUB):
+            if not self._allow_hub:
+                raise InvalidField("source: the hub is not allowed here (allow_adapter_hub)", param="source")
+            fill, kind = from_hub(source.removeprefix(_HUB), revision, self._max_bytes), "hub"
+        else:
+            fill, kind = from_folder(self._below_root(source or ""), self._max_bytes), "folder"
+        self._store.install(adapter_id, fill, source=kind, check=self._check, pinned=pinned)
+
+    def _below_root(self, name: str) -> Path:
+        """A folder that the operator has put below `adapter_root`."""
+        root = self._root.resolve() if self._root else None
+        folder = (root / name).resolve() if root else None
+        if root is None or folder is None or root not in folder.parents or not folder.is_dir():
+            raise InvalidField(f"source: no folder {name!r} in adapter_root", param="source")
+        return folder
+
+    def _check(self, folder: Path) -> None:
+        check_adapter(folder, self._layers, max_rank=self._max_rank)
+        read_adapter(folder, self._layers, max_rank=self._max_rank)  # numbers that are none are refused here too
+
+    def _load(self, stored: Stored) -> Loaded:
+        adapter = read_adapter(self._store.verified(stored), self._layers, max_rank=self._max_rank)
+        self._store.touch(stored)
+        return loaded((stored.adapter_id, stored.version), adapter, self._slots.sinks, pinned=stored.pinned)
+
+    def _touch(self, adapter_id: str) -> None:
+        try:
+            lease = self._cache.acquire(adapter_id, use=False)
+        except GLiNERBentoError:  # it has gone meanwhile
+            return
+        lease.ready.add_done_callback(lambda _: lease.release())
+
+    def _info(self, stored: Stored) -> AdapterInfo:
+        key = (stored.adapter_id, stored.version)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = check_adapter(stored.folder, self._layers, max_rank=self._max_rank)
+        uses = self._cache.uses(stored.adapter_id)
+        return AdapterInfo(
+            adapter_id=stored.adapter_id,
+            source=stored.source,
+            rank=plan.rank,
+            targets=tuple(sorted(plan.layers)),
+            size_bytes=stored.size_bytes,
+            tier=self._tier(key),
+            pinned=stored.pinned,
+            uses=uses.count,
+            last_use_s=uses.last_s,
+        )
+
+    def _tier(self, key: Key) -> Tier:
+        if key in self._slots.contents():
+            return "device"
+        return "cpu" if key in self._cache.loaded_keys() else "disk"

@@ -1,0 +1,109 @@
+"""Where adapters come from: an archive, a folder, a hub. Each is what `AdapterStore.install` fills a folder with."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import (
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from gliner_bento.adapters.archive import FILES, check_complete, invalid, shown, unpack
+from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, InternalError, InvalidField, TooLarge
+
+logger = logging.getLogger(__name__)
+
+Fill = Callable[[Path], None]
+"""Writes the two files of an adapter into a folder."""
+
+_CHUNK_BYTES = 2**20
+
+
+def from_archive(archive: Path, max_bytes: int) -> Fill:
+    """From a zip or tar file; see `unpack`."""
+    return partial(unpack, archive, max_bytes=max_bytes)
+
+
+def from_folder(source: Path, max_bytes: int) -> Fill:
+    """From the two files in another folder, which may not be links to elsewhere."""
+
+    def fill(folder: Path) -> None:
+        home = source.resolve()
+        for name in FILES:
+            if not (home / name).resolve().is_relative_to(home):
+                raise invalid(f"{name} is a link out of its folder")
+        _copy(home, folder, max_bytes)
+
+    return fill
+
+
+def from_hub(repo_id: str, revision: str | None, max_bytes: int) -> Fill:
+    """From a repository: downloaded, or as it was downloaded before where the hub cannot be reached.
+
+    Raises `InvalidField` for what is no id, `AdapterNotFound` where the hub has no such repository or revision or does
+    not show it, and `InternalError` where it cannot be asked.
+    """
+
+    def fill(folder: Path) -> None:
+        named = shown(repo_id if revision is None else f"{repo_id}@{revision}")
+        try:
+            _check_on_hub(repo_id, revision, max_bytes)
+            found = snapshot_download(repo_id, revision=revision, allow_patterns=list(FILES))
+        except GLiNERBentoError:
+            raise
+        except HFValidationError as error:
+            raise InvalidField(f"adapter: {named} is no id of a repository", param="adapter") from error
+        except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+            raise AdapterNotFound(f"adapter: the hub shows no {named}", param="adapter") from error
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno:
+                raise
+            if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, OfflineModeIsEnabled):
+                raise AdapterNotFound(
+                    f"adapter: {named} has not been downloaded before, and the server is offline", param="adapter"
+                ) from error
+            logger.exception("%s cannot be downloaded", named)
+            raise InternalError(f"adapter: {named} cannot be downloaded; the server's log has the details") from error
+        _copy(Path(found), folder, max_bytes)
+
+    return fill
+
+
+def _check_on_hub(repo_id: str, revision: str | None, max_bytes: int) -> None:
+    """Raises before anything is downloaded, if the hub can be reached."""
+    try:
+        info = HfApi().model_info(repo_id, revision=revision, files_metadata=True)
+    except (HFValidationError, RepositoryNotFoundError, RevisionNotFoundError):
+        raise
+    except Exception:
+        return
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    check_complete(sizes)
+    if sum(sizes[name] for name in FILES) > max_bytes:
+        raise _too_large(max_bytes)
+
+
+def _copy(source: Path, target: Path, max_bytes: int) -> None:
+    """The two files; raises `TooLarge` before more than `max_bytes` are written."""
+    check_complete([name for name in os.listdir(source) if (source / name).is_file()])
+    left = max_bytes
+    for name in FILES:
+        with (source / name).open("rb") as file, (target / name).open("xb") as copy:
+            while chunk := file.read(_CHUNK_BYTES):
+                left -= len(chunk)
+                if left < 0:
+                    raise _too_large(max_bytes)
+                copy.write(chunk)
+
+
+def _too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"adapter: its files have more than {max_bytes} bytes", param="adapter")

@@ -1,0 +1,67 @@
+"""LoRA adapters of tiny models, trained by chance, and what gliner answers with each of them merged into the model."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+
+from gliner_bento.adapters.adapter import read_adapter
+from gliner_bento.adapters.cache import Lease
+from gliner_bento.adapters.device import loaded
+from gliner_bento.engine.engine import GLiNEREngine
+
+MAX_RANK = 64
+
+
+@dataclass(frozen=True)
+class Trained:
+    """folder: in PEFT's format. merged: gliner's model with the adapter in its weights."""
+
+    folder: Path
+    merged: Any
+
+
+def train(
+    gliner: Any, folder: Path, targets: Sequence[str] | str, *, seed: int, strength: float = 0.25, **options: Any
+) -> Trained:
+    """An adapter for gliner's model whose weights are drawn, so strong that answers change."""
+    config = LoraConfig(**{"r": 4, "lora_alpha": 8, "target_modules": targets, **options})
+    merged = copy.deepcopy(gliner)
+    with warnings.catch_warnings(), torch.random.fork_rng(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(seed)
+        adapted = get_peft_model(merged.model, config)
+        for name, parameter in adapted.named_parameters():
+            if "lora_A" in name:
+                parameter.normal_(0.0, 1 / parameter.shape[-1] ** 0.5)
+            elif "lora_B" in name:
+                parameter.normal_(0.0, strength / parameter.shape[-1] ** 0.5)
+        adapted.save_pretrained(folder)
+        merged.model = adapted.merge_and_unload().eval()
+    return Trained(folder, merged)
+
+
+@contextmanager
+def serving(engine: GLiNEREngine, adapters: Mapping[str, Trained]) -> Iterator[None]:
+    """Within it the engine serves these adapters, all of them in memory."""
+    ready: dict[str, Future[Any]] = {}
+    for name, trained in adapters.items():
+        read = read_adapter(trained.folder, engine.adaptable_layers, max_rank=MAX_RANK)
+        ready[name] = Future()
+        ready[name].set_result(loaded((name, "1"), read, engine.adapter_slots.sinks))
+    engine.serve_adapters(lambda name: Lease((name, "1"), ready[name], lambda: None))
+    yield
+
+
+def linears(engine: GLiNEREngine, wanted: Callable[[str], bool] = lambda name: True) -> list[str]:
+    """Names of the layers that adapters may change."""
+    return [name for name, layer in engine.adaptable_layers.items() if isinstance(layer, tuple) and wanted(name)]

@@ -1,0 +1,92 @@
+"""Rows with adapters are answered as gliner answers with the adapter merged into its model, in any company."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from adapting import Trained, linears, serving, train
+from asking import assert_same, gliners_answer, some_item, together
+from checkpoints import FAMILIES, TEXTS
+
+from gliner_bento.engine.base import Extraction, Item
+from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.options import EngineOptions
+
+ATTENTION = ("query", "key", "value", "query_proj", "key_proj", "value_proj", "pos_key_proj", "pos_query_proj", "Wqkv")
+KINDS = {
+    "attention": lambda name: name.rsplit(".", 1)[-1] in ATTENTION,
+    "heads": lambda name: not name.startswith("token_rep_layer."),
+    "everything": lambda name: True,
+}
+CASES = [
+    *((family, {"backbone": "bert", "seed": 1}) for family in FAMILIES),
+    *((family, {"backbone": "deberta", "seed": 2}) for family in ("span", "bi-token", "relex-span", "relex-token")),
+    ("span", {"backbone": "deberta-narrow", "seed": 3}),
+    ("span", {"backbone": "modernbert", "seed": 3}),
+    ("bi-span", {"backbone": "electra", "seed": 3}),
+    ("span", {"backbone": "bert", "seed": 1, "span_mode": "marker"}),
+    ("span", {"backbone": "bert", "seed": 1, "span_mode": "markerV2"}),
+    ("span", {"backbone": "bert", "seed": 1, "fuse_layers": True}),
+    ("span", {"backbone": "bert", "seed": 1, "hidden_size": 24}),
+    ("bi-span", {"backbone": "bert", "seed": 1, "hidden_size": 24}),
+    ("bi-token", {"backbone": "bert", "seed": 1, "represent_spans": True}),
+    ("relex-span", {"backbone": "bert", "seed": 1, "relations_layer": "mlp"}),
+    ("relex-span", {"backbone": "bert", "seed": 1, "relations_layer": "gat"}),
+]
+SLOTS = 3
+
+
+def name_of(case: Any) -> str:
+    return "-".join(map(str, case.values())) if isinstance(case, dict) else str(case)
+
+
+@pytest.fixture(scope="module")
+def adaptable(checkpoint: Any) -> Any:
+    """An engine with slots: `adaptable(family, packing=True, **options)`."""
+
+    def loaded(family: str, packing: bool = True, **options: Any) -> GLiNEREngine:
+        chosen = EngineOptions(enable_lora=True, max_device_adapters=SLOTS, enable_sequence_packing=packing)
+        return GLiNEREngine.load(str(checkpoint(family, **options)), device="cpu", dtype="float32", options=chosen)
+
+    return loaded
+
+
+def asked_of(family: str, item: Item) -> Item:
+    """gliner relates all that a token model proposes, of long texts in gigabytes: here little is."""
+    return replace(item, text=TEXTS[len(item.text) % 2], threshold=0.5) if family.startswith("relex-token") else item
+
+
+def expected_of(model: Any, item: Item) -> Extraction:
+    """gliner's answer; its decoder fails where there is nothing to decode."""
+    try:
+        return gliners_answer(model, item)
+    except RuntimeError as error:
+        if "0 elements" not in str(error):
+            raise
+        return Extraction()
+
+
+@pytest.mark.parametrize("packing", [True, False], ids=["packed", "padded"])
+@pytest.mark.parametrize(("family", "options"), CASES, ids=name_of)
+def test_a_mixed_batch_is_answered_as_by_merged_models(
+    family: str, options: dict[str, Any], packing: bool, adaptable: Any, reference: Any, tmp_path: Any
+) -> None:
+    engine, gliner = adaptable(family, packing, **options), reference(family, **options)
+    adapters: dict[str, Trained] = {}
+    for seed, (kind, wanted) in enumerate(KINDS.items()):
+        adapters[kind] = train(gliner, tmp_path / kind, linears(engine, wanted), seed=seed, r=3 + 3 * seed)
+    relations = engine.info.supports_relations
+    differ = dict.fromkeys(adapters, 0)
+    with serving(engine, adapters):
+        for batch in range(2):
+            items = [asked_of(family, some_item(10 * batch + number, relations=relations)) for number in range(8)]
+            names = [None, "attention", "heads", "everything", "everything", None, "heads", "attention"]
+            asked = [replace(item, adapter_id=name) for name, item in zip(names, items, strict=True)]
+            for answer, item, name in zip(together(engine, asked), items, names, strict=True):
+                expected = expected_of(adapters[name].merged if name else gliner, item)
+                assert_same(answer, expected)
+                if name:
+                    differ[name] += expected.entities != expected_of(gliner, item).entities
+    assert all(differ.values()), differ

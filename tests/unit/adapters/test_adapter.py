@@ -1,0 +1,498 @@
+"""The format of adapters, against what PEFT saves and computes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peft import IA3Config, LoraConfig
+from safetensors.torch import load_file, save
+from saved_by_peft import LAYERS, Save, encoder, layers_of, model, save_adapter, wrapper
+
+from gliner_bento.adapters import peft_config
+from gliner_bento.adapters.adapter import TEXT_ENCODER, Adapter, check_adapter, read_adapter
+from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
+from gliner_bento.errors import AdapterInvalid
+
+ATTENTION = "encoder.layer.0.attention.self"
+A = f"base_model.model.{ATTENTION}.query_proj.lora_A.weight"
+B = f"base_model.model.{ATTENTION}.query_proj.lora_B.weight"
+SLOW = r"((\w|\.)+)+!"
+PATTERNS = {
+    "r": 4,
+    "target_modules": ["query_proj", "value_proj", "dense"],
+    "rank_pattern": {"layer.1.attention.self.query_proj": 3, r"layer\.[01]\.output\.dense": 1, "value_proj": 2},
+    "alpha_pattern": {r"^encoder\.layer\.0\.attention.*": 5, "dense": 0.5},
+}
+
+
+def read(folder: Path, max_rank: int = 8) -> Adapter:
+    return read_adapter(folder, LAYERS, max_rank=max_rank)
+
+
+def refused(folder: Path, max_rank: int = 8) -> str:
+    """The one sentence that refuses the adapter before a tensor of it is read."""
+    with pytest.raises(AdapterInvalid) as raised:
+        check_adapter(folder, LAYERS, max_rank=max_rank)
+    assert raised.value.param == "adapter"
+    assert str(folder.parent) not in raised.value.message
+    assert "\n" not in raised.value.message
+    return raised.value.message
+
+
+def assert_as_peft(saved, prefix: str = TEXT_ENCODER) -> Adapter:
+    adapter = read(saved.folder)
+    expected = {prefix + name: delta for name, delta in saved.deltas().items()}
+    assert adapter.updates.keys() == expected.keys() != set()
+    for name, (weight, bias) in expected.items():
+        update = adapter.updates[name]
+        assert update.a.dtype == update.b.dtype == torch.float32
+        torch.testing.assert_close(update.b @ update.a, weight)
+        assert (update.bias is None) == (bias is None)
+        if bias is not None:
+            torch.testing.assert_close(update.bias, bias)
+    plan = check_adapter(saved.folder, LAYERS, max_rank=8)
+    assert plan.layers.keys() == expected.keys()
+    assert plan.rank == adapter.rank == max(update.a.shape[0] for update in adapter.updates.values())
+    assert {name: layer.rank for name, layer in plan.layers.items()} == {
+        name: update.a.shape[0] for name, update in adapter.updates.items()
+    }
+    return adapter
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"r": 1, "lora_alpha": 3},
+        {"r": 8, "lora_dropout": 0.5, "lora_alpha": 0.25},
+        {"use_rslora": True, "r": 5},
+        {"lora_bias": True, "lora_alpha": 7},
+        PATTERNS,
+        PATTERNS | {"use_rslora": True, "lora_bias": True},
+        {"target_modules": r".*\.layer\.1\..*(query|key)_proj"},
+        {"target_modules": "all-linear"},
+        {"target_modules": "all-linear", "exclude_modules": ["value_proj", "encoder.layer.0.output.dense"]},
+        {"target_modules": "all-linear", "exclude_modules": r".*\.attention\..*"},
+        {"target_modules": ["dense"], "layers_to_transform": [1], "layers_pattern": "layer"},
+        {"target_modules": ["dense"], "layers_to_transform": 0, "layers_pattern": ["blocks?", "lay(er)?"]},
+        {"init_lora_weights": "gaussian"},
+        {"init_lora_weights": "orthogonal"},
+        {"init_lora_weights": "mica"},
+        {"init_lora_weights": False},
+        {"task_type": "FEATURE_EXTRACTION"},
+        {"bias": "lora_only", "target_modules": ["query_proj"]},
+    ],
+    ids=str,
+)
+def test_every_layer_gets_what_peft_adds(save: Save, options):
+    if "bias" in options:  # layers without a bias save none
+
+        def without_biases(module):
+            for name in ("0", "1"):
+                module.get_submodule(f"encoder.layer.{name}.attention.self.query_proj").bias = None
+            return module
+
+        options = options | {"of": without_biases}
+    assert_as_peft(save(**options))
+
+
+@pytest.mark.parametrize(("of", "prefix"), [(model, ""), (wrapper, None), (lambda it: it, TEXT_ENCODER)])
+def test_it_may_be_of_the_model_of_its_wrapper_or_of_its_text_encoder(save: Save, of, prefix):
+    saved = save(of=of)
+    if prefix is not None:
+        assert_as_peft(saved, prefix)
+    names = {TEXT_ENCODER + f"encoder.layer.{layer}.attention.self.query_proj" for layer in (0, 1)}
+    assert read(saved.folder).updates.keys() == names
+
+
+def test_patterns_are_of_the_names_that_were_trained_with(save: Save):
+    """`^` is the start of the name that PEFT saw, not of the model's."""
+    saved = save(of=wrapper, lora_alpha=2, alpha_pattern={r"^model\.token_rep_layer.*layer\.0.*": 6})
+    scales = {name: layer.scale for name, layer in check_adapter(saved.folder, LAYERS, max_rank=8).layers.items()}
+    assert sorted(scales.values()) == [1.0, 3.0]
+    assert scales[f"{TEXT_ENCODER}{ATTENTION}.query_proj"] == 3.0
+
+
+def test_a_layer_computes_what_peft_has_merged(save: Save):
+    saved = save(lora_bias=True, use_rslora=True, lora_alpha=3)
+    adapter = read(saved.folder)
+    update = adapter.updates[f"{TEXT_ENCODER}{ATTENTION}.query_proj"]
+    base = saved.peft.get_base_model().get_submodule(f"{ATTENTION}.query_proj").base_layer
+    x = torch.randn(5, 8)
+    ours = torch.nn.functional.linear(x, base.weight, base.bias) + x @ update.a.T @ update.b.T + update.bias
+    merged = saved.peft.merge_and_unload().get_submodule(f"{ATTENTION}.query_proj")
+    torch.testing.assert_close(ours, merged(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_read_as_float32(save: Save, dtype):
+    def halve(tensors):
+        for name in tensors:
+            tensors[name] = tensors[name].to(dtype)
+
+    saved = save(lora_alpha=3)
+    folder = saved.tensors(halve)
+    tensors = load_file(folder / WEIGHTS_FILE)
+    update = read(folder).updates[f"{TEXT_ENCODER}{ATTENTION}.query_proj"]
+    assert torch.equal(update.a, tensors[A].float())
+    assert torch.equal(update.b, tensors[B].float() * 1.5)
+
+
+def test_fields_that_are_not_given_have_pefts_values(save: Save):
+    saved = save(r=8)
+    (saved.folder / CONFIG_FILE).write_text(json.dumps({"peft_type": "LORA", "target_modules": ["query_proj"]}))
+    assert_as_peft(saved)
+    assert read(saved.folder).base_model is None
+
+
+def test_the_base_model_is_told_and_not_judged(save: Save):
+    assert read(save().config(base_model_name_or_path="of/somebody")).base_model == "of/somebody"
+
+
+@pytest.mark.parametrize("value", [None, False, [], {}, ""])
+def test_an_unknown_field_may_say_no(save: Save, value):
+    read(save().config(from_the_future=value))
+
+
+def test_an_unknown_field_that_says_more_is_refused_by_name(save: Save):
+    assert "'from_the_future'" in refused(save().config(from_the_future={"x": 0}))
+
+
+def test_every_field_of_peft_is_read_or_without_effect_or_refused(save: Save):
+    saved = save()
+    read_fields = set(peft_config._Fields.model_fields) | peft_config._WITHOUT_EFFECT
+    others = set(LoraConfig.__dataclass_fields__) - read_fields
+    assert {"use_dora", "modules_to_save", "trainable_token_indices", "layer_replication", "target_parameters"} < others
+    assert {"use_qalora", "alora_invocation_tokens", "megatron_config", "velora_config", "arrow_config"} < others
+    for name in others:
+        assert f"'{name}'" in refused(saved.config(**{name: {"some": 1}}))
+        saved.config(**{name: None})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"use_dora": True}, "use_dora"),
+        ({"modules_to_save": ["output.dense"]}, "modules_to_save"),
+        ({"trainable_token_indices": {"word_embeddings": [1]}}, "trainable_token_indices"),
+        ({"target_modules": ["query_proj", "word_embeddings"]}, "of an embedding"),
+        ({"bias": "all"}, "a bias of the model itself"),
+        ({"bias": "lora_only"}, "a bias of the model itself"),
+        ({"init_lora_weights": "pissa"}, "'pissa'"),
+        ({"init_lora_weights": "pissa_niter_2"}, "'pissa_niter_2'"),
+        ({"init_lora_weights": "olora"}, "'olora'"),
+        ({"config": IA3Config(target_modules=["query_proj"], feedforward_modules=[])}, "peft_type: 'IA3'"),
+    ],
+    ids=str,
+)
+def test_what_peft_can_and_we_do_not_is_refused(save: Save, options, words):
+    assert words in refused(save(**options).folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("peft_type", None, "peft_type"),
+        ("peft_type", ["LORA"], "peft_type"),
+        ("init_lora_weights", "corda", "init_lora_weights"),
+        ("init_lora_weights", "loftq", "init_lora_weights"),
+        ("init_lora_weights", "lora_ga", "init_lora_weights"),
+        ("init_lora_weights", 1, "init_lora_weights"),
+        ("r", "2", "r: "),
+        ("r", 0, "r: "),
+        ("r", True, "r: "),
+        ("r", 2.0, "r: "),
+        ("r", None, "r: "),
+        ("lora_alpha", "8", "lora_alpha"),
+        ("lora_alpha", True, "lora_alpha"),
+        ("lora_alpha", float("nan"), "lora_alpha"),
+        ("lora_alpha", float("inf"), "lora_alpha"),
+        ("lora_alpha", 10**400, "lora_alpha"),
+        ("rank_pattern", [], "rank_pattern"),
+        ("rank_pattern", {"query_proj": "2"}, "rank_pattern"),
+        ("rank_pattern", {"query_proj": -1}, "rank_pattern"),
+        ("rank_pattern", {"(": 2}, "rank_pattern: is no regular expression"),
+        ("rank_pattern", {"(" * 5000: 2}, "rank_pattern: is no regular expression"),
+        ("alpha_pattern", {"query_proj": None}, "alpha_pattern"),
+        ("alpha_pattern", {"[[a]query_proj": 2}, "alpha_pattern: is no regular expression"),
+        ("use_rslora", 1, "use_rslora"),
+        ("lora_bias", "yes", "lora_bias"),
+        ("bias", "some", "bias"),
+        ("target_modules", None, "target_modules"),
+        ("target_modules", [1], "target_modules"),
+        ("target_modules", [], "none of target_modules"),
+        ("target_modules", ["value_proj"], "none of target_modules"),
+        ("target_modules", "query", "none of target_modules"),
+        ("target_modules", "[", "target_modules: is no regular expression"),
+        ("exclude_modules", "(?P<", "exclude_modules: is no regular expression"),
+        ("exclude_modules", ["query_proj"], "none of target_modules"),
+        ("layers_to_transform", "1", "layers_to_transform"),
+        ("layers_to_transform", [5], "none of target_modules"),
+        ("layers_pattern", "layer", "layers_pattern"),
+        ("rank_pattern", {"query_proj": 3}, "has rank 2, and adapter_config.json says 3"),
+        ("r", 4, "has rank 2, and adapter_config.json says 4"),
+        ("lora_bias", True, "has no bias"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_field_with_a_wrong_value_is_refused_by_name(save: Save, field, value, words):
+    assert words in refused(save().config(**{field: value}))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"r": ' + b"9" * 10_000 + b"}", b" " * 300_000],
+    ids=lambda content: content[:8].decode(errors="replace"),
+)
+def test_a_configuration_that_is_none_is_refused(save: Save, content):
+    saved = save()
+    (saved.folder / CONFIG_FILE).write_bytes(content)
+    assert CONFIG_FILE in refused(saved.folder)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rank_pattern": {SLOW: 2}},
+        {"alpha_pattern": {SLOW: 2}},
+        {"target_modules": SLOW},
+        {"exclude_modules": SLOW},
+        {"layers_to_transform": [1], "layers_pattern": [SLOW]},
+    ],
+    ids=" ".join,
+)
+def test_a_pattern_that_takes_for_ever_is_refused(save: Save, monkeypatch, fields):
+    monkeypatch.setattr(peft_config, "PATTERN_TIMEOUT_S", 0.3)
+    assert "takes too long to match" in refused(save().config(**fields))
+
+
+def test_nothing_that_a_configuration_names_is_imported(save: Save, tmp_path, monkeypatch):
+    (tmp_path / "named_by_a_config.py").write_text("raise AssertionError")
+    monkeypatch.syspath_prepend(tmp_path)
+    named = {"base_model_class": "Model", "parent_library": "named_by_a_config"}
+    read(save().config(auto_mapping=named, megatron_core="named_by_a_config"))
+    assert "named_by_a_config" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tensors: tensors.pop(A), "query_proj' has no lora_A.weight"),
+        (lambda tensors: tensors.pop(B), "query_proj' has no lora_B.weight"),
+        (lambda tensors: tensors.clear(), "no tensors"),
+        (lambda tensors: tensors.update({A: torch.zeros(2, 9)}), "lora_A.weight has shape [2, 9], not [2, 8]"),
+        (lambda tensors: tensors.update({B: torch.zeros(9, 2)}), "lora_B.weight has shape [9, 2], not [8, 2]"),
+        (lambda tensors: tensors.update({B: torch.zeros(8, 3)}), "lora_B.weight has shape [8, 3], not [8, 2]"),
+        (lambda tensors: tensors.update({A: torch.zeros(2)}), "lora_A.weight has shape [2], not [2, 8]"),
+        (lambda tensors: tensors.update({A: torch.tensor(1.0)}), "has rank 0"),
+        (lambda tensors: tensors.update({A: torch.zeros(0, 8), B: torch.zeros(8, 0)}), "has rank 0"),
+        (lambda tensors: tensors.update({A: torch.zeros(3, 8), B: torch.zeros(8, 3)}), "has rank 3, and"),
+        (lambda tensors: tensors.update({A: torch.zeros(9, 8), B: torch.zeros(8, 9)}), "ranks from 1 to 8"),
+        (lambda tensors: tensors.update({A: tensors[A].double()}), "'F64'"),
+        (lambda tensors: tensors.update({A: tensors[A].to(torch.int8)}), "'I8'"),
+        (lambda tensors: tensors.update({B.replace("weight", "bias"): torch.zeros(8)}), "has a bias, unlike"),
+        (lambda tensors: tensors.update({"base_model.model.x.lora_magnitude_vector": torch.ones(8)}), "of DoRA"),
+        (lambda tensors: tensors.update({"base_model.model.x.weight": torch.ones(8)}), "none of LoRA's"),
+        (lambda tensors: tensors.update({A.removeprefix("base_model.model."): torch.ones(2, 8)}), "none of LoRA's"),
+        (lambda tensors: tensors.update({A.replace("query", "quary"): tensors.pop(A)}), "quary_proj' is not in this"),
+        (
+            lambda tensors: tensors.update({A.replace(".query_proj", ""): tensors.pop(A)}),
+            "attention.self' can have no adapter: not a linear layer",
+        ),
+        (
+            lambda tensors: tensors.update({f"base_model.model.{'x' * 9999}.lora_A.weight": torch.ones(2, 8)}),
+            "xxx...xxx",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused_by_the_layers_name(save: Save, change, words):
+    message = refused(save().tensors(change))
+    assert words in message
+    assert len(message) < 300
+
+
+def test_an_embedding_is_refused_with_its_reason(save: Save):
+    def rename(tensors):
+        for part in ("A", "B"):
+            tensors[f"base_model.model.embeddings.word_embeddings.lora_{part}.weight"] = tensors.pop(
+                A.replace("lora_A", f"lora_{part}")
+            )
+
+    assert "word_embeddings' can have no adapter: an embedding" in refused(save().tensors(rename))
+
+
+def test_layers_relative_to_different_modules_are_refused(save: Save):
+    def rename(tensors):
+        for key in (A, B):
+            tensors[key.replace("base_model.model.", f"base_model.model.{TEXT_ENCODER}")] = tensors.pop(key)
+
+    assert "is not in this model" in refused(save().tensors(rename))
+
+
+def test_the_highest_rank_is_the_servers_to_choose(save: Save):
+    saved = save(**PATTERNS)
+    assert "has rank 4; this server takes ranks from 1 to 3" in refused(saved.folder, max_rank=3)
+    assert read(saved.folder, max_rank=4).rank == 4
+
+
+@pytest.mark.parametrize("key", [A, B, B.replace("weight", "bias")])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_not_finite_are_refused_when_tensors_are_read(save: Save, key, value):
+    folder = save(lora_bias=True).tensors(lambda tensors: tensors[key].view(-1)[-1:].fill_(value))
+    check_adapter(folder, LAYERS, max_rank=8)
+    with pytest.raises(AdapterInvalid, match="not finite"):
+        read(folder)
+
+
+def test_a_scale_beyond_float32_is_refused(save: Save):
+    folder = save().config(lora_alpha=1e300)
+    with pytest.raises(AdapterInvalid, match="not finite"):
+        read(folder)
+
+
+def test_pickled_weights_are_refused_and_said_so(save: Save):
+    folder = save().folder
+    (folder / WEIGHTS_FILE).rename(folder / "adapter_model.bin")
+    assert "'adapter_model.bin' is never unpickled" in refused(folder)
+
+
+@pytest.mark.parametrize("name", [CONFIG_FILE, WEIGHTS_FILE])
+def test_a_missing_file_is_named(save: Save, name):
+    folder = save().folder
+    (folder / name).unlink()
+    assert f"there is no {name}" in refused(folder)
+    (folder / name).mkdir()
+    assert f"there is no {name}" in refused(folder)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    assert "cannot be read" in refused(tmp_path / "nothing")
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory) -> tuple[Path, bytes, bytes]:
+    """A folder to write into, and what belongs there."""
+    folder = tmp_path_factory.mktemp("example")
+    save_adapter(folder)
+    return folder, (folder / CONFIG_FILE).read_bytes(), (folder / WEIGHTS_FILE).read_bytes()
+
+
+def written(example: tuple[Path, bytes, bytes], *, config: bytes | None = None, weights: bytes | None = None) -> Path:
+    folder, config_before, weights_before = example
+    (folder / CONFIG_FILE).write_bytes(config_before if config is None else config)
+    (folder / WEIGHTS_FILE).write_bytes(weights_before if weights is None else weights)
+    return folder
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_weights_cut_anywhere_are_refused(example, data):
+    cut = data.draw(st.integers(0, len(example[2]) - 1))
+    refused(written(example, weights=example[2][:cut]))
+    refused(written(example, weights=example[2] + b"\0" * (cut + 1)))
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_damaged_header_is_refused_or_says_the_same(example, data):
+    whole = bytearray(example[2])
+    header_end = 8 + int.from_bytes(whole[:8], "little")
+    for _ in range(data.draw(st.integers(1, 3))):
+        whole[data.draw(st.integers(0, header_end - 1))] = data.draw(st.integers(0, 255))
+    folder = written(example, weights=bytes(whole))
+    try:
+        plan = check_adapter(folder, LAYERS, max_rank=8)
+    except AdapterInvalid:
+        with pytest.raises(AdapterInvalid):
+            read(folder)
+        return
+    assert plan == check_adapter(written(example), LAYERS, max_rank=8)
+    written(example, weights=bytes(whole))
+    with suppress(AdapterInvalid):  # safetensors is stricter in what we have no use for
+        read(folder)
+
+
+@given(header=st.binary(max_size=200), tail=st.binary(max_size=20))
+@settings(max_examples=100, deadline=None)
+def test_any_bytes_are_refused_as_weights(example, header, tail):
+    refused(written(example, weights=len(header).to_bytes(8, "little") + header + tail))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{}",
+        b"[]",
+        b'{"a": 1}',
+        b'{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], "more": 1}}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
+        b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, '
+        b'"b": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}',
+        b'{"__metadata__": {"a": 1}, "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}',
+    ],
+    ids=lambda header: header[:60].decode(),
+)
+def test_headers_that_contradict_themselves_or_the_file_are_refused(example, header):
+    refused(written(example, weights=len(header).to_bytes(8, "little") + header + b"\0" * 4))
+
+
+def test_a_tensor_of_many_dimensions_is_not_even_measured(example):
+    header = b'{"a": {"dtype": "F32", "shape": [%s], "data_offsets": [0, 4]}}' % b",".join([b"1"] * 9)
+    message = refused(written(example, weights=len(header).to_bytes(8, "little") + header + b"\0" * 4))
+    assert "the header of adapter_model.safetensors cannot be read" in message
+
+
+def test_a_header_larger_than_any_adapters_is_refused(example):
+    size = 5 * 2**20
+    refused(written(example, weights=size.to_bytes(8, "little") + b" " * size))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(name=st.sampled_from(sorted(LoraConfig.__dataclass_fields__)), value=JSON)
+@settings(max_examples=80, deadline=None)
+def test_any_value_of_any_field_is_taken_or_refused(example, name, value):
+    config = json.loads(example[1]) | {name: value}
+    folder = written(example, config=json.dumps(config).encode())
+    with suppress(AdapterInvalid):
+        assert read(folder).updates
+
+
+def test_many_plain_patterns_need_no_trial(save: Save, monkeypatch):
+    def no_process(*_, **__):
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(peft_config.subprocess, "run", no_process)
+    names = {f"encoder.layer.{layer}.attention.self.query_proj": 2 for layer in range(100)}
+    saved = save(rank_pattern=names, alpha_pattern={"^encoder.layer.1.attention.self.query_proj": 3})
+    assert_as_peft(saved)
+
+
+def test_the_models_layers_decide_not_the_adapters_own_idea_of_them(save: Save):
+    saved = save()
+    fewer = {name: shape for name, shape in LAYERS.items() if ".layer.1." not in name}
+    with pytest.raises(AdapterInvalid, match=r"layer\.1\..*is not in this model"):
+        read_adapter(saved.folder, fewer, max_rank=8)
+    assert read_adapter(saved.folder, layers_of(encoder()), max_rank=8).updates.keys() == {
+        f"encoder.layer.{layer}.attention.self.query_proj" for layer in (0, 1)
+    }
+
+
+def test_tensors_are_saved_as_safetensors_writes_them(example):
+    """The header that other writers make: no metadata, another order."""
+    tensors = load_file(written(example) / WEIGHTS_FILE)
+    assert read(written(example, weights=save(dict(reversed(tensors.items()))))).rank == 2

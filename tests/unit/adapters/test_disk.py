@@ -1,0 +1,660 @@
+"""The disk tier: one process's view here, and what several processes, crashes and full disks make of it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Barrier
+
+import pytest
+
+from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE
+from gliner_bento.adapters.base import BASE_ADAPTER_ID, Source, Stored
+from gliner_bento.adapters.disk import AdapterStore
+from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.errors import (
+    AdapterInvalid,
+    AdapterNotFound,
+    Conflict,
+    InternalError,
+    InvalidField,
+    StorageFull,
+    TooLarge,
+)
+
+HERE = Path(__file__).parent
+ID_PATTERN = r"[A-Za-z0-9_.-]{1,128}"
+GOOD_IDS = ["a", "A.b-c_9", "__base", "a" * 128]
+BAD_IDS = ["", ".", "..", ".hidden", BASE_ADAPTER_ID, "a/b", "a\\b", "a\n", "é", "a" * 129, "\0", "a b"]
+
+Fill = Callable[[Path], None]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory, where the system has such: nothing is waited for there."""
+    disk = Path("/dev/shm")
+    with TemporaryDirectory(dir=disk if os.access(disk, os.W_OK) else tmp_path) as folder:
+        yield Path(folder)
+
+
+def store_in(
+    cache: Path, root: Path | None = None, *, most: int = 10, pattern: str = ID_PATTERN, max_bytes: int = 10_000
+) -> AdapterStore:
+    return AdapterStore(cache, adapter_root=root, max_disk_adapters=most, id_pattern=pattern, max_bytes=max_bytes)
+
+
+@pytest.fixture
+def store(cache: Path) -> AdapterStore:
+    return store_in(cache)
+
+
+def filled(content: str = "weights", config: str = "{}") -> Fill:
+    def fill(folder: Path) -> None:
+        (folder / CONFIG_FILE).write_text(config)
+        (folder / WEIGHTS_FILE).write_text(content)
+
+    return fill
+
+
+def install(
+    store: AdapterStore, adapter_id: str = "a", fill: Fill | None = None, *, source: Source = "upload", **options
+) -> Stored:
+    options = {"check": lambda folder: None} | options
+    return store.install(adapter_id, fill or filled(), source=source, **options)
+
+
+def ids(store: AdapterStore) -> list[str]:
+    return [stored.adapter_id for stored in store.all()]
+
+
+def in_cache(cache: Path) -> list[str]:
+    """Everything where adapters are, hidden or not."""
+    return sorted(os.listdir(cache / "adapters"))
+
+
+def test_what_is_installed_is_found(store, cache):
+    stored = install(store, "a", filled("weights"), source="hub")
+    assert store.find("a") == stored
+    assert stored.adapter_id == "a"
+    assert (stored.source, stored.size_bytes, stored.pinned) == ("hub", 9, False)
+    assert store.verified(stored) == stored.folder == cache / "adapters" / "a"
+    assert (stored.folder / WEIGHTS_FILE).read_text() == "weights"
+    assert in_cache(cache) == ["a"]
+
+
+def test_a_version_is_of_the_content_alone(store, tmp_path):
+    version = install(store, "a").version
+    assert install(store, "b", source="hub").version == version
+    assert install(store_in(tmp_path / "other")).version == version
+    assert install(store, "c", filled("weights", "{ }")).version != version
+    assert install(store, "d", filled("{}", "weights")).version != version
+
+
+def test_nothing_is_made_by_looking(store, cache):
+    with pytest.raises(AdapterNotFound) as raised:
+        store.find("a")
+    assert raised.value.param == "adapter_id"
+    assert store.all() == []
+    assert not store.remove("a")
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("adapter_id", GOOD_IDS)
+def test_ids_that_are_taken(store, adapter_id):
+    install(store, adapter_id)
+    assert ids(store) == [adapter_id]
+
+
+@pytest.mark.parametrize("adapter_id", BAD_IDS)
+def test_what_is_no_id_is_refused_by_every_method(store, cache, adapter_id):
+    for call in (
+        store.check_id,
+        store.find,
+        store.remove,
+        lambda adapter_id: store.set_pinned(adapter_id, True),
+        lambda adapter_id: install(store, adapter_id),
+    ):
+        with pytest.raises(InvalidField) as raised:
+            call(adapter_id)
+        assert raised.value.param == "adapter_id"
+    assert not (cache / "adapters").exists() or in_cache(cache) == []
+
+
+@pytest.mark.parametrize("adapter_id", [*BAD_IDS[:7], "\0", "\ud800", "é" * 101, "\n"])
+def test_what_is_no_name_of_a_folder_is_refused_whatever_the_pattern_says(cache, adapter_id):
+    with pytest.raises(InvalidField):
+        store_in(cache, pattern="(?s).*").check_id(adapter_id)
+
+
+def test_the_same_content_again_changes_nothing(store, cache):
+    stored = install(store)
+    before = [os.stat(stored.folder / name) for name in FILES]
+    assert install(store, source="hub") == stored
+    assert [os.stat(stored.folder / name) for name in FILES] == before
+    assert in_cache(cache) == ["a"]
+
+
+def test_other_content_is_a_conflict_and_the_old_one_stays(store, cache):
+    stored = install(store, pinned=True)
+    with pytest.raises(Conflict):
+        install(store, "a", filled("others"))
+    assert store.find("a") == stored
+    assert store.verified(stored)
+    assert in_cache(cache) == ["a"]
+
+
+def test_what_check_refuses_is_not_installed(store, cache):
+    def check(folder: Path) -> None:
+        assert sorted(os.listdir(folder)) == sorted(FILES)
+        raise AdapterInvalid("no adapter")
+
+    with pytest.raises(AdapterInvalid, match="no adapter"):
+        install(store, check=check)
+    assert in_cache(cache) == []
+
+
+@pytest.mark.parametrize("error", [RuntimeError("?"), KeyboardInterrupt(), OSError(errno.EIO, "broken")])
+def test_a_fill_that_fails_leaves_nothing(store, cache, error):
+    def fill(folder: Path) -> None:
+        (folder / CONFIG_FILE).write_text("{}")
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        install(store, "a", fill)
+    assert raised.value is error
+    assert in_cache(cache) == []
+
+
+@pytest.mark.parametrize("missing", FILES)
+def test_a_fill_of_less_than_two_files_is_refused(store, cache, missing):
+    def fill(folder: Path) -> None:
+        filled()(folder)
+        (folder / missing).unlink()
+
+    with pytest.raises(AdapterInvalid, match=missing):
+        install(store, "a", fill)
+    assert in_cache(cache) == []
+
+
+def test_files_beyond_the_limit_are_refused(cache):
+    assert install(store_in(cache, max_bytes=9))
+    with pytest.raises(TooLarge):
+        install(store_in(cache, max_bytes=8), "b")
+    assert in_cache(cache) == ["a"]
+
+
+def test_another_process_sees_at_once_what_changes(cache):
+    ours, theirs = store_in(cache), store_in(cache)
+    first = install(ours)
+    assert theirs.find("a") == first
+    ours.set_pinned("a", True)
+    assert theirs.find("a").pinned
+    assert theirs.all()[0].pinned
+    ours.remove("a")
+    with pytest.raises(AdapterNotFound):
+        theirs.find("a")
+    second = install(ours, "a", filled("WEIGHTS"))
+    assert second.size_bytes == first.size_bytes
+    assert theirs.find("a") == second != first
+
+
+def test_pinning(store):
+    install(store)
+    assert store.set_pinned("a", True) == store.find("a")
+    assert store.find("a").pinned
+    assert store.set_pinned("a", True).pinned
+    assert not store.set_pinned("a", False).pinned
+    assert not store.set_pinned("a", False).pinned
+    with pytest.raises(AdapterNotFound):
+        store.set_pinned("b", True)
+
+
+def test_installing_pins_and_never_unpins(store):
+    assert install(store, pinned=True).pinned
+    assert install(store).pinned
+    assert not install(store, "b").pinned
+    assert install(store, "b", pinned=True).pinned
+
+
+def test_a_pin_goes_with_its_adapter(cache, root):
+    store = store_in(cache, root)
+    install(store, pinned=True)
+    store.remove("a")
+    assert not install(store).pinned
+    install(store, pinned=True)
+    store.remove("a")
+    filled()(folder_in(root, "a"))
+    assert not store.find("a").pinned
+
+
+def test_removing(store, cache):
+    install(store)
+    install(store, "b", filled("others"))
+    assert store.remove("a")
+    assert not store.remove("a")
+    assert ids(store) == in_cache(cache) == ["b"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_is_noticed_and_the_same_content_mends_it(store, cache, name):
+    stored = install(store, pinned=True)
+    content = bytearray((stored.folder / name).read_bytes())
+    content[0] ^= 1
+    (stored.folder / name).write_bytes(content)
+    with pytest.raises(AdapterInvalid, match="damaged on disk"):
+        store.verified(store.find("a"))
+    assert install(store) == stored
+    assert store.verified(stored)
+    assert in_cache(cache) == ["a"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_lost_file_is_noticed(store, name):
+    stored = install(store)
+    (stored.folder / name).unlink()
+    with pytest.raises(AdapterInvalid, match="damaged on disk"):
+        store.verified(stored)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"source": "nowhere", "size_bytes": 1, "sha256": ["", ""]}'])
+def test_a_damaged_manifest_is_noticed_and_mended(cache, content, caplog):
+    stored = install(store_in(cache), pinned=True)
+    install(store_in(cache), "b")
+    (stored.folder / "manifest.json").write_text(content)
+    store = store_in(cache)
+    with pytest.raises(AdapterInvalid, match="damaged on disk"):
+        store.find("a")
+    with pytest.raises(AdapterInvalid, match="damaged on disk"):
+        store.verified(stored)
+    with caplog.at_level(logging.WARNING):
+        assert ids(store) == ["b"]
+    assert "adapter a is left out" in caplog.text
+    assert install(store, "a", filled("others")).pinned
+    assert ids(store) == ["a", "b"]
+
+
+def test_a_damaged_adapter_can_be_removed(store):
+    (install(store).folder / "manifest.json").write_text("")
+    assert store.remove("a")
+    with pytest.raises(AdapterNotFound):
+        store.find("a")
+
+
+def test_a_folder_without_a_manifest_is_no_adapter_and_makes_way(store, cache):
+    (cache / "adapters" / "a").mkdir(parents=True)
+    with pytest.raises(AdapterNotFound):
+        store.find("a")
+    assert store.verified(install(store))
+
+
+def test_what_was_removed_or_replaced_since_is_told_apart_from_damage(store):
+    stored = install(store)
+    store.remove("a")
+    with pytest.raises(AdapterNotFound):
+        store.verified(stored)
+    install(store, "a", filled("others"))
+    with pytest.raises(AdapterNotFound, match="replaced"):
+        store.verified(stored)
+
+
+def test_the_least_recently_used_of_the_hub_makes_room(cache):
+    store = store_in(cache, most=4)
+    for number, name in enumerate("abc"):
+        os.utime(install(store, name, filled(name), source="hub").folder, (number, number))
+    install(store, "upload", filled("upload"))
+    store.set_pinned("b", True)
+    store.touch(store.find("a"))
+    install(store, "d", filled("d"))
+    assert ids(store) == in_cache(cache) == ["a", "b", "d", "upload"]
+    install(store, "e", filled("e"))
+    assert ids(store) == ["b", "d", "e", "upload"]
+    with pytest.raises(StorageFull, match="max_disk_adapters is 4"):
+        install(store, "f", filled("f"), source="hub")
+    assert ids(store) == in_cache(cache) == ["b", "d", "e", "upload"]
+    assert install(store, "e", filled("e"))
+
+
+def test_a_lower_limit_is_kept_with_the_next_install(cache):
+    for name in "abcd":
+        install(store_in(cache), name, source="hub")
+    assert len(ids(store_in(cache, most=2))) == 4
+    install(store_in(cache, most=2), "e")
+    assert len(ids(store_in(cache))) == 2
+
+
+def test_adapters_of_the_operator_do_not_count(cache, root):
+    filled()(folder_in(root, "mine"))
+    store = store_in(cache, root, most=1)
+    install(store)
+    assert ids(store) == ["a", "mine"]
+
+
+def test_touching_what_has_gone_does_nothing(store):
+    stored = install(store, source="hub")
+    store.remove("a")
+    store.touch(stored)
+
+
+def test_touching_changes_no_version(store):
+    stored = install(store, source="hub")
+    store.touch(stored)
+    assert store.find("a") == stored
+
+
+def folder_in(root: Path, name: str) -> Path:
+    folder = root / name
+    folder.mkdir()
+    return folder
+
+
+def test_the_operators_folders_are_adapters(cache, root):
+    folder = folder_in(root, "mine")
+    filled("weights")(folder)
+    folder_in(root, "empty")
+    (root / "README.md").write_text("not an adapter")
+    store = store_in(cache, root)
+    stored = store.find("mine")
+    assert (stored.source, stored.folder, stored.size_bytes) == ("folder", folder, 9)
+    assert store.verified(stored) == folder
+    assert store.all() == [stored]
+    for name in ("empty", "README.md"):
+        with pytest.raises(AdapterNotFound):
+            store.find(name)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_operators_adapter_has_another_version_when_it_changes(cache, root, name):
+    folder = folder_in(root, "mine")
+    filled()(folder)
+    store = store_in(cache, root)
+    before = store.find("mine")
+    os.utime(folder / name, ns=(1, 1))
+    after = store.find("mine")
+    assert before.version != after.version
+    (folder / name).write_text("of another size")
+    os.utime(folder / name, ns=(1, 1))
+    assert store.find("mine").version not in (before.version, after.version)
+
+
+def test_the_operators_adapter_without_weights_is_found_for_the_check_to_refuse(cache, root):
+    (folder_in(root, "mine") / CONFIG_FILE).write_text("{}")
+    assert store_in(cache, root).find("mine").size_bytes == 2
+
+
+def test_the_operators_adapter_is_pinned_without_writing_to_its_folder(cache, root):
+    filled()(folder_in(root, "mine"))
+    store = store_in(cache, root)
+    assert store.set_pinned("mine", True).pinned
+    assert store_in(cache, root).all()[0].pinned
+    assert sorted(os.listdir(root / "mine")) == sorted(FILES)
+    assert not store.set_pinned("mine", False).pinned
+
+
+def test_the_operators_adapter_is_not_for_others_to_install_or_remove(cache, root):
+    filled()(folder_in(root, "mine"))
+    store = store_in(cache, root)
+    for call in (lambda: install(store, "mine"), lambda: store.remove("mine")):
+        with pytest.raises(Conflict, match="comes from adapter_root; change or remove its folder there"):
+            call()
+    assert sorted(os.listdir(root / "mine")) == sorted(FILES)
+
+
+def test_the_operators_adapter_goes_before_an_installed_one(cache, root):
+    store = store_in(cache, root)
+    installed = install(store, "mine")
+    filled("others")(folder_in(root, "mine"))
+    assert store.find("mine").source == "folder"
+    assert [stored.source for stored in store.all()] == ["folder"]
+    with pytest.raises(AdapterNotFound, match="replaced"):
+        store.verified(installed)
+
+
+def test_the_operators_adapter_that_comes_during_an_install_wins(cache, root):
+    store = store_in(cache, root)
+
+    def fill(folder: Path) -> None:
+        filled()(folder)
+        filled()(folder_in(root, "mine"))
+
+    with pytest.raises(Conflict):
+        install(store, "mine", fill)
+    assert in_cache(cache) == []
+
+
+def test_an_operators_folder_that_no_id_names_is_told_at_start(cache, root, caplog):
+    filled()(folder_in(root, "my adapter"))
+    with caplog.at_level(logging.WARNING):
+        store = store_in(cache, root)
+    assert "'my adapter' is no id" in caplog.text
+    assert store.all() == []
+
+
+def test_one_operators_folder_that_cannot_be_read_does_not_hide_the_others(cache, root, caplog):
+    filled()(folder_in(root, "mine"))
+    (root / "loop").symlink_to("loop")
+    with caplog.at_level(logging.WARNING):
+        assert ids(store_in(cache, root)) == ["mine"]
+    assert "adapter loop is left out" in caplog.text
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_what_was_there(store, cache, code):
+    stored = install(store)
+
+    def fill(folder: Path) -> None:
+        (folder / CONFIG_FILE).write_text("{}")
+        raise OSError(code, os.strerror(code), str(folder))
+
+    with pytest.raises(StorageFull) as raised:
+        install(store, "b", fill)
+    assert str(cache) not in raised.value.message
+    assert store.all() == [stored]
+    assert in_cache(cache) == ["a"]
+
+
+@contextmanager
+def small_disk(most_bytes: int) -> Iterator[None]:
+    """No file may become larger: what the system has to say to that is as good as a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("most_bytes", [0, 1, 5, 50])
+def test_a_disk_that_fills_up_anywhere_leaves_what_was_there(store, cache, most_bytes):
+    """With 0 the configuration does not fit, with 5 the weights, with 50 the manifest."""
+    stored = install(store)
+    with small_disk(most_bytes), pytest.raises(StorageFull):
+        install(store, "b", filled("0123456789"))
+    assert store.all() == [stored]
+    assert in_cache(cache) == ["a"]
+    assert install(store, "b", filled("0123456789"))
+
+
+def test_a_place_that_may_not_be_written_to_is_told_without_its_path(caplog):
+    """Not even root makes folders in /sys."""
+    place = Path("/sys/adapters-of-a-test")
+    store = store_in(place)
+    assert store.all() == []
+    with pytest.raises(InternalError, match="may not write") as raised:
+        install(store)
+    assert str(place) not in raised.value.message
+    assert str(place) in caplog.text
+
+
+def test_a_fill_that_may_not_write_is_told_the_same(store, cache):
+    def fill(folder: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    with pytest.raises(InternalError, match="may not write") as raised:
+        install(store, "a", fill)
+    assert str(cache) not in raised.value.message
+    assert in_cache(cache) == []
+
+
+class Process:
+    """`installing.py` in a process of its own; it waits where it was told to."""
+
+    def __init__(self, cache: Path, adapter_id: str, content: str, wait_at: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, HERE / "installing.py", cache, adapter_id, content, wait_at],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT)},
+        )
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._process.communicate()
+
+    def wait(self) -> None:
+        """Until it waits."""
+        assert self._process.stdout.readline() == "waits\n"
+
+    def go_on(self) -> None:
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def result(self) -> str:
+        return self._process.communicate()[0].split()[-1]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.mark.parametrize("place", ["fill", "check"])
+def test_a_process_that_is_killed_leaves_no_adapter_and_no_rubbish(cache, place):
+    with Process(cache, "a", "weights", place) as process:
+        process.wait()
+        store = store_in(cache)
+        assert len(in_cache(cache)) == 1
+        process.kill()
+    with pytest.raises(AdapterNotFound):
+        store.find("a")
+    assert store.all() == []
+    assert install(store, "a", filled("others"))
+    store_in(cache)
+    assert in_cache(cache) == ["a"]
+
+
+def test_a_start_leaves_alone_what_a_living_process_is_at_work_on(cache):
+    with Process(cache, "a", "weights", "check") as process:
+        process.wait()
+        store_in(cache)
+        process.go_on()
+        version = process.result()
+    assert store_in(cache).find("a").version == version
+
+
+def test_killed_at_any_system_call_whole_adapters_are_left(memory):
+    run = subprocess.run(
+        [sys.executable, HERE / "crashing.py", memory / "cache"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT)},
+    )
+    assert run.returncode == 0, run.stderr
+    times = json.loads(run.stdout)
+    assert len(times) == 6
+    assert min(times.values()) > 3
+    assert times["install"] > 20
+
+
+def test_two_processes_install_the_same_at_once(cache):
+    with Process(cache, "a", "weights", "check") as one, Process(cache, "a", "weights", "check") as other:
+        one.wait()
+        other.wait()
+        one.go_on()
+        other.go_on()
+        assert one.result() == other.result() == store_in(cache).find("a").version
+    assert in_cache(cache) == ["a"]
+
+
+def test_of_two_processes_with_different_content_one_wins(cache):
+    with Process(cache, "a", "weights", "check") as one, Process(cache, "a", "others", "check") as other:
+        one.wait()
+        other.wait()
+        one.go_on()
+        other.go_on()
+        results = {one.result(), other.result()}
+    store = store_in(cache)
+    assert results == {"conflict", store.find("a").version}
+    assert store.verified(store.find("a"))
+    assert in_cache(cache) == ["a"]
+
+
+def test_threads_that_install_and_remove_never_show_half_an_adapter(cache):
+    store = store_in(cache)
+    start = Barrier(6)
+
+    def write(number: int) -> int:
+        done = 0
+        start.wait()
+        for _ in range(15):
+            with suppress(Conflict):
+                done += install(store, "a", filled("ab"[number % 2] * 1000)).size_bytes == 1002
+            done += store.remove("a")
+        return done
+
+    def look(_: int) -> None:
+        other = store_in(cache)
+        start.wait()
+        for _ in range(200):
+            with suppress(AdapterNotFound):
+                found = other.find("a")
+                assert found.size_bytes == 1002
+                assert other.verified(found)
+            assert set(ids(other)) <= {"a"}
+
+    with ThreadPoolExecutor(6) as pool:
+        results = [pool.submit(task, number) for number, task in enumerate([write, write, write, write, look, look])]
+        done = [result.result() for result in results]
+    assert sum(done[:4]) >= 2
+    with suppress(AdapterNotFound):
+        store.verified(store.find("a"))
+    store_in(cache)
+    assert set(in_cache(cache)) <= {"a"}
+
+
+def test_finding_what_is_known_reads_no_file(store):
+    """It is done for every request. A manifest that has changed where nothing shows it is not read again."""
+    stored = install(store)
+    manifest = stored.folder / "manifest.json"
+    status = manifest.stat()
+    manifest.write_text("?" * status.st_size)
+    os.utime(manifest, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert store.find("a") == stored
+    with pytest.raises(AdapterInvalid):
+        store_in(store.cache_dir).find("a")

@@ -1,0 +1,214 @@
+"""Where adapters come from. The hub is one that lives in the test; huggingface_hub asks it in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from hashlib import sha1
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE
+from gliner_bento.adapters.sources import from_archive, from_folder, from_hub
+from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.errors import AdapterInvalid, AdapterNotFound, InvalidField, TooLarge
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """A folder to copy from."""
+    folder = tmp_path / "there"
+    folder.mkdir()
+    (folder / CONFIG_FILE).write_text("{}")
+    (folder / WEIGHTS_FILE).write_text("weights")
+    (folder / "README.md").write_text("more")
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A folder to copy into."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(("max_bytes", "fits"), [(9, True), (8, False)])
+def test_an_archive_is_unpacked_within_the_limit(tmp_path, there, here, max_bytes, fits):
+    with zipfile.ZipFile(tmp_path / "upload", "w") as archive:
+        for name in FILES:
+            archive.write(there / name, f"adapter/{name}")
+    fill = from_archive(tmp_path / "upload", max_bytes)
+    if fits:
+        fill(here)
+        assert (here / WEIGHTS_FILE).read_text() == "weights"
+    else:
+        with pytest.raises(TooLarge):
+            fill(here)
+
+
+def test_of_a_folder_two_files_are_copied(there, here):
+    from_folder(there, 9)(here)
+    assert {path.name: path.read_text() for path in here.iterdir()} == {CONFIG_FILE: "{}", WEIGHTS_FILE: "weights"}
+
+
+def test_a_folder_is_limited(there, here):
+    with pytest.raises(TooLarge, match="more than 8 bytes"):
+        from_folder(there, 8)(here)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_link_out_of_a_folder_is_not_followed(tmp_path, there, here, name):
+    (there / name).rename(tmp_path / "elsewhere")
+    (there / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(AdapterInvalid, match=f"{name} is a link out of its folder"):
+        from_folder(there, 100)(here)
+    assert os.listdir(here) == []
+
+
+def test_a_link_within_a_folder_is(tmp_path, there, here):
+    (there / "blobs").mkdir()
+    (there / WEIGHTS_FILE).rename(there / "blobs" / "1")
+    (there / WEIGHTS_FILE).symlink_to("blobs/1")
+    (tmp_path / "link").symlink_to(there)
+    from_folder(tmp_path / "link", 100)(here)
+    assert (here / WEIGHTS_FILE).read_text() == "weights"
+    assert not (here / WEIGHTS_FILE).is_symlink()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_folder_without_one_of_the_files_is_refused(there, here, name):
+    (there / name).unlink()
+    with pytest.raises(AdapterInvalid, match=f"there is no {name}"):
+        from_folder(there, 100)(here)
+
+
+@pytest.mark.parametrize("repo_id", ["a/b/c", "", "../x", "-a", "a b"])
+def test_what_is_no_id_of_a_repository_is_refused(here, repo_id):
+    with pytest.raises(InvalidField, match="no id of a repository"):
+        from_hub(repo_id, None, 100)(here)
+
+
+def test_offline_a_repository_that_was_not_downloaded_is_not_there(here):
+    """Tests run with HF_HUB_OFFLINE."""
+    with pytest.raises(AdapterNotFound, match=r"'owner/name@v1' has not been downloaded before"):
+        from_hub("owner/name", "v1", 100)(here)
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+BOTH_SMALL = {CONFIG_FILE: b"{}", WEIGHTS_FILE: b"weights", "README.md": b"not wanted"}
+REPOSITORIES = {
+    "owner/good": BOTH_SMALL,
+    "owner/large": BOTH_SMALL | {WEIGHTS_FILE: b"w" * 1000},
+    "owner/pickled": {CONFIG_FILE: b"{}", "adapter_model.bin": b"evil"},
+    "owner/broken": BOTH_SMALL,
+}
+
+
+class Hub(BaseHTTPRequestHandler):
+    """What of a hub's API snapshot_download uses. `owner/broken` tells of files and serves none."""
+
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.server.asked.append(f"{self.command} {self.path}")
+        match = re.match(r"/(api/models/)?(\w+/\w+)(?:/(revision|tree|resolve)/([^/?]+)/?([^?]*))?", self.path)
+        api, repository, what, revision, name = match.groups()
+        files = REPOSITORIES.get(repository)
+        if files is None:
+            return self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
+        if revision not in (None, "main", "v1", COMMIT):
+            return self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
+        if not api:
+            if repository == "owner/broken":
+                return self._send(403, b"")
+            return self._send(200, files[name], {"ETag": f'"{sha1(files[name]).hexdigest()}"'})
+        listed = [{"rfilename": name, "size": len(content)} for name, content in files.items()]
+        tree = [
+            {"type": "file", "path": name, "size": len(content), "oid": sha1(content).hexdigest()}
+            for name, content in files.items()
+        ]
+        answer = tree if what == "tree" else {"id": repository, "sha": COMMIT, "siblings": listed}
+        return self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
+
+    do_HEAD = do_GET
+
+    def _send(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), "X-Repo-Commit": COMMIT, **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub() -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        server.asked = []
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def downloaded(tmp_path: Path, endpoint: str, *names: str, offline: bool = False) -> list[list]:
+    """What `downloading.py` says of each repository; what was downloaded stays for the next call."""
+    run = subprocess.run(
+        [sys.executable, Path(__file__).parent / "downloading.py", tmp_path / "cache", "100", *names],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ
+        | {
+            "PYTHONPATH": str(PROJECT_ROOT),
+            "HF_ENDPOINT": endpoint,
+            "HF_HOME": str(tmp_path / "huggingface"),
+            "HF_HUB_OFFLINE": "1" if offline else "0",
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "NO_PROXY": "127.0.0.1",
+        },
+    )
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def test_adapters_of_a_hub(tmp_path, hub):
+    endpoint = f"http://127.0.0.1:{hub.server_port}"
+    names = ["owner/good", "owner/good@v1", "owner/good@v2", "owner/none", "owner/large", "owner/pickled"]
+    good, tagged, no_revision, none, large, pickled = downloaded(tmp_path, endpoint, *names)
+    assert good == tagged == ["weights"]
+    assert no_revision == ["adapter_not_found", "adapter: the hub shows no 'owner/good@v2'"]
+    assert none == ["adapter_not_found", "adapter: the hub shows no 'owner/none'"]
+    assert large == ["too_large", "adapter: its files have more than 100 bytes"]
+    assert pickled[0] == "adapter_invalid"
+    assert "'adapter_model.bin' is never unpickled" in pickled[1]
+    files = {line.rpartition("/")[2] for line in hub.asked if "/resolve/" in line}
+    assert files == set(FILES)
+    assert not any("large/resolve" in line or "pickled/resolve" in line for line in hub.asked)
+    assert downloaded(tmp_path, endpoint, "owner/good", offline=True) == [["weights"]]
+
+
+def test_a_hub_that_does_not_answer_is_no_missing_adapter(tmp_path, hub):
+    endpoint = f"http://127.0.0.1:{hub.server_port}"
+    failed = "adapter: 'owner/broken' cannot be downloaded; the server's log has the details"
+    assert downloaded(tmp_path, endpoint, "owner/good", "owner/broken") == [["weights"], ["internal", failed]]
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        good, other = downloaded(tmp_path, endpoint, "owner/good", "owner/other")
+    assert good == ["weights"]
+    assert other == ["internal", failed.replace("broken", "other")]
