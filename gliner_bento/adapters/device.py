@@ -78,6 +78,7 @@ class DeviceSlots:
         self._turns: deque[_Turn] = deque()
         self._changed = threading.Condition()
         self._uses = 0
+        self._room = AdapterRoom(count)
 
     @contextmanager
     def hold(self, adapters: Collection[Loaded]) -> Iterator[dict[Loaded, int]]:
@@ -98,20 +99,17 @@ class DeviceSlots:
                 raise
             finally:
                 self._turns.popleft()
-                self._changed.notify_all()
+                self._tell()
         try:
             yield {slot.adapter: slot.number for slot in turn.held if slot.adapter is not None}
         finally:
             with self._changed:
                 self._leave(turn)
-                self._changed.notify_all()
+                self._tell()
 
     def room(self) -> AdapterRoom:
         """What is on the device, and what of it is held."""
-        with self._changed:
-            there = {slot.adapter.key: slot.holders for slot in self._slots if slot.adapter}
-        held = frozenset(key for key, holders in there.items() if holders)
-        return AdapterRoom(len(self._slots), frozenset(there), held)
+        return self._room  # without the lock: slots are written under it
 
     def contents(self) -> tuple[Key | None, ...]:
         """The adapter of each slot."""
@@ -124,6 +122,14 @@ class DeviceSlots:
             for slot in self._slots:
                 if slot.adapter is not None and slot.adapter.key == key and not slot.holders:
                     self._write(slot, None)
+            self._tell()
+
+    def _tell(self) -> None:
+        """Something has changed. Called with the lock held."""
+        there = {slot.adapter.key: slot.holders for slot in self._slots if slot.adapter}
+        held = frozenset(key for key, holders in there.items() if holders)
+        self._room = AdapterRoom(len(self._slots), frozenset(there), held)
+        self._changed.notify_all()
 
     def _have_room(self, adapters: Collection[Loaded]) -> bool:
         there = {slot.adapter for slot in self._slots if slot.adapter}

@@ -43,7 +43,7 @@ def train(
         for name, parameter in adapted.named_parameters():
             if "lora_A" in name:
                 parameter.normal_(0.0, 1 / parameter.shape[-1] ** 0.5)
-            elif "lora_B" in name:
+            elif "lora_B" in name:  # its bias too, where it has one
                 parameter.normal_(0.0, strength / parameter.shape[-1] ** 0.5)
         adapted.save_pretrained(folder)
         merged.model = adapted.merge_and_unload().eval()

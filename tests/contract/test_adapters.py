@@ -90,3 +90,35 @@ def test_a_mixed_batch_is_answered_as_by_merged_models(
                 if name:
                     differ[name] += expected.entities != expected_of(gliner, item).entities
     assert all(differ.values()), differ
+
+
+@pytest.mark.parametrize("options", [{"lora_bias": True}, {"use_rslora": True}, {"lora_dropout": 0.5}], ids=name_of)
+@pytest.mark.parametrize("family", ["span", "token", "relex-span"])
+def test_what_peft_adds_beside_the_product_is_there(
+    family: str, options: dict[str, Any], adaptable: Any, reference: Any, tmp_path: Any
+) -> None:
+    engine, gliner = adaptable(family, backbone="deberta", seed=2), reference(family, backbone="deberta", seed=2)
+    trained = train(gliner, tmp_path, linears(engine), seed=5, r=4, **options)
+    items = [some_item(seed, relations=engine.info.supports_relations) for seed in range(6)]
+    with serving(engine, {"a": trained}):
+        asked = [replace(item, adapter_id=name) for item in items for name in ("a", None)]
+        answers = together(engine, asked)
+    for number, item in enumerate(items):
+        assert_same(answers[2 * number], gliners_answer(trained.merged, item))
+        assert_same(answers[2 * number + 1], gliners_answer(gliner, item))
+
+
+def test_an_embedding_of_a_label_is_kept_for_each_adapter_that_reads_labels(
+    adaptable: Any, reference: Any, tmp_path: Any
+) -> None:
+    engine, gliner = adaptable("bi-span", backbone="bert", seed=1), reference("bi-span", backbone="bert", seed=1)
+    reads_labels = [name for name in linears(engine) if "labels_encoder" in name]
+    adapters = {
+        "labels": train(gliner, tmp_path / "labels", reads_labels, seed=0),
+        "text": train(gliner, tmp_path / "text", linears(engine, KINDS["heads"]), seed=1),
+    }
+    item = some_item(1, relations=False)
+    with serving(engine, adapters):
+        for adapter, times in ((None, 1), ("labels", 2), ("text", 2), ("labels", 2), (None, 2)):
+            together(engine, [replace(item, adapter_id=adapter)])
+            assert engine.encoded_labels == times * len(item.labels)

@@ -1,0 +1,200 @@
+"""Adapters that come and go under load: every item is answered as by the model with its adapter merged, or refused."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adapting import Trained, linears, train
+from asking import assert_same, gliners_answer, some_item
+from test_adapters import KINDS
+
+from gliner_bento.adapters.device import DeviceSlots
+from gliner_bento.adapters.disk import AdapterStore
+from gliner_bento.adapters.manager import AdapterManager
+from gliner_bento.engine.base import Extraction
+from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.options import EngineOptions
+from gliner_bento.errors import AdapterNotFound
+from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
+
+PATIENCE_S = 120.0
+COUNT = 7
+ITEMS = [replace(some_item(seed, relations=False), threshold=0.2, multi_label=True) for seed in range(6)]
+
+
+@dataclass
+class Served:
+    """A scheduler over one engine, with more adapters than slots and than room in memory."""
+
+    engine: GLiNEREngine
+    scheduler: Scheduler
+    manager: AdapterManager
+    adapters: dict[str | None, Trained]
+    expected: dict[tuple[str | None, int], Extraction]
+
+    def submit(self, adapter: str | None, number: int) -> Future[Extraction]:
+        item = replace(ITEMS[number], adapter_id=adapter)
+        return self.scheduler.submit(item, request_id="r")
+
+
+@pytest.fixture(scope="module")
+def trained(checkpoint: Any, reference: Any, tmp_path_factory: Any) -> tuple[Path, dict[str | None, Any]]:
+    """A root with adapters a0, a1, …, and for each, as for None, gliner's model with it in its weights."""
+    options = {"backbone": "deberta", "seed": 2}
+    gliner, root = reference("span", **options), tmp_path_factory.mktemp("adapters")
+    engine = adaptable(checkpoint("span", **options))
+    models: dict[str | None, Any] = {None: gliner}
+    for number in range(COUNT):
+        names = linears(engine, list(KINDS.values())[number % 3])
+        models[f"a{number}"] = train(gliner, root / f"a{number}", names, seed=number, r=2 + number).merged
+    return root, models
+
+
+def adaptable(folder: Path) -> GLiNEREngine:
+    options = EngineOptions(enable_lora=True, max_device_adapters=3)
+    return GLiNEREngine.load(str(folder), device="cpu", dtype="float32", options=options)
+
+
+@pytest.fixture
+def served(checkpoint: Any, trained: Any, tmp_path: Path) -> Iterator[Served]:
+    root, models = trained
+    shutil.copytree(root, tmp_path / "root")
+    engine = adaptable(checkpoint("span", backbone="deberta", seed=2))
+    store = AdapterStore(
+        tmp_path / "cache",
+        adapter_root=tmp_path / "root",
+        max_disk_adapters=100,
+        id_pattern=r"\w+",
+        max_bytes=2**24,
+    )
+    assert engine.adapter_slots is not None
+    manager = AdapterManager(
+        store,
+        engine.adapter_slots,
+        engine.adaptable_layers,
+        max_lora_rank=64,
+        max_cpu_adapters=4,
+        adapter_loading_threads=2,
+        max_adapter_bytes=2**24,
+        adapter_root=tmp_path / "root",
+        allow_adapter_hub=False,
+    )
+    engine.serve_adapters(manager.acquire)
+    config = SchedulerConfig(max_batch_size=8, max_batch_tokens=1024, inference_lanes=2, decoding_threads=1)
+    scheduler = Scheduler(engine, config)
+    scheduler.start()
+    expected = {
+        (name, number): gliners_answer(model, item)
+        for name, model in models.items()
+        for number, item in enumerate(ITEMS)
+    }
+    yield Served(engine, scheduler, manager, models, expected)
+    scheduler.close()
+    manager.close()
+
+
+def test_adapters_differ(served: Served) -> None:
+    """Else the other tests could not tell one from another."""
+    of_adapters = [str([served.expected[name, number] for number in range(len(ITEMS))]) for name in served.adapters]
+    assert len(set(of_adapters)) == COUNT + 1
+
+
+def test_more_adapters_than_slots_and_memory_are_all_answered_rightly(served: Served) -> None:
+    draw = random.Random(0)
+    asked = [(draw.choice(list(served.adapters)), draw.randrange(len(ITEMS))) for _ in range(150)]
+    answers = [served.submit(*one) for one in asked]
+    for one, answer in zip(asked, answers, strict=True):
+        assert_same(answer.result(PATIENCE_S), served.expected[one])
+    assert len({name for name, _ in asked}) == COUNT + 1
+    status = served.manager.status()
+    assert len(status.in_memory) <= 4
+    assert set(filter(None, status.device_slots)) <= set(status.in_memory)
+
+
+def test_answers_stay_right_while_adapters_come_and_go(served: Served, trained: Any, tmp_path: Path) -> None:
+    """One thread installs and removes copies of adapters while others ask for them and for the ones that stay."""
+    root, _ = trained
+    (tmp_path / "root" / "new").mkdir()
+    guests = Guests(served, root, tmp_path / "root" / "new")
+    threads = [
+        threading.Thread(target=guests.come_and_go),
+        *(threading.Thread(target=guests.ask, args=(seed,)) for seed in range(2)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert not guests.faults
+    assert guests.over.is_set()
+    assert guests.answered > 20
+    assert guests.refused > 0
+
+
+class Guests:
+    """Adapters guest0, guest1, … that are not always there, with the content of a0, a1, …"""
+
+    def __init__(self, served: Served, originals: Path, sources: Path) -> None:
+        self.over = threading.Event()
+        self.faults: list[BaseException] = []
+        self.answered = self.refused = 0
+        self._served = served
+        self._originals = originals
+        self._sources = sources
+
+    def come_and_go(self) -> None:
+        manager = self._served.manager
+        for turn in range(12):
+            number = turn % COUNT
+            shutil.copytree(self._originals / f"a{number}", self._sources / f"c{turn}")
+            manager.put(f"guest{number}", source=f"new/c{turn}", preload=turn % 2 == 0)
+            self._served.submit(f"guest{number}", 0).result(PATIENCE_S)
+            manager.remove(f"guest{number}", PATIENCE_S)
+        self.over.set()
+
+    def ask(self, seed: int) -> None:
+        draw = random.Random(seed)
+        while not self.over.is_set():
+            asked = []
+            for _ in range(8):
+                kind, adapter, number = draw.choice(("a", "guest")), draw.randrange(COUNT), draw.randrange(len(ITEMS))
+                asked.append((f"a{adapter}", number, self._served.submit(f"{kind}{adapter}", number)))
+            for like, number, answer in asked:
+                self._check(answer, self._served.expected[like, number])
+
+    def _check(self, answer: Future[Extraction], expected: Extraction) -> None:
+        try:
+            assert_same(answer.result(PATIENCE_S), expected)
+            self.answered += 1
+        except AdapterNotFound:
+            self.refused += 1
+        except BaseException as fault:
+            self.faults.append(fault)
+            raise
+
+
+def test_rows_that_were_swapped_would_be_noticed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two adapters' slots exchanged, each answers as the other: that is what the comparison is for."""
+    hold = DeviceSlots.hold
+
+    @contextmanager
+    def swapped(slots: DeviceSlots, adapters: Any) -> Iterator[dict[Any, int]]:
+        with hold(slots, adapters) as slot_of:
+            yield dict(zip(slot_of, reversed(list(slot_of.values())), strict=True))
+
+    monkeypatch.setattr(DeviceSlots, "hold", swapped)
+    prepared = [served.engine.prepare(replace(item, adapter_id=name)) for item in ITEMS for name in ("a0", "a1")]
+    for one in prepared:
+        one.adapter.ready.result(PATIENCE_S)
+    given = served.engine.decode(served.engine.forward(served.engine.collate(prepared), 1))
+    for number in range(len(ITEMS)):
+        assert_same(given[2 * number], served.expected["a1", number])
+        assert_same(given[2 * number + 1], served.expected["a0", number])
