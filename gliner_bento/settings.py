@@ -154,7 +154,7 @@ class Settings(BaseSettings):
     enable_compilation: bool = Field(
         False,
         description="Fuse what torch runs in several passes, with torch.compile (on a CPU: needs a C++ compiler, "
-        "adds about half a minute to the start, pays in bfloat16).",
+        "adds about half a minute to the start; for long texts in bfloat16, short ones gain nothing).",
     )
     label_cache_size: Annotated[int, Field(ge=0)] = Field(
         4096, description="Labels whose embeddings a bi-encoder keeps; the least recently used make room."
