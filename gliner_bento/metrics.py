@@ -23,9 +23,14 @@ STAGE_SECONDS = Histogram(
 )
 SPLITS = Counter("gliner_batch_splits_total", "Batches that failed or no longer fitted, and were run in halves.")
 
+ADAPTER_LOAD_SECONDS = Histogram(
+    "gliner_adapter_load_seconds", "An adapter: from disk into memory, by outcome.", ["outcome"], buckets=_SECONDS
+)
+ADAPTER_EVICTIONS = Counter("gliner_adapter_evictions_total", "Adapters that left the memory.")
+
 
 class PrometheusObserver:
-    """Counts what the scheduler tells; fits its `Observer` contract."""
+    """Counts what the scheduler and the adapters tell; fits their `Observer` contracts."""
 
     def on_stage(self, stage: str, seconds: float) -> None:
         """A stage has done its work."""
@@ -45,3 +50,11 @@ class PrometheusObserver:
     def on_finish(self, outcome: str) -> None:
         """An item has ended."""
         ITEMS.labels(outcome).inc()
+
+    def on_load(self, seconds: float, outcome: str) -> None:
+        """An adapter has come into memory, or has failed to."""
+        ADAPTER_LOAD_SECONDS.labels(outcome).observe(seconds)
+
+    def on_evict(self) -> None:
+        """An adapter has left the memory."""
+        ADAPTER_EVICTIONS.inc()

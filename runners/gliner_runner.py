@@ -27,6 +27,7 @@ from gliner_bento.types import RunnerItem, RunnerOutcome
 from runners.adapter_calls import AdapterCalls
 
 if TYPE_CHECKING:
+    from gliner_bento.adapters.base import Observer
     from gliner_bento.adapters.manager import AdapterManager
     from gliner_bento.engine.engine import GLiNEREngine
 
@@ -64,9 +65,10 @@ class GLiNERRunner:
             raise SystemExit(1) from None
         config = scheduler_config(decided)
         self._info = engine.info
-        self._adapters = serve_adapters(engine, decided) if settings.enable_lora else None
+        observer = metrics.PrometheusObserver()
+        self._adapters = serve_adapters(engine, decided, observer) if settings.enable_lora else None
         self._report_unfinished_items = metrics.UNFINISHED_ITEMS.set
-        self._scheduler = Scheduler(engine, config, observer=metrics.PrometheusObserver())
+        self._scheduler = Scheduler(engine, config, observer=observer)
         self._scheduler.start()
         self._warm_up()
         self._adapter_calls = AdapterCalls(self._adapters)
@@ -166,7 +168,7 @@ def warm_up(scheduler: Scheduler, batch_sizes: Sequence[int], iterations: int) -
             answer.result(WARM_UP_S)
 
 
-def serve_adapters(engine: GLiNEREngine, settings: Settings) -> AdapterManager:
+def serve_adapters(engine: GLiNEREngine, settings: Settings, observer: Observer) -> AdapterManager:
     """Let the engine's items name adapters; bring those that are pinned into memory."""
     from gliner_bento.adapters.disk import AdapterStore  # noqa: PLC0415
     from gliner_bento.adapters.manager import AdapterManager  # noqa: PLC0415
@@ -189,6 +191,7 @@ def serve_adapters(engine: GLiNEREngine, settings: Settings) -> AdapterManager:
         max_adapter_bytes=settings.max_adapter_bytes,
         adapter_root=settings.adapter_root,
         allow_adapter_hub=settings.allow_adapter_hub,
+        observer=observer,
     )
     engine.serve_adapters(manager.acquire)
     manager.preload_pinned()

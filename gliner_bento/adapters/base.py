@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 BASE_ADAPTER_ID = "__base__"
 """The model itself, as gliner.serve names it; no adapter may have this id."""
@@ -58,3 +58,13 @@ class CacheStatus:
     device_slots: tuple[str | None, ...]
     disk_cache_dir: str
     max_disk_adapters: int
+
+
+class Observer(Protocol):
+    """Hooks for metrics, called from the adapters' threads, several at once. They must neither block nor raise."""
+
+    def on_load(self, seconds: float, outcome: Literal["completed", "failed"]) -> None:
+        """An adapter has come from disk into memory, or has failed to."""
+
+    def on_evict(self) -> None:
+        """An adapter has left the memory, to make room or because it was removed."""

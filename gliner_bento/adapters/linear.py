@@ -102,8 +102,8 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class _Stacks:
-    """a (slots, in, r), b (slots, r, out rounded up), bias (slots, out); slots that are free, or whose adapter leaves
-    this layer alone, are zero."""
+    """a (slots, in, r), b (slots, r, out), in, r and out rounded up, bias (slots, out); slots that are free, or whose
+    adapter leaves this layer alone, are zero."""
 
     a: torch.Tensor
     b: torch.Tensor
@@ -131,12 +131,13 @@ class Updates:
                 self._stacks = _Stacks(stacks.a, stacks.b, stacks.bias, stacks.used - {slot})
             return
         stacks = self._grown(update)
+        # First, so that what is left of a writing that fails is removed by the next one.
+        self._stacks = _Stacks(stacks.a, stacks.b, stacks.bias, stacks.used | {slot})
         rank = update.a.shape[1]
-        stacks.a[slot, :, :rank], stacks.a[slot, :, rank:] = update.a, 0
+        stacks.a[slot, : self._inputs, :rank], stacks.a[slot, :, rank:] = update.a, 0
         stacks.b[slot, :rank, : self._outputs], stacks.b[slot, rank:] = update.b, 0
         if stacks.bias is not None:
             stacks.bias[slot] = 0 if update.bias is None else update.bias
-        self._stacks = _Stacks(stacks.a, stacks.b, stacks.bias, stacks.used | {slot})
 
     def concern(self, owners: Owners) -> bool:
         """Whether any of these rows is updated."""
@@ -146,7 +147,8 @@ class Updates:
         """`y` (rows, out), in place, with what `x` (rows, in) gives; all rows are owned, and they are concerned."""
         stacks = self._stacks
         assert stacks is not None
-        inner = F.grouped_mm(x.contiguous(), stacks.a, offs=owners.ends)
+        missing = stacks.a.shape[1] - x.shape[1]
+        inner = F.grouped_mm(F.pad(x, (0, missing)) if missing else x.contiguous(), stacks.a, offs=owners.ends)
         y += F.grouped_mm(inner, stacks.b, offs=owners.ends)[:, : self._outputs]
         if stacks.bias is not None:
             y += stacks.bias[owners.of_rows]
@@ -157,9 +159,8 @@ class Updates:
         stacks = self._stacks
         if stacks is None or slot not in stacks.used:
             return None
-        return Update(
-            stacks.a[slot], stacks.b[slot, :, : self._outputs], None if stacks.bias is None else stacks.bias[slot]
-        )
+        bias = None if stacks.bias is None else stacks.bias[slot]
+        return Update(stacks.a[slot, : self._inputs], stacks.b[slot, :, : self._outputs], bias)
 
     def _grown(self, update: Update) -> _Stacks:
         """The stacks, or larger ones with the same content if the update needs them."""
@@ -170,7 +171,7 @@ class Updates:
         used: frozenset[int] = frozenset()
         if stacks is not None:
             rank, biased, used = max(rank, stacks.a.shape[2]), biased or stacks.bias is not None, stacks.used
-        a = self._nothing.new_zeros(self._slots, self._inputs, rank)
+        a = self._nothing.new_zeros(self._slots, _rounded_up(self._inputs), rank)
         b = self._nothing.new_zeros(self._slots, rank, _rounded_up(self._outputs))
         bias = self._nothing.new_zeros(self._slots, self._outputs) if biased else None
         if stacks is not None:

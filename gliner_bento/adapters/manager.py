@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from gliner_bento.adapters.adapter import Layers, Plan, check_adapter, read_adapter
-from gliner_bento.adapters.base import AdapterInfo, CacheStatus, Source, Stored, Tier
+from gliner_bento.adapters.base import AdapterInfo, CacheStatus, Observer, Source, Stored, Tier
 from gliner_bento.adapters.cache import AdapterCache, Lease
 from gliner_bento.adapters.device import DeviceSlots, Key, Loaded, loaded
 from gliner_bento.adapters.disk import AdapterStore, from_archive, from_folder, from_hub
@@ -35,6 +37,7 @@ class AdapterManager:
         max_adapter_bytes: int,
         adapter_root: Path | None,
         allow_adapter_hub: bool,
+        observer: Observer | None = None,
     ) -> None:
         self._store = store
         self._slots = slots
@@ -43,6 +46,7 @@ class AdapterManager:
         self._max_bytes = max_adapter_bytes
         self._root = adapter_root
         self._allow_hub = allow_adapter_hub
+        self._observer = observer
         self._plans: dict[Key, Plan] = {}
         self._cache = AdapterCache(
             store.find,
@@ -50,9 +54,8 @@ class AdapterManager:
             # An adapter on the device is in memory too.
             capacity=max(max_cpu_adapters, slots.count),
             threads=adapter_loading_threads,
-            left=slots.forget,
-            # A thread that computes with others keeps these for its life, and the lanes' would be one too many.
-            start_thread=lambda: torch.set_num_threads(1),
+            left=self._left,
+            start_thread=_compute_alone,
         )
 
     def acquire(self, adapter_id: str) -> Lease:
@@ -145,10 +148,26 @@ class AdapterManager:
         return folder
 
     def _check(self, folder: Path) -> None:
-        check_adapter(folder, self._layers, max_rank=self._max_rank)
-        read_adapter(folder, self._layers, max_rank=self._max_rank)  # numbers that are none are refused here too
+        _compute_alone()
+        read_adapter(folder, self._layers, max_rank=self._max_rank)
 
     def _load(self, stored: Stored) -> Loaded:
+        began = time.perf_counter()
+        outcome: Literal["completed", "failed"] = "failed"
+        try:
+            adapter = self._read(stored)
+            outcome = "completed"
+            return adapter
+        finally:
+            if self._observer:
+                self._observer.on_load(time.perf_counter() - began, outcome)
+
+    def _left(self, key: Key) -> None:
+        self._slots.forget(key)
+        if self._observer:
+            self._observer.on_evict()
+
+    def _read(self, stored: Stored) -> Loaded:
         adapter = read_adapter(self._store.verified(stored), self._layers, max_rank=self._max_rank)
         self._store.touch(stored)
         return loaded((stored.adapter_id, stored.version), adapter, self._slots.sinks, pinned=stored.pinned)
@@ -182,3 +201,8 @@ class AdapterManager:
         if key in self._slots.contents():
             return "device"
         return "cpu" if key in self._cache.loaded_keys() else "disk"
+
+
+def _compute_alone() -> None:
+    """A thread that computes with others keeps these for its life, and the lanes' would sleep (decision 6)."""
+    torch.set_num_threads(1)

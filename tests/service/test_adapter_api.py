@@ -213,6 +213,18 @@ def test_an_adapter_is_loaded_now_or_when_it_is_asked_for(http, adapters):
     assert http.put("/v1/adapters/tenant-a").json()["tier"] == "cpu"
 
 
+def test_metrics_count_what_was_loaded_and_what_left(http, adapters):
+    def counted(name):
+        lines = http.get("/metrics").text.splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+    loads, left = 'gliner_adapter_load_seconds_count{outcome="completed"}', "gliner_adapter_evictions_total"
+    before = counted(loads), counted(left)
+    put(http, "counted", zipped(adapters["one"]))
+    http.delete("/v1/adapters/counted")
+    assert (counted(loads), counted(left)) == (before[0] + 1, before[1] + 1)
+
+
 def test_adapters_of_the_operator_are_served_and_can_be_put_under_other_ids(http):
     assert http.get("/v1/adapters/own").json()["source"] == "folder"
     named = http.put("/v1/adapters/tenant-a", json={"source": "teams/b", "preload": False})
