@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import dataclasses
 import errno
-import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -54,11 +53,14 @@ class Adapters(Protocol):
 
 
 class AdapterCalls:
-    """The runner's calls that concern adapters; all answer that there are none where `adapters` is None."""
+    """The runner's calls that concern adapters; all answer that there are none where `adapters` is None.
 
-    def __init__(self, adapters: Adapters | None) -> None:
+    uploads: the folder for archives on their way in.
+    """
+
+    def __init__(self, adapters: Adapters | None, uploads: Path) -> None:
         self._adapters = adapters
-        self._uploads = Uploads()
+        self._uploads = Uploads(uploads)
         self._changing = ThreadPoolExecutor(CHANGES_AT_ONCE, thread_name_prefix="adapter-change")
 
     async def infos(self) -> RunnerOutcome:
@@ -96,9 +98,8 @@ class AdapterCalls:
         return await self._outcome(lambda adapters: adapters.remove(adapter_id, timeout_s), self._changing)
 
     def close(self) -> None:
-        """Begin nothing more, and forget the archives that have come."""
+        """Begin nothing more."""
         self._changing.shutdown(wait=False, cancel_futures=True)
-        self._uploads.close()
 
     async def _outcome(
         self, ask: Callable[[Adapters], object], pool: ThreadPoolExecutor | None = None
@@ -112,24 +113,28 @@ class AdapterCalls:
 
 
 class Uploads:
-    """Archives on their way in: files in a folder of their own, each until it is used or forgotten about."""
+    """Archives on their way in: files in a folder of their own, each until it is used or forgotten about.
 
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="gliner-bento-uploads-")
+    Runner processes with the same folder share them: the pieces of one archive may come to any of them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     def path_of(self, upload_id: str) -> Path:
         """The file; raises `NotReady` if it is not here."""
-        path = Path(self._folder.name, upload_id)
+        path = self._folder / upload_id
         if not path.is_file():
             raise NotReady("the upload was lost; send it again")
         return path
 
     def write(self, upload_id: str, offset: int, data: bytes) -> None:
         """Put `data` at `offset`; 0 begins the file. Raises `NotReady` if its beginning is not here, `StorageFull`."""
-        if not offset:
-            self._remove_forgotten()
-            Path(self._folder.name, upload_id).touch()
         try:
+            if not offset:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._remove_forgotten()
+                (self._folder / upload_id).touch()
             with self.path_of(upload_id).open("r+b") as file:
                 file.seek(offset)
                 file.write(data)
@@ -138,12 +143,8 @@ class Uploads:
                 raise
             raise StorageFull("the server has no room for the upload") from None
 
-    def close(self) -> None:
-        """Remove them all."""
-        self._folder.cleanup()
-
     def _remove_forgotten(self) -> None:
-        for path in Path(self._folder.name).iterdir():
+        for path in self._folder.iterdir():
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > FORGOTTEN_S:
                     path.unlink()

@@ -71,7 +71,7 @@ class GLiNERRunner:
         self._scheduler = Scheduler(engine, config, observer=observer)
         self._scheduler.start()
         self._warm_up()
-        self._adapter_calls = AdapterCalls(self._adapters)
+        self._adapter_calls = AdapterCalls(self._adapters, settings.disk_cache_dir / "uploads")
         logger.info("%s is ready on %s in %.1f s", self._info.name, self._info.device, time.monotonic() - started)
 
     @bentoml.api

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 from memory_adapters import MemoryAdapters
@@ -38,12 +40,12 @@ class EchoRunner:
     Its calls about adapters are the real ones, over adapters in a dictionary.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, uploads: Path) -> None:
         self.calls: list[dict] = []
         self.supports_relations = True
         self.memory = MemoryAdapters()
         self.pieces: list[int] = []
-        self.adapter_calls = AdapterCalls(self.memory)
+        self.adapter_calls = AdapterCalls(self.memory, uploads)
 
     async def extract(self, items, request_id, timeout_ms, priority):
         self.calls.append({"items": items, "request_id": request_id, "timeout_ms": timeout_ms, "priority": priority})
@@ -115,8 +117,8 @@ async def foreign(request: Request):
 
 
 @pytest.fixture
-def runner():
-    runner = EchoRunner()
+def runner(tmp_path):
+    runner = EchoRunner(tmp_path)
     yield runner
     runner.memory.go_on.set()
     runner.adapter_calls.close()

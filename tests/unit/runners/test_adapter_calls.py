@@ -65,17 +65,22 @@ def adapters():
 
 
 @pytest.fixture
-def calls(adapters):
-    calls = AdapterCalls(adapters)
+def calls(adapters, tmp_path):
+    calls = AdapterCalls(adapters, tmp_path)
     yield calls
     calls.close()
 
 
 @pytest.fixture
-def uploads():
-    uploads = Uploads()
-    yield uploads
-    uploads.close()
+def uploads(tmp_path):
+    return Uploads(tmp_path / "uploads")
+
+
+def test_pieces_may_come_to_different_processes(uploads, tmp_path):
+    other = Uploads(tmp_path / "uploads")
+    for process, offset, data in ((uploads, 0, b"ab"), (other, 2, b"cd"), (uploads, 4, b"ef")):
+        process.write("u", offset, data)
+    assert other.path_of("u").read_bytes() == b"abcdef"
 
 
 def test_what_is_told_travels_as_data(calls):
@@ -126,8 +131,8 @@ def test_changes_that_hang_hold_up_no_question_and_no_upload(calls, adapters):
     assert adapters.timeouts_s == [7.0] * (CHANGES_AT_ONCE + 1)
 
 
-def test_without_adapters_every_call_says_so():
-    calls = AdapterCalls(None)
+def test_without_adapters_every_call_says_so(tmp_path):
+    calls = AdapterCalls(None, tmp_path)
 
     async def scene():
         return await asyncio.gather(
@@ -159,10 +164,3 @@ def test_an_upload_that_nobody_finishes_is_forgotten(uploads):
     uploads.write("new", 0, b"abc")
     assert not left.exists()
     assert uploads.path_of("under way").read_bytes() == b"abc"
-
-
-def test_closing_removes_what_has_come(uploads):
-    uploads.write("u", 0, b"abc")
-    path = uploads.path_of("u")
-    uploads.close()
-    assert not path.exists()
