@@ -45,6 +45,8 @@ ALIASES = {
 # After so many requests or seconds BentoML's client between services closes its session, with the requests that are
 # under way in it. With these it never does. They are keys of the service that is called.
 _NEVER_RECONNECT = {"max_requests": 1_000_000_000, "max_age": 100_000_000.0}
+# BentoML makes spans of every message, also where nobody collects them: a sixth of what a call between services costs.
+_EVERY_URL = ".*"
 _TIMEOUT_MARGIN_S = 10.0
 """How much longer BentoML waits than we do, so that it is our deadline that ends a request."""
 
@@ -312,11 +314,20 @@ class Settings(BaseSettings):
         if service == "GLiNERRunner":
             relied_on["runner_connection"] = _NEVER_RECONNECT
             relied_on["logging"] = {"access": {"enabled": False}}  # the gateway logs each request already
+            if not _may_trace():
+                relied_on["tracing"] = {"excluded_urls": _EVERY_URL}
         given = self.configuration().services.get(service, {})
+        if "tracing" in given:
+            relied_on.pop("tracing", None)
         return {
             key: {**relied_on.get(key, {}), **value} if isinstance(value, Mapping) else value
             for key, value in (relied_on | given).items()
         }
+
+
+def _may_trace() -> bool:
+    """Whether BentoML's own configuration, where tracing may be asked for, is there."""
+    return any(os.environ.get(name) for name in ("BENTOML_CONFIG", "BENTOML_CONFIG_OPTIONS"))
 
 
 def env_name(name: str) -> str:

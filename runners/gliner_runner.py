@@ -12,12 +12,13 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import bentoml
+from bentoml.validators import ContentType
 
 from gliner_bento.disconnect import CancelOnDisconnect
-from gliner_bento.engine.base import Extraction, Item
+from gliner_bento.engine.base import Entity, Extraction, Item, Relation
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.log import join_bentoml
@@ -35,6 +36,9 @@ logger = logging.getLogger("gliner_bento.runner")
 
 WARM_UP_S = 300.0
 WARM_UP = Item(text="Ready when this sentence has an answer.", labels={"answer": "answer"}, threshold=0.0)
+
+# BentoML derives the type of an answer that is no model from its JSON schema, anew for each answer, unless it is told.
+SAID_TYPE = ContentType("application/json")
 
 settings = load_or_exit()
 
@@ -77,7 +81,7 @@ class GLiNERRunner:
     @bentoml.api
     async def extract(
         self, items: list[RunnerItem], request_id: str, timeout_ms: float, priority: int
-    ) -> list[RunnerOutcome]:
+    ) -> Annotated[list[RunnerOutcome], SAID_TYPE]:
         """One outcome per item, in order; every item ends by the deadline."""
         deadline = time.monotonic() + timeout_ms / 1000
         submitted = self._scheduler.submit_many(
@@ -200,10 +204,20 @@ def serve_adapters(engine: GLiNEREngine, settings: Settings, observer: Observer)
 
 async def _outcome(submitted: Future[Extraction], request_id: str) -> RunnerOutcome:
     try:
-        extraction = await asyncio.wrap_future(submitted)
-        return {"result": dataclasses.asdict(extraction)}
+        return {"result": _as_data(await asyncio.wrap_future(submitted))}
     except GLiNERBentoError as error:
         return {"error": error.detail(request_id).model_dump()}
+
+
+def _as_data(extraction: Extraction) -> dict[str, Any]:
+    """As `dataclasses.asdict` gives it, which copies deeply and takes its time."""
+    return {
+        "entities": [{name: getattr(one, name) for name in Entity.__slots__} for one in extraction.entities],
+        "relations": [{name: getattr(one, name) for name in Relation.__slots__} for one in extraction.relations],
+        "truncated": extraction.truncated,
+        "words": extraction.words,
+        "tokens": extraction.tokens,
+    }
 
 
 def engine_options(settings: Settings) -> EngineOptions:

@@ -260,6 +260,7 @@ def test_the_runners_connections_are_never_closed_under_a_request_whatever_the_f
     assert Settings.load(file=file).bentoml_options("GLiNERRunner") == {
         "runner_connection": {"max_requests": 1_000_000_000, "max_age": 100_000_000.0},
         "logging": {"access": {"enabled": False}},
+        "tracing": {"excluded_urls": ".*"},
         "traffic": {"timeout": 40.0, "external_queue": True},
         "threads": 2,
     }
@@ -267,6 +268,17 @@ def test_the_runners_connections_are_never_closed_under_a_request_whatever_the_f
     options = Settings.load(file=file).bentoml_options("GLiNERRunner")
     assert options["runner_connection"] == {"max_requests": 1_000_000_000, "max_age": 5.0}
     assert options["traffic"] == {"timeout": 7}
+
+
+def test_calls_between_services_are_traced_only_where_somebody_may_want_traces(write, monkeypatch):
+    def tracing(file):
+        return Settings.load(file=file).bentoml_options("GLiNERRunner").get("tracing")
+
+    assert tracing(write("services: {}")) == {"excluded_urls": ".*"}
+    wanted = {"exporter_type": "otlp", "sample_rate": 1.0}
+    assert tracing(write("services: {GLiNERRunner: {tracing: {exporter_type: otlp, sample_rate: 1.0}}}")) == wanted
+    monkeypatch.setenv("BENTOML_CONFIG_OPTIONS", "tracing.sample_rate=1.0")
+    assert tracing(write("services: {}")) is None
 
 
 def test_the_keys_accepted_for_a_service_are_those_that_bentoml_reads():

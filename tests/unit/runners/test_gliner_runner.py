@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
 
+from gliner_bento.engine.base import Entity, Extraction, Relation
 from gliner_bento.engine.fake import FakeEngine
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.settings import Settings
-from runners.gliner_runner import scheduler_config, warm_up
+from runners.gliner_runner import GLiNERRunner, _as_data, scheduler_config, warm_up
 
 
 @pytest.mark.parametrize(("sizes", "iterations", "expected"), [((2, 4), 3, 19), ((), 5, 1), ((8,), 0, 1)])
@@ -62,3 +64,14 @@ def test_the_scheduler_is_configured_as_the_settings_say() -> None:
         decoding_threads=0,
         batch_wait_timeout_ms=2.5,
     )
+
+
+def test_an_extraction_travels_as_its_fields():
+    extraction = Extraction(
+        entities=[Entity(0, 4, "Bill", "person", 0.9)], relations=[Relation("knows", 0.8, 0, 1)], words=3, tokens=9
+    )
+    assert _as_data(extraction) == dataclasses.asdict(extraction)
+
+
+def test_the_type_of_an_answer_is_not_derived_from_its_schema():
+    assert GLiNERRunner.apis["extract"].output_spec.media_type == "application/json"
