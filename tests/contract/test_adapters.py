@@ -13,6 +13,7 @@ from checkpoints import FAMILIES, TEXTS
 from gliner_bento.engine.base import Extraction, Item
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
+from gliner_bento.engine.packing import Layout
 
 ATTENTION = ("query", "key", "value", "query_proj", "key_proj", "value_proj", "pos_key_proj", "pos_query_proj", "Wqkv")
 KINDS = {
@@ -122,3 +123,23 @@ def test_an_embedding_of_a_label_is_kept_for_each_adapter_that_reads_labels(
         for adapter, times in ((None, 1), ("labels", 2), ("text", 2), ("labels", 2), (None, 2)):
             together(engine, [replace(item, adapter_id=adapter)])
             assert engine.encoded_labels == times * len(item.labels)
+
+
+@pytest.mark.parametrize("backbone", ["bert", "deberta", "modernbert"])
+def test_rows_of_several_adapters_may_be_padded_as_on_a_gpu(
+    backbone: str, adaptable: Any, reference: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gliner_bento.engine.encoder.rounded", lambda encoder, row_multiple: encoder)
+    monkeypatch.setattr(Layout, "of", Layout.padded)
+    engine, gliner = adaptable("span", backbone=backbone, seed=3), reference("span", backbone=backbone, seed=3)
+    adapters = {
+        kind: train(gliner, tmp_path / kind, linears(engine, wanted), seed=seed)
+        for seed, (kind, wanted) in enumerate(KINDS.items())
+    }
+    items = [some_item(seed, relations=False) for seed in range(8)]
+    names = [None, "attention", "everything", "attention", "heads", None, "everything", "heads"]
+    with serving(engine, adapters):
+        asked = [replace(item, adapter_id=name) for item, name in zip(items, names, strict=True)]
+        answers = together(engine, asked)
+    for answer, item, name in zip(answers, items, names, strict=True):
+        assert_same(answer, gliners_answer(adapters[name].merged if name else gliner, item))
