@@ -45,7 +45,7 @@ ALIASES = {
 # After so many requests or seconds BentoML's client between services closes its session, with the requests that are
 # under way in it. With these it never does. They are keys of the service that is called.
 _NEVER_RECONNECT = {"max_requests": 1_000_000_000, "max_age": 100_000_000.0}
-# BentoML makes spans of every message, also where nobody collects them: a sixth of what a call between services costs.
+# BentoML makes spans of every message, also where nobody collects them.
 _EVERY_URL = ".*"
 _TIMEOUT_MARGIN_S = 10.0
 """How much longer BentoML waits than we do, so that it is our deadline that ends a request."""
@@ -314,11 +314,9 @@ class Settings(BaseSettings):
         if service == "GLiNERRunner":
             relied_on["runner_connection"] = _NEVER_RECONNECT
             relied_on["logging"] = {"access": {"enabled": False}}  # the gateway logs each request already
-            if not _may_trace():
-                relied_on["tracing"] = {"excluded_urls": _EVERY_URL}
         given = self.configuration().services.get(service, {})
-        if "tracing" in given:
-            relied_on.pop("tracing", None)
+        if "tracing" not in given and not _may_trace():
+            relied_on["tracing"] = {"excluded_urls": _EVERY_URL}
         return {
             key: {**relied_on.get(key, {}), **value} if isinstance(value, Mapping) else value
             for key, value in (relied_on | given).items()

@@ -270,13 +270,14 @@ def test_the_runners_connections_are_never_closed_under_a_request_whatever_the_f
     assert options["traffic"] == {"timeout": 7}
 
 
-def test_calls_between_services_are_traced_only_where_somebody_may_want_traces(write, monkeypatch):
+@pytest.mark.parametrize("service", SERVICES)
+def test_messages_are_traced_only_where_somebody_may_want_traces(service, write, monkeypatch):
     def tracing(file):
-        return Settings.load(file=file).bentoml_options("GLiNERRunner").get("tracing")
+        return Settings.load(file=file).bentoml_options(service).get("tracing")
 
     assert tracing(write("services: {}")) == {"excluded_urls": ".*"}
     wanted = {"exporter_type": "otlp", "sample_rate": 1.0}
-    assert tracing(write("services: {GLiNERRunner: {tracing: {exporter_type: otlp, sample_rate: 1.0}}}")) == wanted
+    assert tracing(write(f"services: {{{service}: {{tracing: {{exporter_type: otlp, sample_rate: 1.0}}}}}}")) == wanted
     monkeypatch.setenv("BENTOML_CONFIG_OPTIONS", "tracing.sample_rate=1.0")
     assert tracing(write("services: {}")) is None
 
