@@ -91,14 +91,14 @@ class DeviceSlots:
         turn = _Turn(adapters)
         with self._changed:
             self._turns.append(turn)
-            self._changed.wait_for(lambda: self._turns[0] is turn and self._have_room(adapters))
             try:
+                self._changed.wait_for(lambda: self._turns[0] is turn and self._have_room(adapters))
                 self._take(turn)
             except BaseException:
                 self._leave(turn)
                 raise
             finally:
-                self._turns.popleft()
+                self._turns.remove(turn)
                 self._tell()
         try:
             yield {slot.adapter: slot.number for slot in turn.held if slot.adapter is not None}
@@ -126,9 +126,9 @@ class DeviceSlots:
 
     def _tell(self) -> None:
         """Something has changed. Called with the lock held."""
-        there = {slot.adapter.key: slot.holders for slot in self._slots if slot.adapter}
-        held = frozenset(key for key, holders in there.items() if holders)
-        self._room = AdapterRoom(len(self._slots), frozenset(there), held)
+        resident = frozenset(slot.adapter.key for slot in self._slots if slot.adapter)
+        held = frozenset(slot.adapter.key for slot in self._slots if slot.adapter and slot.holders)
+        self._room = AdapterRoom(len(self._slots), resident, held)
         self._changed.notify_all()
 
     def _have_room(self, adapters: Collection[Loaded]) -> bool:

@@ -3,7 +3,7 @@
 An adapter on the device has a slot. Rows of a batch stand in order of their slots, those of the base model last:
 
     x   ┌─ slot 0 ─┬─ slot 2 ─┬── base ──┐          y[:n] += (x[:n] · A[slot]) · B[slot] + bias[slot]
-        └──────────┴──────────┴──────────┘          as two grouped products over the stacked A and B
+        └──────────┴──────────┴──────────┘          on a GPU as two grouped products over the stacked A and B
                               n
 
 The base model's rows are not touched. A slot is written only while no batch uses it; growing makes new stacks, so that
@@ -25,6 +25,9 @@ from torch.nn import functional as F
 
 # What grouped products want the rows of a matrix to be a multiple of, in elements.
 _ALIGNED = 8
+
+# More rows of one slot are multiplied in parts, on a CPU.
+_MOST_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -147,12 +150,32 @@ class Updates:
         """`y` (rows, out), in place, with what `x` (rows, in) gives; all rows are owned, and they are concerned."""
         stacks = self._stacks
         assert stacks is not None
-        missing = stacks.a.shape[1] - x.shape[1]
-        inner = F.grouped_mm(F.pad(x, (0, missing)) if missing else x.contiguous(), stacks.a, offs=owners.ends)
-        y += F.grouped_mm(inner, stacks.b, offs=owners.ends)[:, : self._outputs]
+        add = self._add_one_by_one if x.device.type == "cpu" else self._add_grouped
+        add(y, x, owners, stacks)
         if stacks.bias is not None:
             y += stacks.bias[owners.of_rows]
         return y
+
+    def _add_grouped(self, y: torch.Tensor, x: torch.Tensor, owners: Owners, stacks: _Stacks) -> None:
+        """As two products for all slots."""
+        missing = stacks.a.shape[1] - x.shape[1]
+        inner = F.grouped_mm(F.pad(x, (0, missing)) if missing else x.contiguous(), stacks.a, offs=owners.ends)
+        y += F.grouped_mm(inner, stacks.b, offs=owners.ends)[:, : self._outputs]
+
+    def _add_one_by_one(self, y: torch.Tensor, x: torch.Tensor, owners: Owners, stacks: _Stacks) -> None:
+        """On a CPU, where oneDNN keeps memory for every number of rows that it meets: each slot's rows, and as many of
+        its neighbours' as make few numbers of all (what these give is dropped)."""
+        end = 0
+        for slot, count in enumerate(owners.of_slots):
+            first, end = end, end + count
+            if slot in stacks.used:
+                for at in range(first, end, _MOST_ROWS):
+                    rows = min(end - at, _MOST_ROWS)
+                    read = x[at : at + _few_numbers(rows)]
+                    if (missing := _few_numbers(rows) - len(read)) > 0:
+                        read = F.pad(read, (0, 0, 0, missing))
+                    product = read @ stacks.a[slot, : self._inputs] @ stacks.b[slot]
+                    y[at : at + rows] += product[:rows, : self._outputs]
 
     def of(self, slot: int | None) -> Update | None:
         """The update of one slot, its rank rounded up."""
@@ -180,6 +203,12 @@ class Updates:
             if bias is not None and stacks.bias is not None:
                 bias[:] = stacks.bias
         return _Stacks(a, b, bias, used)
+
+
+def _few_numbers(rows: int) -> int:
+    """At least `rows`: a multiple of 16 up to 128, of 32 beyond."""
+    step = 16 if rows <= 128 else 32
+    return -(-rows // step) * step
 
 
 def _rounded_up(size: int) -> int:

@@ -182,7 +182,7 @@ class Layers:
 
     def _described(self, module: nn.Module, name: str) -> tuple[int, int] | str:
         if not isinstance(module, nn.Linear):
-            return f"not a linear layer but a {type(module).__name__}"
+            return f"not a linear layer: {type(module).__name__}"
         if name not in self._adaptable:
             return "a layer that the answers are not computed with, or not as a linear layer"
         return module.in_features, module.out_features

@@ -170,14 +170,12 @@ class PositionTable:
         return next(iter(tables.values())) if len(tables) == 1 else torch.stack([tables[slot] for slot in slots])
 
     def prepare(self, updates: Mapping[str, LowRank]) -> Update | None:
-        """See `Sink`: here a is (buckets, r)."""
+        """See `Sink`: here a is (buckets, r). In float32, which costs little and no memory for each length."""
         given = updates.get(self._name)
         if given is None:
             return None
-        dtype = self._positions.dtype
         a = self._positions.detach().cpu().float() @ given.a.T
-        bias = None if given.bias is None else (given.bias * self._scale).to(dtype)
-        return Update(a.to(dtype), (given.b.T * self._scale).to(dtype), bias)
+        return Update(a, given.b.T * self._scale, None if given.bias is None else given.bias * self._scale)
 
     def put(self, slot: int, prepared: Update | None) -> None:
         """See `Sink`."""
@@ -190,7 +188,7 @@ class PositionTable:
         by_distance = update.a[self._bucket_of_distance(length)] @ update.b
         if update.bias is not None:
             by_distance += update.bias
-        return self._by_head(by_distance)
+        return self._by_head(by_distance.to(self._positions.dtype))
 
     def _within(self, length: int) -> torch.Tensor:
         if length > self._reach:
