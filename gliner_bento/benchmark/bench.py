@@ -14,12 +14,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gliner_bento.benchmark import job, workload
-from gliner_bento.benchmark.answers import Found, found, judged
+from gliner_bento.benchmark.answers import Found, found, judged, own_share
 from gliner_bento.benchmark.job import NotMeasured
 from gliner_bento.benchmark.load import Run, closed_loop, open_loop
 from gliner_bento.benchmark.machine import versions
@@ -29,11 +30,18 @@ from gliner_bento.settings import PROJECT_ROOT, Settings, env_name, usable_cores
 
 DEMO = PROJECT_ROOT / "models" / "demo"
 BUILD = Path("build") / "bench"
+FOREVER_S = 1e9
+_STAMP = "made.json"
+_ANSWERS_OF_A_PROCESS = 64
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured. `bundled`: with the small model of the repository in place of the large random ones."""
+    """How much is measured.
+
+    adapters: few, many, and all that there are. adapter_texts: different texts that they are asked for.
+    bundled: with the small model of the repository in place of the large random ones.
+    """
 
     seconds: float = 15.0
     warm_up_s: float = 5.0
@@ -43,6 +51,10 @@ class Plan:
     in_process_texts: int = 96
     settings_s: float = 8.0
     soak_requests: int = 20_000
+    adapters: tuple[int, int, int] = (8, 64, 256)
+    adapter_texts: int = 64
+    adapter_requests: int = 2000
+    cold_adapters: int = 20
     bundled: bool = False
 
     @classmethod
@@ -51,7 +63,15 @@ class Plan:
         return cls(seconds, seconds / 3, in_process_s=seconds * 2 / 3, settings_s=seconds / 2)
 
 
-QUICK = Plan(1.0, 0.5, (1, 4), 12, 0.5, 6, 0.5, 60, bundled=True)
+QUICK = Plan(1.0, 0.5, (1, 4), 12, 0.5, 6, 0.5, 60, (4, 8, 24), 6, 40, 4, bundled=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """root: with a folder in PEFT's format for each. layers: the model's that each kind changes."""
+
+    root: Path
+    layers: dict[str, list[str]]
 
 
 @dataclass(slots=True)
@@ -80,12 +100,22 @@ class Bench:
         make = hashlib.sha256((job.JOBS / "checkpoints.py").read_bytes()).hexdigest()[:12]
         bodies = self.bodies(family, 24, seed=1)
         folder = self.models / f"{family}-{make}"
-        return _made(folder, what="build", family=family, tokenizer=str(DEMO), bodies=bodies)
+        return _made(folder, "checkpoints", what="build", family=family, tokenizer=str(DEMO), bodies=bodies)
 
     def exported(self) -> Path:
         """The folder with the ONNX export of the entity model."""
         model = self.checkpoint("ner")
-        return _made(self.models / f"{model.name}-onnx", what="export", model=str(model.resolve()))
+        return _made(self.models / f"{model.name}-onnx", "checkpoints", what="export", model=str(model.resolve()))
+
+    def adapters(self, model: Path) -> Adapters:
+        """LoRA adapters of a model, made when they are not there: all of the plan's for queries and values, a few for
+        values alone and for all linear layers of the encoder."""
+        few, _, every = self.plan.adapters
+        counts = {"attention": every, "values": few, "linear": few}
+        make = hashlib.sha256((job.JOBS / "adapters.py").read_bytes() + json.dumps(counts).encode()).hexdigest()[:12]
+        folder = _made(self.models / f"{model.name}-adapters-{make}", "adapters", what="make",
+                       model=str(model.resolve()), counts=counts)  # fmt: skip
+        return Adapters(folder.resolve() / "root", json.loads((folder / _STAMP).read_text("utf-8"))["layers"])
 
     def bodies(self, family: str, count: int, seed: int = 0) -> list[workload.Body]:
         """Bodies of the mixed workload for a model."""
@@ -100,6 +130,30 @@ class Bench:
             told = job.run("gliner_own", model=str(model.resolve()), bodies=list(bodies), batch_sizes=[1], seconds=0.0)
             file.write_text(json.dumps(told["answers"]), encoding="utf-8")
         return [found(answer) for answer in json.loads(file.read_text("utf-8"))]
+
+    def expected_with_adapters(self, model: Path, bodies: Sequence[workload.Body]) -> list[Found]:
+        """The same for bodies that name adapters, merged; kept one by one, because several sections ask for them."""
+        folder = self.adapters(model).root
+        file = folder.parent / "expected.json"
+        known: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
+        names = [json.dumps([versions(["gliner", "peft"]), body]) for body in bodies]
+        missing = sorted({name: body for name, body in zip(names, bodies, strict=True) if name not in known}.items(),
+                         key=lambda item: item[1].get("adapter_id", ""))  # fmt: skip
+        if missing:
+            tell(f"  asking gliner for {len(missing)} answers with adapters merged")
+            size = -(-len(missing) // min(usable_cores(), 1 + len(missing) // _ANSWERS_OF_A_PROCESS))
+            parts = [missing[at : at + size] for at in range(0, len(missing), size)]
+
+            def answers(part: Sequence[tuple[str, workload.Body]]) -> list[Any]:
+                asked = [body for _, body in part]
+                told = job.run("adapters", what="merged", model=str(model.resolve()), folder=str(folder), bodies=asked)
+                return list(told["answers"])
+
+            with ThreadPoolExecutor(len(parts)) as pool:
+                for part, told in zip(parts, pool.map(answers, parts), strict=True):
+                    known |= dict(zip((name for name, _ in part), told, strict=True))
+            file.write_text(json.dumps(known), encoding="utf-8")
+        return [found(known[name]) for name in names]
 
     def ours_in_process(self, model: Path, settings: Mapping[str, Any] | None = None, **arguments: Any) -> Any:
         """The result of jobs/ours.py with these settings."""
@@ -163,19 +217,26 @@ class Bench:
         concurrency: int = 0,
         rate: float = 0.0,
         seconds: float | None = None,
+        most: int | None = None,
         expected: Sequence[Found] | None = None,
+        others: Sequence[Sequence[Found]] | None = None,
         **about: Any,
     ) -> dict[str, Any]:
-        """Measure one load on a warm server, and keep the result: a closed loop of `concurrency`, or an open one."""
+        """Measure one load on a warm server, and keep the result: a closed loop of `concurrency`, or an open one.
+
+        most: requests of a closed loop, in place of seconds. others: see `own_share`.
+        """
         asked, seconds = workload.encoded(bodies), seconds or self.plan.seconds
         run: Run
         if rate:
             run = open_loop(url, asked, rate=rate, seconds=seconds)
         else:
-            run = closed_loop(url, asked, concurrency=concurrency, seconds=seconds)
+            run = closed_loop(url, asked, concurrency=concurrency, seconds=FOREVER_S if most else seconds, most=most)
         agreement = judged(run.replies, expected)
         point = {"server": server, "concurrency": concurrency, "rate": rate, **about, **run.summary()}
         point["agreement"] = agreement.summary() if agreement else None
+        if agreement and expected and others:
+            point["agreement"]["own"] = own_share(run.replies, expected, others)
         self.points.append(point)
         tell(f"  {server} {about} at {concurrency or f'{rate:.1f}/s'}: {point['requests_per_s']:.1f} requests/s")
         if not point["requests_per_s"]:
@@ -196,13 +257,13 @@ class Bench:
         closed_loop(url, workload.encoded(bodies), concurrency=number, seconds=self.plan.warm_up_s)
 
 
-def _made(folder: Path, **arguments: Any) -> Path:
-    """A folder that jobs/checkpoints.py has made, now or earlier; one that is half made is made anew."""
-    stamp = folder / "made.json"
+def _made(folder: Path, maker: str, **arguments: Any) -> Path:
+    """A folder that a job has made, now or earlier; one that is half made is made anew."""
+    stamp = folder / _STAMP
     if not stamp.exists():
         tell(f"  making {folder}")
         shutil.rmtree(folder, ignore_errors=True)
-        told = job.run("checkpoints", folder=str(folder.resolve()), **arguments)
+        told = job.run(maker, folder=str(folder.resolve()), **arguments)
         stamp.write_text(json.dumps(told), encoding="utf-8")
     return folder
 

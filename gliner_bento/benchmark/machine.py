@@ -15,7 +15,8 @@ import psutil
 from gliner_bento.settings import ENV_PREFIX, PROJECT_ROOT
 
 PACKAGES = (
-    *("aiohttp", "bentoml", "gliner", "numpy", "onnxruntime", "ray", "tokenizers", "torch", "transformers"),
+    *("aiohttp", "bentoml", "gliner", "numpy", "onnxruntime", "peft", "polylora", "ray", "tokenizers", "torch"),
+    "transformers",
     "gliner-bento",
 )
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gliner_bento.benchmark import workload
-from gliner_bento.benchmark.bench import Bench
+from gliner_bento.benchmark.bench import FOREVER_S, Bench
 from gliner_bento.benchmark.job import NotMeasured
 from gliner_bento.benchmark.load import closed_loop
 from gliner_bento.benchmark.rows import Better, Row, unless
@@ -169,7 +169,7 @@ def soak(bench: Bench, section: str) -> list[Row]:
         watch = threading.Thread(target=_weigh, args=(server, sizes, over))
         watch.start()
         began = time.monotonic()
-        run = closed_loop(server.url + EXTRACT, workload.encoded(bodies), concurrency=32, seconds=1e9, most=count)
+        run = closed_loop(server.url + EXTRACT, workload.encoded(bodies), concurrency=32, seconds=FOREVER_S, most=count)
         over.set()
         watch.join()
     bench.extra["soak"] = {"resident_bytes": sizes, "seconds": time.monotonic() - began, **run.summary()}

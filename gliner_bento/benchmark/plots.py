@@ -119,6 +119,22 @@ def _settings(figure: Any, data: Data) -> None:
     axes.set(xlabel="requests/s", title="Settings, bf16 unless said")
 
 
+def _adapters(figure: Any, data: Data) -> None:
+    """Milliseconds per text with adapters, beside the same server's without."""
+    axes = figure.subplots()
+    told = data["extra"]["adapters"][::-1]
+    for side, which, colour, label in ((0.18, "ms", _COLOURS["ours"], "with adapters"),
+                                       (-0.18, "without_ms", "#b5b5b5", "no adapter")):  # fmt: skip
+        places = [place + side for place in range(len(told))]
+        bars = axes.barh(places, [one[which] for one in told], height=0.34, color=colour, label=label)
+        axes.bar_label(bars, fmt="%.1f", padding=2)
+    names = [one["name"].replace(" of ", "\nof ").replace(" over ", "\nover ") for one in told]
+    axes.set_yticks(range(len(told)), names)
+    axes.set(xlabel="ms per text", title="What adapters cost, most concurrent requests, bf16")
+    axes.margins(x=0.1)
+    axes.legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.4, -0.14))
+
+
 def _soak(figure: Any, data: Data) -> None:
     """Resident memory while requests of random lengths go through."""
     axes = figure.subplots()
@@ -134,6 +150,7 @@ _PLOTS: dict[str, tuple[Callable[[Any, Data], None], Callable[[Data], Any]]] = {
     "latency": (_latency, lambda data: _closed(data, "bfloat16")),
     "roofline": (_roofline, lambda data: data["extra"].get("roofline")),
     "stages": (_stages, lambda data: data["extra"].get("stages")),
+    "adapters": (_adapters, lambda data: data["extra"].get("adapters")),
     "settings": (_settings, lambda data: [r for r in data["rows"] if r["section"] == "settings" and r["ours"]]),
     "soak": (_soak, lambda data: data["extra"].get("soak")),
 }

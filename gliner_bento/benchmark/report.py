@@ -15,6 +15,7 @@ from gliner_bento.benchmark.machine import provenance
 from gliner_bento.benchmark.rows import Row
 
 RESULTS, REPORT = "results.json", "report.md"
+_ABOUT = ("section", "dtype", "route", "settings", "adapters")
 
 
 def results(bench: Bench) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def points_table(points: Sequence[dict[str, Any]]) -> str:
     lines = []
     for point in points:
         load = f"{point['concurrency']} at once" if point["concurrency"] else f"{point['rate']:.1f}/s"
-        about = " ".join(str(point[name]) for name in ("section", "dtype", "route", "settings") if point.get(name))
+        about = " ".join(str(point[name]) for name in _ABOUT if point.get(name))
         answers = ", ".join(f"{count} x {status}" for status, count in point["statuses"].items())
         if point["unanswered"]:
             answers += f", {point['unanswered']} unanswered"
@@ -87,7 +88,7 @@ def _head(data: dict[str, Any]) -> str:
             + ("The model is the bundled one and all is short: no measurement, a check that the tool works."
                if data["plan"]["bundled"] else
                "The checkpoints have the shape of deberta-v3-small and random weights (see `jobs/checkpoints.py`), "
-               "but for relex and int8, which take the bundled model."),
+               "but for relex and int8, which take the bundled model; LoRA adapters have rank 16 and random weights."),
         ]
     )  # fmt: skip
 
@@ -107,9 +108,10 @@ def _points(data: dict[str, Any]) -> str:
     if not data["points"]:
         return ""
     return (
-        "## Loads\n\nAnswers are compared with those of gliner's own forward in float32, alone. `wrong`: another set "
-        "of findings, or a score that is off by more than 1e-4; in bfloat16 that is rounding, and the share of texts "
-        "with the same spans and the F1 against float32 tell how much.\n\n" + points_table(data["points"])
+        "## Loads\n\nAnswers are compared with those of gliner's own forward in float32, alone, an adapter merged into "
+        "the weights by PEFT. `wrong`: another set of findings, or a score that is off by more than 1e-4; in bfloat16 "
+        "that is rounding, and the share of texts with the same spans and the F1 against float32 tell how much.\n\n"
+        + points_table(data["points"])
     )
 
 
@@ -122,6 +124,11 @@ def _extra(data: dict[str, Any]) -> str:
              one["agreement"]["worst_score_difference"]] for name, one in told.items()
         ]  # fmt: skip
         head = ["in process, fp32", "wrong", "same spans", "F1", "worst score difference"]
+        parts.append(table(head, lines))
+    for kind, sides in extra.get("adapters_in_process", {}).items():
+        lines = [[name, one["agreement"]["f1"], *(one.get("exact", {}).get(value) for value in ("wrong", "f1"))]
+                 for name, one in sides.items()]  # fmt: skip
+        head = [f"in process, adapters: {kind}", "F1, bf16", "wrong, fp32", "F1, fp32"]
         parts.append(table(head, lines))
     if memory := extra.get("memory"):
         lines = [[dtype, side, one["model_process"] / 2**20, one["all_processes"] / 2**20]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from gliner_bento.benchmark import in_process, over_http
+from gliner_bento.benchmark import in_process, over_http, with_adapters
 from gliner_bento.benchmark.bench import Bench, tell
 from gliner_bento.benchmark.job import NotMeasured
 from gliner_bento.benchmark.rows import Row
@@ -22,6 +22,10 @@ SECTIONS: dict[str, Section] = {
     "relex": over_http.relex,
     "labels128": over_http.labels128,
     "labels1000": in_process.labels1000,
+    "adapters": with_adapters.over_http,
+    "adapters_exact": with_adapters.exact,
+    "adapters_tiers": with_adapters.tiers,
+    "adapters_in_process": with_adapters.in_process,
     "settings": over_http.settings,
     "int8": in_process.int8,
     "stages": in_process.stages,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from gliner_bento.benchmark.answers import THRESHOLD
 from gliner_bento.benchmark.jobs import answer
 
 Body = dict[str, Any]
+Ask = Callable[[Sequence[Body]], list[dict[str, Any]]]
+"""Answers a batch."""
 
 
 def main(
@@ -36,20 +38,37 @@ def main(
     """
     warnings.simplefilter("ignore")
     loaded = _load(model, runtime, dtype)
+    return measured(lambda batch: _answers(loaded, batch), bodies, batch_sizes, seconds, passes=passes)
+
+
+def by_length(bodies: Sequence[Body], size: int) -> list[list[int]]:
+    """Numbers of bodies in batches, sorted by length within a label set."""
     order = sorted(range(len(bodies)), key=lambda i: (bodies[i]["labels"], len(bodies[i]["text"].split())))
+    return [order[at : at + size] for at in range(0, len(order), size)]
+
+
+def measured(
+    ask: Ask,
+    bodies: Sequence[Body],
+    batch_sizes: Sequence[int],
+    seconds: float,
+    batches_of: Callable[[Sequence[Body], int], list[list[int]]] = by_length,
+    passes: int | None = None,
+) -> dict[str, Any]:
+    """What `main` tells, of whatever answers batches."""
     speeds: dict[str, float] = {}
     latencies_s: list[float] = []
     answers: list[dict[str, Any]] = []
     for size in batch_sizes:
-        batches = [order[at : at + size] for at in range(0, len(order), size)]
-        _answers(loaded, [bodies[i] for i in batches[-1]])  # warm-up, with the longest
+        batches = batches_of(bodies, size)
+        ask([bodies[i] for i in batches[-1]])  # warm-up, with the longest
         began, done = time.perf_counter(), 0
         while done == 0 or (done < passes if passes else time.perf_counter() - began < seconds):
             latencies_s = []
             answers = [{} for _ in bodies]
             for batch in batches:
                 asked = time.perf_counter()
-                for i, found in zip(batch, _answers(loaded, [bodies[i] for i in batch]), strict=True):
+                for i, found in zip(batch, ask([bodies[i] for i in batch]), strict=True):
                     answers[i] = found
                 latencies_s.append(time.perf_counter() - asked)
             done += 1
@@ -78,8 +97,10 @@ class Ran:
 
 
 @torch.inference_mode()
-def run(model: Any, bodies: Sequence[Body], threshold: float = THRESHOLD) -> Ran:
+def run(model: Any, bodies: Sequence[Body], threshold: float = THRESHOLD, **inputs: Any) -> Ran:
     """One batch, up to its scores (relex: of pairs of spans above `threshold`).
+
+    inputs: what else the model's forward is given.
 
     The steps and their arguments are those of `GLiNERServer._run_batch_internal`.
     """
@@ -96,7 +117,7 @@ def run(model: Any, bodies: Sequence[Body], threshold: float = THRESHOLD) -> Ran
         label_names=prepared["label_names"],
         **({"relation_types": prepared["relation_types"]} if related else {}),
     )
-    extra = {"adjacency_threshold": THRESHOLD} if related else {}
+    extra = {"adjacency_threshold": THRESHOLD, **inputs} if related else inputs
     return Ran(prepared, batch, model.run_batch(batch, threshold=threshold, move_to_device=True, **extra), related)
 
 

@@ -13,9 +13,10 @@ from gliner_bento.benchmark.jobs import answer
 from gliner_bento.engine.base import Extraction, Item, Prepared
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.loading import pick_device
+from gliner_bento.metrics import PrometheusObserver
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.settings import Settings
-from runners.gliner_runner import engine_options, scheduler_config
+from runners.gliner_runner import engine_options, scheduler_config, serve_adapters
 
 Body = dict[str, Any]
 
@@ -32,10 +33,15 @@ def main(what: str, **arguments: Any) -> dict[str, Any]:
 
 
 def throughput(bodies: list[Body], seconds: float, at_once: int | None = None) -> dict[str, Any]:
-    """Texts/s with `at_once` texts under way (None: all of them), over whole passes; the first pass is warm-up."""
+    """Texts/s with `at_once` texts under way (None: all of them), over whole passes; the first pass is warm-up.
+
+    Bodies may name adapters where the settings enable them.
+    """
     settings = Settings.load()
     engine = _engine(settings)
-    scheduler = Scheduler(engine, scheduler_config(settings.decided_for(engine.info.device)))
+    decided = settings.decided_for(engine.info.device)
+    adapters = serve_adapters(engine, decided, PrometheusObserver()) if settings.enable_lora else None
+    scheduler = Scheduler(engine, scheduler_config(decided))
     scheduler.start()
     items = [_item(body) for body in bodies]
     answers = _all(scheduler, items, at_once)
@@ -45,6 +51,8 @@ def throughput(bodies: list[Body], seconds: float, at_once: int | None = None) -
         done += 1
     speed = done * len(items) / (time.perf_counter() - began)
     scheduler.close()
+    if adapters:
+        adapters.close()
     return {"texts_per_s": speed, "info": asdict(engine.info), "answers": [_answer(found) for found in answers]}
 
 
@@ -78,18 +86,21 @@ def stages(bodies: list[Body], seconds: float, batch_size: int = 8) -> dict[str,
 
 
 def repeated(body: Body, times: int) -> dict[str, Any]:
-    """Seconds of the same request again and again, from the first; other labels have warmed the engine up before."""
+    """Seconds of the same request again and again, from the first, and how many labels each time were encoded apart
+    from the text (0 of a model that is no bi-encoder); other labels have warmed the engine up before."""
     settings = Settings.load()
     engine = _engine(settings)
     engine.start_lane()
     threads = settings.decided_for(engine.info.device)
     together = threads.inference_lanes * threads.torch_threads
-    seconds = []
+    seconds, encoded = [], []
     for asked in [body | {"labels": ["warm", "up"]}] * 3 + [body] * times:
+        before = engine.encoded_labels
         began = time.perf_counter()
         [found] = engine.decode(engine.forward(engine.collate([engine.prepare(_item(asked))]), together))
         seconds.append(time.perf_counter() - began)
-    return {"seconds": seconds[3:], "answers": [_answer(found)]}
+        encoded.append(engine.encoded_labels - before)
+    return {"seconds": seconds[3:], "encoded_labels": encoded[3:], "answers": [_answer(found)]}
 
 
 def lengths(bodies: list[Body]) -> dict[str, Any]:
@@ -106,7 +117,7 @@ def _engine(settings: Settings) -> GLiNEREngine:
 
 def _item(body: Body) -> Item:
     labels, relations = ({name: name for name in body.get(kind) or ()} for kind in ("labels", "relations"))
-    return Item(body["text"], labels, relations)
+    return Item(body["text"], labels, relations, adapter_id=body.get("adapter_id"))
 
 
 def _all(scheduler: Scheduler, items: Sequence[Item], at_once: int | None) -> list[Extraction]:

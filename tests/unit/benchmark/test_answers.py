@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gliner_bento.benchmark.answers import Agreement, agreement_of, found, judged, misfits
+from gliner_bento.benchmark.answers import Agreement, agreement_of, apart, found, judged, misfits, own_share
 from gliner_bento.benchmark.load import Reply
 
 ADA = {"start": 0, "end": 3, "text": "Ada", "label": "person", "score": 0.9}
@@ -56,6 +56,25 @@ def test_a_run_is_judged_by_its_answers_and_only_where_something_is_expected():
     assert isinstance(agreement, Agreement)
     assert (agreement.answers, agreement.wrong, agreement.same_spans) == (2, 1, 1)
     assert judged(replies, None) is None
+
+
+def test_answers_are_as_far_apart_as_their_scores_and_what_is_missing_counts_as_on_the_threshold():
+    ours, theirs = found(answer(ADA, LONDON)), found(answer(ADA | {"score": 0.7}))
+    assert apart(ours, theirs) == apart(theirs, ours) == pytest.approx(0.2 + 0.3)
+    assert apart(ours, ours) == apart({}, {}) == 0
+
+
+def test_an_answer_is_its_adapters_unless_it_is_nearer_to_anothers():
+    replies = [
+        Reply(0, "200", json.dumps(answer(ADA | {"score": 0.85})).encode(), 0.1),
+        Reply(1, "200", json.dumps(answer(LONDON)).encode(), 0.1),
+        Reply(1, "503", b"", 0.1),
+    ]
+    expected = [found(answer(ADA)), found(answer(ADA))]
+    others = [[found(answer()), found(answer(LONDON))], [found(answer(LONDON))]]
+    assert own_share(replies, expected, others) == 0.5
+    assert own_share(replies, expected, [others[0], []]) == 1.0
+    assert own_share(replies[2:], expected, others) is None
 
 
 def test_an_entity_that_does_not_fit_its_text_is_a_misfit():

@@ -12,6 +12,8 @@ from gliner_bento.benchmark.bench import QUICK, Bench
 from gliner_bento.benchmark.load import Reply, Run
 from gliner_bento.benchmark.rows import Row
 
+AGREEMENT = {"wrong": 3, "f1": 0.75}
+
 
 def row(ours: float | None, theirs: float | None, target: float | None, better: str = "more") -> Row:
     return Row("bf16", "throughput", "requests/s", ours, theirs, "gliner.serve", target, better)
@@ -47,6 +49,10 @@ def folder(tmp_path: Path) -> Path:
     bench.extra = {
         "stages": {"float32": {"prepare": 0.001, "collate": 0.001, "forward": 0.02, "decode": 0.001}},
         "roofline": {"float32": {"flop_per_s": 1e11, "texts_per_s": 9.0, "ours": 3.0, "gliner.serve": None}},
+        "adapters": [{"name": "8 adapters over 4 slots", "ms": 12.0, "without_ms": 10.0}],
+        "adapters_in_process": {
+            "values": {"ours": {"agreement": AGREEMENT}, "PEFT": {"agreement": AGREEMENT, "exact": AGREEMENT}}
+        },
         "soak": {"resident_bytes": [10, 20, 20], "requests": 100},
         "memory": {"float32": {"ours": {"model_process": 1 << 20, "all_processes": 1 << 21}}},
     }
@@ -65,6 +71,7 @@ def test_a_report_is_made_of_the_results_alone(folder):
     page = report.tell(folder)
     assert "| 3.00x | >= 4x | short by 25% |" in page
     assert "| ours | bf16 bfloat16 /v1/extract | 32 at once | 2.000 | 10.0 | 30.0 |" in page
+    assert "| ours | 0.750 | - | - |\n| PEFT | 0.750 | 3 | 0.750 |" in page
     assert (folder / report.REPORT).read_text() == page
 
 
@@ -72,7 +79,7 @@ def test_plots_are_drawn_of_what_there_is(folder):
     pytest.importorskip("matplotlib")
     report.tell(folder)
     drawn = {path.stem for path in folder.glob("*.png")}
-    assert drawn == {"throughput", "latency", "roofline", "stages", "settings", "soak"}
+    assert drawn == {"throughput", "latency", "roofline", "stages", "adapters", "settings", "soak"}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.glob("*.png"))
 
 
