@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -32,7 +33,6 @@ DEMO = PROJECT_ROOT / "models" / "demo"
 BUILD = Path("build") / "bench"
 FOREVER_S = 1e9
 _STAMP = "made.json"
-_ANSWERS_OF_A_PROCESS = 64
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Plan:
         return cls(seconds, seconds / 3, in_process_s=seconds * 2 / 3, settings_s=seconds / 2)
 
 
-QUICK = Plan(1.0, 0.5, (1, 4), 12, 0.5, 6, 0.5, 60, (4, 8, 24), 6, 40, 4, bundled=True)
+QUICK = Plan(1.0, 0.5, (1, 4), 12, 0.5, 6, 0.5, 60, (4, 4, 24), 6, 40, 4, bundled=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,28 +132,23 @@ class Bench:
         return [found(answer) for answer in json.loads(file.read_text("utf-8"))]
 
     def expected_with_adapters(self, model: Path, bodies: Sequence[workload.Body]) -> list[Found]:
-        """The same for bodies that name adapters, merged; kept one by one, because several sections ask for them."""
+        """The same for bodies that may name adapters, each merged into the weights; bodies of one stand together."""
         folder = self.adapters(model).root
-        file = folder.parent / "expected.json"
-        known: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
-        names = [json.dumps([versions(["gliner", "peft"]), body]) for body in bodies]
-        missing = sorted({name: body for name, body in zip(names, bodies, strict=True) if name not in known}.items(),
-                         key=lambda item: item[1].get("adapter_id", ""))  # fmt: skip
-        if missing:
-            tell(f"  asking gliner for {len(missing)} answers with adapters merged")
-            size = -(-len(missing) // min(usable_cores(), 1 + len(missing) // _ANSWERS_OF_A_PROCESS))
-            parts = [missing[at : at + size] for at in range(0, len(missing), size)]
+        asked = json.dumps([str(versions(["gliner", "peft"])), *bodies]).encode()
+        file = folder.parent / f"expected-{hashlib.sha256(asked).hexdigest()[:12]}.json"
+        if not file.exists():
+            tell(f"  asking gliner for {len(bodies)} answers with adapters merged")
+            size = -(-len(bodies) // min(4, usable_cores()))
+            parts = [bodies[at : at + size] for at in range(0, len(bodies), size)]
 
-            def answers(part: Sequence[tuple[str, workload.Body]]) -> list[Any]:
-                asked = [body for _, body in part]
-                told = job.run("adapters", what="merged", model=str(model.resolve()), folder=str(folder), bodies=asked)
-                return list(told["answers"])
+            def answers(part: Sequence[workload.Body]) -> list[Any]:
+                asked = {"model": str(model.resolve()), "folder": str(folder), "bodies": list(part)}
+                return list(job.run("adapters", what="merged", **asked)["answers"])
 
             with ThreadPoolExecutor(len(parts)) as pool:
-                for part, told in zip(parts, pool.map(answers, parts), strict=True):
-                    known |= dict(zip((name for name, _ in part), told, strict=True))
-            file.write_text(json.dumps(known), encoding="utf-8")
-        return [found(known[name]) for name in names]
+                told = list(itertools.chain(*pool.map(answers, parts)))
+            file.write_text(json.dumps(told), encoding="utf-8")
+        return [found(answer) for answer in json.loads(file.read_text("utf-8"))]
 
     def ours_in_process(self, model: Path, settings: Mapping[str, Any] | None = None, **arguments: Any) -> Any:
         """The result of jobs/ours.py with these settings."""

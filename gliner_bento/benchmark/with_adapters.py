@@ -34,20 +34,32 @@ _PEERS = {
     "peft-batches": ("PEFT, a batch per adapter", None),
     "polylora": ("PolyLoRA", 2.0),
 }
+_PACKAGES = ("peft", "polylora")
 _BATCH_SIZES = [8, 4]
 
 
 class _Asked:
-    """What is asked of one model with its adapters and without, what is expected of it, and servers to ask."""
+    """What is asked of one model with its adapters and without, what is expected of it, and servers to ask.
 
-    def __init__(self, bench: Bench, *loads: Sequence[Body]) -> None:
-        """loads: bodies with adapters that will be asked."""
+    texts: without an adapter.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        few, many, every = bench.plan.adapters
         self.bench = bench
         self.model = bench.checkpoint("ner")
         self.adapters = bench.adapters(self.model)
-        self.texts = _texts(bench)
-        bodies = [*self.texts, *(body for load in loads for body in load)]
+        self.texts = bench.bodies("ner", bench.plan.adapter_texts)
+        bodies = self.texts
+        for kind, count in (("attention", 1), ("attention", few), ("attention", many), ("attention", every),
+                            ("values", few), ("linear", few)):  # fmt: skip
+            bodies = [*bodies, *(body for body in self.of(kind, count) if body not in bodies)]
+        bodies.sort(key=lambda body: str(body.get("adapter_id", "")))
         self.expected = Expected(bodies, bench.expected_with_adapters(self.model, bodies))
+
+    def of(self, kind: str, count: int) -> list[Body]:
+        """The texts with so many adapters of a kind in turn."""
+        return round_robin(self.texts, adapter_ids(kind, count))
 
     @contextlib.contextmanager
     def settings(self, dtype: str, slots: int) -> Iterator[dict[str, Any]]:
@@ -78,20 +90,15 @@ class _Asked:
 def over_http(bench: Bench, section: str) -> list[Row]:
     """Requests/s with adapters in turn over requests/s without, bf16."""
     few, many, _ = bench.plan.adapters
-    texts = _texts(bench)
-    loads = {
-        (few, "attention", 1): round_robin(texts, adapter_ids("attention", 1)),
-        (few, "attention", few): round_robin(texts, adapter_ids("attention", few)),
-        (few, "linear", few): round_robin(texts, adapter_ids("linear", few)),
-        (many, "attention", many): round_robin(texts, adapter_ids("attention", many)),
-    }
-    asked, rows = _Asked(bench, *loads.values()), []
-    for slots in (few, many):
+    loads = {few: [("attention", 1), ("attention", few), ("linear", few)]}
+    loads.setdefault(many, []).append(("attention", many))
+    asked, rows = _Asked(bench), []
+    for slots, of_server in loads.items():
         with asked.server("bfloat16", slots) as server:
-            base = _measured(asked, server, section, _NO_ADAPTER, texts)
-            for (_, kind, count), bodies in [load for load in loads.items() if load[0][0] == slots]:
+            base = _measured(asked, server, section, _NO_ADAPTER, asked.texts)
+            for kind, count in dict.fromkeys(of_server):
                 name = f"{count} {'adapter' if count == 1 else 'adapters'} of {KINDS[kind]}"
-                point = _measured(asked, server, section, name, bodies)
+                point = _measured(asked, server, section, name, asked.of(kind, count))
                 goal = 0.8 if (kind, count) == ("attention", few) else None
                 note = f"max_device_adapters {slots}; {_judged(point, base)}"
                 rows.append(_over_base(bench, section, name, point, base, note, goal))
@@ -101,15 +108,10 @@ def over_http(bench: Bench, section: str) -> list[Row]:
 def exact(bench: Bench, section: str) -> list[Row]:
     """Whether every answer is its adapter's, fp32, where rounding excuses nothing, also while adapters make room."""
     few, _, every = bench.plan.adapters
-    texts = _texts(bench)
-    loads = {
-        f"{few} adapters of {KINDS['attention']}": round_robin(texts, adapter_ids("attention", few)),
-        f"{few} adapters of {KINDS['linear']}": round_robin(texts, adapter_ids("linear", few)),
-        f"{every} adapters over {few} slots": zipf(
-            round_robin(texts, adapter_ids("attention", every)), bench.plan.adapter_requests // 4
-        ),
-    }
-    asked, rows = _Asked(bench, *loads.values()), []
+    asked, rows = _Asked(bench), []
+    loads = {f"{few} adapters of {KINDS[kind]}": asked.of(kind, few) for kind in ("attention", "linear")}
+    changing = zipf(asked.of("attention", every), bench.plan.adapter_requests // 4)
+    loads[f"{every} adapters over {few} slots"] = changing
     with asked.server("float32", few) as server:
         for name, bodies in loads.items():
             point = asked.point(server, name, bodies, section=section, dtype="float32", most=len(bodies),
@@ -128,9 +130,9 @@ def exact(bench: Bench, section: str) -> list[Row]:
 def tiers(bench: Bench, section: str) -> list[Row]:
     """Adapters that come from the disk, and more adapters than the device and the memory hold, bf16."""
     few, many, every = bench.plan.adapters
-    bodies = round_robin(_texts(bench), adapter_ids("attention", every))
+    asked = _Asked(bench)
+    bodies = asked.of("attention", every)
     changing = zipf(bodies, bench.plan.adapter_requests)
-    asked = _Asked(bench, bodies)
     with asked.server("bfloat16", few) as server:
         bench.warm(server.url + EXTRACT, asked.texts)
         rows = _cold(asked, server, section, bodies[-bench.plan.cold_adapters :])
@@ -147,9 +149,8 @@ def tiers(bench: Bench, section: str) -> list[Row]:
 
 def in_process(bench: Bench, section: str) -> list[Row]:
     """Texts/s without a server, bf16, few adapters in turn; who answers wrong in float32 has no speed."""
-    few = bench.plan.adapters[0]
-    loads = {kind: round_robin(_texts(bench), adapter_ids(kind, few)) for kind in ("attention", "values")}
-    asked = _Asked(bench, *loads.values())
+    few, asked = bench.plan.adapters[0], _Asked(bench)
+    loads = {kind: asked.of(kind, few) for kind in ("attention", "values")}
     expected = {kind: asked.expected.of(bodies)["expected"] for kind, bodies in loads.items()}
     ours: dict[str, dict[str, Any]] = {}
     with asked.settings("bfloat16", few) as settings:
@@ -160,32 +161,35 @@ def in_process(bench: Bench, section: str) -> list[Row]:
             ours[kind] = {"texts_per_s": told["texts_per_s"], "agreement": agreement}
     extra = bench.extra["adapters_in_process"] = {KINDS[kind]: {"ours": one} for kind, one in ours.items()}
     rows = []
-    for peer, (name, goal) in _PEERS.items():
-        try:
-            theirs = job.run("mixed", peer=peer, model=str(asked.model.resolve()), folder=str(asked.adapters.root),
-                             bodies=loads, layers=asked.adapters.layers, batch_sizes=_BATCH_SIZES,
-                             seconds=bench.plan.in_process_s / 2, dtype="bfloat16")  # fmt: skip
-        except NotMeasured as reason:
-            theirs = {kind: {"error": str(reason)} for kind in loads}
-        for kind, one in theirs.items():
-            speed, note = None, f"not measured: {one.get('error')}"
-            if "error" not in one:
-                agreement, in_fp32 = (agreement_of(one[answers], expected[kind]) for answers in ("answers", "exact"))
-                extra[KINDS[kind]][name] = {"texts_per_s": one["best"], "agreement": agreement, "exact": in_fp32}
-                wrong = in_fp32["wrong"]
-                speed = None if wrong else one["best"]
-                note = f"at batch size {', '.join(f'{size}: {fast:.1f}' for size, fast in one['texts_per_s'].items())}"
-                if wrong:
-                    note = f"not measured: in fp32 {wrong} of {len(loads[kind])} answers are wrong; {note}"
-            tell(f"  {name}, {KINDS[kind]}: {note}")
-            rows.append(Row(section, f"{few} adapters of {KINDS[kind]}, in process, bf16", "texts/s",
-                            ours[kind]["texts_per_s"], speed, name, goal, note=note))  # fmt: skip
+    for peer, kind, one in _of_peers(asked, loads):
+        (name, goal), speed, note = _PEERS[peer], None, f"not measured: {one.get('error')}"
+        if "error" not in one:
+            agreement, in_fp32 = (agreement_of(one[answers], expected[kind]) for answers in ("answers", "exact"))
+            extra[KINDS[kind]][name] = {"texts_per_s": one["best"], "agreement": agreement, "exact": in_fp32}
+            note = f"at batch size {', '.join(f'{size}: {fast:.1f}' for size, fast in one['texts_per_s'].items())}"
+            if wrong := in_fp32["wrong"]:
+                note = f"not measured: in fp32 {wrong} of {len(loads[kind])} answers are wrong; {note}"
+            else:
+                speed = one["best"]
+        tell(f"  {name}, {KINDS[kind]}: {note}")
+        rows.append(Row(section, f"{few} adapters of {KINDS[kind]}, in process, bf16", "texts/s",
+                        ours[kind]["texts_per_s"], speed, name, goal, note=note))  # fmt: skip
     return rows
 
 
-def _texts(bench: Bench) -> list[Body]:
-    """What adapters are asked for."""
-    return bench.bodies("ner", bench.plan.adapter_texts)
+def _of_peers(asked: _Asked, loads: dict[str, list[Body]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What jobs/mixed.py tells of each peer and kind."""
+    for package in _PACKAGES:
+        peers = [peer for peer in _PEERS if peer.startswith(package)]
+        try:
+            told = job.run("mixed", peers=peers, model=str(asked.model.resolve()), folder=str(asked.adapters.root),
+                           bodies=loads, layers=asked.adapters.layers, batch_sizes=_BATCH_SIZES,
+                           seconds=asked.bench.plan.in_process_s / 2, dtype="bfloat16")  # fmt: skip
+        except NotMeasured as reason:
+            told = {peer: {kind: {"error": str(reason)} for kind in loads} for peer in peers}
+        for peer in peers:
+            for kind in loads:
+                yield peer, kind, told[peer][kind]
 
 
 def _measured(
@@ -211,8 +215,8 @@ def _over_base(
 def _judged(point: dict[str, Any], base: dict[str, Any]) -> str:
     told, without = point["agreement"], base["agreement"]
     return (
-        f"nearest to their own merged model's {told['own']:.1%} of answers (rounding; fp32: adapters_exact); "
-        f"F1 {told['f1']:.2f}, without adapter {without['f1']:.2f}"
+        f"{told['own']:.1%} of answers are nearest to their own merged model's, F1 {told['f1']:.2f} "
+        f"(without adapter {without['f1']:.2f})"
     )
 
 
@@ -238,7 +242,7 @@ def _cold(asked: _Asked, server: Server, section: str, contents: Sequence[Body])
     first, again = (statistics.median(latencies_ms[at::2]) for at in (0, 1))
     own = own_share(run.replies, **asked.expected.of([body for body in contents for _ in range(2)]))
     title = f"first answer with an adapter on disk, bf16, median of {len(contents)}"
-    note = f"worst {max(latencies_ms[::2]):.0f} ms; nearest to their own merged model's {own:.1%} of answers"
+    note = f"worst {max(latencies_ms[::2]):.0f} ms; {own:.1%} of answers are nearest to their own merged model's"
     return [
         Row(section, title, "ms", first, _FIRST_ANSWER_MS, "the goal", 1.0, "less", note),
         Row(section, title, "ms", first, again, "the same request again", better="less"),
@@ -254,14 +258,15 @@ def _beside(asked: _Asked, server: Server, section: str, coming: Sequence[Body])
     seconds = asked.bench.plan.seconds
     p95_ms: list[float] = []
     notes = []
-    for name, bodies in (("one resident", coming[:1]), ("each from disk", coming)):
+    for name, bodies in (("one resident", coming[:1]), ("each from disk", coming[1:])):
         with _asking(server, bodies, seconds) as runs:
             point = asked.point(server, f"{_NO_ADAPTER}, beside adapters, {name}", asked.texts, section=section,
                                 dtype="bfloat16", concurrency=number, seconds=seconds)  # fmt: skip
         told = runs[0].summary()
         p95_ms.append(point["p95_ms"])
         answers = ", ".join(f"{count} x {status}" for status, count in told["statuses"].items())
-        notes.append(f"{name}: {answers}, p50 {told['p50_ms'] or 0:.0f} ms")
+        own = own_share(runs[0].replies, **asked.expected.of(bodies)) or 0
+        notes.append(f"{name}: {answers}, {own:.1%} nearest to their own, p50 {told['p50_ms'] or 0:.0f} ms")
     return Row(section, f"p95 without adapter while adapters load, bf16, {number} at once", "ms", p95_ms[1], p95_ms[0],
                "while none loads", better="less",
                note=f"beside requests with adapters, {_LOADS_PER_S:.0f}/s; {'; '.join(notes)}")  # fmt: skip

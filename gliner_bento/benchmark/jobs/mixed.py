@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +24,34 @@ from gliner_bento.benchmark.jobs.gliner_own import Ask, Body, by_length, decode,
 
 
 def main(
-    peer: str, model: str, folder: str, bodies: dict[str, list[Body]], batch_sizes: list[int], seconds: float,
-    dtype: str, layers: dict[str, list[str]],
-) -> dict[str, Any]:  # fmt: skip
-    """For each kind of adapters its answers in float32 (one pass, at the first batch size) and its texts/s in `dtype`
-    at each batch size; or the `error` of a kind that the peer fails at.
+    peers: list[str],
+    model: str,
+    folder: str,
+    bodies: dict[str, list[Body]],
+    layers: dict[str, list[str]],
+    batch_sizes: list[int],
+    seconds: float,
+    dtype: str,
+) -> dict[str, Any]:
+    """Of each peer and kind of adapters: texts/s in `dtype` at each batch size, the answers at the last, and the
+    `exact` ones, in float32 at the first; or the `error` that the peer fails with.
 
-    bodies: of each kind. layers: the encoder's that adapters of each kind change. folder: of the adapters.
+    folder: of the adapters. bodies: of each kind. layers: the model's that each kind changes.
     """
     warnings.simplefilter("ignore")
-    told: dict[str, Any] = {}
-    for kind, asked in bodies.items():
-        names = sorted({body["adapter_id"] for body in asked})
-        folders = {name: Path(folder) / name for name in names}
+    told: dict[str, Any] = {peer: {} for peer in peers}
+    for peer in peers:
         batches_of = by_adapter if peer == "peft-batches" else by_length
-        try:
-            ask = _PEERS[peer](model, "float32", folders, layers[kind])
-            exact = measured(ask, asked, batch_sizes[:1], 0.0, batches_of)
-            ask = _PEERS[peer](model, dtype, folders, layers[kind])
-            fast = measured(ask, asked, batch_sizes, seconds, batches_of)
-        except (ValueError, RuntimeError) as error:
-            told[kind] = {"error": str(error).splitlines()[0]}
-            continue
-        told[kind] = fast | {"exact": exact["answers"]}
+        for kind, asked in bodies.items():
+            folders = {body["adapter_id"]: Path(folder) / body["adapter_id"] for body in asked}
+            loaded = partial(_PEERS[peer], model, folders, layers[kind])
+            try:
+                exact = measured(loaded("float32"), asked, batch_sizes[:1], 0.0, batches_of)
+                fast = measured(loaded(dtype), asked, batch_sizes, seconds, batches_of)
+            except (ValueError, RuntimeError) as error:
+                told[peer][kind] = {"error": str(error).splitlines()[0]}
+            else:
+                told[peer][kind] = fast | {"exact": exact["answers"]}
     return told
 
 
@@ -58,7 +64,7 @@ def by_adapter(bodies: Sequence[Body], size: int) -> list[list[int]]:
     return batches
 
 
-def _on_peft(model: str, dtype: str, folders: dict[str, Path]) -> tuple[Any, Any]:
+def _on_peft(model: str, folders: dict[str, Path], dtype: str) -> tuple[Any, Any]:
     """gliner with the adapters, which are in its own precision, and PEFT's part of it."""
     gliner = GLiNER.from_pretrained(model, dtype=getattr(torch, dtype)).eval()
     (first, folder), *others = folders.items()
@@ -69,13 +75,13 @@ def _on_peft(model: str, dtype: str, folders: dict[str, Path]) -> tuple[Any, Any
     return gliner, adapted
 
 
-def _peft(model: str, dtype: str, folders: dict[str, Path], _: list[str]) -> Ask:
-    gliner, _adapted = _on_peft(model, dtype, folders)
+def _peft(model: str, folders: dict[str, Path], _: list[str], dtype: str) -> Ask:
+    gliner, _adapted = _on_peft(model, folders, dtype)
     return lambda batch: decode(gliner, run(gliner, batch, adapter_names=[body["adapter_id"] for body in batch]))
 
 
-def _peft_batches(model: str, dtype: str, folders: dict[str, Path], _: list[str]) -> Ask:
-    gliner, adapted = _on_peft(model, dtype, folders)
+def _peft_batches(model: str, folders: dict[str, Path], _: list[str], dtype: str) -> Ask:
+    gliner, adapted = _on_peft(model, folders, dtype)
 
     def ask(batch: Sequence[Body]) -> list[dict[str, Any]]:
         adapted.set_adapter(batch[0]["adapter_id"])
@@ -84,7 +90,7 @@ def _peft_batches(model: str, dtype: str, folders: dict[str, Path], _: list[str]
     return ask
 
 
-def _polylora(model: str, dtype: str, folders: dict[str, Path], layers: list[str]) -> Ask:
+def _polylora(model: str, folders: dict[str, Path], layers: list[str], dtype: str) -> Ask:
     from polylora import PolyLoraConfig, PolyLoraModel  # noqa: PLC0415  may be missing
 
     gliner = GLiNER.from_pretrained(model, dtype=getattr(torch, dtype)).eval()
@@ -105,7 +111,7 @@ def _polylora(model: str, dtype: str, folders: dict[str, Path], layers: list[str
     return ask
 
 
-_PEERS: dict[str, Callable[[str, str, dict[str, Path], list[str]], Ask]] = {
+_PEERS: dict[str, Callable[[str, dict[str, Path], list[str], str], Ask]] = {
     "peft": _peft,
     "peft-batches": _peft_batches,
     "polylora": _polylora,
