@@ -9,24 +9,22 @@ one of them is released. Nobody's items wait for another's adapter: loading has 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from gliner_bento.adapters.base import Stored
 from gliner_bento.adapters.device import Key, Loaded
-from gliner_bento.errors import AdapterNotFound, DeadlineExceeded
-
-logger = logging.getLogger(__name__)
+from gliner_bento.errors import AdapterNotFound, DeadlineExceeded, NotReady
 
 
 @dataclass(slots=True)
 class _Entry:
-    """users: leases that were not released. loading: a thread is at it, or was."""
+    """users: leases that were not released. loading: a thread is at it, or was. One that fails is an entry no more."""
 
     stored: Stored
     ready: Future[Loaded] = field(default_factory=Future)
@@ -80,6 +78,7 @@ class AdapterCache:
         self._changed = threading.Condition()
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
         self._leaving: set[str] = set()
+        self._closed = False
         self._uses: dict[str, Uses] = {}
 
     def acquire(self, adapter_id: str, *, use: bool = True) -> Lease:
@@ -87,18 +86,21 @@ class AdapterCache:
 
         use: count this one; else the adapter is only brought into memory.
 
-        Raises what `find` raises, and AdapterNotFound for one that is being removed.
+        Raises what `find` raises, AdapterNotFound for one that is being removed, and NotReady after `close`.
         """
         stored = self._find(adapter_id)
         key = (stored.adapter_id, stored.version)
         with self._changed:
             if adapter_id in self._leaving:
                 raise AdapterNotFound(f"adapter_id: {adapter_id!r} is being removed", param="adapter_id")
+            if self._closed:
+                raise _closed()
             entry = self._entries.setdefault(key, _Entry(stored))
-            self._entries.move_to_end(key)
+            if entry.loading:  # else it keeps its place among those that wait
+                self._entries.move_to_end(key)
             entry.users += 1
             entry.stored = stored
-            if entry.ready.done() and not entry.ready.exception():
+            if entry.ready.done():
                 entry.ready.result().pinned = stored.pinned
             if use:
                 uses = self._uses.setdefault(adapter_id, Uses())
@@ -110,7 +112,7 @@ class AdapterCache:
     def loaded_keys(self) -> set[Key]:
         """Adapters in memory."""
         with self._changed:
-            return {key for key, entry in self._entries.items() if entry.ready.done() and not entry.ready.exception()}
+            return {key for key, entry in self._entries.items() if entry.ready.done()}
 
     def uses(self, adapter_id: str) -> Uses:
         """Since the start."""
@@ -144,8 +146,15 @@ class AdapterCache:
                 self._leaving.discard(adapter_id)
 
     def close(self) -> None:
-        """Load nothing more."""
+        """Load nothing more; who waits for an adapter gets `NotReady`."""
+        with self._changed:
+            self._closed = True
+            absent = [entry for entry in self._entries.values() if not entry.ready.done()]
+            self._entries.clear()
         self._loaders.shutdown(wait=False, cancel_futures=True)
+        for entry in absent:
+            with suppress(InvalidStateError):  # it came just now
+                entry.ready.set_exception(_closed())
 
     def _in_use(self, adapter_id: str) -> bool:
         return any(entry.users for key, entry in self._entries.items() if key[0] == adapter_id)
@@ -196,6 +205,7 @@ class AdapterCache:
         else:
             entry.ready.set_result(loaded)
             with self._changed:
+                loaded.pinned = entry.stored.pinned
                 gone = self._load_what_fits()
                 self._changed.notify_all()
         self._tell(gone)
@@ -203,3 +213,7 @@ class AdapterCache:
     def _tell(self, gone: list[Key]) -> None:
         for key in gone:
             self._left(key)
+
+
+def _closed() -> NotReady:
+    return NotReady("the server is shutting down")

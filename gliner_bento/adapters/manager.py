@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from gliner_bento.adapters.adapter import Layers, Plan, check_adapter, read_adapter
+from gliner_bento.adapters.adapter import Layers, check_adapter, read_adapter
 from gliner_bento.adapters.base import AdapterInfo, CacheStatus, Observer, Source, Stored, Tier
 from gliner_bento.adapters.cache import AdapterCache, Lease
 from gliner_bento.adapters.device import DeviceSlots, Key, Loaded, loaded
 from gliner_bento.adapters.disk import AdapterStore, from_archive, from_folder, from_hub
-from gliner_bento.errors import GLiNERBentoError, InvalidField
+from gliner_bento.errors import AdapterInvalid, GLiNERBentoError, InvalidField
+
+logger = logging.getLogger(__name__)
 
 _HUB = "hub:"
 _PRELOAD_S = 60.0
+_MOST_PLANS = 1000  # of adapters that can be told about without reading their files again
 
 
 class AdapterManager:
@@ -47,7 +54,7 @@ class AdapterManager:
         self._root = adapter_root
         self._allow_hub = allow_adapter_hub
         self._observer = observer
-        self._plans: dict[Key, Plan] = {}
+        self._plan = lru_cache(_MOST_PLANS)(lambda stored: check_adapter(stored.folder, layers, max_rank=max_lora_rank))
         self._cache = AdapterCache(
             store.find,
             self._load,
@@ -66,11 +73,19 @@ class AdapterManager:
         """Bring what is pinned into memory, without waiting for it."""
         for stored in self._store.all():
             if stored.pinned:
-                self._touch(stored.adapter_id)
+                with suppress(GLiNERBentoError):  # it has gone meanwhile
+                    lease = self._cache.acquire(stored.adapter_id, use=False)
+                    lease.ready.add_done_callback(partial(_preloaded, lease))
 
     def infos(self) -> list[AdapterInfo]:
-        """All adapters, by id."""
-        return [self._info(stored) for stored in self._store.all()]
+        """All adapters, by id; not those that this model cannot have."""
+        found = []
+        for stored in self._store.all():
+            try:
+                found.append(self._info(stored))
+            except AdapterInvalid as error:
+                logger.warning("adapter %s is left out: %s", stored.adapter_id, error)
+        return found
 
     def info(self, adapter_id: str) -> AdapterInfo:
         """Raises InvalidField, AdapterNotFound."""
@@ -89,7 +104,9 @@ class AdapterManager:
         """Install an adapter, or change whether an installed one is pinned; what it is, and whether it is new.
 
         archive: a .zip or .tar.gz. source: a folder below `adapter_root`, or `hub:owner/name` (of `revision`).
-        preload: return when it is in memory. Raises what is wrong: AdapterInvalid, Conflict, StorageFull, TooLarge, …
+        preload: return when it is in memory, or cannot come there because all that are there are in use.
+
+        Raises what is wrong: AdapterInvalid, Conflict, StorageFull, TooLarge, …
         """
         self._store.check_id(adapter_id)
         known = {stored.adapter_id for stored in self._store.all()}
@@ -101,14 +118,18 @@ class AdapterManager:
         if preload:
             lease = self._cache.acquire(adapter_id, use=False)
             try:
-                lease.ready.result(_PRELOAD_S)
+                wait([lease.ready], _PRELOAD_S)
+                if lease.ready.done():
+                    lease.ready.result()  # raises what is wrong
             finally:
                 lease.release()
         return self._info(stored), adapter_id not in known
 
     def remove(self, adapter_id: str, timeout_s: float) -> None:
         """Refuse new items, wait for those that run, and delete. Raises AdapterNotFound, Conflict, DeadlineExceeded."""
-        self._store.find(adapter_id)
+        with suppress(AdapterInvalid):  # what is damaged may go
+            if self._store.find(adapter_id).folder.parent == self._root:
+                self._store.remove(adapter_id)  # refuses the operator's, before anybody is kept from using it
         self._cache.remove(adapter_id, lambda: self._store.remove(adapter_id), timeout_s)
 
     def status(self) -> CacheStatus:
@@ -141,11 +162,13 @@ class AdapterManager:
 
     def _below_root(self, name: str) -> Path:
         """A folder that the operator has put below `adapter_root`."""
-        root = self._root.resolve() if self._root else None
-        folder = (root / name).resolve() if root else None
-        if root is None or folder is None or root not in folder.parents or not folder.is_dir():
-            raise InvalidField(f"source: no folder {name!r} in adapter_root", param="source")
-        return folder
+        if self._root:
+            with suppress(OSError, ValueError):  # no name that a folder can have
+                root = self._root.resolve()
+                folder = (root / name).resolve()
+                if root in folder.parents and folder.is_dir():
+                    return folder
+        raise InvalidField(f"source: no folder {name!r} in adapter_root", param="source")
 
     def _check(self, folder: Path) -> None:
         _compute_alone()
@@ -172,18 +195,8 @@ class AdapterManager:
         self._store.touch(stored)
         return loaded((stored.adapter_id, stored.version), adapter, self._slots.sinks, pinned=stored.pinned)
 
-    def _touch(self, adapter_id: str) -> None:
-        try:
-            lease = self._cache.acquire(adapter_id, use=False)
-        except GLiNERBentoError:  # it has gone meanwhile
-            return
-        lease.ready.add_done_callback(lambda _: lease.release())
-
     def _info(self, stored: Stored) -> AdapterInfo:
-        key = (stored.adapter_id, stored.version)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = check_adapter(stored.folder, self._layers, max_rank=self._max_rank)
+        plan = self._plan(stored)
         uses = self._cache.uses(stored.adapter_id)
         return AdapterInfo(
             adapter_id=stored.adapter_id,
@@ -191,7 +204,7 @@ class AdapterManager:
             rank=plan.rank,
             targets=tuple(sorted(plan.layers)),
             size_bytes=stored.size_bytes,
-            tier=self._tier(key),
+            tier=self._tier((stored.adapter_id, stored.version)),
             pinned=stored.pinned,
             uses=uses.count,
             last_use_s=uses.last_s,
@@ -206,3 +219,9 @@ class AdapterManager:
 def _compute_alone() -> None:
     """A thread that computes with others keeps these for its life, and the lanes' would sleep (decision 6)."""
     torch.set_num_threads(1)
+
+
+def _preloaded(lease: Lease, came: Future[Loaded]) -> None:
+    lease.release()
+    if error := came.exception():
+        logger.warning("adapter %s is pinned and cannot be loaded: %s", lease.key[0], error)

@@ -142,7 +142,7 @@ class Bench:
             parts = [bodies[at : at + size] for at in range(0, len(bodies), size)]
 
             def answers(part: Sequence[workload.Body]) -> list[Any]:
-                asked = {"model": str(model.resolve()), "folder": str(folder), "bodies": list(part)}
+                asked: dict[str, Any] = {"model": str(model.resolve()), "folder": str(folder), "bodies": list(part)}
                 return list(job.run("adapters", what="merged", **asked)["answers"])
 
             with ThreadPoolExecutor(len(parts)) as pool:

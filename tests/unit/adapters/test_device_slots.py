@@ -364,6 +364,7 @@ def test_writing_that_fails_leaves_a_free_slot() -> None:
     bench = Bench(2, sinks=3)
     bad, good = adapter_of("X", 3), adapter_of("A", 3)
     bench.sinks[1].broken = {"X"}
+    used(bench, [adapter_of("B", 3)])
     for _ in range(3):
         with pytest.raises(ArithmeticError), bench.slots.hold([good, bad]):
             pass

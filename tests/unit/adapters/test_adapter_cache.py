@@ -1,0 +1,573 @@
+"""Adapters in memory: loaded once, kept while they are used, and as many as there is room for."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from gliner_bento.adapters.base import Stored
+from gliner_bento.adapters.cache import AdapterCache, Lease
+from gliner_bento.adapters.device import Key, Loaded
+from gliner_bento.errors import AdapterInvalid, AdapterNotFound, DeadlineExceeded, NotReady
+
+PATIENCE_S = 30.0
+
+
+class Shelf:
+    """Adapters to find and to load: any name is one, unless it is `missing`.
+
+    closed: loading waits until the gate of an adapter opens. damaged: cannot be loaded. loads: those that began, in
+    order. left: those that the cache said had left.
+    """
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Stored] = {}
+        self.missing: set[str] = set()
+        self.damaged: set[str] = set()
+        self.loads: list[str] = []
+        self.left: list[Key] = []
+        self.began: list[int] = []
+        self._gates: dict[str, threading.Event] = {}
+
+    def put(self, adapter_id: str, version: str = "1", *, pinned: bool = False) -> None:
+        self.stored[adapter_id] = Stored(adapter_id, version, Path(adapter_id), "upload", 1, pinned)
+
+    def close(self, adapter_id: str) -> None:
+        self._gates[adapter_id] = threading.Event()
+
+    def open(self, adapter_id: str) -> None:
+        self._gates[adapter_id].set()
+
+    def open_all(self) -> None:
+        for gate in self._gates.values():
+            gate.set()
+
+    def find(self, adapter_id: str) -> Stored:
+        if adapter_id in self.missing:
+            raise AdapterNotFound(adapter_id)
+        if adapter_id not in self.stored:
+            self.put(adapter_id)
+        return self.stored[adapter_id]
+
+    def load(self, stored: Stored) -> Loaded:
+        self.loads.append(stored.adapter_id)
+        if gate := self._gates.get(stored.adapter_id):
+            assert gate.wait(PATIENCE_S)
+        if stored.adapter_id in self.damaged:
+            raise AdapterInvalid(stored.adapter_id)
+        return Loaded((stored.adapter_id, stored.version), 1, (), (), stored.pinned)
+
+    def start_thread(self) -> None:
+        self.began.append(threading.get_ident())
+
+
+@pytest.fixture
+def shelf() -> Iterator[Shelf]:
+    shelf = Shelf()
+    yield shelf
+    shelf.open_all()
+
+
+Make = Callable[..., AdapterCache]
+
+
+@pytest.fixture
+def make(shelf: Shelf) -> Iterator[Make]:
+    caches = []
+
+    def make(capacity: int = 2, threads: int = 2, left: Callable[[Key], None] = shelf.left.append) -> AdapterCache:
+        options = {"capacity": capacity, "threads": threads, "left": left, "start_thread": shelf.start_thread}
+        caches.append(AdapterCache(shelf.find, shelf.load, **options))
+        return caches[-1]
+
+    yield make
+    shelf.open_all()
+    for cache in caches:
+        cache.close()
+
+
+@pytest.fixture
+def thread() -> Iterator[Callable[..., threading.Thread]]:
+    """Start a thread; all have ended when the test has."""
+    threads = []
+
+    def start(*call: object) -> threading.Thread:
+        threads.append(threading.Thread(target=call[0], args=call[1:], daemon=True))
+        threads[-1].start()
+        return threads[-1]
+
+    yield start
+    for started in threads:
+        started.join(PATIENCE_S)
+        assert not started.is_alive()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.001)
+
+
+def ready(lease: Lease) -> Loaded:
+    return lease.ready.result(PATIENCE_S)
+
+
+def use(cache: AdapterCache, *ids: str) -> None:
+    """One after the other: asked for, loaded, released."""
+    for adapter_id in ids:
+        lease = cache.acquire(adapter_id)
+        ready(lease)
+        lease.release()
+
+
+def is_refused(cache: AdapterCache, adapter_id: str) -> bool:
+    try:
+        cache.acquire(adapter_id).release()
+    except AdapterNotFound:
+        return True
+    return False
+
+
+def in_memory(cache: AdapterCache) -> str:
+    return "".join(sorted(adapter_id for adapter_id, _ in cache.loaded_keys()))
+
+
+# Loading
+
+
+def test_an_adapter_is_loaded_once_for_all_that_ask_at_once(make: Make, shelf: Shelf) -> None:
+    cache, together = make(), threading.Barrier(8)
+    shelf.close("a")
+
+    def ask(_: int) -> Lease:
+        together.wait(PATIENCE_S)
+        return cache.acquire("a")
+
+    with ThreadPoolExecutor(8) as pool:
+        leases = list(pool.map(ask, range(8)))
+    assert not any(lease.ready.done() for lease in leases)
+    assert in_memory(cache) == ""
+    shelf.open("a")
+    assert len({id(ready(lease)) for lease in leases}) == 1
+    assert ready(leases[0]).key == leases[0].key == ("a", "1")
+    use(cache, "a")
+    assert shelf.loads == ["a"]
+    assert in_memory(cache) == "a"
+
+
+def test_what_cannot_be_loaded_fails_for_all_that_wait_and_is_tried_again_for_the_next(
+    make: Make, shelf: Shelf
+) -> None:
+    cache = make(capacity=1)
+    shelf.damaged = {"a"}
+    shelf.close("a")
+    leases = [cache.acquire("a") for _ in range(3)]
+    shelf.open("a")
+    for lease in leases:
+        with pytest.raises(AdapterInvalid, match="a"):
+            ready(lease)
+    assert in_memory(cache) == ""
+    shelf.damaged = set()
+    again = cache.acquire("a")
+    assert ready(again).key == ("a", "1")
+    for lease in leases:
+        lease.release()
+    assert in_memory(cache) == "a"
+    assert shelf.loads == ["a", "a"]
+    assert shelf.left == []
+
+
+def test_who_hears_of_a_failure_may_ask_again_at_once(make: Make, shelf: Shelf) -> None:
+    cache = make(capacity=1)
+    shelf.damaged = {"a"}
+    shelf.close("a")
+    second: list[Lease] = []
+
+    def again(_: object) -> None:
+        shelf.damaged = set()
+        second.append(cache.acquire("a"))
+
+    first = cache.acquire("a")
+    first.ready.add_done_callback(again)
+    shelf.open("a")
+    until(lambda: bool(second))
+    assert ready(second[0]).key == ("a", "1")
+    assert isinstance(first.ready.exception(), AdapterInvalid)
+
+
+def test_a_failure_gives_its_room_to_the_next(make: Make, shelf: Shelf) -> None:
+    cache = make(capacity=1)
+    shelf.damaged = {"a"}
+    shelf.close("a")
+    first, second = cache.acquire("a"), cache.acquire("b")
+    shelf.open("a")
+    assert ready(second).key == ("b", "1")
+    assert first.ready.exception() is not None
+
+
+def test_an_id_that_is_none_is_refused_and_leaves_no_trace(make: Make, shelf: Shelf) -> None:
+    cache = make()
+    shelf.missing = {"a"}
+    with pytest.raises(AdapterNotFound):
+        cache.acquire("a")
+    assert (shelf.loads, cache.uses("a").count) == ([], 0)
+
+
+def test_a_slow_adapter_keeps_nobody_else_waiting(make: Make, shelf: Shelf) -> None:
+    cache = make(capacity=5, threads=2)
+    shelf.close("slow")
+    slow = cache.acquire("slow")
+    for adapter_id in "abcabc":
+        use(cache, adapter_id)
+    assert not slow.ready.done()
+    shelf.open("slow")
+    ready(slow)
+
+
+def test_threads_are_started_before_they_load(make: Make, shelf: Shelf) -> None:
+    cache = make(capacity=4, threads=2)
+    use(cache, "a", "b", "c", "d")
+    assert 1 <= len(shelf.began) <= 2
+    assert threading.get_ident() not in shelf.began
+
+
+# Room
+
+
+def test_the_least_recently_used_makes_room(make: Make, shelf: Shelf) -> None:
+    cache = make(capacity=2)
+    use(cache, "a", "b", "a", "c")
+    assert (in_memory(cache), shelf.left) == ("ac", [("b", "1")])
+    use(cache, "d")
+    assert (in_memory(cache), shelf.left) == ("cd", [("b", "1"), ("a", "1")])
+
+
+def test_what_is_used_stays(make: Make, shelf: Shelf) -> None:
+    cache = make(capacity=2)
+    lease = cache.acquire("a")
+    use(cache, "b", "c", "d")
+    assert in_memory(cache) == "ad"
+    lease.release()
+    use(cache, "e")
+    assert in_memory(cache) == "de"
+
+
+def test_pinned_adapters_make_room_last(make: Make, shelf: Shelf) -> None:
+    cache = make(capacity=2)
+    shelf.put("p", pinned=True)
+    shelf.put("q", pinned=True)
+    use(cache, "p", "a", "b")
+    assert in_memory(cache) == "bp"
+    use(cache, "q", "c")
+    assert in_memory(cache) == "cq"
+
+
+def test_where_all_are_in_use_the_next_waits_in_order(make: Make, shelf: Shelf) -> None:
+    cache = make(capacity=2)
+    first, second = cache.acquire("a"), cache.acquire("b")
+    ready(first), ready(second)
+    third, fourth = cache.acquire("c"), cache.acquire("d")
+    assert not third.ready.done()
+    first.release()
+    ready(third)
+    assert not fourth.ready.done()
+    assert in_memory(cache) == "bc"
+    third.release()
+    ready(fourth)
+    assert shelf.loads[2:] == ["c", "d"]
+    assert shelf.left == [("a", "1"), ("c", "1")]
+
+
+def test_who_is_asked_for_often_does_not_lose_its_place(make: Make, shelf: Shelf) -> None:
+    cache = make(capacity=1)
+    first = cache.acquire("a")
+    ready(first)
+    waiting = [cache.acquire(adapter_id) for adapter_id in "bcb"]
+    first.release()
+    assert ready(waiting[0]) is ready(waiting[2])
+    assert not waiting[1].ready.done()
+    waiting[0].release()
+    assert not waiting[1].ready.done()
+    waiting[2].release()
+    ready(waiting[1])
+
+
+def test_what_is_loading_takes_up_room(make: Make, shelf: Shelf) -> None:
+    """Also when nobody waits for it any more."""
+    cache = make(capacity=1)
+    shelf.close("a")
+    cache.acquire("a").release()
+    second = cache.acquire("b")
+    until(lambda: shelf.loads == ["a"])
+    assert not second.ready.done()
+    shelf.open("a")
+    ready(second)
+    assert (in_memory(cache), shelf.left) == ("b", [("a", "1")])
+
+
+def test_who_gives_up_before_loading_has_begun_is_forgotten(make: Make, shelf: Shelf) -> None:
+    cache = make(capacity=1)
+    first = cache.acquire("a")
+    ready(first)
+    given_up, one, other = (cache.acquire(adapter_id) for adapter_id in "bcc")
+    given_up.release()
+    one.release()  # the other one still waits
+    first.release()
+    ready(other)
+    assert shelf.loads == ["a", "c"]
+    assert shelf.left == [("a", "1")]
+
+
+def test_another_version_is_another_adapter(make: Make, shelf: Shelf) -> None:
+    cache = make(capacity=3)
+    old = cache.acquire("a")
+    ready(old)
+    shelf.put("a", "2")
+    new = cache.acquire("a")
+    assert (ready(old).key, ready(new).key) == (("a", "1"), ("a", "2"))
+    assert cache.loaded_keys() == {("a", "1"), ("a", "2")}
+    assert cache.uses("a").count == 2
+
+
+def test_pinning_is_told_with_the_next_who_asks(make: Make, shelf: Shelf) -> None:
+    cache = make(capacity=2)
+    use(cache, "a")
+    for pinned in (True, False, True):
+        shelf.put("a", pinned=pinned)
+        lease = cache.acquire("a")
+        assert ready(lease).pinned == pinned
+        lease.release()
+    use(cache, "b", "c")
+    assert in_memory(cache) == "ac"
+
+
+def test_pinning_is_told_while_an_adapter_is_loaded(make: Make, shelf: Shelf) -> None:
+    cache = make()
+    shelf.close("a")
+    lease = cache.acquire("a")
+    until(lambda: shelf.loads == ["a"])
+    shelf.put("a", pinned=True)
+    cache.acquire("a")
+    shelf.open("a")
+    until(lambda: ready(lease).pinned)
+
+
+def test_uses_are_counted(make: Make) -> None:
+    cache = make()
+    before_s = time.time()
+    assert (cache.uses("a").count, cache.uses("a").last_s) == (0, None)
+    cache.acquire("a", use=False).release()
+    assert (cache.uses("a").count, cache.uses("a").last_s) == (0, None)
+    use(cache, "a", "b", "a")
+    uses = cache.uses("a")
+    assert uses.count == 2
+    assert uses.last_s is not None
+    assert before_s <= uses.last_s <= time.time()
+    use(cache, "a")
+    assert uses.count == 2  # as it was
+
+
+# Removing
+
+
+def test_what_is_removed_is_refused_then_waited_for_then_gone(make: Make, shelf: Shelf, thread) -> None:
+    cache = make()
+    lease, other = cache.acquire("a"), cache.acquire("b")
+    ready(lease), ready(other)
+    users_at_forget: list[bool] = []
+    removing = thread(cache.remove, "a", lambda: users_at_forget.append(released.is_set()), PATIENCE_S)
+    released = threading.Event()
+    until(lambda: is_refused(cache, "a"))
+    assert in_memory(cache) == "ab"
+    with pytest.raises(AdapterNotFound, match="'a' is being removed"):
+        cache.acquire("a")
+    ready(cache.acquire("b"))
+    assert shelf.left == []
+    assert removing.is_alive()
+    released.set()
+    lease.release()
+    removing.join(PATIENCE_S)
+    assert users_at_forget == [True]
+    assert (in_memory(cache), shelf.left, cache.uses("a").count) == ("b", [("a", "1")], 0)
+    ready(cache.acquire("a"))  # as new
+    assert shelf.loads.count("a") == 2
+
+
+def test_removing_ends_when_it_takes_too_long_and_all_is_as_before(make: Make, shelf: Shelf) -> None:
+    cache, forgotten = make(), []
+    lease = cache.acquire("a")
+    ready(lease)
+    with pytest.raises(DeadlineExceeded, match="'a' was in use"):
+        cache.remove("a", lambda: forgotten.append("a"), 0.0)
+    assert ready(cache.acquire("a")) is ready(lease)
+    assert (forgotten, shelf.left, cache.uses("a").count) == ([], [], 2)
+
+
+def test_removing_that_fails_leaves_it_served(make: Make, shelf: Shelf) -> None:
+    cache = make()
+    use(cache, "a")
+
+    def fails() -> None:
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        cache.remove("a", fails, PATIENCE_S)
+    use(cache, "a")
+    assert (shelf.loads, shelf.left, in_memory(cache)) == (["a"], [], "a")
+
+
+def test_who_removes_second_is_refused_and_changes_nothing(make: Make, shelf: Shelf, thread) -> None:
+    cache, forgotten = make(), []
+    lease = cache.acquire("a")
+    first = thread(cache.remove, "a", lambda: forgotten.append("first"), PATIENCE_S)
+    until(lambda: is_refused(cache, "a"))
+    with pytest.raises(AdapterNotFound):
+        cache.remove("a", lambda: forgotten.append("second"), PATIENCE_S)
+    assert is_refused(cache, "a")
+    lease.release()
+    first.join(PATIENCE_S)
+    assert forgotten == ["first"]
+    assert not is_refused(cache, "a")
+
+
+def test_all_versions_are_removed(make: Make, shelf: Shelf, thread) -> None:
+    cache = make(capacity=3)
+    old = cache.acquire("a")
+    ready(old)
+    shelf.put("a", "2")
+    use(cache, "a", "b")
+    removing = thread(cache.remove, "a", lambda: None, PATIENCE_S)
+    until(lambda: is_refused(cache, "a"))
+    assert removing.is_alive()
+    old.release()
+    removing.join(PATIENCE_S)
+    assert sorted(shelf.left) == [("a", "1"), ("a", "2")]
+    assert in_memory(cache) == "b"
+
+
+def test_what_waits_for_room_is_waited_for_too(make: Make, shelf: Shelf, thread) -> None:
+    cache = make(capacity=1)
+    first, waiting = cache.acquire("a"), cache.acquire("b")
+    removing = thread(cache.remove, "b", lambda: None, PATIENCE_S)
+    until(lambda: is_refused(cache, "b"))
+    first.release()
+    ready(waiting)
+    assert removing.is_alive()
+    waiting.release()
+    removing.join(PATIENCE_S)
+    assert in_memory(cache) == ""
+
+
+def test_what_is_removed_makes_room(make: Make, shelf: Shelf, thread) -> None:
+    """While it is loaded and nobody wants it any more, and what nobody has asked for."""
+    cache = make(capacity=1)
+    shelf.close("a")
+    cache.acquire("a").release()
+    waiting = cache.acquire("b")
+    cache.remove("a", lambda: None, 0.0)
+    ready(waiting)
+    shelf.open("a")
+    cache.remove("c", lambda: None, 0.0)
+    waiting.release()
+    use(cache, "a")
+    assert shelf.loads == ["a", "b", "a"]
+    assert in_memory(cache) == "a"
+
+
+def test_who_is_told_what_left_may_ask_the_cache(make: Make, shelf: Shelf) -> None:
+    """In another thread: nothing is locked meanwhile."""
+    counts: list[int] = []
+
+    def left(key: Key) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            counts.append(pool.submit(lambda: len(cache.loaded_keys())).result(PATIENCE_S))
+
+    cache = make(capacity=1, left=left)
+    use(cache, "a", "b")
+    cache.remove("b", lambda: None, 0.0)
+    assert counts[-1] == 0
+    assert len(counts) == 2
+
+
+# Closing
+
+
+def test_after_closing_nothing_is_loaded_and_nobody_waits(make: Make, shelf: Shelf) -> None:
+    cache = make(capacity=2, threads=1)
+    use(cache, "a")
+    shelf.close("b")
+    loading, queued, full = (cache.acquire(adapter_id) for adapter_id in "bcd")
+    until(lambda: shelf.loads == ["a", "b"])
+    cache.close()
+    for lease in (loading, queued, full):
+        with pytest.raises(NotReady):
+            ready(lease)
+    with pytest.raises(NotReady):
+        cache.acquire("a")
+    shelf.open("b")
+    for lease in (loading, queued, full):
+        lease.release()
+    cache.close()
+    until(lambda: not any(thread.name.startswith("adapter") for thread in threading.enumerate()))
+    assert shelf.loads == ["a", "b"]
+
+
+# Any order
+
+
+@pytest.fixture
+def _busy_threads() -> Iterator[None]:
+    """Threads that take turns as often as they can."""
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before_s)
+
+
+def hold(cache: AdapterCache, name: str, capacity: int, *, waits: bool) -> None:
+    lease = cache.acquire(name)
+    try:
+        if waits:
+            assert ready(lease).key[0] == name
+            assert lease.key in cache.loaded_keys()
+    finally:
+        lease.release()
+    assert len(cache.loaded_keys()) <= capacity
+
+
+@pytest.mark.usefixtures("_busy_threads")
+def test_what_is_held_stays_in_memory_and_memory_is_bounded(make: Make, shelf: Shelf, thread) -> None:
+    """Threads that ask for eight adapters, one of which cannot be loaded, and remove one now and then."""
+    cache = make(capacity=3, threads=3)
+    shelf.damaged = {"h"}
+    faults: list[object] = []
+
+    def worker(seed: int) -> None:
+        draw = random.Random(seed)
+        for _ in range(200):
+            name = draw.choice("abcdefgh")
+            try:
+                if draw.random() < 0.05:
+                    cache.remove(name, lambda: None, 0.01)
+                else:
+                    hold(cache, name, 3, waits=draw.random() < 0.8)
+            except (AdapterNotFound, DeadlineExceeded):
+                pass
+            except BaseException as error:
+                if name != "h" or not isinstance(error, AdapterInvalid):
+                    faults.append(error)
+
+    workers = [thread(worker, seed) for seed in range(4)]
+    for one in workers:
+        one.join(PATIENCE_S)
+    assert faults == []
+    use(cache, *"abcdefg")
+    assert in_memory(cache) == "efg"

@@ -1,0 +1,573 @@
+"""All tiers together: adapters that are put, asked for, told about and removed, as files, in memory and in slots."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from saved_by_peft import TEXT_ENCODER, Saved, encoder, model, save_adapter
+
+from gliner_bento.adapters import manager as manager_module
+from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
+from gliner_bento.adapters.base import AdapterInfo
+from gliner_bento.adapters.cache import Lease
+from gliner_bento.adapters.device import DeviceSlots, Loaded
+from gliner_bento.adapters.disk import AdapterStore
+from gliner_bento.adapters.linear import on_slot
+from gliner_bento.adapters.manager import AdapterManager
+from gliner_bento.engine.adaptable import Layers
+from gliner_bento.errors import (
+    AdapterInvalid,
+    AdapterNotFound,
+    Conflict,
+    DeadlineExceeded,
+    InvalidField,
+    NotReady,
+    StorageFull,
+    TooLarge,
+)
+
+PATIENCE_S = 30.0
+SLOTS = 2
+LAYER = f"{TEXT_ENCODER}encoder.layer.0.attention.self.query_proj"
+SAVED: dict[str, dict[str, Any]] = {
+    "a": {"r": 2},
+    "b": {"r": 3, "target_modules": ["query_proj", "value_proj"]},
+    "c": {"r": 4},
+    "high": {"r": 9},
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Saved]:
+    folder = tmp_path_factory.mktemp("saved")
+    adapters = {name: save_adapter(folder / name, **options) for name, options in SAVED.items()}
+    broken = Saved(shutil.copytree(adapters["a"].folder, folder / "nan"), adapters["a"].peft)
+    broken.tensors(lambda tensors: next(iter(tensors.values())).fill_(torch.nan))
+    return adapters | {"nan": broken}
+
+
+@dataclass
+class Server:
+    """A manager over a model of its own. root: the operator's folder."""
+
+    manager: AdapterManager
+    slots: DeviceSlots
+    net: Any
+    root: Path
+    cache: Path
+
+    def ready(self, adapter_id: str) -> tuple[Lease, Loaded]:
+        lease = self.manager.acquire(adapter_id)
+        return lease, lease.ready.result(PATIENCE_S)
+
+    def use(self, *ids: str, on_device: bool = False) -> None:
+        for adapter_id in ids:
+            lease, adapter = self.ready(adapter_id)
+            if on_device:
+                with self.slots.hold([adapter]):
+                    pass
+            lease.release()
+
+    def tiers(self) -> dict[str, str]:
+        return {info.adapter_id: info.tier for info in self.manager.infos()}
+
+
+Serve = Callable[..., Server]
+Archive = Callable[[str], Path]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Each call is a process of its own over the same folders."""
+    managers = []
+    (tmp_path / "root").mkdir()
+
+    def serve(*, max_disk_adapters: int = 9, has_root: bool = True, **changes: Any) -> Server:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            net = model(encoder()).eval()
+        layers = Layers(net, slots=SLOTS)
+        layers.adapt(net)
+        root, cache = tmp_path / "root", tmp_path / "cache"
+        store = AdapterStore(
+            cache,
+            adapter_root=root if has_root else None,
+            max_disk_adapters=max_disk_adapters,
+            id_pattern=r"\w+",
+            max_bytes=100_000,
+        )
+        options = {
+            "max_lora_rank": 8,
+            "max_cpu_adapters": 3,
+            "adapter_loading_threads": 2,
+            "max_adapter_bytes": 100_000,
+            "adapter_root": root if has_root else None,
+            "allow_adapter_hub": False,
+        }
+        slots = DeviceSlots(layers.sinks, SLOTS)
+        managers.append(AdapterManager(store, slots, layers.described(), **options | changes))
+        return Server(managers[-1], slots, net, root, cache)
+
+    yield serve
+    for manager in managers:
+        manager.close()
+
+
+@pytest.fixture
+def server(serve: Serve) -> Server:
+    return serve()
+
+
+@pytest.fixture
+def archive(saved: dict[str, Saved], tmp_path: Path) -> Archive:
+    def archive(name: str, kind: str = "zip") -> Path:
+        return Path(shutil.make_archive(str(tmp_path / f"upload-{name}"), kind, saved[name].folder))
+
+    return archive
+
+
+@pytest.fixture
+def thread() -> Iterator[Callable[..., threading.Thread]]:
+    threads = []
+
+    def start(call: Callable[..., object], *given: object) -> threading.Thread:
+        threads.append(threading.Thread(target=call, args=given, daemon=True))
+        threads[-1].start()
+        return threads[-1]
+
+    yield start
+    for started in threads:
+        started.join(PATIENCE_S)
+        assert not started.is_alive()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.001)
+
+
+def damage(server: Server, adapter_id: str) -> None:
+    """The last byte of its weights, once it is installed."""
+    path = server.cache / "adapters" / adapter_id / WEIGHTS_FILE
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+# Putting
+
+
+@pytest.mark.parametrize("kind", ["zip", "gztar"])
+def test_an_archive_is_installed_and_told(server: Server, saved, archive, kind: str) -> None:
+    info, created = server.manager.put("one", archive=archive("b", kind))
+    folder = server.cache / "adapters" / "one"
+    assert created
+    assert info == AdapterInfo(
+        adapter_id="one",
+        source="upload",
+        rank=3,
+        targets=tuple(sorted(f"{TEXT_ENCODER}{name}" for name in saved["b"].deltas())),
+        size_bytes=sum((folder / name).stat().st_size for name in (CONFIG_FILE, WEIGHTS_FILE)),
+        tier="cpu",
+        pinned=False,
+        uses=0,
+        last_use_s=None,
+    )
+    assert len(info.targets) == 4
+    assert (folder / WEIGHTS_FILE).read_bytes() == (saved["b"].folder / WEIGHTS_FILE).read_bytes()
+    assert server.manager.info("one") == info
+    assert server.manager.infos() == [info]
+    assert server.manager.put("one", archive=archive("b", kind)) == (info, False)
+
+
+def test_a_folder_below_the_operators_root_is_installed(server: Server, saved) -> None:
+    shutil.copytree(saved["a"].folder, server.root / "teams" / "a")
+    info, created = server.manager.put("one", source="teams/a")
+    shutil.rmtree(server.root / "teams")
+    assert (info.source, info.tier, created) == ("folder", "cpu", True)
+    assert (server.cache / "adapters" / "one" / WEIGHTS_FILE).exists()
+    server.use("one")
+
+
+def test_the_operators_own_are_served_as_they_are(server: Server, saved, archive) -> None:
+    shutil.copytree(saved["a"].folder, server.root / "own")
+    info = server.manager.info("own")
+    assert (info.source, info.tier, info.rank) == ("folder", "disk", 2)
+    server.use("own")
+    assert server.tiers() == {"own": "cpu"}
+    with pytest.raises(Conflict):
+        server.manager.put("own", archive=archive("b"))
+    shutil.rmtree(server.root / "own")
+    shutil.copytree(saved["b"].folder, server.root / "own")
+    assert (server.manager.info("own").rank, server.manager.info("own").tier) == (3, "disk")
+    lease, adapter = server.ready("own")
+    assert adapter.rank == 3
+    lease.release()
+
+
+def test_options_alone_change_what_is_there(server: Server, archive) -> None:
+    with pytest.raises(AdapterNotFound):
+        server.manager.put("one", pinned=True)
+    server.manager.put("one", archive=archive("a"), pinned=True)
+    assert server.manager.info("one").pinned
+    assert server.manager.put("one")[0].pinned
+    for pinned in (False, True):
+        info, created = server.manager.put("one", pinned=pinned)
+        assert (info.pinned, created) == (pinned, False)
+    assert server.manager.put("one", archive=archive("a"))[0].pinned
+
+
+def test_without_preloading_it_stays_on_disk_until_it_is_wanted(server: Server, archive) -> None:
+    info, created = server.manager.put("one", archive=archive("a"), preload=False)
+    assert (info.tier, created) == ("disk", True)
+    assert server.manager.put("one", preload=False)[0].tier == "disk"
+    assert server.manager.put("one")[0].tier == "cpu"
+
+
+def test_preloading_does_not_wait_for_ever_for_room(server: Server, archive, monkeypatch) -> None:
+    leases = []
+    for name in "abc":
+        server.manager.put(name, archive=archive(name))
+        leases.append(server.ready(name)[0])
+    monkeypatch.setattr(manager_module, "_PRELOAD_S", 0.0)
+    info, created = server.manager.put("late", archive=archive("a"))
+    assert (info.tier, created) == ("disk", True)
+    leases[0].release()
+    assert server.tiers() == {"a": "cpu", "b": "cpu", "c": "cpu", "late": "disk"}
+    server.use("late")
+    assert server.tiers() == {"a": "disk", "b": "cpu", "c": "cpu", "late": "cpu"}
+
+
+@pytest.mark.parametrize("name", ["nan", "high"])
+def test_what_is_refused_leaves_all_as_it_was(server: Server, archive, name: str) -> None:
+    with pytest.raises(AdapterInvalid):
+        server.manager.put("new", archive=archive(name), pinned=True)
+    before, _ = server.manager.put("old", archive=archive("a"))
+    with pytest.raises(AdapterInvalid):
+        server.manager.put("old", archive=archive(name), pinned=True)
+    with pytest.raises(Conflict):
+        server.manager.put("old", archive=archive("b"), pinned=True)
+    assert server.manager.infos() == [before]
+    assert os.listdir(server.cache / "adapters") == ["old"]
+    server.use("old")
+
+
+def test_what_is_too_large_is_refused(serve: Serve, archive) -> None:
+    server = serve(max_adapter_bytes=1000)
+    with pytest.raises(TooLarge):
+        server.manager.put("new", archive=archive("a"))
+    server = serve(max_disk_adapters=1)
+    server.manager.put("one", archive=archive("a"))
+    with pytest.raises(StorageFull):
+        server.manager.put("two", archive=archive("a"))
+    assert list(server.tiers()) == ["one"]
+
+
+@pytest.mark.parametrize("adapter_id", ["", "a/b", "..", "__base__"])
+def test_what_is_no_id_is_refused(server: Server, archive, adapter_id: str) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: server.manager.put(adapter_id, archive=archive("a")),
+        lambda: server.manager.info(adapter_id),
+        lambda: server.manager.acquire(adapter_id),
+        lambda: server.manager.remove(adapter_id, 0.0),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidField):
+            call()
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["", ".", "..", "../outside", "link", "teams/../..", "file", "none", "teams/a/none", "a\0b", "x" * 999, "\ud800"],
+)
+def test_a_source_outside_the_operators_root_is_refused(serve: Serve, server: Server, saved, source: str) -> None:
+    outside = shutil.copytree(saved["a"].folder, server.root.parent / "outside")
+    shutil.copytree(saved["a"].folder, server.root / "teams" / "a")
+    shutil.copytree(saved["a"].folder, server.root, dirs_exist_ok=True)
+    (server.root / "link").symlink_to(outside)
+    (server.root / "file").write_text("")
+    for one in (source, str(outside)):
+        with pytest.raises(InvalidField, match="source: no folder") as raised:
+            server.manager.put("new", source=one)
+        assert raised.value.param == "source"
+    with pytest.raises(InvalidField):
+        serve(has_root=False).manager.put("new", source="teams/a")
+    assert list(server.tiers()) == ["link"]  # whose folder the operator has put there, wherever it is
+
+
+def test_the_hub_is_asked_where_it_is_allowed(serve: Serve, server: Server) -> None:
+    with pytest.raises(InvalidField, match="allow_adapter_hub") as raised:
+        server.manager.put("new", source="hub:owner/name")
+    assert raised.value.param == "source"
+    with pytest.raises(AdapterNotFound, match="owner/name@main"):  # tests are offline
+        serve(allow_adapter_hub=True).manager.put("new", source="hub:owner/name", revision="main")
+
+
+# Tiers
+
+
+def test_an_adapter_moves_from_disk_to_memory_to_a_slot_and_back(server: Server, archive) -> None:
+    for name in "abc":
+        server.manager.put(name, archive=archive(name), preload=False)
+    server.manager.put("d", archive=archive("a"), preload=False)
+    assert set(server.tiers().values()) == {"disk"}
+    server.use("a", "b")
+    assert server.tiers() == {"a": "cpu", "b": "cpu", "c": "disk", "d": "disk"}
+    server.use("a", on_device=True)
+    assert server.tiers() == {"a": "device", "b": "cpu", "c": "disk", "d": "disk"}
+    status = server.manager.status()
+    assert (status.in_memory, status.on_disk, status.device_slots) == (("a", "b"), tuple("abcd"), ("a", None))
+    assert (status.disk_cache_dir, status.max_disk_adapters) == (str(server.cache), 9)
+    server.use("b", "c", on_device=True)
+    assert server.tiers() == {"a": "cpu", "b": "device", "c": "device", "d": "disk"}
+    server.use("d")  # there is room for three: a goes
+    assert server.tiers() == {"a": "disk", "b": "device", "c": "device", "d": "cpu"}
+    server.use("a")  # b goes, from its slot too
+    assert server.tiers() == {"a": "cpu", "b": "disk", "c": "device", "d": "cpu"}
+    assert server.manager.status().device_slots == ("c", None)
+
+
+def test_what_is_on_the_device_computes_what_was_put(server: Server, saved, archive) -> None:
+    """And no more of it when it has left."""
+    for name in "ab":
+        server.manager.put(name, archive=archive(name))
+    layer = server.net.get_submodule(LAYER)
+    x = torch.randn(3, 8)
+    with torch.inference_mode():
+        base = layer(x)
+        (lease_a, a), (lease_b, b) = server.ready("a"), server.ready("b")
+        with server.slots.hold([a, b]) as slot_of:
+            for name, adapter in (("a", a), ("b", b)):
+                weight, _ = saved[name].deltas()[LAYER.removeprefix(TEXT_ENCODER)]
+                with on_slot(slot_of[adapter]):
+                    torch.testing.assert_close(layer(x), base + x @ weight.T)
+            slot = slot_of[a]
+        lease_a.release()
+        lease_b.release()
+        server.manager.remove("a", PATIENCE_S)
+        with on_slot(slot):
+            assert torch.equal(layer(x), base)
+
+
+def test_memory_holds_what_the_device_holds(serve: Serve, archive) -> None:
+    server = serve(max_cpu_adapters=1)
+    for name in "ab":
+        server.manager.put(name, archive=archive(name))
+    assert server.tiers() == {"a": "cpu", "b": "cpu"}
+
+
+def test_pinned_adapters_leave_memory_last(server: Server, archive) -> None:
+    for name in "abc":
+        server.manager.put(name, archive=archive(name), pinned=name == "a")
+    server.manager.put("d", archive=archive("a"))
+    assert server.tiers() == {"a": "cpu", "b": "disk", "c": "cpu", "d": "cpu"}
+    server.use("a", "c", on_device=True)
+    server.use("d", on_device=True)
+    assert server.tiers() == {"a": "device", "b": "disk", "c": "cpu", "d": "device"}
+    server.manager.put("a", pinned=False)
+    server.use("c", "d", on_device=True)
+    assert server.tiers() == {"a": "cpu", "b": "disk", "c": "device", "d": "device"}
+
+
+class Tally:
+    """An `Observer`."""
+
+    def __init__(self) -> None:
+        self.loads: list[str] = []
+        self.evictions = 0
+
+    def on_load(self, seconds: float, outcome: str) -> None:
+        assert seconds > 0
+        self.loads.append(outcome)
+
+    def on_evict(self) -> None:
+        self.evictions += 1
+
+
+def test_what_is_loaded_and_what_leaves_memory_is_told(serve: Serve, archive) -> None:
+    tally = Tally()
+    server = serve(observer=tally)
+    for name in "abc":
+        server.manager.put(name, archive=archive(name))
+    server.manager.put("d", archive=archive("a"), preload=False)
+    assert (tally.loads, tally.evictions) == (["completed"] * 3, 0)
+    damage(server, "d")
+    with pytest.raises(AdapterInvalid):
+        server.manager.put("d")
+    assert (tally.loads, tally.evictions) == ([*["completed"] * 3, "failed"], 1)
+    server.manager.remove("b", 0.0)
+    server.manager.remove("d", 0.0)
+    assert tally.evictions == 2
+
+
+def test_uses_are_told(server: Server, archive) -> None:
+    server.manager.put("one", archive=archive("a"))
+    server.manager.put("one")
+    before_s = time.time()
+    server.use("one", "one")
+    info = server.manager.info("one")
+    assert info.uses == 2
+    assert info.last_use_s is not None
+    assert before_s <= info.last_use_s <= time.time()
+    server.manager.remove("one", 0.0)
+    server.manager.put("one", archive=archive("a"))
+    assert (server.manager.info("one").uses, server.manager.info("one").last_use_s) == (0, None)
+
+
+# Removing
+
+
+def test_what_is_removed_is_gone_from_every_tier(server: Server, archive) -> None:
+    for name in "ab":
+        server.manager.put(name, archive=archive(name))
+        server.use(name, on_device=True)
+    server.manager.remove("a", 0.0)
+    status = server.manager.status()
+    assert (status.in_memory, status.on_disk, status.device_slots) == (("b",), ("b",), (None, "b"))
+    assert os.listdir(server.cache / "adapters") == ["b"]
+    for call in (server.manager.info, server.manager.acquire, lambda name: server.manager.remove(name, 0.0)):
+        with pytest.raises(AdapterNotFound):
+            call("a")
+    info, created = server.manager.put("a", archive=archive("c"))
+    assert (info.rank, created) == (4, True)
+    assert server.ready("a")[1].rank == 4
+
+
+def test_one_that_is_in_use_is_waited_for(server: Server, archive, thread) -> None:
+    server.manager.put("one", archive=archive("a"))
+    lease, adapter = server.ready("one")
+    with pytest.raises(DeadlineExceeded):
+        server.manager.remove("one", 0.0)
+    server.use("one")
+    removing = thread(server.manager.remove, "one", PATIENCE_S)
+
+    def is_refused() -> bool:
+        try:
+            server.use("one")
+        except AdapterNotFound:
+            return True
+        return False
+
+    until(is_refused)
+    assert server.manager.info("one").tier == "cpu"
+    with server.slots.hold([adapter]):
+        pass
+    assert removing.is_alive()
+    lease.release()
+    removing.join(PATIENCE_S)
+    assert server.manager.infos() == []
+    assert server.manager.status().device_slots == (None, None)
+
+
+def test_the_operators_own_is_not_removed_and_not_refused_meanwhile(server: Server, saved) -> None:
+    """Though it is in use, the answer comes at once."""
+    shutil.copytree(saved["a"].folder, server.root / "own")
+    lease, _ = server.ready("own")
+    with pytest.raises(Conflict):
+        server.manager.remove("own", 0.0)
+    server.use("own")
+    lease.release()
+    assert server.tiers() == {"own": "cpu"}
+
+
+# Damage
+
+
+def test_a_damaged_adapter_fails_for_those_who_ask_for_it(server: Server, archive) -> None:
+    for name in "ab":
+        server.manager.put(name, archive=archive(name), preload=False)
+    damage(server, "a")
+    for _ in range(2):
+        lease = server.manager.acquire("a")
+        assert isinstance(lease.ready.exception(PATIENCE_S), AdapterInvalid)
+        lease.release()
+        server.use("b", on_device=True)
+    assert server.tiers() == {"a": "disk", "b": "device"}
+    with pytest.raises(AdapterInvalid):
+        server.manager.put("a")
+    info, created = server.manager.put("a", archive=archive("a"))  # mends it
+    assert (info.tier, created) == ("cpu", False)
+    server.use("a")
+
+
+@pytest.mark.parametrize("name", [WEIGHTS_FILE, CONFIG_FILE, "manifest.json"])
+def test_a_damaged_adapter_can_be_removed(server: Server, archive, name: str) -> None:
+    for adapter_id in "ab":
+        server.manager.put(adapter_id, archive=archive(adapter_id), preload=False)
+    (server.cache / "adapters" / "a" / name).write_text("damaged")
+    server.manager.remove("a", 0.0)
+    assert os.listdir(server.cache / "adapters") == ["b"]
+    with pytest.raises(AdapterNotFound):
+        server.manager.info("a")
+
+
+def test_what_is_no_adapter_of_this_model_is_left_out_of_the_list(server: Server, saved, archive, caplog) -> None:
+    server.manager.put("b", archive=archive("b"))
+    shutil.copytree(saved["high"].folder, server.root / "a")
+    with caplog.at_level(logging.WARNING, "gliner_bento.adapters"):
+        assert list(server.tiers()) == ["b"]
+    assert "adapter a is left out" in caplog.text
+    with pytest.raises(AdapterInvalid):
+        server.manager.info("a")
+
+
+# Starting again
+
+
+def test_another_server_over_the_same_folders_serves_the_same(serve: Serve, server: Server, saved, archive) -> None:
+    shutil.copytree(saved["c"].folder, server.root / "own")
+    server.manager.put("a", archive=archive("a"), pinned=True)
+    server.manager.put("b", archive=archive("b"))
+    server.use("a", "b", "own", on_device=True)
+    before = server.manager.infos()
+    server.manager.close()
+    again = serve()
+    assert again.manager.infos() == [replace(info, tier="disk", uses=0, last_use_s=None) for info in before]
+    again.use("a", "b", "own")
+    assert len(again.manager.status().in_memory) == 3
+
+
+def test_pinned_adapters_are_loaded_at_the_start(serve: Serve, server: Server, archive, caplog) -> None:
+    for name in "abc":
+        server.manager.put(name, archive=archive(name), pinned=name != "b")
+    server.manager.put("d", archive=archive("a"), pinned=True)
+    damage(server, "d")
+    again = serve()
+    with caplog.at_level(logging.WARNING, "gliner_bento.adapters"):
+        again.manager.preload_pinned()
+        until(lambda: again.manager.status().in_memory == ("a", "c"))
+        until(lambda: "adapter d" in caplog.text)
+    assert [info.uses for info in again.manager.infos()] == [0, 0, 0, 0]
+    again.manager.remove("a", 0.0)  # nobody has it any more
+    again.use("b")
+    assert again.tiers() == {"b": "cpu", "c": "cpu", "d": "disk"}
+
+
+def test_more_pinned_adapters_than_room_are_no_reason_to_fail(serve: Serve, server: Server, archive) -> None:
+    for name in "abcdef":
+        server.manager.put(name, archive=archive(name if name in "abc" else "a"), pinned=True)
+    again = serve()
+    again.manager.preload_pinned()
+    until(lambda: len(again.manager.status().in_memory) == 3)
+    again.use(*"abcdef", on_device=True)
+    assert len(again.manager.status().in_memory) == 3
+
+
+def test_after_closing_nothing_is_loaded(server: Server, archive) -> None:
+    server.manager.put("a", archive=archive("a"))
+    server.manager.close()
+    with pytest.raises(NotReady):
+        server.manager.acquire("a")
+    assert [info.adapter_id for info in server.manager.infos()] == ["a"]
