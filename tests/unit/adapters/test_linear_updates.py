@@ -29,9 +29,11 @@ ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _no_gradients():
-    with torch.inference_mode():
+@pytest.fixture(autouse=True, params=["as on a CPU", "as on a GPU"])
+def _inference(request):
+    with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
+        if request.param == "as on a GPU":
+            patch.setattr(Updates, "_add_one_by_one", Updates._add_grouped)
         yield
 
 
