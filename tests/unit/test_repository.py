@@ -36,7 +36,7 @@ ALLOWED_IN = {
     "torch": f"{ENGINE}|{TRAINING}|{JOBS}",
     "gliner": f"{ENGINE}|{TRAINING}|{JOBS}",
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
-    "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/",
+    "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
     "starlette": r"gliner_bento/(gateway/|disconnect\.py|log\.py)",
     "httpx": r"gliner_bento/(client|benchmark)/",
     "fast_gliner": JOBS,
