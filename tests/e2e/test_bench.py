@@ -23,6 +23,24 @@ def test_a_comparison_measures_its_rows_and_writes_a_report(tmp_path, capsys):
     assert capsys.readouterr().out == page
 
 
+def test_adapters_answer_as_merged_ones_while_they_come_and_go(tmp_path):
+    assert cli.main(["bench", "--quick", "--rows", "adapters_exact,adapters_tiers", "--out", str(tmp_path)]) == 0
+    data = json.loads((tmp_path / "results.json").read_text())
+    right = [row for row in data["rows"] if row["section"] == "adapters_exact"]
+    assert [(row["name"], row["ours"], row["met"]) for row in right] == [
+        ("right answers, 4 adapters of queries and values, fp32", 12.0, True),
+        ("right answers, 4 adapters of all linear layers, fp32", 12.0, True),
+        ("right answers, 24 adapters over 4 slots, fp32", 10.0, True),
+    ]
+    cold, again, beside, changing = (row for row in data["rows"] if row["section"] == "adapters_tiers")
+    assert cold["ours"] == again["ours"] > 0 < again["theirs"]
+    assert beside["ratio"] > 0
+    assert "40 requests" in changing["note"]
+    assert " 0 errors" in changing["note"]
+    assert all(set(point["statuses"]) == {"200"} for point in data["points"])
+    assert all(point["agreement"]["own"] > 0.75 for point in data["points"])
+
+
 @pytest.mark.parametrize("load", [["--concurrency", "1,4"], ["--rate", "20"]])
 def test_a_running_server_is_measured(server, load, tmp_path, capsys):
     command = ["bench", server, "--workload", "short", "--seconds", "0.5", "--out", str(tmp_path), *load]
