@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
-from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gliner_bento.configuration import (
     PROJECT_ROOT,
@@ -25,6 +25,19 @@ from gliner_bento.configuration import (
     read_configuration,
     refuse_unknown,
     under_one_name,
+)
+from gliner_bento.setting_types import (
+    AbsolutePath,
+    BatchSizes,
+    Count,
+    CountOrAuto,
+    Dtype,
+    Model,
+    Probability,
+    Threads,
+    ThreadsOrAuto,
+    existing_folder,
+    regular_expression,
 )
 
 __all__ = ["PROJECT_ROOT", "Settings", "SettingsError", "load_or_exit"]
@@ -53,63 +66,8 @@ _TIMEOUT_MARGIN_S = 10.0
 # Kubernetes puts these into every pod beside a Service that is called gliner or gliner-bento.
 _SERVICE_LINK = re.compile(r"GLINER(_BENTO)?_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 
-_HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
-_DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _MAX_CPU_LANES = 4
 _AUTO_BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
-
-
-def _folder_or_hub_id(value: str) -> str:
-    """An existing folder, relative to the working directory or to the bundle, as an absolute path; else a hub id."""
-    for folder in (Path(value).expanduser(), PROJECT_ROOT / value):
-        if value and folder.is_dir():
-            if not (folder / "gliner_config.json").is_file():
-                raise ValueError("the folder holds no GLiNER checkpoint (no gliner_config.json)")
-            return str(folder.resolve())
-    if not _HUB_ID.fullmatch(value):
-        raise ValueError("no such folder, and not a hub id (owner/name)")
-    return value
-
-
-def _absolute(value: Path) -> Path:
-    """The path from the root on. `~/.cache` at its beginning is `XDG_CACHE_HOME` where the environment has it."""
-    cache = os.environ.get("XDG_CACHE_HOME")
-    if cache and value.parts[:2] == ("~", ".cache"):
-        value = Path(cache, *value.parts[2:])
-    return value.expanduser().resolve()
-
-
-def _existing_folder(value: Path) -> Path:
-    if not value.is_dir():
-        raise ValueError("no such folder")
-    return value
-
-
-def _regular_expression(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from None
-    return value
-
-
-def _full_dtype(value: object) -> object:
-    return _DTYPE_ALIASES.get(value, value) if isinstance(value, str) else value
-
-
-def _comma_separated(value: object) -> object:
-    return value.split(",") if isinstance(value, str) else value
-
-
-AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-Model = Annotated[str, AfterValidator(_folder_or_hub_id)]
-Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]
-Probability = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
-CountOrAuto = Annotated[int, Field(ge=0)]
-BatchSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], NoDecode, BeforeValidator(_comma_separated)]
-Threads = Annotated[int, Field(ge=1, le=256)]
-ThreadsOrAuto = Annotated[int, Field(ge=0, le=256)]
 
 
 class Settings(BaseSettings):
@@ -163,6 +121,26 @@ class Settings(BaseSettings):
     )
     enable_flashdeberta: bool = Field(
         False, description="Run a DeBERTa backbone with the package flashdeberta (CUDA); an error where it cannot."
+    )
+
+    window_words: CountOrAuto = Field(
+        0,
+        description="Words of the windows that a long text is read in, where a request names none; 0: as many as the "
+        "model reads at once. Fewer where their tokens and the labels do not fit.",
+    )
+    window_overlap_words: CountOrAuto = Field(
+        32,
+        description="Words that a window shares with the one before, at most, where a request names none; never more "
+        "than a quarter of the window.",
+    )
+    max_labels_per_pass: CountOrAuto = Field(
+        0,
+        description="Labels, and relations, that the model is asked for at once; more of them take several passes; "
+        "0: as many as the checkpoint was trained with (max_types). A bi-encoder takes all at once.",
+    )
+    compat_long_text: Literal["window", "truncate"] = Field(
+        "window",
+        description="What the routes below route_prefix do with a long text; truncate: cut it, as gliner.serve does.",
     )
 
     max_batch_size: Count = Field(32, description="Items in a batch.")
@@ -228,10 +206,10 @@ class Settings(BaseSettings):
         1024,
         description="Adapters in disk_cache_dir; one from the hub makes room for another, else that is refused (507).",
     )
-    adapter_root: Annotated[AbsolutePath, AfterValidator(_existing_folder)] | None = Field(
+    adapter_root: Annotated[AbsolutePath, AfterValidator(existing_folder)] | None = Field(
         None, description="Folder of the operator's own adapters: its folder NAME is served as NAME."
     )
-    adapter_id_pattern: Annotated[str, AfterValidator(_regular_expression)] = Field(
+    adapter_id_pattern: Annotated[str, AfterValidator(regular_expression)] = Field(
         r"^[A-Za-z0-9_.-]{1,128}$", description="Regular expression that an adapter's id has to match."
     )
     max_adapter_bytes: Count = Field(
@@ -247,9 +225,9 @@ class Settings(BaseSettings):
         0.5, description="Threshold for relations where a request names none."
     )
     max_labels: Count = Field(1000, description="Labels of an item, and as many relations; more are refused (422).")
-    max_text_chars: Count = Field(200_000, description="Characters of a text; more are refused (413).")
+    max_text_chars: Count = Field(2_000_000, description="Characters of a text; more are refused (413).")
     max_batch_items: Count = Field(256, description="Texts of one /v1/extract/batch; more are refused (413).")
-    max_body_bytes: Count = Field(16 * 2**20, description="Bytes of a request's body; more are refused (413).")
+    max_body_bytes: Count = Field(32 * 2**20, description="Bytes of a request's body; more are refused (413).")
     route_prefix: str = Field(
         "/gliner",
         pattern=r"^(/[A-Za-z0-9._~-]+)+$",

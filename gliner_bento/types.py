@@ -20,7 +20,8 @@ Labels = Annotated[list[Name] | dict[Name, Name], Field(min_length=1)]
 Relations = list[Name] | dict[Name, Name]
 Score = Annotated[float, Field(ge=0, le=1)]
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:\-]{1,128}$")]
-LongText = Literal["truncate", "reject"]
+LongText = Literal["window", "truncate", "reject"]
+Words = Annotated[int, Field(ge=1, le=100_000)]
 
 BASE_ADAPTER_ID = "__base__"
 """The model itself, where an adapter is named; as gliner.serve has it."""
@@ -62,8 +63,17 @@ class ExtractOptions(Strict):
         default=None, description="The LoRA adapter to answer with; none, or `__base__`, is the base model."
     )
     long_text: LongText = Field(
-        default="truncate",
-        description="A text beyond the model's limit is cut, and the response says `truncated`, or refused with 413.",
+        default="window",
+        description="What is done with a text that the model cannot read at once: read it whole, in overlapping "
+        "`window`s; `truncate` it, and say so; or `reject` it with 413.",
+    )
+    window_words: Words | None = Field(
+        default=None,
+        description="Words of a window; the server's window_words if absent. Not more than the model reads at once.",
+    )
+    window_overlap_words: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
+        default=None,
+        description="Words that a window shares with the one before, at most; fewer than it has.",
     )
 
 
@@ -102,6 +112,8 @@ class ExtractItem(Strict):
     multi_label: bool | None = None
     adapter_id: str | None = None
     long_text: LongText | None = None
+    window_words: Words | None = None
+    window_overlap_words: Annotated[int, Field(ge=0, le=100_000)] | None = None
 
 
 class ExtractBatchRequest(RequestOptions):
@@ -116,7 +128,9 @@ class ExtractBatchRequest(RequestOptions):
     flat_ner: bool = True
     multi_label: bool = False
     adapter_id: str | None = None
-    long_text: LongText = "truncate"
+    long_text: LongText = "window"
+    window_words: Words | None = None
+    window_overlap_words: Annotated[int, Field(ge=0, le=100_000)] | None = None
 
 
 class Entity(BaseModel):
@@ -152,8 +166,10 @@ class Usage(BaseModel):
     """What was run for the answer."""
 
     words: int = Field(description="Words of the text that the model read.")
-    tokens: int = Field(description="Sub-word tokens that the model read, labels included.")
+    tokens: int = Field(description="Sub-word tokens that the model read in all passes, labels included.")
     windows: int = Field(description="Pieces that the text was read in; 0 for a blank text.")
+    label_groups: int = Field(description="Groups that the labels were asked for in, one pass each in every window.")
+    relation_groups: int = Field(description="The same of the relations; 0 where none were asked for.")
 
 
 class Extraction(BaseModel):
@@ -162,12 +178,31 @@ class Extraction(BaseModel):
     entities: list[Entity] = Field(description="In order of position.")
     relations: list[Relation] = Field(description="Empty where none were asked for.")
     truncated: bool = Field(description="True if the model read only the beginning of the text.")
+    truncated_at: int | None = Field(description="The character at which it stopped; none if the text was read whole.")
     usage: Usage
 
 
 class ExtractResponse(Extraction):
     """The answer of /v1/extract."""
 
+    model: str
+    adapter_id: str | None
+    request_id: str
+
+
+class StreamedEntity(BaseModel):
+    """A line of /v1/extract/stream: the next entity of the text."""
+
+    entity: Entity
+
+
+class StreamedEnd(BaseModel):
+    """The last line of /v1/extract/stream: what an answer holds beside its entities, these being counted from 0."""
+
+    relations: list[Relation] = Field(description="Empty where none were asked for.")
+    truncated: bool
+    truncated_at: int | None
+    usage: Usage
     model: str
     adapter_id: str | None
     request_id: str
@@ -264,6 +299,8 @@ class RunnerItem(BaseModel):
     multi_label: bool
     adapter_id: str | None
     long_text: LongText
+    window_words: int | None
+    window_overlap_words: int | None
 
 
 RunnerOutcome = dict[str, Any]

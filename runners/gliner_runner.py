@@ -10,8 +10,9 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import bentoml
@@ -26,6 +27,7 @@ from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.settings import Settings, load_or_exit
 from gliner_bento.types import RunnerItem, RunnerOutcome
 from runners.adapter_calls import AdapterCalls
+from runners.stream import Feed, line
 
 if TYPE_CHECKING:
     from gliner_bento.adapters.base import Observer
@@ -39,6 +41,8 @@ WARM_UP = Item(text="Ready when this sentence has an answer.", labels={"answer":
 
 # BentoML derives the type of an answer that is no model from its JSON schema, anew for each answer, unless it is told.
 SAID_TYPE = ContentType("application/json")
+
+_TOLD = ("truncated_at", "words", "tokens", "windows", "label_groups", "relation_groups")
 
 settings = load_or_exit()
 
@@ -76,6 +80,7 @@ class GLiNERRunner:
         self._scheduler.start()
         self._warm_up()
         self._adapter_calls = AdapterCalls(self._adapters, settings.disk_cache_dir / "uploads")
+        self._streams: dict[str, Future[Extraction]] = {}
         logger.info("%s is ready on %s in %.1f s", self._info.name, self._info.device, time.monotonic() - started)
 
     @bentoml.api
@@ -92,6 +97,42 @@ class GLiNERRunner:
             return await asyncio.gather(*(_outcome(future, request_id) for future in submitted))
         finally:
             self._report()
+
+    @bentoml.api
+    async def extract_stream(
+        self, item: RunnerItem, request_id: str, stream_id: str, timeout_ms: float, priority: int
+    ) -> AsyncGenerator[str, None]:
+        """Lines of JSON: entities while the item is being read, and its outcome without them."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        feed = Feed(partial(self._scheduler.go_on, request_id))
+        submitted = self._scheduler.watched(
+            Item(**dict(item)), feed, request_id=request_id, deadline=deadline, priority=priority
+        )
+        self._report()
+        submitted.add_done_callback(feed.end)
+        self._streams[stream_id] = submitted
+        told = 0
+        try:
+            async for entities in feed:
+                told += len(entities)
+                yield line({"entities": [_entity_as_data(entity) for entity in entities]})
+            if submitted.cancelled():
+                return
+            outcome = await _outcome(submitted, request_id)
+            if "result" in outcome:
+                yield line({"entities": outcome["result"]["entities"][told:]})
+                outcome["result"]["entities"] = []
+            yield line({"outcome": outcome})
+        finally:
+            submitted.cancel()
+            del self._streams[stream_id]
+            self._report()
+
+    @bentoml.api
+    async def stop_stream(self, stream_id: str) -> None:
+        """Nobody reads this stream any more, though its connection may stay open."""
+        if submitted := self._streams.get(stream_id):
+            submitted.cancel()
 
     @bentoml.api
     async def abort(self, request_id: str) -> bool:
@@ -212,12 +253,14 @@ async def _outcome(submitted: Future[Extraction], request_id: str) -> RunnerOutc
 def _as_data(extraction: Extraction) -> dict[str, Any]:
     """As `dataclasses.asdict` gives it, which copies deeply and takes its time."""
     return {
-        "entities": [{name: getattr(one, name) for name in Entity.__slots__} for one in extraction.entities],
+        "entities": list(map(_entity_as_data, extraction.entities)),
         "relations": [{name: getattr(one, name) for name in Relation.__slots__} for one in extraction.relations],
-        "truncated": extraction.truncated,
-        "words": extraction.words,
-        "tokens": extraction.tokens,
+        **{name: getattr(extraction, name) for name in _TOLD},
     }
+
+
+def _entity_as_data(entity: Entity) -> dict[str, Any]:
+    return {name: getattr(entity, name) for name in Entity.__slots__}
 
 
 def engine_options(settings: Settings) -> EngineOptions:

@@ -20,6 +20,8 @@ from gliner_bento.types import (
     ExtractResponse,
     Labels,
     ModelCard,
+    StreamedEnd,
+    StreamedEntity,
 )
 
 Answer = TypeVar("Answer")
@@ -50,6 +52,12 @@ def extract(text: str, labels: Labels, options: dict[str, Any]) -> Call[ExtractR
     """`POST /v1/extract`."""
     body = {"text": text, "labels": labels, **options}
     return Call("POST", "/v1/extract", ExtractResponse.model_validate_json, body)
+
+
+def extract_stream(text: str, labels: Labels, options: dict[str, Any]) -> Call[StreamedEntity | StreamedEnd]:
+    """`POST /v1/extract/stream`; the answer is a line's."""
+    body = {"text": text, "labels": labels, **options}
+    return Call("POST", "/v1/extract/stream", _streamed, body)
 
 
 def extract_batch(texts: Sequence[str], labels: Labels, options: dict[str, Any]) -> Call[ExtractBatchResponse]:
@@ -91,6 +99,14 @@ def put_adapter(adapter_id: str, adapter: Path | str | None, options: dict[str, 
 def delete_adapter(adapter_id: str) -> Call[None]:
     """`DELETE /v1/adapters/{adapter_id}`."""
     return Call("DELETE", _adapter_path(adapter_id), lambda _: None)
+
+
+def _streamed(line: bytes) -> StreamedEntity | StreamedEnd:
+    """Raises the `GLiNERBentoError` of a text that could not be read to its end."""
+    if line.startswith(b'{"error"'):
+        raise from_detail(ErrorBody.model_validate_json(line).error)
+    kind = StreamedEntity if line.startswith(b'{"entity"') else StreamedEnd
+    return kind.model_validate_json(line)
 
 
 def _adapter_path(adapter_id: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,10 +16,13 @@ from gliner_bento.types import (
     AbortResponse,
     AdapterCard,
     AdapterList,
+    Entity,
     ExtractBatchResponse,
     ExtractResponse,
     Labels,
     ModelCard,
+    StreamedEnd,
+    StreamedEntity,
 )
 
 DEFAULT_URL = "http://localhost:3000"
@@ -43,6 +46,20 @@ class Client:
     def extract(self, text: str, labels: Labels, **options: Any) -> ExtractResponse:
         """Entities and relations of one text."""
         return self._send(calls.extract(text, labels, options))
+
+    def extract_stream(self, text: str, labels: Labels, **options: Any) -> Iterator[Entity | StreamedEnd]:
+        """Entities of one text, in order of position, while the server reads it; at last what else there is to say.
+
+        Ending the iteration early stops the server's work.
+        """
+        call = calls.extract_stream(text, labels, options)
+        with self._http.stream(call.method, call.path, json=call.body) as answer:
+            if not answer.is_success:
+                answer.read()
+                call.read(answer)
+            for line in answer.iter_lines():
+                told = call.answer(line.encode())
+                yield told.entity if isinstance(told, StreamedEntity) else told
 
     def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchResponse:
         """One result or error per text, in order."""
@@ -113,6 +130,17 @@ class AsyncClient:
     async def extract(self, text: str, labels: Labels, **options: Any) -> ExtractResponse:
         """As `Client.extract`."""
         return await self._send(calls.extract(text, labels, options))
+
+    async def extract_stream(self, text: str, labels: Labels, **options: Any) -> AsyncIterator[Entity | StreamedEnd]:
+        """As `Client.extract_stream`."""
+        call = calls.extract_stream(text, labels, options)
+        async with self._http.stream(call.method, call.path, json=call.body) as answer:
+            if not answer.is_success:
+                await answer.aread()
+                call.read(answer)
+            async for line in answer.aiter_lines():
+                told = call.answer(line.encode())
+                yield told.entity if isinstance(told, StreamedEntity) else told
 
     async def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchResponse:
         """As `Client.extract_batch`."""

@@ -5,6 +5,9 @@
 
 `prepare`, `collate` and `decode` are called from any thread, `forward` from a lane's inference thread alone; several
 lanes run `forward` at once on the same weights, so an engine keeps no per-batch state on itself.
+
+An item that the model cannot read in one pass comes from `prepare` as a `Reading`: it makes its passes, which run like
+items, and puts what they found together.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-LongText = Literal["truncate", "reject"]
+LongText = Literal["window", "truncate", "reject"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,9 @@ class Item:
 
     `labels` and `relations` map a name to its description; a name without one is its own description. Names are
     unique, non-empty, and answered as they are; descriptions are what the model reads.
+
+    long_text: what is done with a text that the model cannot read at once. window_words, window_overlap_words: how long
+    its windows are and how much neighbours share, at most, in words; None: the engine's own.
     """
 
     text: str
@@ -33,7 +39,9 @@ class Item:
     flat_ner: bool = True
     multi_label: bool = False
     adapter_id: str | None = None
-    long_text: LongText = "truncate"
+    long_text: LongText = "window"
+    window_words: int | None = None
+    window_overlap_words: int | None = None
 
 
 class AdapterLease(Protocol):
@@ -71,15 +79,19 @@ class Prepared:
         add; 0: as many as `tokens`.
     payload: the engine's own.
     adapter: what the item waits for before it may run, and what is released when it has ended; None: the base model.
+    reading: of an item that takes several passes; it has no tokens of its own, and is never put into a batch.
+    partial: this is such a pass: its extraction holds what did not stand beside its entities, too.
     """
 
     item: Item
     tokens: int
     words: int
-    truncated: bool = False
+    truncated_at: int | None = None
     payload: Any = None
     cost_tokens: int = 0
     adapter: AdapterLease | None = None
+    reading: Reading | None = None
+    partial: bool = False
 
     @property
     def cost(self) -> int:
@@ -110,13 +122,47 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """The result for one item. Entities are in order of position, relations in gliner's order."""
+    """The result for one item. Entities are in order of position, relations in gliner's order.
+
+    truncated_at: the character at which the reading ended, if the text goes on there.
+    words: words of the text that were read. tokens: sub-word tokens of all passes.
+    windows: pieces that the text was read in. label_groups, relation_groups: in how many groups labels were asked for.
+    displaced: of a pass of several: entities above the threshold for which others left no place.
+    """
 
     entities: Sequence[Entity] = ()
     relations: Sequence[Relation] = ()
-    truncated: bool = False
+    truncated_at: int | None = None
     words: int = 0
     tokens: int = 0
+    windows: int = 0
+    label_groups: int = 1
+    relation_groups: int = 0
+    displaced: Sequence[Entity] = ()
+
+
+class Reading(Protocol):
+    """The several passes of one item. Thread-safe, but for `more`, which one thread calls at a time."""
+
+    def more(self) -> Sequence[Prepared]:
+        """A few passes to run next, sometimes none; a bounded piece of work. Raises what is wrong with the text."""
+
+    @property
+    def exhausted(self) -> bool:
+        """There is nothing to make now: it is all made, or waits for what passes under way will find. Not so before
+        `more` was called."""
+
+    def add(self, made: Prepared, found: Extraction) -> Sequence[Entity]:
+        """What a pass has found; entities of the text that stand from now on, in order of position: the result's next.
+
+        Raises `TooLarge` for more than an answer may hold."""
+
+    @property
+    def done(self) -> bool:
+        """All passes are made and added."""
+
+    def result(self) -> Extraction:
+        """The whole item's result, when done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,18 @@ from gliner_bento.adapters.device import DeviceSlots
 from gliner_bento.engine.adaptable import Layers
 from gliner_bento.engine.base import AdapterLease, AdapterRoom, Entity, Extraction, Item, ModelInfo, Prepared, Relation
 from gliner_bento.engine.collate import Batch, packed
+from gliner_bento.engine.decode import Span
 from gliner_bento.engine.forward import ner
 from gliner_bento.engine.forward.findings import Findings
 from gliner_bento.engine.forward.onnx import OnnxForward
 from gliner_bento.engine.graph import Graph, load_graph
 from gliner_bento.engine.loading import DType, ModelError, folder_of, limits_of, load, pick_device, pick_dtype
+from gliner_bento.engine.long_texts import LongText
 from gliner_bento.engine.memory import Allocator, CudaAllocator, MemoryModel, calibrate, give_back_freed_memory
 from gliner_bento.engine.options import DEFAULTS, EngineOptions
+from gliner_bento.engine.passes import PassLimits, PassPlanner, one_pass
 from gliner_bento.engine.tokenize import ItemTokenizer
+from gliner_bento.engine.windows import Word
 from gliner_bento.errors import AdapterNotFound, DoesNotFit, InvalidField, TooLarge
 
 logger = logging.getLogger(__name__)
@@ -43,13 +47,12 @@ _FAMILIES = (
     families.UniEncoderTokenRelexGLiNER,
 )
 
-# What an item costs beside its tokens, in tokens of a short text, as measured on a CPU: attention grows with the
-# square of a row's length, scores with its words times its labels.
-_TOKENS_OF_DOUBLE_COST = 200
-_SCORES_OF_A_TOKEN = 2500
-
 _PROBE = Item(
-    "Nobody was asked, and nothing was found.", {"a": "answer", "b": "question"}, {"c": "answers"}, threshold=0.0
+    "Nobody was asked, and nothing was found.",
+    {"a": "answer", "b": "question"},
+    {"c": "answers"},
+    threshold=0.0,
+    long_text="truncate",
 )
 
 
@@ -63,7 +66,19 @@ class GLiNEREngine:
         token_level = config.span_mode == "token_level"
         limits = limits_of(model)
         self._device = model.device
-        self._tokenize = ItemTokenizer(model.data_processor, config, limits)
+        self._limits = limits
+        self._tokenizer = ItemTokenizer(model.data_processor, config, limits)
+        self._planner = PassPlanner(
+            self._tokenizer,
+            PassLimits(
+                limits.words,
+                options.window_words or limits.words,
+                options.window_overlap_words,
+                options.max_labels_per_pass or config.max_types or None,
+            ),
+        )
+        if options.window_words > limits.words:
+            raise ModelError(f"window_words is {options.window_words}; {name!r} reads {limits.words} words at once")
         self._memory: MemoryModel | None = None
         self._forward: ner.EngineForward | OnnxForward
         self.adapter_slots: DeviceSlots | None = None
@@ -149,7 +164,7 @@ class GLiNEREngine:
 
     def measure_memory(self, allocator: Allocator, options: EngineOptions) -> None:
         """Run batches of all lengths; from then on `batch_tokens` says what the device's memory holds."""
-        limits = self._tokenize.limits
+        limits = self._limits
         try:
             self._memory = calibrate(
                 allocator,
@@ -181,15 +196,14 @@ class GLiNEREngine:
         self._check(item)
         lease = self._lease(item.adapter_id)
         try:
-            prepared = self._measure(item)
+            prepared = self._measure(item, lease)
         except BaseException:
             if lease:
                 lease.release()
             raise
-        if lease and not prepared.tokens:
+        if lease and prepared.adapter is None:
             lease.release()
-            lease = None
-        return replace(prepared, adapter=lease)
+        return prepared
 
     def _lease(self, adapter_id: str | None) -> AdapterLease | None:
         if adapter_id is None or adapter_id == BASE_ADAPTER_ID:
@@ -200,23 +214,39 @@ class GLiNEREngine:
             )
         return self._acquire(adapter_id)
 
-    def _measure(self, item: Item) -> Prepared:
+    def _measure(self, item: Item, lease: AdapterLease | None) -> Prepared:
+        """The item in one pass, as far as it fits, or in several; one that needs no pass gives its lease back."""
         if not item.text.strip():
             return Prepared(item, tokens=0, words=0)
-        tokenized = self._tokenize(item)
-        if tokenized.truncated and item.long_text == "reject":
-            limits = self._tokenize.limits
+        window, overlap = self._planner.windows(item)
+        prompt = self._planner.fits(item)
+        if prompt:
+            words, goes_on = self._tokenizer.read(item.text, prompt.room, self._words_of(item, window))
+            if not goes_on or item.long_text != "window":
+                truncated_at = self._end_of(item, words, goes_on=goes_on)
+                tokenized = self._tokenizer.tokenized(words, prompt)
+                return one_pass(item, tokenized, lease if words else None, truncated_at=truncated_at)
+        groups = self._planner.groups(item)
+        several = LongText(item, self._tokenizer, groups, lease)
+        if item.long_text == "window":
+            several.read_windows(window, overlap)
+        else:
+            words, goes_on = self._tokenizer.read(item.text, groups.room, self._limits.words)
+            several.read_words(words, self._end_of(item, words, goes_on=goes_on))
+        return Prepared(item, tokens=0, words=0, reading=several, adapter=lease)
+
+    def _words_of(self, item: Item, window: int) -> int:
+        """How many words one pass reads: a window that was asked for, or what the model reads."""
+        return window if item.long_text == "window" else self._limits.words
+
+    def _end_of(self, item: Item, words: Sequence[Word], *, goes_on: bool) -> int | None:
+        """Where the reading of a text that goes on ends; raises TooLarge if that is to be rejected."""
+        if goes_on and item.long_text == "reject":
+            limits = self._limits
             raise TooLarge(
                 f"text: the model reads {limits.words} words, and {limits.tokens} tokens with the labels", param="text"
             )
-        return Prepared(
-            item,
-            tokens=len(tokenized.token_ids) if tokenized.words else 0,
-            words=len(tokenized.words),
-            truncated=tokenized.truncated,
-            payload=tokenized,
-            cost_tokens=cost_of(len(tokenized.token_ids), len(tokenized.words), len(item.labels)),
-        )
+        return None if not goes_on else words[-1].end if words else 0
 
     def collate(self, batch: Sequence[Prepared]) -> Batch:
         """Tensors on the CPU; not those of a batch with adapters, whose order comes with their slots."""
@@ -305,24 +335,26 @@ def check_options(options: EngineOptions, device: torch.device) -> None:
         raise ModelError("quantization int8 is for the CPU")
 
 
-def cost_of(tokens: int, words: int, labels: int) -> int:
-    """An item's cost, in tokens of a short text; the spans and words that are scored grow alike."""
-    return tokens + tokens * tokens // _TOKENS_OF_DOUBLE_COST + words * labels // _SCORES_OF_A_TOKEN
-
-
 def _extraction(prepared: Prepared, found: Findings) -> Extraction:
     """The answer for one item: words become characters, numbers become names."""
     item = prepared.item
     words: list[tuple[int, int]] = prepared.payload.words if prepared.tokens else []
     labels, relations = list(item.labels), list(item.relations)
-    entities = []
-    for span in found.spans:
-        start, end = words[span.first][0], words[span.last][1]
-        entities.append(Entity(start, end, item.text[start:end], labels[span.label], span.score))
+
+    def entities(spans: Sequence[Span]) -> list[Entity]:
+        places = [(words[span.first][0], words[span.last][1]) for span in spans]
+        return [
+            Entity(start, end, item.text[start:end], labels[span.label], span.score)
+            for (start, end), span in zip(places, spans, strict=True)
+        ]
+
     return Extraction(
-        entities=entities,
+        entities=entities(found.spans),
         relations=[Relation(relations[r.relation], r.score, r.head, r.tail) for r in found.relations],
-        truncated=prepared.truncated,
+        truncated_at=prepared.truncated_at,
         words=prepared.words,
         tokens=prepared.tokens,
+        windows=int(prepared.words > 0),
+        relation_groups=int(bool(relations)),
+        displaced=entities(found.displaced),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gliner_bento.engine.base import (
     AdapterLease,
@@ -18,6 +19,7 @@ from gliner_bento.engine.base import (
     Item,
     ModelInfo,
     Prepared,
+    Reading,
     Relation,
 )
 
@@ -55,6 +57,72 @@ def extract(item: Item) -> Extraction:
     return Extraction(entities, relations, words=len(_WORD.findall(item.text)), tokens=words_and_labels(item))
 
 
+class FakeReading:
+    """Texts in passes of `words` words each, without overlap; entities stand when all passes before are in.
+
+    made: passes so far. per_call: how many `more` makes at once.
+    """
+
+    def __init__(self, item: Item, words: int, per_call: int = 1) -> None:
+        places = [match.start() for match in _WORD.finditer(item.text)][::words]
+        self._pieces = [item.text[start:end] for start, end in zip(places, [*places[1:], None], strict=False)]
+        self._item = item
+        self._starts = places
+        self._per_call = per_call
+        self._numbers: dict[int, int] = {}
+        self._found: dict[int, Extraction] = {}
+        self._settled = 0
+        self._begun = False
+        self.made = 0
+
+    def more(self) -> list[Prepared]:
+        """The next passes."""
+        self._begun = True
+        pieces = self._pieces[self.made : self.made + self._per_call]
+        passes = [_measured(replace(self._item, text=piece)) for piece in pieces]
+        self._numbers |= {id(prepared): self.made + place for place, prepared in enumerate(passes)}
+        self.made += len(passes)
+        return passes
+
+    @property
+    def exhausted(self) -> bool:
+        """All passes are made."""
+        return self._begun and self.made == len(self._pieces)
+
+    def add(self, made: Prepared, found: Extraction) -> list[Entity]:
+        """Entities of the passes that are in without a gap."""
+        self._found[self._numbers.pop(id(made))] = found
+        entities: list[Entity] = []
+        while self._settled in self._found:
+            entities += self._moved(self._settled)
+            self._settled += 1
+        return entities
+
+    @property
+    def done(self) -> bool:
+        """All passes are in."""
+        return self.exhausted and len(self._found) == len(self._pieces)
+
+    def result(self) -> Extraction:
+        """All entities, no relations."""
+        parts = [self._found[number] for number in range(len(self._pieces))]
+        return Extraction(
+            [entity for number in range(len(self._pieces)) for entity in self._moved(number)],
+            words=sum(part.words for part in parts),
+            tokens=sum(part.tokens for part in parts),
+            windows=len(parts),
+        )
+
+    def _moved(self, number: int) -> list[Entity]:
+        start = self._starts[number]
+        found = self._found[number].entities
+        return [replace(entity, start=entity.start + start, end=entity.end + start) for entity in found]
+
+
+def _measured(item: Item) -> Prepared:
+    return Prepared(item, words_and_labels(item), len(_WORD.findall(item.text)))
+
+
 def never(_: Item) -> Exception | None:
     """No item fails."""
     return None
@@ -69,6 +137,7 @@ class FakeEngine:
     tokens: sub-word tokens of an item (default: words + labels, 0 for a blank text).
     cost: what an item costs in a batch (default: as many as its tokens).
     lease: an item's claim to its adapter (default: none has one).
+    reading: an item's passes, of one that takes several (default: none does).
     prepare_error, collate_error, forward_error, decode_error: called with each item in that step; an exception that it
         returns is raised there (in all but `prepare` the whole batch fails, as with a real engine).
     on_prepare, on_collate, on_forward, on_decode: called before the step does its work, in the thread that runs it; may
@@ -86,6 +155,7 @@ class FakeEngine:
         tokens: Callable[[Item], int] = words_and_labels,
         cost: Callable[[Item], int] = lambda item: 0,
         lease: Callable[[Item], AdapterLease | None] = lambda item: None,
+        reading: Callable[[Item], Reading | None] = lambda item: None,
         prepare_error: Callable[[Item], Exception | None] = never,
         collate_error: Callable[[Item], Exception | None] = never,
         forward_error: Callable[[Item], Exception | None] = never,
@@ -105,6 +175,7 @@ class FakeEngine:
         self._tokens = tokens
         self._cost = cost
         self._lease = lease
+        self._reading = reading
         self._prepare_error = prepare_error
         self._collate_error = collate_error
         self._forward_error = forward_error
@@ -126,6 +197,8 @@ class FakeEngine:
         self.prepared.append(item)
         self._on_prepare(item)
         _raise_first(self._prepare_error, [item])
+        if reading := self._reading(item):
+            return Prepared(item, 0, 0, adapter=self._lease(item), reading=reading)
         words = len(_WORD.findall(item.text))
         tokens, cost = self._tokens(item), self._cost(item)
         return Prepared(item, tokens, words, cost_tokens=cost, adapter=self._lease(item))

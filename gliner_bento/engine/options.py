@@ -26,6 +26,9 @@ class EngineOptions:
     memory_overhead_factor: float = 1.3
     inference_lanes: int = 1
     torch_threads: int = 1
+    window_words: int = 0
+    window_overlap_words: int = 32
+    max_labels_per_pass: int = 0
 
 
 DEFAULTS = EngineOptions()

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from gliner_bento.errors import Aborted, GLiNERBentoError, InvalidField, UnsupportedMediaType
 from gliner_bento.gateway.adapters import Adapters
-from gliner_bento.gateway.error_body import error_response, from_validation
+from gliner_bento.gateway.error_body import error_response, from_model
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.media import JSON, is_json, media_type
 from gliner_bento.types import AdapterOptions, PutAdapterRequest
@@ -39,8 +39,7 @@ def routes(gateway: Callable[[], Gateway]) -> list[Route]:
         try:
             return await answer(gateway().adapters, request.path_params["adapter_id"], request)
         except ValidationError as invalid:
-            errors = invalid.errors(include_context=False, include_input=False, include_url=False)
-            return error_response(from_validation(errors))
+            return error_response(from_model(invalid))
         except ClientDisconnect:
             return error_response(Aborted("the body ended before it was whole"))
         except GLiNERBentoError as error:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
 from starlette.responses import Response
 
 from gliner_bento.errors import (
@@ -62,6 +63,11 @@ def from_validation(errors: Sequence[Mapping[str, Any]]) -> GLiNERBentoError:
     if first["type"] in _BRANCH_TYPES and len(errors) > 1:
         message = "Input should be a list, or a {name: description} object"
     return InvalidField(f"{path or 'body'}: {message}", param=path or None)
+
+
+def from_model(invalid: ValidationError) -> GLiNERBentoError:
+    """`from_validation` of what pydantic raised; of the input itself it shows nothing."""
+    return from_validation(invalid.errors(include_context=False, include_input=False, include_url=False))
 
 
 def from_foreign(status: int, body: bytes) -> Response | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, TooLarge, from_detail
@@ -23,8 +23,11 @@ from gliner_bento.types import (
     ModelCard,
     Relation,
     RelationArgument,
+    RequestOptions,
     RunnerItem,
     RunnerOutcome,
+    StreamedEnd,
+    StreamedEntity,
     Usage,
 )
 
@@ -37,16 +40,20 @@ _ITEM_OPTIONS = (
     "multi_label",
     "adapter_id",
     "long_text",
+    "window_words",
+    "window_overlap_words",
 )
+
+_AS_ASKED = ("flat_ner", "multi_label", "long_text", "window_words", "window_overlap_words")
 
 
 class Gateway:
-    """The public API, over a runner."""
+    """The public API, over a runner; within `limits`."""
 
     def __init__(self, hop: Hop, limits: Limits) -> None:
         self.adapters = Adapters(hop, limits)
         self._hop = hop
-        self._limits = limits
+        self.limits = limits
         self._description: dict[str, Any] | None = None
 
     async def extract(self, request: ExtractRequest) -> ExtractResponse:
@@ -60,6 +67,27 @@ class Gateway:
             adapter_id=item.adapter_id,
             request_id=called,
         )
+
+    async def extract_stream(self, request: ExtractRequest) -> AsyncIterator[StreamedEntity | StreamedEnd]:
+        """Entities of one text, in order of position, while it is being read; then what else there is to say."""
+        called = request_id.adopt(request.request_id)
+        item = self._item(request.model_dump(include={"text", *_ITEM_OPTIONS}))
+        entities: list[Entity] = []
+        parts = self._hop.extract_stream(
+            item, request_id=called, timeout_ms=self._timeout_ms(request), priority=request.priority
+        )
+        async for part in parts:
+            for entity in part.get("entities", ()):
+                entities.append(Entity.model_construct(**entity))
+                yield StreamedEntity.model_construct(entity=entities[-1])
+            if "outcome" in part:
+                end = _extraction(part["outcome"], entities)
+                yield StreamedEnd.model_construct(
+                    **{name: getattr(end, name) for name in ("relations", "truncated", "truncated_at", "usage")},
+                    model=(await self.describe())["name"],
+                    adapter_id=item.adapter_id,
+                    request_id=called,
+                )
 
     async def extract_batch(self, request: ExtractBatchRequest) -> ExtractBatchResponse:
         """One result or error per text, in order; the request fails as a whole only if it is wrong as a whole."""
@@ -91,9 +119,9 @@ class Gateway:
         return ModelCard(
             model=description["name"],
             **{name: description[name] for name in ModelCard.model_fields if name in description},
-            max_labels=self._limits.max_labels,
-            max_text_chars=self._limits.max_text_chars,
-            max_batch_items=self._limits.max_batch_items,
+            max_labels=self.limits.max_labels,
+            max_text_chars=self.limits.max_text_chars,
+            max_batch_items=self.limits.max_batch_items,
         )
 
     async def describe(self) -> dict[str, Any]:
@@ -105,9 +133,13 @@ class Gateway:
     async def _ask(
         self, items: list[RunnerItem], request: ExtractRequest | ExtractBatchRequest, called: str
     ) -> list[RunnerOutcome]:
-        longest_ms = self._limits.request_timeout_s * 1000
-        timeout_ms = min(request.timeout_ms or longest_ms, longest_ms)
-        return await self._hop.extract(items, request_id=called, timeout_ms=timeout_ms, priority=request.priority)
+        return await self._hop.extract(
+            items, request_id=called, timeout_ms=self._timeout_ms(request), priority=request.priority
+        )
+
+    def _timeout_ms(self, request: RequestOptions) -> float:
+        longest_ms = self.limits.request_timeout_s * 1000
+        return min(request.timeout_ms or longest_ms, longest_ms)
 
     def _batch_items(self, request: ExtractBatchRequest) -> list[dict[str, Any]]:
         """Each text with its options: its own where it has them, else the batch's."""
@@ -118,8 +150,8 @@ class Gateway:
             field, own = "texts", [{"text": text} for text in request.texts]
         else:
             field, own = "items", [item.model_dump(exclude_none=True) for item in request.items or []]
-        if len(own) > self._limits.max_batch_items:
-            raise TooLarge(f"{field}: {len(own)} of at most {self._limits.max_batch_items}", param=field)
+        if len(own) > self.limits.max_batch_items:
+            raise TooLarge(f"{field}: {len(own)} of at most {self.limits.max_batch_items}", param=field)
         if field == "texts" and shared["labels"] is None:
             raise InvalidField("labels: Field required", param="labels")
         return [shared | options for options in own]
@@ -133,9 +165,9 @@ class Gateway:
 
     def _item(self, spec: Mapping[str, Any]) -> RunnerItem:
         """`spec` with every option decided."""
-        if len(spec["text"]) > self._limits.max_text_chars:
+        if len(spec["text"]) > self.limits.max_text_chars:
             raise TooLarge(
-                f"text: {len(spec['text'])} characters of at most {self._limits.max_text_chars}", param="text"
+                f"text: {len(spec['text'])} characters of at most {self.limits.max_text_chars}", param="text"
             )
         if spec["labels"] is None:
             raise InvalidField("labels: Field required", param="labels")
@@ -144,19 +176,19 @@ class Gateway:
             text=spec["text"],
             labels=self._described(spec["labels"], "labels"),
             relations=self._described(spec["relations"] or {}, "relations"),
-            threshold=self._limits.default_threshold if threshold is None else threshold,
+            threshold=self.limits.default_threshold if threshold is None else threshold,
             relation_threshold=(
-                self._limits.default_relation_threshold if relation_threshold is None else relation_threshold
+                self.limits.default_relation_threshold if relation_threshold is None else relation_threshold
             ),
             adapter_id=None if spec["adapter_id"] == BASE_ADAPTER_ID else spec["adapter_id"],
-            **{name: spec[name] for name in ("flat_ner", "multi_label", "long_text")},
+            **{name: spec[name] for name in _AS_ASKED},
         )
 
     def _described(self, names: Sequence[str] | Mapping[str, str], param: str) -> dict[str, str]:
         """Names with their descriptions; a plain name describes itself, and counts once however often it is given."""
         described = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
-        if len(described) > self._limits.max_labels:
-            limit = self._limits.max_labels
+        if len(described) > self.limits.max_labels:
+            limit = self.limits.max_labels
             raise InvalidField(f"{param}: {len(described)} of at most {limit} (max_labels)", param=param)
         return described
 
@@ -175,12 +207,15 @@ def _batch_result(outcome: RunnerOutcome, path: str, called: str) -> BatchResult
     return BatchResult(error=error)
 
 
-def _extraction(outcome: RunnerOutcome) -> Extraction:
-    """The runner's answer for one item, in the public shape; raises the item's error if it has one."""
+def _extraction(outcome: RunnerOutcome, told: Sequence[Entity] = ()) -> Extraction:
+    """The runner's answer for one item, in the public shape; raises the item's error if it has one.
+
+    told: entities that came before the rest of them.
+    """
     if "error" in outcome:
         raise from_detail(ErrorDetail.model_validate(outcome["error"]))
     found = outcome["result"]
-    entities = [Entity.model_construct(**entity) for entity in found["entities"]]
+    entities = [*told, *(Entity.model_construct(**entity) for entity in found["entities"])]
     relations = [
         Relation.model_construct(
             relation=relation["relation"],
@@ -190,8 +225,14 @@ def _extraction(outcome: RunnerOutcome) -> Extraction:
         )
         for relation in found["relations"]
     ]
-    usage = Usage(words=found["words"], tokens=found["tokens"], windows=int(found["tokens"] > 0))
-    return Extraction.model_construct(entities=entities, relations=relations, truncated=found["truncated"], usage=usage)
+    truncated_at = found["truncated_at"]
+    return Extraction.model_construct(
+        entities=entities,
+        relations=relations,
+        truncated=truncated_at is not None,
+        truncated_at=truncated_at,
+        usage=Usage.model_construct(**{name: found[name] for name in Usage.model_fields}),
+    )
 
 
 def _argument(entities: Sequence[Entity], index: int) -> RelationArgument:

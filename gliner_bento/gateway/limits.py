@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gliner_bento.types import LongText
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -17,3 +19,4 @@ class Limits:
     request_timeout_s: float
     enable_lora: bool
     adapter_id_pattern: str
+    compat_long_text: LongText

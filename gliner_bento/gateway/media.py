@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.datastructures import Headers
 
 JSON = "application/json"
+NDJSON = "application/x-ndjson"
 
 
 def media_type(headers: Headers) -> str:

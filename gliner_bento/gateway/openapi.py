@@ -19,6 +19,7 @@ from gliner_bento.gateway.compat.gliner_serve import (
     GLiNERServeRequest,
     GLiNERServeResponse,
 )
+from gliner_bento.gateway.media import NDJSON
 from gliner_bento.types import (
     AbortResponse,
     AdapterCard,
@@ -30,11 +31,15 @@ from gliner_bento.types import (
     ExtractResponse,
     ModelCard,
     PutAdapterRequest,
+    StreamedEnd,
+    StreamedEntity,
 )
 
 _MODELS: list[type[BaseModel]] = [
     ExtractRequest,
     ExtractResponse,
+    StreamedEntity,
+    StreamedEnd,
     ExtractBatchRequest,
     ExtractBatchResponse,
     ModelCard,
@@ -120,6 +125,7 @@ def _paths(route_prefix: str) -> dict[str, Any]:
                 errors=_EXTRACT_ERRORS,
             )
         },
+        "/v1/extract/stream": {"post": _stream_operation()},
         "/v1/extract/batch": {
             "post": _operation(
                 "extract_batch",
@@ -164,6 +170,23 @@ def _paths(route_prefix: str) -> dict[str, Any]:
         "/readyz": _probe("readyz", "The model has answered its warm-up request"),
         "/metrics": _probe("metrics", "Prometheus metrics"),
     }
+
+
+def _stream_operation() -> dict[str, Any]:
+    stream = _operation(
+        "extract_stream",
+        "extract",
+        "Entities of one text while it is being read, in lines of JSON",
+        request=ExtractRequest,
+        errors=_EXTRACT_ERRORS,
+    )
+    stream["description"] = (
+        "A line for each entity, in order of position; the last line holds the relations and the usage. What goes "
+        "wrong after the first line is the last line, an error body."
+    )
+    lines = {"oneOf": [_reference(model) for model in (StreamedEntity, StreamedEnd, ErrorBody)]}
+    stream["responses"]["200"]["content"] = {NDJSON: {"schema": lines}}
+    return stream
 
 
 def _adapter_operations() -> dict[str, Any]:

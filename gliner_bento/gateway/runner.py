@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 import aiohttp
@@ -26,11 +28,12 @@ logger = logging.getLogger("gliner_bento.gateway")
 T = TypeVar("T")
 
 _UNREACHABLE = "the model's process cannot be reached; try again"
+_LATE = "the deadline passed before the model's process answered"
 _CONTROL_S = 5.0
 _GRACE_S = 0.5
 """What the runner gets beyond a deadline, so that it is the one to tell which item was late."""
 
-_DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)
+_DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
 
 
 class Runner(Protocol):
@@ -40,6 +43,14 @@ class Runner(Protocol):
         self, items: list[RunnerItem], request_id: str, timeout_ms: float, priority: int
     ) -> list[RunnerOutcome]:
         """One outcome per item, in order."""
+
+    def extract_stream(
+        self, item: RunnerItem, request_id: str, stream_id: str, timeout_ms: float, priority: int
+    ) -> AsyncGenerator[str, None]:
+        """Pieces of lines: `{"entities": [...]}`, as often as there are some, and `{"outcome": ...}` at the end."""
+
+    async def stop_stream(self, stream_id: str) -> None:
+        """Nobody reads this stream any more."""
 
     async def abort(self, request_id: str) -> bool:
         """True if a waiting or running request had this id."""
@@ -84,6 +95,7 @@ class Hop:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        self._stopping: set[asyncio.Future[None]] = set()
 
     async def extract(
         self, items: list[RunnerItem], *, request_id: str, timeout_ms: float, priority: int
@@ -95,8 +107,52 @@ class Hop:
             left_ms = max(0.0, deadline_s - time.monotonic()) * 1000
             return self._runner.extract(items=items, request_id=request_id, timeout_ms=left_ms, priority=priority)
 
-        late = DeadlineExceeded("the deadline passed before the model's process answered")
-        return await self._call(ask, timeout_ms / 1000 + _GRACE_S, late)
+        return await self._call(ask, timeout_ms / 1000 + _GRACE_S, DeadlineExceeded(_LATE))
+
+    async def extract_stream(
+        self, item: RunnerItem, *, request_id: str, timeout_ms: float, priority: int
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The lines of `Runner.extract_stream`, as data; asked once. The last one holds the outcome.
+
+        The runner is told if they are not read to the end: BentoML's client leaves the connection open then.
+        """
+        last_s = time.monotonic() + timeout_ms / 1000 + _GRACE_S
+        stream_id = uuid.uuid4().hex
+        pieces = self._runner.extract_stream(
+            item=item, request_id=request_id, stream_id=stream_id, timeout_ms=timeout_ms, priority=priority
+        )
+        begun, ended = "", False
+        try:
+            while (piece := await self._next(pieces, last_s)) is not None:
+                *lines, begun = (begun + piece).split("\n")
+                for line in lines:
+                    part = json.loads(line)
+                    ended = "outcome" in part
+                    yield part
+            if not ended:  # BentoML logs what goes wrong in a stream, and ends it like a good one
+                raise InternalError()
+        finally:
+            if not ended:
+                stopping = asyncio.ensure_future(self._stop(stream_id))
+                self._stopping.add(stopping)
+                stopping.add_done_callback(self._stopping.discard)
+
+    async def _next(self, pieces: AsyncGenerator[str, None], last_s: float) -> str | None:
+        try:
+            return await asyncio.wait_for(pieces.__anext__(), max(0.0, last_s - time.monotonic()))
+        except StopAsyncIteration:
+            return None
+        except asyncio.TimeoutError:
+            raise DeadlineExceeded(_LATE) from None
+        except _DROPPED as dropped:
+            raise NotReady(_UNREACHABLE) from dropped
+        except Exception as fault:
+            logger.exception("a stream from the runner failed")
+            raise InternalError() from fault
+
+    async def _stop(self, stream_id: str) -> None:
+        with contextlib.suppress(GLiNERBentoError):  # who is to hear of it has gone
+            await self._call(lambda: self._runner.stop_stream(stream_id=stream_id), _CONTROL_S, NotReady(_UNREACHABLE))
 
     async def abort(self, request_id: str) -> bool:
         """As `Runner.abort`."""

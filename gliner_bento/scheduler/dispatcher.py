@@ -26,6 +26,10 @@ from gliner_bento.scheduler.stages import Batch, Ending, Stages
 
 logger = logging.getLogger(__name__)
 
+# While items of one pass have come within so many seconds, one lane runs no passes of long texts: a window takes far
+# longer than a short text, and nothing stops one that runs.
+_KEPT_FOR_OTHERS_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class DispatcherConfig(BatchLimits):
@@ -73,6 +77,7 @@ class Dispatcher:
         self._ahead = threading.Condition(lock)  # for the collator
         self._started = threading.Condition(lock)
         self._ready: deque[Batch] = deque()  # for whichever lane is free next, before anything that waits
+        self._reading: set[int] = set()  # lanes that run passes of long texts
         self._closed = False
         self.lanes = Lanes(config.inference_lanes)
         self._decoders = (
@@ -147,6 +152,7 @@ class Dispatcher:
         while True:
             with self._lock:
                 self.lanes.idle.append(number)
+                self._reading.discard(number)
                 while not self._closed and not self._ready:
                     patience_s = self._patience_s() if self._queue.waiting_items else None
                     if patience_s == 0:
@@ -162,11 +168,14 @@ class Dispatcher:
     def _patience_s(self) -> float:
         """How long the free lanes go on waiting for company for what waits, which is not nothing.
 
-        Only for items that are being prepared, while they could join, and where no other lane is free for them.
+        Only for items that are being prepared, while they could join, and where no other lane is free for them. And
+        with nothing but passes of long texts waiting, for as long as this lane is kept for others.
         """
+        if self._queue.only_passes_wait and (kept_s := self._kept_for_others_s()):
+            return kept_s
         if not self._config.batch_wait_timeout_ms or not self._queue.preparing_items or self.lanes.free > 1:
             return 0
-        batch = self._form()
+        batch = self._form(passes=not self._kept_for_others_s())
         oldest_s = min(entry.admitted_s for entry in batch.entries)
         left_s = oldest_s + self._config.batch_wait_timeout_ms / 1000 - self._clock()
         return 0 if batch.full else max(0.0, left_s)
@@ -176,19 +185,29 @@ class Dispatcher:
         if self._ready:
             batch = self._ready.popleft()
         else:
-            batch = Batch(self._take_waiting(self.lanes.share(self._queue.waiting_cost)))
+            share = self.lanes.share(self._queue.waiting_cost)
+            batch = Batch(self._queue.take(self._form(share, passes=not self._kept_for_others_s())))
         waiting = self._queue.waiting_items + len(self._ready)
-        batch.borrowed_lanes = self.lanes.borrow(number, waiting + self._queue.preparing_items)
+        if any(entry.whole for entry in batch.entries):
+            self._reading.add(number)
+        if not (number in self._reading and self._kept_for_others_s()):
+            batch.borrowed_lanes = self.lanes.borrow(number, waiting + self._queue.preparing_items)
         if waiting:
             self.wake()
         return batch
 
-    def _take_waiting(self, share: int) -> list[Entry]:
-        return self._queue.take(self._form(share))
+    def _kept_for_others_s(self) -> float:
+        """How long a lane that is free now is none for passes of long texts: all others run such, and items of one pass
+        have been coming that are not less urgent."""
+        came = self._queue.last_item
+        if came is None or not 0 < self.lanes.alive - 1 <= len(self._reading) or self._queue.most_urgent < came[1]:
+            return 0
+        return max(0.0, came[0] + _KEPT_FOR_OTHERS_S - self._clock())
 
-    def _form(self, share: int | None = None) -> NextBatch:
-        """What would run now; something waits."""
-        return self._queue.next_batch(self._limits(share), self._engine.adapter_room(), self._config.inference_lanes)
+    def _form(self, share: int | None = None, *, passes: bool = True) -> NextBatch:
+        """What would run now; something waits. passes: see `WaitingQueue.next_batch`."""
+        room, lanes = self._engine.adapter_room(), self._config.inference_lanes
+        return self._queue.next_batch(self._limits(share), room, lanes, passes=passes)
 
     def _limits(self, share: int | None = None) -> BatchLimits:
         """The limits of a batch that is formed now."""
@@ -219,7 +238,8 @@ class Dispatcher:
     def _collate_ahead(self) -> None:
         """Make tensors of full batches while all lanes are busy, one batch per lane ahead at most.
 
-        Only of full ones: a batch that could still grow is better formed when a lane is free to run it.
+        Only of full ones: a batch that could still grow is better formed when a lane is free to run it. Nor of passes
+        of long texts, which let others pass until then.
         """
         while (batch := self._next_to_collate()) is not None:
             try:
@@ -236,7 +256,7 @@ class Dispatcher:
             while not self._closed:
                 if self._may_collate_ahead():
                     batch = self._form()
-                    if batch.full:
+                    if batch.full and not any(entry.whole for entry in batch.entries):
                         return Batch(self._queue.take(batch))
                 self._ahead.wait()
             return None

@@ -1,6 +1,7 @@
 """The scheduler: items in, futures out. Owns admission, deadlines, and the promise that every item ends exactly once.
 
     submit ─▶ preparation pool ─▶ waiting queue ─▶ dispatcher: lanes, decoding ─▶ future
+                             └──▶ readings: the passes of long texts ─▶ waiting queue …
 
 Knows the engine's contract and nothing of HTTP, tensors or metrics libraries.
 """
@@ -22,11 +23,13 @@ from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, Not
 from gliner_bento.scheduler.dispatcher import Dispatcher, DispatcherConfig
 from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
 from gliner_bento.scheduler.queue import Entry, WaitingQueue
+from gliner_bento.scheduler.readings import Readings, Watch
 from gliner_bento.scheduler.stages import Ending, public_error
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_NAP_S = 60.0  # threading refuses timeouts beyond a platform's limit
+_BATCHES_AHEAD = 2  # of each lane: passes of a long text that wait or run
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +46,15 @@ class SchedulerConfig(DispatcherConfig):
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Items that are preparing, waiting and running now; lanes that can run them, and those that do nothing."""
+    """Items that have been admitted and not ended; of them and of passes, those that are preparing, waiting and running
+    now; lanes that can run them, and those that do nothing."""
 
+    unfinished_items: int
     preparing_items: int
     waiting_items: int
     running_items: int
     lanes_alive: int
     lanes_free: int
-
-    @property
-    def unfinished_items(self) -> int:
-        """Admitted and not ended."""
-        return self.preparing_items + self.waiting_items + self.running_items
 
 
 class Scheduler:
@@ -94,6 +94,16 @@ class Scheduler:
             clock=clock,
         )
         self._preparation = ThreadPoolExecutor(config.tokenizer_threads, thread_name_prefix="prepare")
+        self._readings = Readings(
+            self._queue,
+            self._lock,
+            passes=_BATCHES_AHEAD * config.inference_lanes,
+            cost=_BATCHES_AHEAD * config.inference_lanes * config.max_batch_tokens,
+            run=self._run_in_preparation,
+            wake=self._dispatcher.wake,
+            finish=self._finish,
+        )
+        self._watches: dict[int, Watch] = {}
         self._threads: list[threading.Thread] = []
 
     # What callers see
@@ -123,6 +133,16 @@ class Scheduler:
         """`submit_many` of one item."""
         return self.submit_many([item], request_id=request_id, deadline=deadline, priority=priority)[0]
 
+    def watched(
+        self, item: Item, watch: Watch, *, request_id: str, deadline: float | None = None, priority: int = 0
+    ) -> Future[Extraction]:
+        """`submit`; `watch` is told entities while the item is being read, if it takes several passes."""
+        return self._submit([item], request_id, deadline, priority, watch)[0]
+
+    def go_on(self, request_id: str) -> None:
+        """A watch of the request has room again."""
+        self._readings.go_on(request_id)
+
     def submit_many(
         self, items: Sequence[Item], *, request_id: str, deadline: float | None = None, priority: int = 0
     ) -> list[Future[Extraction]]:
@@ -137,10 +157,17 @@ class Scheduler:
 
         The futures fail with errors of the tree alone. Cancelling one (a client that has gone) aborts its item.
         """
+        return self._submit(items, request_id, deadline, priority, None)
+
+    def _submit(
+        self, items: Sequence[Item], request_id: str, deadline: float | None, priority: int, watch: Watch | None
+    ) -> list[Future[Extraction]]:
         try:
             with self._lock:
                 entries = self._queue.admit(items, request_id, deadline, priority)
                 self._unanswered_items += len(entries)
+                if watch:
+                    self._watches |= {entry.sequence: watch for entry in entries}
                 for burst in self._bursts(entries):
                     self._preparation.submit(self._prepare, burst)  # under the lock: in order of admission
                 if deadline is not None and deadline == self._queue.next_deadline_s:
@@ -189,7 +216,14 @@ class Scheduler:
         """A snapshot of what happens now."""
         with self._lock:
             queue, lanes = self._queue, self._dispatcher.lanes
-            return Stats(queue.preparing_items, queue.waiting_items, queue.running_items, lanes.alive, lanes.free)
+            return Stats(
+                queue.unfinished_items,
+                queue.preparing_items,
+                queue.waiting_items,
+                queue.running_items,
+                lanes.alive,
+                lanes.free,
+            )
 
     # How an item ends
 
@@ -199,9 +233,14 @@ class Scheduler:
             entry = self._queue.end(sequence)
             if entry is None:
                 return
+            self._readings.ended(entry)
+            self._watches.pop(sequence, None)
             wanted = entry.future.set_running_or_notify_cancel()  # False: its caller has cancelled it
             if entry.prepared is None:  # a lane may be waiting for its company
                 self._dispatcher.wake()
+        if entry.whole is not None:
+            self._readings.add(entry, ending)
+            return
         if entry.lease:
             _release(entry.lease)
         self._observer.on_finish(_outcome(ending) if wanted else "aborted")
@@ -255,12 +294,23 @@ class Scheduler:
                     continue
                 lease = prepared.adapter
                 if lease is None or _in_memory(lease):
-                    self._queue.put(entry, prepared)
+                    self._let_wait(entry, prepared)
                 else:
                     absent.append((lease, partial(self._adapter_came, entry, prepared)))
             self._dispatcher.wake()
         for lease, when_there in absent:
             lease.ready.add_done_callback(when_there)
+
+    def _let_wait(self, entry: Entry, prepared: Prepared) -> None:
+        """Into the queue, or its passes one after the other. Called with the lock held."""
+        self._queue.put(entry, prepared)
+        if prepared.reading and not entry.ended:
+            self._readings.begin(entry, prepared.reading, self._watches.get(entry.sequence))
+
+    def _run_in_preparation(self, work: Callable[[], None]) -> None:
+        """Called with the lock held; `close` ends all items before it stops the pool."""
+        if not self._closed:
+            self._preparation.submit(work)
 
     def _claim(self, entry: Entry, lease: AdapterLease) -> None:
         """Give the entry the claim to its adapter, which is released when the entry ends: now, if it has."""
@@ -276,7 +326,7 @@ class Scheduler:
             self._finish(entry.sequence, public_error(error, entry.request_id, "loading its adapter"))
             return
         with self._lock:
-            self._queue.put(entry, prepared)
+            self._let_wait(entry, prepared)
             self._dispatcher.wake()
 
     def _measure(self, entry: Entry) -> Prepared | None:
@@ -292,9 +342,9 @@ class Scheduler:
         self._observer.on_stage("prepare", self._clock() - started_s)
         if prepared.adapter:
             self._claim(entry, prepared.adapter)
-        if prepared.tokens:
+        if prepared.tokens or prepared.reading:
             return prepared
-        self._finish(entry.sequence, Extraction(truncated=prepared.truncated))
+        self._finish(entry.sequence, Extraction(truncated_at=prepared.truncated_at))
         return None
 
     def _watch_deadlines(self) -> None:

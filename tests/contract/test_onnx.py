@@ -145,10 +145,10 @@ def test_reads_as_much_as_with_torch(family: str, served: Any, engine: Any) -> N
     """The limit of tokens is the encoder's, whose weights are not there to be asked."""
     words = " ".join(["incomprehensibilities"] * 30)
     item = some_item(0, relations=False)
-    item = type(item)(words, item.labels)
+    item = type(item)(words, item.labels, long_text="truncate")
     ours, torchs = (one.prepare(item) for one in (served(family, seed=1), engine(family, seed=1)))
-    assert ours.truncated
-    assert (ours.tokens, ours.words) == (torchs.tokens, torchs.words)
+    assert ours.truncated_at
+    assert (ours.tokens, ours.words, ours.truncated_at) == (torchs.tokens, torchs.words, torchs.truncated_at)
 
 
 def test_computes_with_the_threads_that_it_was_given(exported: Any) -> None:

@@ -46,9 +46,14 @@ def test_metrics_count_what_was_run(service):
 def test_the_openapi_document_validates_and_lists_every_route(service):
     document = service.request("GET", "/docs.json").json()
     validate(document)
-    assert {"/v1/extract", "/v1/extract/batch", "/v1/model", "/gliner", "/gliner/adapter-cache"} <= set(
-        document["paths"]
-    )
+    assert {
+        "/v1/extract",
+        "/v1/extract/batch",
+        "/v1/extract/stream",
+        "/v1/model",
+        "/gliner",
+        "/gliner/adapter-cache",
+    } <= set(document["paths"])
 
 
 def test_the_examples_of_the_openapi_document_are_answered(service):
@@ -60,7 +65,7 @@ def test_the_examples_of_the_openapi_document_are_answered(service):
             example = body["content"]["application/json"]["example"]
             assert service.request("POST", path, json=example).status_code == 200, path
             tried += 1
-    assert tried == 3
+    assert tried == 4
 
 
 def test_the_index_page_shows_the_document(service):

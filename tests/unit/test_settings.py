@@ -164,6 +164,10 @@ def test_empty_sections_mean_defaults(write, text):
         ("default_threshold", "nan"),
         ("request_timeout_s", "0"),
         ("request_timeout_s", "inf"),
+        ("window_words", "-1"),
+        ("window_overlap_words", "-1"),
+        ("max_labels_per_pass", "-1"),
+        ("compat_long_text", "reject"),
         ("max_lora_rank", "0"),
         ("max_device_adapters", "0"),
         ("max_adapter_bytes", "0"),
@@ -336,6 +340,14 @@ def test_every_setting_of_the_scheduler_reaches_it():
     config = scheduler_config(Settings.load(given | {"batch_lookahead": 23}).decided_for("cpu"))
     assert {name: getattr(config, name) for name in given} == given
     assert config.lookahead == 23
+
+
+def test_every_setting_of_long_texts_reaches_the_engine():
+    from runners.gliner_runner import engine_options
+
+    given = {"window_words": 64, "window_overlap_words": 7, "max_labels_per_pass": 11}
+    options = engine_options(Settings.load(given).decided_for("cpu"))
+    assert {name: getattr(options, name) for name in given} == given
 
 
 ALIASED = {

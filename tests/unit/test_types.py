@@ -5,7 +5,15 @@ from pydantic import ValidationError
 
 from gliner_bento import types
 from gliner_bento.adapters import base
-from gliner_bento.types import AdapterCard, AdapterOptions, ExtractBatchRequest, ExtractRequest, PutAdapterRequest
+from gliner_bento.types import (
+    AdapterCard,
+    AdapterOptions,
+    ExtractBatchRequest,
+    ExtractItem,
+    ExtractOptions,
+    ExtractRequest,
+    PutAdapterRequest,
+)
 
 GOOD = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}
 
@@ -16,9 +24,18 @@ def errors_of(body: dict) -> list[dict]:
     return caught.value.errors()
 
 
+def accepts(model, field, value):
+    try:
+        model.model_validate(GOOD | {field: value})
+    except ValidationError:
+        return False
+    return True
+
+
 def test_a_minimal_request_has_the_documented_defaults():
     request = ExtractRequest.model_validate(GOOD)
-    assert (request.flat_ner, request.multi_label, request.long_text, request.priority) == (True, False, "truncate", 0)
+    assert (request.flat_ner, request.multi_label, request.long_text, request.priority) == (True, False, "window", 0)
+    assert (request.window_words, request.window_overlap_words) == (None, None)
     assert request.threshold is None
     assert request.relations is None
 
@@ -52,7 +69,16 @@ def test_labels_are_names_or_described_names(labels):
         ("relation_threshold", 2),
         ("flat_ner", "yes"),
         ("multi_label", 1),
-        ("long_text", "window"),
+        ("long_text", "whole"),
+        ("window_words", 0),
+        ("window_words", -1),
+        ("window_words", 100_001),
+        ("window_words", 64.5),
+        ("window_words", "64"),
+        ("window_words", True),
+        ("window_overlap_words", -1),
+        ("window_overlap_words", 100_001),
+        ("window_overlap_words", "0"),
         ("request_id", "has space"),
         ("request_id", "x" * 129),
         ("timeout_ms", 0),
@@ -75,6 +101,17 @@ def test_an_error_does_not_repeat_the_input():
 def test_a_batch_item_may_leave_all_options_to_the_batch():
     request = ExtractBatchRequest.model_validate({"items": [{"text": "a"}], "labels": ["x"]})
     assert request.items[0].labels is None
+    assert (request.items[0].long_text, request.items[0].window_words) == (None, None)
+
+
+def test_the_options_of_a_text_are_the_same_wherever_they_are_given():
+    for name, field in ExtractOptions.model_fields.items():
+        of_batch, of_item = ExtractBatchRequest.model_fields[name], ExtractItem.model_fields[name]
+        assert of_item.default is None
+        if name != "labels":
+            assert of_batch.default == field.default
+        for value in (0, -1, 1.5, "a", True, None, []):
+            assert accepts(ExtractItem, name, value) == (value is None or accepts(ExtractRequest, name, value))
 
 
 def test_every_field_of_a_request_is_described_or_shared():

@@ -21,10 +21,14 @@ class FoundRelation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What one row holds: its spans in order of position, and the relations between them."""
+    """What one row holds: its spans in order of position, and the relations between them.
+
+    displaced: of a pass of several: spans above the threshold that others left no place for.
+    """
 
     spans: Sequence[Span]
     relations: Sequence[FoundRelation] = ()
+    displaced: Sequence[Span] = ()
 
 
 Forward = Callable[[Any, dict[str, Any], Sequence[Prepared]], list[Findings]]
@@ -34,3 +38,11 @@ Forward = Callable[[Any, dict[str, Any], Sequence[Prepared]], list[Findings]]
 def entities(row: Prepared, spans: Sequence[Span]) -> list[Span]:
     """Of `spans`, those that the item's options let stand."""
     return chosen(spans, flat=row.item.flat_ner, multi_label=row.item.multi_label)
+
+
+def displaced(row: Prepared, spans: Sequence[Span], standing: Sequence[Span]) -> Sequence[Span]:
+    """Of `spans`, those that are not `standing`, if the row is one pass of several: over the whole they may stand."""
+    if not row.partial or len(standing) == len(spans):
+        return ()
+    stand = set(standing)
+    return [span for span in spans if span not in stand]

@@ -18,7 +18,7 @@ from gliner_bento.engine.adaptable import Layers
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.collate import PackedInputs
 from gliner_bento.engine.decode import Span, probabilities, spans_found, tagged_boundaries, tagged_spans, tags_found
-from gliner_bento.engine.forward.findings import Findings, entities
+from gliner_bento.engine.forward.findings import Findings, displaced, entities
 from gliner_bento.engine.forward.reading import BiReader, Reader, UniReader
 from gliner_bento.engine.forward.relations import Boundary, RelationHead, Represent
 from gliner_bento.engine.forward.spans import span_head
@@ -63,8 +63,9 @@ class SpanForward(EngineForward):
         marked = self._mark(read.words, read.of_words)
         above = spans_found(marked.scores(read.labels, read.of_labels), rows)
         found = [entities(row, spans) for row, spans in zip(rows, above, strict=True)]
+        rest = [displaced(row, *spans) for row, *spans in zip(rows, above, found, strict=True)]
         if self._relate is None:
-            return [Findings(spans) for spans in found]
+            return [Findings(spans, displaced=others) for spans, others in zip(found, rest, strict=True)]
         findings = []
         prompts = read.of_relations.split(read.relations)
         for number, (row, spans) in enumerate(zip(rows, found, strict=True)):
@@ -72,7 +73,7 @@ class SpanForward(EngineForward):
             represent, owner = partial(marked.represent, number), partial(read.of_words.owner, number)
             with on_slot(read.of_words.slot(number)):
                 related = self._relate(row, spans, proposed, represent, prompts[number], owner)
-            findings.append(Findings(spans, related))
+            findings.append(Findings(spans, related, rest[number]))
         return findings
 
 
@@ -107,7 +108,7 @@ class TokenForward(EngineForward):
                 related = (
                     self._relate(row, found, boundaries, represent, prompts[number], owner) if self._relate else ()
                 )
-            findings.append(Findings(found, related))
+            findings.append(Findings(found, related, displaced(row, spans, found)))
         return findings
 
     def _proposes(self, row: Prepared) -> bool:

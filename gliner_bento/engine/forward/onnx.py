@@ -16,7 +16,7 @@ from gliner import model as families
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.collate import Batch, Collator
 from gliner_bento.engine.decode import Span, spans_above, tag_scores, tagged_spans
-from gliner_bento.engine.forward.findings import Findings, entities
+from gliner_bento.engine.forward.findings import Findings, displaced, entities
 from gliner_bento.engine.graph import Graph
 from gliner_bento.engine.loading import ModelError
 
@@ -75,7 +75,9 @@ class OnnxForward:
             logits = self._graph.logits(part)
             mates = rows[len(findings) : len(findings) + len(logits)]
             found = self._find(logits, mates)
-            findings += [Findings(entities(row, spans)) for row, spans in zip(mates, found, strict=True)]
+            for row, spans in zip(mates, found, strict=True):
+                standing = entities(row, spans)
+                findings.append(Findings(standing, displaced=displaced(row, spans, standing)))
         return findings
 
     def _part(self, rows: Sequence[Prepared]) -> Part:

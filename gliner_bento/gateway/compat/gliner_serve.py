@@ -1,7 +1,8 @@
 """The wire format of `gliner.serve` (gliner 0.2.29, Ray Serve): its `GLiNERClient` works against it unchanged.
 
 What differs from that server, on purpose: a misspelt field, a bad value or malformed JSON is answered 400 and concerns
-that request alone, and an answer about a text that was cut says so in the header `X-GLiNER-Truncated`.
+that request alone, and long texts are read whole. Where the setting `compat_long_text` has them cut, the answer says so
+in the header `X-GLiNER-Truncated`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from starlette.routing import Route
 
 from gliner_bento.errors import GLiNERBentoError, InvalidField, MalformedRequest
 from gliner_bento.gateway.adapters import Adapters
-from gliner_bento.gateway.error_body import error_response, from_validation
+from gliner_bento.gateway.error_body import error_response, from_model
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.types import (
     BASE_ADAPTER_ID,
@@ -93,9 +94,7 @@ def routes(prefix: str, gateway: Callable[[], Gateway]) -> list[Route]:
             asked = GLiNERServeRequest.model_validate_json(await request.body() or b"{}")
             return await _predict(gateway(), asked)
         except ValidationError as invalid:
-            return _error(
-                from_validation(invalid.errors(include_context=False, include_input=False, include_url=False))
-            )
+            return _error(from_model(invalid))
         except GLiNERBentoError as error:
             return _error(error)
 
@@ -115,7 +114,8 @@ def routes(prefix: str, gateway: Callable[[], Gateway]) -> list[Route]:
 async def _predict(gateway: Gateway, asked: GLiNERServeRequest) -> Response:
     """Relations asked of a model without them are ignored, as gliner.serve does."""
     relates = bool(asked.relations) and (await gateway.describe())["supports_relations"]
-    options = asked.model_dump() | {"relations": asked.relations if relates else None}
+    long_text = gateway.limits.compat_long_text
+    options = asked.model_dump() | {"relations": asked.relations if relates else None, "long_text": long_text}
     found = await gateway.extract(ExtractRequest.model_construct(**options))
     headers = {"X-GLiNER-Truncated": "true"} if found.truncated else None
     relations = [_relation(relation) for relation in found.relations] if relates else None

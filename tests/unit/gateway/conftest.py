@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from pathlib import Path
 
 import httpx
@@ -20,6 +21,7 @@ from gliner_bento.gateway.limits import Limits
 from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.runner import Hop
 from runners.adapter_calls import AdapterCalls
+from runners.stream import line
 
 LIMITS = Limits(
     default_threshold=0.4,
@@ -30,12 +32,15 @@ LIMITS = Limits(
     request_timeout_s=30.0,
     enable_lora=True,
     adapter_id_pattern=r"[a-z0-9_-]{1,9}",
+    compat_long_text="window",
 )
 MAX_ADAPTER_BYTES = 3 * 2**20
+READ_AT_ONCE = 8  # words
 
 
 class EchoRunner:
-    """Finds each word that starts with a capital, under the first label; relates the first to the second.
+    """Finds each word that starts with a capital, under the first label; relates the first to the second. Reads eight
+    words at once.
 
     Its calls about adapters are the real ones, over adapters in a dictionary.
     """
@@ -50,6 +55,17 @@ class EchoRunner:
     async def extract(self, items, request_id, timeout_ms, priority):
         self.calls.append({"items": items, "request_id": request_id, "timeout_ms": timeout_ms, "priority": priority})
         return [self._outcome(item) for item in items]
+
+    async def extract_stream(self, item, request_id, stream_id, timeout_ms, priority):
+        """A line for each entity, in pieces of seven characters."""
+        self.calls.append({"items": [item], "request_id": request_id, "timeout_ms": timeout_ms, "priority": priority})
+        outcome, parts = self._outcome(item), []
+        if "result" in outcome:
+            parts = [{"entities": [entity]} for entity in outcome["result"]["entities"]]
+            outcome["result"]["entities"] = []
+        content = "".join(line(part) for part in [*parts, {"outcome": outcome}])
+        for start in range(0, len(content), 7):
+            yield content[start : start + 7]
 
     async def abort(self, request_id):
         return request_id == "running"
@@ -99,8 +115,18 @@ class EchoRunner:
         relations = [
             {"relation": name, "score": 0.8, "head": 0, "tail": 1} for name in item.relations if len(entities) > 1
         ]
-        words = len(item.text.split())
-        found = {"entities": entities, "relations": relations, "truncated": words > 8, "words": words, "tokens": words}
+        words = item.text.split()
+        cut = item.long_text == "truncate" and len(words) > READ_AT_ONCE
+        found = {
+            "entities": entities,
+            "relations": relations,
+            "truncated_at": len(" ".join(words[:READ_AT_ONCE])) if cut else None,
+            "words": len(words),
+            "tokens": len(words),
+            "windows": 1 if cut else ceil(len(words) / READ_AT_ONCE),
+            "label_groups": 1,
+            "relation_groups": int(bool(item.relations)),
+        }
         return {"result": found}
 
 

@@ -1,10 +1,16 @@
 """Middleware, our routes and the gliner.serve format, over real ASGI."""
 
 import asyncio
+import dataclasses
 
+import httpx
 import pytest
 
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.runner import Hop
+
 BODY = {"text": "Ada met Charles.", "labels": ["person"]}
+LONG = {"text": "one two three four five six seven eight Nine"}
 
 
 def ask(client, method, path, **kwargs):
@@ -105,10 +111,19 @@ def test_gliner_serve_ignores_relations_that_the_model_cannot_find(client, runne
     assert runner.calls[0]["items"][0].relations == {}
 
 
-def test_gliner_serve_says_when_a_text_was_cut(client):
+def test_gliner_serve_reads_a_long_text_whole(client, runner):
+    answer = ask(client, "POST", "/gliner", json=BODY | LONG)
+    assert "x-gliner-truncated" not in answer.headers
+    assert list(answer.json()) == ["entities"]
+    assert runner.calls[0]["items"][0].long_text == "window"
+
+
+def test_gliner_serve_cuts_a_long_text_where_it_is_told_to_and_says_so(runner, limits, served):
+    cuts = Gateway(Hop(runner), dataclasses.replace(limits, compat_long_text="truncate"))
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(served(cuts)), base_url="http://test")
     assert "x-gliner-truncated" not in ask(client, "POST", "/gliner", json=BODY).headers
-    long = ask(client, "POST", "/gliner", json=BODY | {"text": "one two three four five six seven eight nine"})
-    assert long.headers["x-gliner-truncated"] == "true"
+    assert ask(client, "POST", "/gliner", json=BODY | LONG).headers["x-gliner-truncated"] == "true"
+    assert runner.calls[1]["items"][0].long_text == "truncate"
 
 
 @pytest.mark.parametrize(

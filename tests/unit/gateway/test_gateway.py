@@ -24,12 +24,35 @@ def test_an_answer_has_entities_relations_and_what_was_run(gateway):
     relation = answer.relations[0]
     assert (relation.head.text, relation.relation, relation.tail.text) == ("Ada", "met", "Charles.")
     assert relation.tail.entity_idx == 1
-    assert (answer.usage.words, answer.usage.windows, answer.truncated) == (3, 1, False)
+    assert (answer.usage.words, answer.usage.windows, answer.usage.label_groups) == (3, 1, 1)
+    assert (answer.usage.relation_groups, extract(gateway).usage.relation_groups) == (1, 0)
+    assert (answer.truncated, answer.truncated_at) == (False, None)
     assert (answer.model, answer.request_id, answer.adapter_id) == ("echo", "r1", None)
 
 
 def test_a_blank_text_was_read_in_no_window(gateway):
     assert extract(gateway, text="  ").usage.windows == 0
+
+
+def test_a_long_text_is_read_whole_unless_it_is_to_be_cut(gateway):
+    long = "one two three four five six seven eight nine"
+    whole, cut = extract(gateway, text=long), extract(gateway, text=long, long_text="truncate")
+    assert (whole.truncated, whole.truncated_at, whole.usage.windows) == (False, None, 2)
+    assert (cut.truncated, cut.truncated_at, cut.usage.windows) == (True, 39, 1)
+
+
+def test_what_is_asked_of_windows_reaches_the_runner(gateway, runner):
+    extract(gateway)
+    extract(gateway, long_text="reject", window_words=64, window_overlap_words=0)
+    items = [{"text": "Ada", "window_words": 8}, {"text": "Bob"}]
+    extract_batch(gateway, items=items, labels=["person"], window_words=9, window_overlap_words=3)
+    items = [item for call in runner.calls for item in call["items"]]
+    assert [(item.long_text, item.window_words, item.window_overlap_words) for item in items] == [
+        ("window", None, None),
+        ("reject", 64, 0),
+        ("window", 8, 3),
+        ("window", 9, 3),
+    ]
 
 
 def test_absent_thresholds_are_the_servers(gateway, runner):

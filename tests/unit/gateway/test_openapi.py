@@ -19,6 +19,7 @@ def test_every_route_with_a_body_documents_the_errors_it_answers():
         return {status for status in DOCUMENT["paths"][path]["post"]["responses"] if status != "200"}
 
     assert {"400", "404", "413", "415", "422", "429", "503", "504"} <= errors("/v1/extract")
+    assert errors("/v1/extract/stream") == errors("/v1/extract")
     assert "404" not in errors("/v1/extract/batch"), "an unknown adapter is an item's error, in its result"
     assert "422" not in errors("/gliner"), "gliner.serve's clients know 400"
 
@@ -27,6 +28,14 @@ def test_labels_are_shown_as_a_list_or_an_object():
     labels = DOCUMENT["components"]["schemas"]["ExtractRequest"]["properties"]["labels"]
     assert [branch["type"] for branch in labels["anyOf"]] == ["array", "object"]
     assert labels["examples"]
+
+
+def test_a_stream_is_lines_of_entities_an_end_or_an_error():
+    (kind, content), *others = DOCUMENT["paths"]["/v1/extract/stream"]["post"]["responses"]["200"]["content"].items()
+    assert (kind, others) == ("application/x-ndjson", [])
+    lines = [line["$ref"].rpartition("/")[2] for line in content["schema"]["oneOf"]]
+    assert lines == ["StreamedEntity", "StreamedEnd", "ErrorBody"]
+    assert set(lines) <= set(DOCUMENT["components"]["schemas"])
 
 
 def test_the_compat_routes_follow_the_prefix():

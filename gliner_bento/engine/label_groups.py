@@ -1,0 +1,33 @@
+"""Which labels the model reads together where it cannot read all at once: groups of near equal length. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from math import ceil
+
+
+def grouped(tokens: Mapping[str, int], *, max_labels: int, max_tokens: int) -> list[tuple[str, ...]]:
+    """Names in few groups of at most `max_labels` names and `max_tokens` tokens, near equal in tokens.
+
+    tokens: each name's, at most `max_tokens`. Groups, and the order within them, do not depend on the order of names.
+    """
+    longest_first = sorted(tokens, key=lambda name: (-tokens[name], name))
+    count = max(ceil(len(tokens) / max_labels), ceil(sum(tokens.values()) / max_tokens))
+    while True:
+        groups = _dealt(longest_first, tokens, count, max_labels)
+        if all(sum(tokens[name] for name in group) <= max_tokens for group in groups):
+            return [tuple(sorted(group)) for group in groups]
+        count += 1
+
+
+def _dealt(longest_first: list[str], tokens: Mapping[str, int], count: int, max_labels: int) -> list[list[str]]:
+    """Each name to the group that has the fewest tokens and is not full."""
+    groups: list[list[str]] = [[] for _ in range(count)]
+    by_tokens = [(0, number) for number in range(count)]
+    for name in longest_first:
+        held, number = heapq.heappop(by_tokens)
+        groups[number].append(name)
+        if len(groups[number]) < max_labels:
+            heapq.heappush(by_tokens, (held + tokens[name], number))
+    return groups

@@ -1,0 +1,71 @@
+"""What kinds of values settings have, and how these are read. Knows no setting by name."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import NoDecode
+
+from gliner_bento.configuration import PROJECT_ROOT
+
+_HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+_DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+
+def _folder_or_hub_id(value: str) -> str:
+    """An existing folder, relative to the working directory or to the bundle, as an absolute path; else a hub id."""
+    for folder in (Path(value).expanduser(), PROJECT_ROOT / value):
+        if value and folder.is_dir():
+            if not (folder / "gliner_config.json").is_file():
+                raise ValueError("the folder holds no GLiNER checkpoint (no gliner_config.json)")
+            return str(folder.resolve())
+    if not _HUB_ID.fullmatch(value):
+        raise ValueError("no such folder, and not a hub id (owner/name)")
+    return value
+
+
+def _absolute(value: Path) -> Path:
+    """The path from the root on. `~/.cache` at its beginning is `XDG_CACHE_HOME` where the environment has it."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    if cache and value.parts[:2] == ("~", ".cache"):
+        value = Path(cache, *value.parts[2:])
+    return value.expanduser().resolve()
+
+
+def existing_folder(value: Path) -> Path:
+    """A folder that is there; raises ValueError."""
+    if not value.is_dir():
+        raise ValueError("no such folder")
+    return value
+
+
+def regular_expression(value: str) -> str:
+    """A pattern that compiles; raises ValueError."""
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    return value
+
+
+def _full_dtype(value: object) -> object:
+    return _DTYPE_ALIASES.get(value, value) if isinstance(value, str) else value
+
+
+def _comma_separated(value: object) -> object:
+    return value.split(",") if isinstance(value, str) else value
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+Model = Annotated[str, AfterValidator(_folder_or_hub_id)]
+Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+CountOrAuto = Annotated[int, Field(ge=0)]
+BatchSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], NoDecode, BeforeValidator(_comma_separated)]
+Threads = Annotated[int, Field(ge=1, le=256)]
+ThreadsOrAuto = Annotated[int, Field(ge=0, le=256)]

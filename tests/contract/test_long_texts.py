@@ -1,0 +1,413 @@
+"""Long texts and many labels: windows and groups, each read as gliner reads it, put together by the rules."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise, product
+from typing import Any
+
+import pytest
+from asking import alone, assert_same, gliners_answer
+from checkpoints import LABELS, POSITIONS, RELATIONS, TEXTS, named
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gliner_bento.engine.base import Extraction, Item, Prepared
+from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.options import EngineOptions
+from gliner_bento.errors import GLiNERBentoError, InvalidField, TooLarge
+
+LIVELY = {"seed": 1}
+FAMILIES = ["span", "token", "token-spans", "bi-span", "bi-token", "relex-span", "relex-token", "relex-span-gcn"]
+
+
+def long_text(seed: int, sentences: int = 40) -> str:
+    draw = random.Random(seed)
+    return " ".join(draw.choice(TEXTS) for _ in range(sentences))
+
+
+def passes_of(engine: GLiNEREngine, item: Item, seed: int | None = None) -> tuple[Extraction, list[Prepared]]:
+    """The item's result, and the passes that it took; with a seed, they come back in another order."""
+    prepared = engine.prepare(item)
+    assert prepared.reading is not None
+    reading, draw = prepared.reading, random.Random(seed)
+    waiting: list[tuple[Prepared, Extraction]] = []
+    made: list[Prepared] = []
+    told = []
+    while not reading.done:
+        for one in reading.more():
+            made.append(one)
+            waiting.append((one, engine.decode(engine.forward(engine.collate([one]), 1))[0]))
+        if seed is None or reading.exhausted:
+            draw.shuffle(waiting) if seed is not None else None
+            for one, found in waiting:
+                told += reading.add(one, found)
+            waiting = []
+    result = reading.result()
+    assert told == list(result.entities)
+    return result, made
+
+
+def in_passes(engine: GLiNEREngine, item: Item) -> Extraction:
+    return passes_of(engine, item)[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_window_is_read_as_gliner_reads_it(family: str, engine: Any, reference: Any) -> None:
+    served, model = engine(family, **LIVELY), reference(family, **LIVELY)
+    relations = named(RELATIONS[:2]) if served.info.supports_relations else {}
+    # Between many spans, gliner's own relation head of a token model takes minutes.
+    sentences, threshold = (12, 0.7) if family == "relex-token" else (40, 0.3)
+    item = Item(long_text(3, sentences), named(LABELS[:3]), relations, threshold=threshold, relation_threshold=0.3)
+    prepared = served.prepare(item)
+    windows = 0
+    assert prepared.reading is not None
+    while not prepared.reading.exhausted:
+        for one in prepared.reading.more():
+            windows += 1
+            start, end = one.payload.words[0][0], one.payload.words[-1][1]
+            expected = gliners_answer(model, replace(item, text=item.text[start:end]))
+            answer = served.decode(served.forward(served.collate([one]), 1))[0]
+            moved = [replace(e, start=e.start - start, end=e.end - start) for e in answer.entities]
+            assert_same(replace(answer, entities=moved), expected)
+            assert one.words <= served.info.max_words
+            assert one.tokens <= POSITIONS
+    assert windows > 2
+
+
+@pytest.mark.parametrize("family", ["span", "relex-span", "bi-token"])
+def test_the_order_in_which_passes_end_does_not_matter(family: str, engine: Any) -> None:
+    served = engine(family, **LIVELY)
+    relations = named(RELATIONS) if served.info.supports_relations else {}
+    item = Item(long_text(5, 15), named(LABELS), relations, threshold=0.3, relation_threshold=0.3)
+    expected = in_passes(served, item)
+    assert expected.entities
+    for seed in range(3):
+        assert passes_of(served, item, seed)[0] == expected
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_whole_answer_holds_what_its_windows_do(family: str, engine: Any) -> None:
+    served = engine(family, **LIVELY)
+    relations = named(RELATIONS) if served.info.supports_relations else {}
+    item = Item(long_text(7), named(LABELS), relations, threshold=0.4, relation_threshold=0.4)
+    answer, passes = passes_of(served, item)
+    assert all(item.text[entity.start : entity.end] == entity.text for entity in answer.entities)
+    assert [entity.start for entity in answer.entities] == sorted(entity.start for entity in answer.entities)
+    spans = [(entity.start, entity.end) for entity in answer.entities]
+    assert all(one[1] <= other[0] for one, other in pairwise(spans))
+    assert answer.truncated_at is None
+    assert (answer.windows, answer.label_groups) == (len(passes), 1)
+    assert answer.tokens == sum(one.tokens for one in passes)
+    words = {word for one in passes for word in one.payload.words}
+    assert answer.words == len(words)
+    assert max(end for _, end in words) == len(item.text)
+    for relation in answer.relations:
+        assert relation.head != relation.tail
+        assert max(relation.head, relation.tail) < len(answer.entities)
+
+
+def test_a_text_that_fits_takes_one_pass(engine: Any) -> None:
+    served = engine("relex-span", **LIVELY)
+    item = Item(TEXTS[1], named(LABELS), named(RELATIONS), threshold=0.2)
+    assert served.prepare(item).reading is None
+    answer = alone(served, item)
+    assert (answer.windows, answer.label_groups, answer.relation_groups) == (1, 1, 1)
+
+
+def test_windows_as_long_as_asked_for(engine: Any) -> None:
+    served = engine("span", **LIVELY)
+    item = Item(long_text(9, 10), named(LABELS), window_words=10, window_overlap_words=4)
+    _, passes = passes_of(served, item)
+    assert max(one.words for one in passes) == 10
+    places = [set(one.payload.words) for one in passes]
+    shared = [len(one & other) for one, other in pairwise(places)]
+    assert max(shared) == 4
+    _, apart = passes_of(served, replace(item, window_overlap_words=0))
+    assert sum(one.words for one in apart) == len(set().union(*places))
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"window_words": 49}, "window_words"),
+        ({"window_words": 8, "window_overlap_words": 8}, "window_overlap_words"),
+        ({"window_overlap_words": 48}, "window_overlap_words"),
+    ],
+)
+def test_refuses_windows_that_cannot_be(options: dict[str, int], param: str, engine: Any) -> None:
+    with pytest.raises(InvalidField) as raised:
+        engine("span", **LIVELY).prepare(Item("Paris", named(LABELS), **options))
+    assert raised.value.param == param
+
+
+def many(number: int) -> dict[str, str]:
+    """Labels of one to three words that the tokenizer knows."""
+    words = ["person", "company", "city", "date", "human", "place", "location", "organization"]
+    draw = random.Random(number)
+    found: dict[str, str] = {}
+    while len(found) < number:
+        name = " ".join(draw.choice(words) for _ in range(draw.randint(1, 3)))
+        found.setdefault(name, name)
+    return found
+
+
+@pytest.mark.parametrize("family", ["span", "token", "relex-span", "relex-token"])
+def test_groups_of_labels_are_read_as_gliner_reads_them(family: str, engine: Any, reference: Any) -> None:
+    served, model = engine(family, **LIVELY), reference(family, **LIVELY)
+    item = Item(TEXTS[1], many(70), threshold=0.3)
+    answer, passes = passes_of(served, item)
+    assert answer.label_groups == len(passes) >= 3
+    assert {name for one in passes for name in one.item.labels} == set(item.labels)
+    assert max(len(one.item.labels) for one in passes) <= 25
+    found = []
+    for one in passes:
+        assert list(one.item.labels) == sorted(one.item.labels)
+        group = served.decode(served.forward(served.collate([one]), 1))[0]
+        assert_same(group, gliners_answer(model, one.item))
+        found += [*group.entities, *group.displaced]
+    # gliner's own rule, over what all groups found
+    taken: list[Any] = []
+    for entity in sorted(sorted(found, key=lambda e: (e.start, e.end, e.label)), key=lambda e: -e.score):
+        if all(entity.end <= other.start or other.end <= entity.start for other in taken):
+            taken.append(entity)
+    assert answer.entities == sorted(taken, key=lambda entity: entity.start)
+
+
+def test_groups_do_not_depend_on_the_order_of_labels(engine: Any) -> None:
+    served = engine("relex-span", **LIVELY)
+    labels, relations = many(60), named(RELATIONS)
+    item = Item(long_text(2, 8), labels, relations, threshold=0.1, relation_threshold=0.1)
+    shuffled = dict(random.Random(1).sample(sorted(labels.items()), len(labels)))
+    answer = in_passes(served, item)
+    assert answer.relations
+    assert in_passes(served, replace(item, labels=shuffled)) == answer
+
+
+def test_relations_across_groups_are_found(engine: Any, reference: Any) -> None:
+    served, model = engine("relex-span", **LIVELY), reference("relex-span", **LIVELY)
+    item = Item(long_text(2, 8), many(60), named(RELATIONS), threshold=0.1, relation_threshold=0.1)
+    answer, passes = passes_of(served, item)
+    assert answer.label_groups > 1
+    assert answer.relation_groups == 1
+    for_relations = [one for one in passes if one.item.relations]
+    assert for_relations
+    stand = {(entity.start, entity.end) for entity in answer.entities}
+    expected = set()
+    for one in for_relations:
+        start, end = one.payload.words[0][0], one.payload.words[-1][1]
+        found = gliners_answer(model, replace(one.item, text=item.text[start:end]))
+        for relation in found.relations:
+            ends = [found.entities[number] for number in (relation.head, relation.tail)]
+            spans = [(entity.start + start, entity.end + start) for entity in ends]
+            if stand.issuperset(spans):
+                expected.add((relation.relation, *spans))
+    ours = {
+        (r.relation, *((answer.entities[n].start, answer.entities[n].end) for n in (r.head, r.tail)))
+        for r in answer.relations
+    }
+    assert ours == expected
+    assert ours
+
+
+def test_every_two_labels_that_were_found_share_a_pass_for_relations(checkpoint: Any) -> None:
+    served = GLiNEREngine.load(
+        str(checkpoint("relex-span", **LIVELY)),
+        device="cpu",
+        dtype="float32",
+        options=EngineOptions(max_labels_per_pass=4),
+    )
+    item = Item(TEXTS[4], many(30), named(RELATIONS), threshold=0.1, relation_threshold=0.0, flat_ner=False)
+    _, passes = passes_of(served, item)
+    held = {e.label for one in passes if not one.item.relations for e in entities_of(served, one)}
+    together = [one.item.labels for one in passes if one.item.relations]
+    pairs = {frozenset(pair) for labels in together for pair in product(labels, labels)}
+    assert len(held) > 4
+    assert all(frozenset((a, b)) in pairs for a in held for b in held)
+    assert all(len(one.item.labels) <= 4 for one in passes)
+
+
+def entities_of(served: GLiNEREngine, one: Prepared) -> Sequence[Any]:
+    return served.decode(served.forward(served.collate([one]), 1))[0].entities
+
+
+def test_many_relations_are_asked_for_in_groups(engine: Any) -> None:
+    served = engine("relex-span", **LIVELY)
+    relations = {f"r{number}": f"{name} {number}" for number, name in enumerate(list(RELATIONS) * 8)}
+    answer, passes = passes_of(served, Item(TEXTS[1], named(LABELS[:3]), relations, threshold=0.05))
+    assert answer.relation_groups >= 2
+    assert {name for one in passes for name in one.item.relations} == set(relations)
+
+
+def test_a_bi_encoder_takes_all_labels_at_once(engine: Any, reference: Any) -> None:
+    served, model = engine("bi-span", **LIVELY), reference("bi-span", **LIVELY)
+    item = Item(TEXTS[1], many(200), threshold=0.3)
+    answer = alone(served, item)
+    assert_same(answer, gliners_answer(model, item))
+    assert (answer.windows, answer.label_groups) == (1, 1)
+
+
+def test_a_label_longer_than_a_pass_is_named(engine: Any) -> None:
+    endless = "person " * POSITIONS
+    with pytest.raises(InvalidField, match=r"'person person .*…' has 129 tokens") as raised:
+        engine("span", **LIVELY).prepare(Item("Paris", named(["city", endless]) | many(5)))
+    assert raised.value.param == "labels"
+    with pytest.raises(InvalidField, match="'x' has 129 tokens") as raised:
+        engine("relex-span", **LIVELY).prepare(Item("Paris", named(LABELS), {"x": endless}))
+    assert raised.value.param == "relations"
+
+
+@pytest.mark.parametrize("long_text_option", ["truncate", "reject"])
+def test_many_labels_and_a_text_that_is_not_to_be_read_whole(long_text_option: Any, engine: Any) -> None:
+    served = engine("span", **LIVELY)
+    item = Item(TEXTS[1], many(70), threshold=0.3, long_text=long_text_option)
+    assert in_passes(served, item) == in_passes(served, replace(item, long_text="window"))
+    item = replace(item, text=long_text(4))
+    if long_text_option == "reject":
+        with pytest.raises(TooLarge):
+            served.prepare(item)
+        return
+    answer, passes = passes_of(served, item)
+    assert answer.windows == 1
+    assert answer.truncated_at == passes[0].payload.words[-1][1] < len(item.text)
+
+
+UNBROKEN = {
+    "one word without end": "z" * 100_000,
+    "Chinese": "张三在北京工作李四在上海" * 2000,
+    "Japanese": "東京都に住んでいます。" * 2000,
+    "Thai": "เขามาจากกรุงเทพมหานคร" * 2000,
+    "one grapheme without end": "e" + "\u0301" * 20_000 + " Paris",
+    "hyphens": "a-" * 30_000,
+    "emoji": "👩‍👩‍👧" * 5000,
+}
+
+
+@pytest.mark.parametrize("text", UNBROKEN.values(), ids=UNBROKEN.keys())
+@pytest.mark.parametrize("family", ["span", "bi-span"])
+def test_texts_without_spaces_are_read_to_their_end(text: str, family: str, engine: Any) -> None:
+    served = engine(family, **LIVELY)
+    item = Item(text, named(LABELS[:2]), threshold=0.9)
+    prepared = served.prepare(item)
+    if prepared.reading is None:  # to this tokenizer the word is one unknown token
+        assert prepared.truncated_at is None
+        return
+    read = []
+    while not prepared.reading.exhausted:
+        for one in prepared.reading.more():
+            assert one.tokens <= POSITIONS
+            assert one.words <= served.info.max_words
+            read += one.payload.words
+    assert read[-1][1] == len(text)
+
+
+NASTY = ["a", "Paris", " ", "\n", ".", "! ", "\x00", "\u0301", "\u200b", "東京", "กรุงเทพ", "👩‍👩‍👧", "x" * 90, "-_"]
+LONE_SURROGATE = "é\ud800"
+
+
+def read_or_refused(served: GLiNEREngine, item: Item) -> list[tuple[int, int]] | GLiNERBentoError:
+    """Places of the words that passes read, none of which is longer than it may be."""
+    read: list[tuple[int, int]] = []
+    try:
+        prepared = served.prepare(item)
+        if prepared.reading is None:
+            return list(prepared.payload.words) if prepared.tokens else []
+        while not prepared.reading.exhausted:
+            for one in prepared.reading.more():
+                assert one.tokens <= POSITIONS
+                assert one.words <= (item.window_words or served.info.max_words)
+                read += one.payload.words
+    except GLiNERBentoError as error:
+        return error
+    return read
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    family=st.sampled_from(["span", "bi-span", "relex-span"]),
+    parts=st.lists(st.tuples(st.sampled_from(NASTY), st.integers(1, 60)), max_size=25),
+    surrogate=st.booleans(),
+    window=st.none() | st.integers(1, 60),
+    overlap=st.none() | st.integers(0, 60),
+    labels=st.integers(1, 80),
+    label_words=st.integers(1, 40),
+)
+def test_whatever_is_asked_is_read_to_its_end_or_refused_by_name(
+    family: str,
+    parts: list[tuple[str, int]],
+    surrogate: bool,
+    window: int | None,
+    overlap: int | None,
+    labels: int,
+    label_words: int,
+    engine: Any,
+) -> None:
+    served = engine(family, **LIVELY)
+    text = "".join(part * times for part, times in parts) + (LONE_SURROGATE if surrogate else "")
+    names = [*list(many(labels - 1)), "person " * label_words] if labels > 1 else ["person " * label_words]
+    item = Item(text, named(names), window_words=window, window_overlap_words=overlap)
+    read = read_or_refused(served, item)
+    if isinstance(read, GLiNERBentoError):
+        assert read.param in ("text", "labels", "window_words", "window_overlap_words")
+        assert read.param in read.message
+        return
+    assert not surrogate
+    # Nothing that the model can read is left out: with a window of its own, every gap reads as nothing.
+    gaps, at = [], 0
+    for start, end in sorted(read):
+        if start > at:
+            gaps.append(text[at:start])
+        at = max(at, end)
+    for gap in [*gaps, text[at:]]:
+        assert not served.prepare(Item(gap, named(["person"]))).tokens
+
+
+@pytest.mark.parametrize(
+    ("unit", "times"),
+    [
+        (" ", 2_000_000),
+        ("\n", 2_000_000),
+        ("\u0301", 1_000_000),
+        ("\x00", 500_000),
+        ("\u200b ", 500_000),
+        (". ", 100_000),
+    ],
+)
+def test_millions_of_characters_of_nothing_are_answered(unit: str, times: int, engine: Any) -> None:
+    served = engine("span", **LIVELY)
+    text = unit * times
+    for ending in ("", " Paris"):
+        prepared = served.prepare(Item(text + ending, named(LABELS[:1]), threshold=0.9))
+        if prepared.reading is None:
+            assert prepared.truncated_at is None
+            continue
+        tokens = 0
+        while not prepared.reading.exhausted:
+            tokens += sum(one.tokens for one in prepared.reading.more())
+        assert tokens or not ending
+
+
+def test_a_surrogate_far_in_is_refused_at_once(engine: Any) -> None:
+    with pytest.raises(InvalidField) as raised:
+        engine("span", **LIVELY).prepare(Item(long_text(1) + LONE_SURROGATE, named(LABELS[:2])))
+    assert raised.value.param == "text"
+
+
+def test_more_spans_than_can_be_looked_at_are_refused(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gliner_bento.engine.windows.MAX_CANDIDATES", 50)
+    with pytest.raises(GLiNERBentoError) as raised:
+        in_passes(engine("span", **LIVELY), Item(long_text(1), named(LABELS), threshold=0.0, flat_ner=False))
+    assert raised.value.param == "threshold"
+
+
+def test_a_displaced_span_may_stand_over_the_whole(engine: Any) -> None:
+    """What a window's better span displaces counts again where that span gives way to another window's."""
+    served = engine("span", **LIVELY)
+    item = Item(long_text(11, 30), named(LABELS), threshold=0.2)
+    answer, passes = passes_of(served, item)
+    extractions = [served.decode(served.forward(served.collate([one]), 1))[0] for one in passes]
+    assert any(one.displaced for one in extractions)
+    found = {(e.start, e.end, e.label) for one in extractions for e in (*one.entities, *one.displaced)}
+    assert {(e.start, e.end, e.label) for e in answer.entities} <= found

@@ -1,0 +1,412 @@
+"""Long texts and many labels through the whole bento, with the bundled model: read whole, streamed, or cut and told."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from math import ceil
+
+import httpx
+import pytest
+
+from gliner_bento.benchmark.server import Server, started, tree_of
+from gliner_bento.client import AsyncClient, Client
+from gliner_bento.errors import Aborted, NotReady, TooLarge
+from gliner_bento.settings import PROJECT_ROOT
+
+PATIENCE_S = 60.0  # a safety net: no test passes or fails by waiting, unless something hangs
+LABELS = ["person", "organization", "date", "location"]
+RELATIONS = ["founded", "founded in", "headquartered in"]
+READ_AT_ONCE = 256  # words, by the bundled model
+LABELS_AT_ONCE = 25
+WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")  # as gliner counts them
+
+PEOPLE = """Bill Gates, Ada Lovelace, Charles Babbage, Marie Curie, Tim Cook, Alan Turing, Grace Hopper, Albert Einstein
+Isaac Newton, Nikola Tesla, Henry Ford, Steve Jobs, Angela Merkel, Barack Obama"""
+COMPANIES = "Microsoft, Apple, Google, Siemens, Toyota, Intel, Samsung, Nokia, Boeing, Netflix, Volkswagen"
+PLACES = "Redmond, London, Warsaw, Paris, Berlin, Madrid, Vienna, Chicago, Boston, Tokyo, Dublin, Oslo, Prague"
+KINDS = "river, mountain, bridge, song, film, game, disease, drug, protein, court, law, crime, weapon, ship, train"
+
+
+def pick(names: str, number: int) -> str:
+    listed = re.split(", |\n", names)
+    return listed[number % len(listed)]
+
+
+def paragraph(number: int) -> tuple[str, set[tuple[str, str]]]:
+    """Some sentences of as many words, whatever the number, and the entities in them."""
+    person, other = pick(PEOPLE, number), pick(PEOPLE, number + 5)
+    company, year = pick(COMPANIES, number), str(1901 + 3 * number)
+    place, elsewhere = pick(PLACES, number), pick(PLACES, number + 4)
+    text = (
+        f"{person} founded {company} in {year}. The company is headquartered in {place}. "
+        f"{other} lived in {elsewhere}. Nobody at the office wanted to say much more about it than that."
+    )
+    held = {(person, "person"), (other, "person"), (company, "organization"), (year, "date")}
+    return text, held | {(place, "location"), (elsewhere, "location")}
+
+
+PARAGRAPHS, HELD = zip(*map(paragraph, range(40)), strict=True)
+DOCUMENT = "\n\n".join(PARAGRAPHS)
+STARTS = [DOCUMENT.index(text) for text in PARAGRAPHS]
+WORDS = len(WORD.findall(DOCUMENT))
+ASKED = {"text": DOCUMENT, "labels": LABELS}
+SHORT = {"text": PARAGRAPHS[0], "labels": LABELS}
+
+
+def found(answer) -> list[tuple[int, int, str]]:
+    return [(entity["start"], entity["end"], entity["label"]) for entity in answer["entities"]]
+
+
+def scores(answer) -> list[float]:
+    return [entity["score"] for entity in answer["entities"]]
+
+
+def related(answer) -> list[tuple[int, str, int]]:
+    return sorted((r["head"]["start"], r["relation"], r["tail"]["start"]) for r in answer["relations"])
+
+
+def assert_equal(answer, expected) -> None:
+    """The same entities and relations; scores to 1e-4."""
+    assert found(answer) == found(expected)
+    assert scores(answer) == pytest.approx(scores(expected), abs=1e-4)
+    assert related(answer) == related(expected)
+
+
+def answered(response: httpx.Response):
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def lines_of(response: httpx.Response) -> list[dict]:
+    assert response.status_code == 200, response.text
+    return [json.loads(written) for written in response.text.split("\n")[:-1]]
+
+
+def joined(parts, starts) -> dict:
+    """Answers for pieces of a text as one for the whole."""
+    return {
+        "entities": [
+            entity | {"start": entity["start"] + start, "end": entity["end"] + start}
+            for part, start in zip(parts, starts, strict=True)
+            for entity in part["entities"]
+        ],
+        "relations": [
+            relation | {side: relation[side] | {"start": relation[side]["start"] + start} for side in ("head", "tail")}
+            for part, start in zip(parts, starts, strict=True)
+            for relation in part["relations"]
+        ],
+    }
+
+
+def each_alone(service, **options) -> list[dict]:
+    """The answers for the document's paragraphs."""
+    body = {"texts": PARAGRAPHS, "labels": LABELS} | options
+    results = answered(service.request("POST", "/v1/extract/batch", json=body))["results"]
+    return [result["result"] for result in results]
+
+
+@pytest.fixture(scope="module")
+def whole(service):
+    """The answer for the document."""
+    return answered(service.extract(**ASKED))
+
+
+@pytest.fixture(scope="module")
+def related_alone(service):
+    """The answers for its paragraphs, with relations."""
+    return each_alone(service, relations=RELATIONS)
+
+
+def test_a_long_document_is_read_to_its_end(whole):
+    usage = whole["usage"]
+    assert (whole["truncated"], whole["truncated_at"], usage["words"]) == (False, None, WORDS)
+    assert (usage["label_groups"], usage["relation_groups"]) == (1, 0)
+    assert usage["windows"] >= ceil(WORDS / READ_AT_ONCE) > 4
+    assert usage["tokens"] > WORDS
+    assert all(DOCUMENT[entity["start"] : entity["end"]] == entity["text"] for entity in whole["entities"])
+    assert found(whole) == sorted(found(whole))
+    for start, text, held in zip(STARTS, PARAGRAPHS, HELD, strict=True):
+        inside = [entity for entity in whole["entities"] if start <= entity["start"] < start + len(text)]
+        assert held == {(entity["text"], entity["label"]) for entity in inside}, text
+
+
+def test_a_document_holds_what_its_paragraphs_do(service, whole):
+    """Also at the borders of windows. Scores differ, by what else the model sees; none is near the threshold."""
+    apart = joined(each_alone(service), STARTS)
+    assert found(whole) == found(apart)
+    assert min(*scores(whole), *scores(apart)) > 0.7
+
+
+def test_windows_that_are_paragraphs_are_read_exactly_as_these_alone(service, related_alone):
+    """Without an overlap, a window that ends where a paragraph does shows the model what the paragraph alone does."""
+    (words,) = {part["usage"]["words"] for part in related_alone}
+    options = {"window_words": words, "window_overlap_words": 0, "relations": RELATIONS}
+    answer = answered(service.extract(**ASKED, **options))
+    assert answer["usage"]["windows"] == len(PARAGRAPHS)
+    assert answer["usage"]["tokens"] == sum(part["usage"]["tokens"] for part in related_alone)
+    assert len(answer["relations"]) > 3 * len(PARAGRAPHS)
+    assert_equal(answer, joined(related_alone, STARTS))
+
+
+def test_relations_of_a_long_text_are_between_entities_of_the_whole(service, related_alone):
+    """Of those that paragraphs are sure of, few are lost, though windows end inside of paragraphs."""
+    answer = answered(service.extract(**ASKED, relations=RELATIONS, window_words=48))
+    assert answer["usage"]["relation_groups"] == 1
+    for relation in answer["relations"]:
+        for side in ("head", "tail"):
+            entity = answer["entities"][relation[side]["entity_idx"]]
+            assert {name: entity[name] for name in ("start", "end", "text", "label")} == {
+                name: relation[side][name] for name in ("start", "end", "text", "label")
+            }
+    apart = joined(related_alone, STARTS)
+    sure = set(related({"relations": [relation for relation in apart["relations"] if relation["score"] > 0.75]}))
+    assert len(sure) > 3 * len(PARAGRAPHS)
+    assert len(sure - set(related(answer))) < len(sure) / 10
+    assert len(set(related(answer))) == len(answer["relations"])
+    assert any(head > STARTS[-1] for head, _, _ in related(answer))
+
+
+def test_a_text_that_is_cut_says_where(service):
+    answer = answered(service.extract(**ASKED, long_text="truncate"))
+    cut = list(WORD.finditer(DOCUMENT))[READ_AT_ONCE - 1].end()
+    assert (answer["truncated"], answer["truncated_at"]) == (True, cut)
+    assert (answer["usage"]["words"], answer["usage"]["windows"]) == (READ_AT_ONCE, 1)
+    assert_equal(answer, answered(service.extract(text=DOCUMENT[:cut], labels=LABELS)))
+
+
+def test_a_text_may_be_refused_for_its_length(service):
+    response = service.extract(**ASKED, long_text="reject")
+    assert (response.status_code, response.json()["error"]["param"]) == (413, "text")
+    assert response.json()["error"]["code"] == "too_large"
+    assert_equal(answered(service.extract(**SHORT, long_text="reject")), answered(service.extract(**SHORT)))
+
+
+def test_texts_of_a_batch_are_each_read_in_windows_of_their_own(service, whole):
+    short, cut = answered(service.extract(**SHORT)), answered(service.extract(**ASKED, long_text="truncate"))
+    small = {"window_words": 64, "window_overlap_words": 8}
+    windows = answered(service.extract(**ASKED, **small))
+    assert windows["usage"]["windows"] > whole["usage"]["windows"]
+    items = [SHORT, ASKED, ASKED | {"long_text": "truncate"}, ASKED | {"long_text": "reject"}, ASKED | small]
+    results = answered(service.request("POST", "/v1/extract/batch", json={"items": items}))["results"]
+    assert results[3]["error"]["param"] == "items.3.text"
+    for place, expected in [(0, short), (1, whole), (2, cut), (4, windows)]:
+        assert_equal(results[place]["result"], expected)
+        assert results[place]["result"]["usage"] == expected["usage"]
+    body = {"texts": [SHORT["text"], DOCUMENT], "labels": LABELS} | small
+    shared = answered(service.request("POST", "/v1/extract/batch", json=body))["results"]
+    assert_equal(shared[0]["result"], short)
+    assert_equal(shared[1]["result"], windows)
+
+
+def test_gliner_serves_route_reads_long_texts_whole_in_its_own_shape(service):
+    response = service.request("POST", "/gliner", json=ASKED | {"relations": RELATIONS})
+    assert "x-gliner-truncated" not in response.headers
+    answer = answered(response)
+    assert set(answer) == {"entities", "relations"}
+    assert all(set(entity) == {"start", "end", "text", "label", "score"} for entity in answer["entities"])
+    assert all(set(one["head"]) == {"start", "end", "text", "type", "entity_idx"} for one in answer["relations"])
+    assert_equal(answer, answered(service.extract(**ASKED, relations=RELATIONS)))
+    assert found(answer)[-1][0] > STARTS[-1]
+    assert set(answered(service.request("POST", "/gliner", json=ASKED))) == {"entities"}
+
+
+def many_labels() -> list[str]:
+    return [*LABELS, *(f"{pick(KINDS, number)} {number}" for number in range(1000 - len(LABELS)))]
+
+
+def test_a_thousand_labels_are_asked_for_in_groups_in_whatever_order(service):
+    labels = many_labels()
+    body = {"text": SHORT["text"], "threshold": 0.3}
+    answer = answered(service.extract(**body, labels=labels))
+    assert answer["usage"]["label_groups"] == len(labels) / LABELS_AT_ONCE
+    assert (answer["usage"]["windows"], answer["usage"]["words"]) == (1, len(WORD.findall(body["text"])))
+    assert ("Bill Gates", "person") in {(entity["text"], entity["label"]) for entity in answer["entities"]}
+    random.Random(0).shuffle(labels)
+    assert_equal(answered(service.extract(**body, labels=labels)), answer)
+
+
+def test_relations_are_found_between_labels_of_different_groups(service):
+    labels = {
+        f"{name} {number}" if number else name: f"{name} {number}" if number else name
+        for number in range(15)
+        for name in LABELS
+    }
+    answer = answered(service.extract(text=SHORT["text"], labels=labels, relations=[*RELATIONS, "worked with"]))
+    assert (answer["usage"]["label_groups"], answer["usage"]["relation_groups"]) == (3, 1)
+    told = {(r["head"]["text"], r["relation"], r["tail"]["text"]) for r in answer["relations"]}
+    assert ("Bill Gates", "founded", "Microsoft") in told
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"window_words": 0}, "window_words"),
+        ({"window_words": -5}, "window_words"),
+        ({"window_words": 1.5}, "window_words"),
+        ({"window_words": READ_AT_ONCE + 1}, "window_words"),
+        ({"window_overlap_words": -1}, "window_overlap_words"),
+        ({"window_words": 10, "window_overlap_words": 10}, "window_overlap_words"),
+        ({"window_words": 10, "window_overlap_words": 11}, "window_overlap_words"),
+        ({"window_overlap_words": READ_AT_ONCE}, "window_overlap_words"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/extract", "/v1/extract/stream"])
+@pytest.mark.parametrize("body", [ASKED, SHORT], ids=["long", "short"])
+def test_windows_that_cannot_be_are_named(service, path, body, options, param):
+    response = service.request("POST", path, json=body | options)
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (422, param)
+    assert error["message"].startswith(f"{param}: ")
+
+
+def test_an_item_with_windows_that_cannot_be_is_named(service):
+    items = [SHORT, ASKED | {"window_words": READ_AT_ONCE + 1}]
+    first, second = answered(service.request("POST", "/v1/extract/batch", json={"items": items}))["results"]
+    assert (second["error"]["code"], second["error"]["param"]) == ("invalid_field", "items.1.window_words")
+    assert first["result"]["entities"]
+
+
+def test_long_and_short_texts_at_once_are_answered_as_if_alone(service):
+    bodies = [ASKED | {"relations": RELATIONS}, ASKED | {"window_words": 100, "threshold": 0.3}]
+    bodies += [SHORT | {"text": text} for text in PARAGRAPHS[:30]]
+    expected = [answered(service.extract(**body)) for body in bodies]
+    together = service.gather(*((lambda client, body=body: client.post("/v1/extract", json=body)) for body in bodies))
+    for one, other in zip(expected, together, strict=True):
+        assert_equal(answered(other), one)
+        assert answered(other)["usage"] == one["usage"]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"window_words": 50, "relations": RELATIONS}, {"long_text": "truncate"}], ids=str
+)
+@pytest.mark.parametrize("body", [ASKED, SHORT, SHORT | {"text": " "}], ids=["long", "short", "blank"])
+def test_a_stream_is_the_answer_line_by_line(service, body, options):
+    expected = answered(service.extract(**body, **options))
+    *entities, end = lines_of(service.request("POST", "/v1/extract/stream", json=body | options | {"request_id": "s"}))
+    streamed = {"entities": [told["entity"] for told in entities], **end}
+    assert_equal(streamed, expected)
+    assert set(streamed) == set(expected)
+    for name in ("usage", "truncated", "truncated_at", "model", "adapter_id"):
+        assert streamed[name] == expected[name]
+    assert end["request_id"] == "s"
+
+
+def test_an_impossible_deadline_of_a_stream_is_504(service):
+    response = service.request("POST", "/v1/extract/stream", json=ASKED | {"timeout_ms": 0.001})
+    assert (response.status_code, response.json()["error"]["code"]) == (504, "deadline_exceeded")
+
+
+def test_our_asynchronous_client_streams(service, whole):
+    client = AsyncClient("http://service")
+    client._http = service.client
+
+    async def scene(_):
+        return [told async for told in client.extract_stream(DOCUMENT, LABELS)]
+
+    ((*entities, end),) = service.gather(scene)
+    assert [(entity.start, entity.end, entity.label) for entity in entities] == found(whole)
+    assert end.usage.model_dump() == whole["usage"]
+
+    async def refused(_):
+        return [told async for told in client.extract_stream(DOCUMENT, LABELS, long_text="reject")]
+
+    with pytest.raises(TooLarge):
+        service.gather(refused)
+
+
+# Over a socket: the transport above hands out an answer when it is whole.
+
+ENDLESS = " ".join([DOCUMENT] * 120)  # more than any machine reads while a test looks at its first lines
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--dtype", "float32"]
+    with started(command, cwd=PROJECT_ROOT, log=tmp_path_factory.mktemp("server") / "log") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server(process: Server) -> str:
+    return process.url
+
+
+def metric(url: str, name: str) -> float:
+    counted = re.search(rf"^{re.escape(name)} (\S+)$", httpx.get(f"{url}/metrics", timeout=30).text, re.MULTILINE)
+    return float(counted.group(1)) if counted else 0.0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up, "the condition never held"
+        time.sleep(0.05)
+
+
+def test_a_stream_begins_while_its_text_is_read_and_an_abort_is_its_last_line(server):
+    told = []
+    with Client(server) as client, pytest.raises(Aborted):  # noqa: PT012
+        for one in client.extract_stream(ENDLESS, LABELS, request_id="endless"):
+            if not told:
+                assert client.abort("endless").aborted
+            told.append(one)
+    assert [(entity.start, entity.end, entity.text) for entity in told[:1]] == [(0, 10, "Bill Gates")]
+    assert all(ENDLESS[entity.start : entity.end] == entity.text for entity in told)
+
+
+def test_a_client_that_leaves_a_stream_takes_its_work_along(server):
+    aborted = 'gliner_items_total{outcome="aborted"}'
+    before = metric(server, aborted)
+    body = {"text": ENDLESS, "labels": LABELS}
+    with httpx.stream("POST", f"{server}/v1/extract/stream", json=body, timeout=PATIENCE_S) as answer:
+        assert answer.status_code == 200
+        lines = answer.iter_lines()
+        assert next(lines).startswith('{"entity"')
+        assert metric(server, "gliner_unfinished_items") == 1
+    wait_until(lambda: metric(server, aborted) == before + 1)
+    wait_until(lambda: metric(server, "gliner_unfinished_items") == 0)
+
+
+def test_a_deadline_that_passes_between_lines_is_the_last_line(server):
+    body, timeout_ms = {"text": ENDLESS, "labels": LABELS}, 500
+    while True:
+        answer = httpx.post(f"{server}/v1/extract/stream", json=body | {"timeout_ms": timeout_ms}, timeout=PATIENCE_S)
+        if answer.status_code == 200:
+            break
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "deadline_exceeded")
+        timeout_ms *= 2  # a slow machine: nothing was found so soon
+    *entities, last = lines_of(answer)
+    assert entities
+    assert all(set(told) == {"entity"} for told in entities)
+    assert last["error"]["code"] == "deadline_exceeded"
+    assert last["error"]["request_id"] == answer.headers["x-request-id"]
+
+
+def test_our_client_streams_what_it_extracts(server):
+    with Client(server) as client:
+        answer = client.extract(DOCUMENT, LABELS, relations=RELATIONS)
+        *entities, end = client.extract_stream(DOCUMENT, LABELS, relations=RELATIONS)
+    assert [(e.start, e.end, e.text, e.label) for e in entities] == [
+        (e.start, e.end, e.text, e.label) for e in answer.entities
+    ]
+    assert end.usage == answer.usage
+    assert [(r.relation, r.head.entity_idx, r.tail.entity_idx) for r in end.relations] == [
+        (r.relation, r.head.entity_idx, r.tail.entity_idx) for r in answer.relations
+    ]
+
+
+def test_a_model_process_that_dies_while_it_reads_is_the_last_line(process):
+    """The last test: whether the process comes back is tested elsewhere."""
+    (runner,) = [child for child in tree_of(process.pid) if "GLiNERRunner" in child.cmdline()]
+    told = []
+    with Client(process.url) as client, pytest.raises(NotReady):  # noqa: PT012
+        for one in client.extract_stream(ENDLESS, LABELS):
+            if not told:
+                runner.kill()
+            told.append(one)
+    assert told

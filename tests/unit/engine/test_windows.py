@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from math import inf
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gliner_bento.engine.base import Entity, Extraction, Relation
+from gliner_bento.engine.decode import Span, chosen
+from gliner_bento.engine.windows import Cutter, Merger, Window, Word, context
+
+LABELS = ("person", "place", "thing")
+
+
+def words_of(text: str, rng: random.Random | None = None, most_tokens: int = 1) -> list[Word]:
+    words, at = [], 0
+    for word in text.split(" "):
+        tokens = rng.randint(1, most_tokens) if rng else 1
+        words.append(Word([7] * tokens, at, at + len(word)))
+        at += len(word) + 1
+    return words
+
+
+def cut(text: str, words: Sequence[Word], chunk: int = 7, **limits: int) -> list[Window]:
+    cutter = Cutter(text, **limits)
+    windows = []
+    for start in range(0, len(words), chunk):
+        windows += cutter.push(words[start : start + chunk])
+    return [*windows, *cutter.close()]
+
+
+@given(
+    st.lists(st.sampled_from(["a", "word", "End.", "Mr.", "so,", "長い"]), min_size=1, max_size=120),
+    st.integers(1, 30),
+    st.integers(4, 60),
+    st.integers(0, 29),
+    st.integers(1, 200),
+    st.randoms(),
+)
+def test_windows_hold_every_word_and_no_more_than_they_may(
+    parts: list[str], max_words: int, max_tokens: int, overlap: int, chunk: int, rng: random.Random
+) -> None:
+    text = " ".join(parts)
+    words = words_of(text, rng, most_tokens=4)
+    limits = {"max_words": max_words, "max_tokens": max_tokens, "overlap_words": min(overlap, max_words - 1)}
+    windows = cut(text, words, chunk, **limits)
+    assert [word for window in windows for word in window.words[window.repeated :]] == words
+    assert [window.number for window in windows] == list(range(len(windows)))
+    assert [window.next_start for window in windows] == [window.start for window in windows[1:]] + [None]
+    for window, following in zip([None, *windows], windows, strict=False):
+        assert len(following.words) <= max_words
+        assert sum(len(word.token_ids) for word in following.words) <= max_tokens
+        if window:
+            assert following.repeated <= limits["overlap_words"]
+            assert list(window.words[len(window.words) - following.repeated :]) == following.words[: following.repeated]
+    assert windows == cut(text, words, len(words), **limits)
+
+
+def test_a_text_that_fits_is_one_window() -> None:
+    text = "one two three. Four five"
+    (window,) = cut(text, words_of(text), max_words=5, max_tokens=5, overlap_words=2)
+    assert (window.number, window.repeated, window.next_start) == (0, 0, None)
+
+
+def test_windows_end_with_a_sentence_and_begin_with_one() -> None:
+    sentence = "This is a sentence of eight words. "
+    text = (sentence.strip() + " ") * 12
+    windows = cut(text.strip(), words_of(text.strip()), max_words=24, max_tokens=99, overlap_words=10)
+    assert len(windows) > 3
+    for window in windows:
+        assert text[window.start : window.end].startswith("This")
+        assert text[window.start : window.end].endswith("words.")
+
+
+def test_without_sentences_windows_end_at_words_and_share_what_they_may() -> None:
+    text = " ".join(f"w{number}" for number in range(100))
+    windows = cut(text, words_of(text), max_words=20, max_tokens=99, overlap_words=5)
+    assert [len(window.words) for window in windows[:-1]] == [20] * (len(windows) - 1)
+    assert [window.repeated for window in windows[1:]] == [5] * (len(windows) - 1)
+
+
+def test_few_words_that_fit_still_make_progress() -> None:
+    text = " ".join("w" for _ in range(50))
+    words = [Word([1] * 4, word.start, word.end) for word in words_of(text)]
+    windows = cut(text, words, max_words=40, max_tokens=9, overlap_words=30)
+    assert all(len(window.words) == 2 for window in windows[:-1])
+    assert all(window.repeated == 1 for window in windows[1:])
+
+
+def test_context_is_what_the_shorter_side_shows() -> None:
+    words = words_of("aa bb cc dd ee")
+    first, middle, last = Window(0, words[:3], 0, 3), Window(1, words[1:4], 2, 6), Window(2, words[2:], 2, None)
+    assert context(first, 0, 2) == 6
+    assert context(first, 6, 8) == 0
+    assert context(middle, 3, 5) == 0
+    assert context(middle, 6, 8) == 3
+    assert context(last, 12, 14) == 6
+    assert context(middle, 0, 2) < 0
+    assert context(Window(0, words, 0, None), 0, 14) == inf
+
+
+# What a model may find in each window: any spans with any scores, also such that depend on the window.
+
+
+def found_in(window: Window, text: str, rng: random.Random) -> Extraction:
+    entities = {}
+    for _ in range(rng.randint(0, 12)):
+        first = rng.randrange(len(window.words))
+        last = min(len(window.words) - 1, first + rng.randint(0, 3))
+        start, end, label = window.words[first].start, window.words[last].end, rng.choice(LABELS)
+        entities[start, end, label] = Entity(start, end, text[start:end], label, rng.randint(50, 99) / 100)
+    standing = [entity for entity in entities.values() if rng.random() < 0.7]
+    displaced = [entity for entity in entities.values() if entity not in standing]
+    relations = {}
+    for _ in range(rng.randint(0, 4) if len(standing) > 1 else 0):
+        head, tail = rng.sample(range(len(standing)), 2)
+        ends = [(standing[number].start, standing[number].end) for number in (head, tail)]
+        if ends[0] != ends[1]:
+            relations[tuple(ends)] = Relation("knows", rng.randint(50, 99) / 100, head, tail)
+    return Extraction(standing, list(relations.values()), displaced=displaced)
+
+
+def merged_slowly(
+    text: str, windows: Sequence[Window], found: Sequence[Extraction], *, flat: bool, multi_label: bool
+) -> tuple[list[Entity], set[tuple[object, ...]]]:
+    """By the rules as they are written down, over the whole text at once."""
+    best: dict[tuple[int, int, str], tuple[float, Entity]] = {}
+    for window, one in zip(windows, found, strict=True):
+        for entity in [*one.entities, *one.displaced]:
+            key, around = (entity.start, entity.end, entity.label), context(window, entity.start, entity.end)
+            if key not in best or best[key][0] < around:
+                best[key] = around, entity
+    kept = []
+    for around, entity in best.values():
+        seen_best = max(context(window, entity.start, entity.end) for window in windows)
+        if around > 0 or seen_best <= 0:
+            kept.append(entity)
+    spans = {Span(e.start, e.end - 1, LABELS.index(e.label), e.score): e for e in kept}
+    order = sorted(spans, key=lambda span: span[:3])
+    entities = [spans[span] for span in chosen(order, flat=flat, multi_label=multi_label)]
+    stands = {(entity.start, entity.end) for entity in entities}
+    related: dict[tuple[object, ...], tuple[float, float]] = {}
+    for window, one in zip(windows, found, strict=True):
+        for relation in one.relations:
+            head, tail = one.entities[relation.head], one.entities[relation.tail]
+            key_of = relation.relation, (head.start, head.end), (tail.start, tail.end)
+            around = context(window, min(head.start, tail.start), max(head.end, tail.end))
+            if key_of[1] in stands and key_of[2] in stands and related.get(key_of, (-1.0, 0.0))[0] < around:
+                related[key_of] = around, relation.score
+    return entities, {(*key, score) for key, (_, score) in related.items()}
+
+
+@settings(max_examples=300)
+@given(st.integers(1, 80), st.integers(2, 20), st.integers(0, 15), st.booleans(), st.booleans(), st.randoms())
+def test_merging_window_by_window_is_merging_at_once(
+    length: int, max_words: int, overlap: int, flat: bool, multi_label: bool, rng: random.Random
+) -> None:
+    text = " ".join(rng.choice(["a", "bb", "ccc.", "Dd"]) for _ in range(length))
+    windows = cut(text, words_of(text), max_words=max_words, max_tokens=999, overlap_words=min(overlap, max_words - 1))
+    found = [found_in(window, text, rng) for window in windows]
+    merger = Merger(LABELS, flat_ner=flat, multi_label=multi_label)
+    arriving = list(zip(windows, found, strict=True))
+    rng.shuffle(arriving)
+    told = [entity for window, one in arriving for entity in merger.add(window, [one], [one])]
+    entities, relations = merged_slowly(text, windows, found, flat=flat, multi_label=multi_label)
+    assert merger.entities == entities
+    assert told == entities
+    by_span: dict[tuple[int, int], int] = {}
+    for number, entity in enumerate(entities):
+        by_span.setdefault((entity.start, entity.end), number)
+    ours = merger.relations()
+    assert all(by_span[entities[r.head].start, entities[r.head].end] == r.head for r in ours)
+    assert len(ours) == len(relations)
+    span = {number: (entity.start, entity.end) for number, entity in enumerate(entities)}
+    assert {(r.relation, span[r.head], span[r.tail], r.score) for r in ours} == relations
+
+
+def test_a_piece_of_a_name_at_an_edge_gives_way() -> None:
+    text = "we met Ada Lovelace in London"
+    words = words_of(text)
+    windows = [Window(0, words[:3], 0, words[1].start), Window(1, words[1:], 2, None)]
+    piece = Entity(7, 10, "Ada", "person", 0.99)
+    name = Entity(7, 19, "Ada Lovelace", "person", 0.8)
+    merger = Merger(LABELS, flat_ner=True, multi_label=False)
+    merger.add(windows[0], [Extraction([piece])], [])
+    merger.add(windows[1], [Extraction([name])], [])
+    assert merger.entities == [name]
+
+
+def test_an_entity_that_only_the_narrower_window_found_is_kept() -> None:
+    text = "one two three four five six"
+    words = words_of(text)
+    windows = [Window(0, words[:4], 0, words[2].start), Window(1, words[2:], 2, None)]
+    found = Entity(8, 13, "three", "thing", 0.7)
+    merger = Merger(LABELS, flat_ner=True, multi_label=False)
+    merger.add(windows[0], [Extraction([found])], [])
+    merger.add(windows[1], [Extraction()], [])
+    assert merger.entities == [found]
+
+
+def test_groups_of_labels_compete_for_the_same_words() -> None:
+    window = Window(0, words_of("Paris"), 0, None)
+    person, place = Entity(0, 5, "Paris", "person", 0.6), Entity(0, 5, "Paris", "place", 0.9)
+    for multi_label, stands in ((False, [place]), (True, [place, person])):
+        merger = Merger(LABELS, flat_ner=True, multi_label=multi_label)
+        merger.add(window, [Extraction([person]), Extraction([place])], [])
+        assert merger.entities == stands

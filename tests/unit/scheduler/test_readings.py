@@ -1,0 +1,377 @@
+"""Items that take several passes, in turn with the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from stage import Adapters, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane
+
+from gliner_bento.engine.base import AdapterRoom, Entity, Extraction, Item, Prepared, Reading
+from gliner_bento.engine.fake import FakeEngine, FakeReading, extract
+from gliner_bento.errors import Aborted, DeadlineExceeded, InternalError, NotReady, QueueFull, TooLarge
+from gliner_bento.scheduler.queue import ITEMS_BEFORE_A_PASS
+from gliner_bento.scheduler.scheduler import Scheduler
+
+LONG = " ".join(f"Name{number}" for number in range(40))
+
+
+class LongTexts:
+    """Texts of more than three words take passes of two each; `made` holds every such reading."""
+
+    def __init__(self, words: int = 2, per_call: int = 1) -> None:
+        self.made: list[FakeReading] = []
+        self._words = words
+        self._per_call = per_call
+
+    def __call__(self, item: Item) -> Reading | None:
+        if len(item.text.split()) <= 3:
+            return None
+        self.made.append(FakeReading(item, self._words, self._per_call))
+        return self.made[-1]
+
+
+class Watcher:
+    """Keeps what it is told; has room for `room` more."""
+
+    def __init__(self, room: int = 1000) -> None:
+        self.told: list[Entity] = []
+        self.room = room
+
+    def take(self, entities: Sequence[Entity]) -> None:
+        self.told += entities
+        self.room -= 1
+
+    @property
+    def has_room(self) -> bool:
+        return self.room > 0
+
+
+def submit_prepared(scheduler: Scheduler, until: Until, one: Item) -> None:
+    """Submit an item while every lane is held, and return when it waits or is made ready for a lane."""
+    scheduler.submit(one, request_id=one.text)
+    until(lambda: scheduler.stats.preparing_items == 0)
+
+
+def names(ending: Extraction | BaseException) -> list[str]:
+    assert isinstance(ending, Extraction)
+    return [entity.text for entity in ending.entities]
+
+
+@pytest.mark.parametrize(("lanes", "per_call", "packs"), [(1, 1, False), (3, 7, False), (2, 3, True)])
+def test_a_long_text_is_answered_as_a_whole(
+    start: Start, item: MakeItem, tally: Tally, lanes: int, per_call: int, packs: bool
+) -> None:
+    engine = FakeEngine(reading=LongTexts(per_call=per_call), packs=packs)
+    scheduler = start(engine, inference_lanes=lanes, tokenizer_threads=2)
+    answer = ending_of(scheduler.submit(item(LONG), request_id="r"))
+    assert isinstance(answer, Extraction)
+    assert answer.entities == extract(item(LONG)).entities
+    assert (answer.words, answer.windows) == (40, 20)
+    assert sorted(one.text.strip() for batch in engine.batches for one in batch) == sorted(
+        f"Name{n} Name{n + 1}" for n in range(0, 40, 2)
+    )
+    assert (tally["completed"], tally["batched_items"]) == (1, 20)
+    assert scheduler.stats.unfinished_items == scheduler.stats.waiting_items == scheduler.stats.running_items == 0
+
+
+def test_a_request_has_few_passes_under_way(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    texts = LongTexts()
+    scheduler = start(FakeEngine(on_forward=gate, reading=texts), max_batch_tokens=3)
+    scheduler.submit_many([item(LONG), item(LONG)], request_id="r")
+    gate.arrival()
+    until(lambda: scheduler.stats.waiting_items + scheduler.stats.running_items == 2)
+    assert sum(text.made for text in texts.made) == 2
+    for _ in range(5):
+        gate.let_through()
+        gate.arrival()
+    until(lambda: sum(text.made for text in texts.made) == 7)
+    until(lambda: scheduler.stats.waiting_items + scheduler.stats.running_items == 2)
+
+
+def test_short_texts_pass_the_passes_that_wait(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    scheduler = start(FakeEngine(on_forward=gate, reading=LongTexts()), max_batch_tokens=3)
+    scheduler.submit(item(LONG), request_id="long")
+    gate.arrival()
+    until(lambda: scheduler.stats.waiting_items == 1)
+    submit_prepared(scheduler, until, item("Short"))
+    gate.let_through()
+    assert gate.arrival() == ["Short"]
+
+
+def test_a_long_text_gets_its_turns_however_many_come(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    scheduler = start(FakeEngine(on_forward=gate, reading=LongTexts()), max_batch_tokens=3)
+    scheduler.submit(item(LONG), request_id="long")
+    gate.arrival()
+    until(lambda: scheduler.stats.waiting_items == 1)
+    before = 0
+    for number in range(2 * ITEMS_BEFORE_A_PASS):
+        submit_prepared(scheduler, until, item(f"Short{number}"))
+        gate.let_through()
+        if gate.arrival()[0].startswith("Name"):
+            break
+        before += 1
+    assert before == ITEMS_BEFORE_A_PASS
+
+
+def hold_long(gate: Gate) -> Callable[[Sequence[Prepared]], object]:
+    """Holds passes, and lets others through."""
+    return lambda batch: gate(batch) if batch[0].item.text.startswith("Name") else None
+
+
+def test_one_lane_is_kept_for_short_texts_while_they_come(
+    start: Start, gate: Gate, item: MakeItem, until: Until, clock: Clock
+) -> None:
+    engine = FakeEngine(on_forward=hold_long(gate), reading=LongTexts())
+    scheduler = start(engine, inference_lanes=2, max_batch_tokens=3)
+    assert names(ending_of(scheduler.submit(item("Ada"), request_id="ada"))) == ["Ada"]
+    scheduler.submit(item(LONG), request_id="long")
+    assert gate.arrival() == ["Name0 Name1 "]
+    for second in ("Name2 Name3 ", "Name4 Name5 "):
+        until(lambda: scheduler.stats.waiting_items == 3)
+        assert names(ending_of(scheduler.submit(item("Charles"), request_id="charles"))) == ["Charles"]
+        assert (scheduler.stats.running_items, gate.nobody_came) == (1, True)
+        gate.let_through()
+        assert gate.arrival() == [second]
+    clock.now_s += 10  # nobody came for long
+    assert gate.arrival() == ["Name6 Name7 "]
+
+
+def test_no_lane_is_kept_from_a_more_urgent_long_text(start: Start, gate: Gate, item: MakeItem) -> None:
+    engine = FakeEngine(on_forward=hold_long(gate), reading=LongTexts())
+    scheduler = start(engine, inference_lanes=2, max_batch_tokens=3)
+    assert names(ending_of(scheduler.submit(item("Ada"), request_id="ada"))) == ["Ada"]
+    scheduler.submit(item(LONG), request_id="long", priority=-1)
+    assert sorted([*gate.arrival(), *gate.arrival()]) == ["Name0 Name1 ", "Name2 Name3 "]
+
+
+def test_long_texts_take_turns(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    engine = FakeEngine(on_forward=gate, reading=LongTexts())
+    scheduler = start(engine, max_batch_tokens=3)
+    hold_lane(scheduler, gate, item)
+    for name in ("a", "b"):
+        scheduler.submit(item(LONG.replace("Name", name.upper())), request_id=name)
+        until(lambda: scheduler.stats.preparing_items == 0)
+    gate.let_through()
+    first = [gate.arrival()[0][0]]
+    for _ in range(19):
+        gate.let_through()
+        first.append(gate.arrival()[0][0])
+    assert set(first) == {"A", "B"}
+    assert abs(first.count("A") - first.count("B")) <= 2
+
+
+def test_an_urgent_long_text_goes_before_others(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    scheduler = start(FakeEngine(on_forward=gate, reading=LongTexts()), max_batch_tokens=3)
+    hold_lane(scheduler, gate, item)
+    for name in ("Short", "Short too"):
+        submit_prepared(scheduler, until, item(name))  # the first is made ready for the lane, and stays so
+    scheduler.submit(item(LONG), request_id="long", priority=-1)
+    until(lambda: scheduler.stats.waiting_items == 3)
+    arrivals = []
+    for _ in range(3):
+        gate.let_through()
+        arrivals += gate.arrival()
+    assert arrivals == ["Short", "Name0 Name1 ", "Name2 Name3 "]
+
+
+def test_aborting_ends_every_pass(start: Start, gate: Gate, item: MakeItem, until: Until, tally: Tally) -> None:
+    engine = FakeEngine(on_forward=gate, reading=LongTexts())
+    scheduler = start(engine, max_batch_tokens=3)
+    future = scheduler.submit(item(LONG), request_id="r")
+    gate.arrival()
+    until(lambda: scheduler.stats.waiting_items == 1)
+    assert scheduler.abort("r")
+    assert isinstance(ending_of(future), Aborted)
+    assert scheduler.stats.waiting_items == scheduler.stats.unfinished_items == 0
+    gate.open()
+    assert ending_of(scheduler.submit(item("Ada"), request_id="s")) == extract(item("Ada"))
+    assert len(engine.batches) == 2
+    assert (tally["aborted"], tally["completed"]) == (1, 1)
+
+
+def test_a_caller_that_has_gone_ends_every_pass(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    engine = FakeEngine(on_forward=gate, reading=LongTexts())
+    scheduler = start(engine, max_batch_tokens=3)
+    future = scheduler.submit(item(LONG), request_id="r")
+    gate.arrival()
+    until(lambda: scheduler.stats.waiting_items == 1)
+    assert future.cancel()
+    gate.open()
+    until(lambda: scheduler.stats.running_items == 0)
+    assert len(engine.batches) == 1
+
+
+def test_a_deadline_ends_every_pass(
+    start: Start, gate: Gate, item: MakeItem, until: Until, clock: Clock, tally: Tally
+) -> None:
+    scheduler = start(FakeEngine(on_forward=gate, reading=LongTexts()), max_batch_tokens=3)
+    future = scheduler.submit(item(LONG), request_id="r", deadline=clock.now_s + 5)
+    gate.arrival()
+    until(lambda: scheduler.stats.waiting_items == 1)
+    clock.now_s += 6
+    scheduler.expire()
+    assert isinstance(ending_of(future), DeadlineExceeded)
+    gate.open()
+    until(lambda: scheduler.stats.running_items == scheduler.stats.waiting_items == 0)
+    assert (tally["expired"], tally["completed"]) == (1, 0)
+
+
+@pytest.mark.parametrize("step", ["forward_error", "decode_error", "collate_error"])
+def test_a_pass_that_fails_ends_its_item_alone(start: Start, item: MakeItem, step: str, tally: Tally) -> None:
+    def fails(one: Item) -> Exception | None:
+        return ValueError("broken") if "Name20" in one.text else None
+
+    scheduler = start(FakeEngine(reading=LongTexts(), **{step: fails}))  # type: ignore[arg-type]
+    good = LONG.replace("Name", "Other")
+    bad, fine, short = (
+        scheduler.submit(item(text), request_id=str(number)) for number, text in enumerate((LONG, good, "Ada"))
+    )
+    assert isinstance(ending_of(bad), InternalError)
+    assert names(ending_of(fine)) == good.split()
+    assert names(ending_of(short)) == ["Ada"]
+    assert (tally["failed"], tally["completed"]) == (1, 2)
+
+
+@pytest.mark.parametrize("where", ["more", "add", "result"])
+@pytest.mark.parametrize("error", [TooLarge("too many spans"), ValueError("broken")])
+def test_a_reading_that_fails_ends_its_item_alone(start: Start, item: MakeItem, where: str, error: Exception) -> None:
+    class Broken(FakeReading):
+        def more(self) -> list[Prepared]:
+            if where == "more" and self.made == 10:
+                raise error
+            return super().more()
+
+        def add(self, made: Prepared, found: Extraction) -> list[Entity]:
+            if where == "add" and self.made >= 10:
+                raise error
+            return super().add(made, found)
+
+        def result(self) -> Extraction:
+            if where == "result":
+                raise error
+            return super().result()
+
+    def reading(one: Item) -> Reading | None:
+        return Broken(one, 2) if "Name" in one.text else None
+
+    scheduler = start(FakeEngine(reading=reading))
+    bad, short = (scheduler.submit(item(text), request_id=text) for text in (LONG, "Ada"))
+    ending = ending_of(bad)
+    assert ending is error if isinstance(error, TooLarge) else isinstance(ending, InternalError)
+    assert names(ending_of(short)) == ["Ada"]
+    assert scheduler.drain(60)
+
+
+def test_a_text_of_which_nothing_can_be_read_is_answered(start: Start, item: MakeItem) -> None:
+    scheduler = start(FakeEngine(reading=lambda one: FakeReading(replace(one, text=""), 2)))
+    answer = ending_of(scheduler.submit(item("unreadable"), request_id="r"))
+    assert isinstance(answer, Extraction)
+    assert (answer.entities, answer.windows) == ([], 0)
+
+
+def test_closing_ends_long_texts(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    scheduler = start(FakeEngine(on_forward=gate, reading=LongTexts()), max_batch_tokens=3)
+    future = scheduler.submit(item(LONG), request_id="r")
+    gate.arrival()
+    until(lambda: scheduler.stats.waiting_items == 1)
+    closing = threading.Thread(target=scheduler.close)
+    closing.start()
+    assert isinstance(ending_of(future), NotReady)
+    gate.open()
+    closing.join()
+
+
+def test_a_long_text_takes_one_place_of_the_queue(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    scheduler = start(FakeEngine(on_forward=gate, reading=LongTexts()), queue_capacity=2, max_batch_tokens=3)
+    long = scheduler.submit(item(LONG), request_id="long")
+    gate.arrival()
+    until(lambda: scheduler.stats.waiting_items == 1)
+    short = scheduler.submit(item("Ada"), request_id="short")
+    refused = scheduler.submit(item("Eve"), request_id="refused")
+    assert isinstance(ending_of(refused), QueueFull)
+    gate.open()
+    assert names(ending_of(short)) == ["Ada"]
+    assert len(names(ending_of(long))) == 40
+
+
+def test_passes_wait_for_their_adapter_and_it_is_released_once(
+    start: Start, gate: Gate, item: MakeItem, until: Until
+) -> None:
+    adapters = Adapters()
+    texts = LongTexts()
+
+    class Leased(FakeReading):
+        def more(self) -> list[Prepared]:
+            return [replace_adapter(prepared, self) for prepared in super().more()]
+
+    def replace_adapter(prepared: Prepared, reading: FakeReading) -> Prepared:
+        leased = replace(prepared, adapter=adapters.leases[0])
+        reading._numbers[id(leased)] = reading._numbers.pop(id(prepared))
+        return leased
+
+    room = AdapterRoom(slots=1)
+    engine = FakeEngine(reading=lambda one: Leased(one, 2), lease=adapters, room=room)
+    scheduler = start(engine)
+    future = scheduler.submit(replace(item(LONG), adapter_id="a"), request_id="r")
+    until(lambda: len(adapters.leases) == 1)
+    assert not engine.batches
+    assert not texts.made
+    adapters.come("a")
+    assert len(names(ending_of(future))) == 40
+    assert adapters.releases == [1]
+
+
+def test_a_watch_is_told_entities_in_order(start: Start, item: MakeItem) -> None:
+    watcher = Watcher()
+    scheduler = start(FakeEngine(reading=LongTexts()), inference_lanes=4, decoding_threads=4, max_batch_tokens=3)
+    answer = ending_of(scheduler.watched(item(LONG), watcher, request_id="r"))
+    assert isinstance(answer, Extraction)
+    assert watcher.told == answer.entities
+    assert watcher.room <= 1000 - 2
+
+
+def test_a_watch_without_room_holds_the_reading(start: Start, item: MakeItem, until: Until) -> None:
+    watcher, texts = Watcher(room=3), LongTexts()
+    scheduler = start(FakeEngine(reading=texts), max_batch_tokens=3)
+    future = scheduler.watched(item(LONG), watcher, request_id="r")
+    until(lambda: not watcher.has_room)
+    until(lambda: scheduler.stats.waiting_items == scheduler.stats.running_items == 0)
+    made = texts.made[0].made
+    assert made < 20
+    scheduler.go_on("r")  # there is no room yet
+    other = ending_of(scheduler.submit(item("Ada"), request_id="s"))
+    assert names(other) == ["Ada"]
+    assert texts.made[0].made == made
+    watcher.room = 1000
+    scheduler.go_on("r")
+    assert len(names(ending_of(future))) == 40
+    scheduler.go_on("r")  # nobody reads any more
+    scheduler.go_on("never was")
+
+
+def test_many_long_and_short_texts_end_once_each(start: Start, item: MakeItem, tally: Tally) -> None:
+    engine = FakeEngine(reading=LongTexts(per_call=3))
+    scheduler = start(engine, inference_lanes=3, tokenizer_threads=2, decoding_threads=2, queue_capacity=10_000)
+    texts = [LONG.replace("Name", f"N{number}x") if number % 4 == 0 else f"Short{number}" for number in range(200)]
+    futures = [scheduler.submit(item(text), request_id=f"r{number % 7}") for number, text in enumerate(texts)]
+    for number in range(0, 200, 8):
+        futures[number].add_done_callback(lambda _: None)
+    aborts = [threading.Thread(target=partial(scheduler.abort, "r3")) for _ in range(3)]
+    for abort in aborts:
+        abort.start()
+    endings = [ending_of(future) for future in futures]
+    for abort in aborts:
+        abort.join()
+    for number, (text, ending) in enumerate(zip(texts, endings, strict=True)):
+        if isinstance(ending, Aborted):
+            assert number % 7 == 3
+        else:
+            assert names(ending) == text.split()
+    assert scheduler.drain(60)
+    assert tally["completed"] + tally["aborted"] == 200
+    stats = scheduler.stats
+    assert (stats.unfinished_items, stats.waiting_items, stats.running_items, stats.preparing_items) == (0, 0, 0, 0)
