@@ -40,6 +40,7 @@ class Plan:
     """How much is measured.
 
     adapters: few, many, and all that there are. adapter_texts: different texts that they are asked for.
+    document_words: of a long text. paragraphs: of another one, for the bundled model.
     bundled: with the small model of the repository in place of the large random ones.
     """
 
@@ -55,6 +56,8 @@ class Plan:
     adapter_texts: int = 64
     adapter_requests: int = 2000
     cold_adapters: int = 20
+    document_words: int = 50_000
+    paragraphs: int = 50
     bundled: bool = False
 
     @classmethod
@@ -63,7 +66,7 @@ class Plan:
         return cls(seconds, seconds / 3, in_process_s=seconds * 2 / 3, settings_s=seconds / 2)
 
 
-QUICK = Plan(1.0, 0.5, (1, 4), 12, 0.5, 6, 0.5, 60, (4, 4, 24), 6, 40, 4, bundled=True)
+QUICK = Plan(1.0, 0.5, (1, 4), 12, 0.5, 6, 0.5, 60, (4, 4, 24), 6, 40, 4, 3000, 6, bundled=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +231,24 @@ class Bench:
         else:
             run = closed_loop(url, asked, concurrency=concurrency, seconds=FOREVER_S if most else seconds, most=most)
         agreement = judged(run.replies, expected)
+        told = agreement.summary() if agreement else None
+        if told and expected and others:
+            told["own"] = own_share(run.replies, expected, others)
+        return self.kept(server, run, told, concurrency=concurrency, rate=rate, **about)
+
+    def kept(
+        self,
+        server: str,
+        run: Run,
+        agreement: dict[str, Any] | None = None,
+        *,
+        concurrency: int = 0,
+        rate: float = 0.0,
+        **about: Any,
+    ) -> dict[str, Any]:
+        """The point of a load that was measured, kept. Raises NotMeasured where nothing was answered."""
         point = {"server": server, "concurrency": concurrency, "rate": rate, **about, **run.summary()}
-        point["agreement"] = agreement.summary() if agreement else None
-        if agreement and expected and others:
-            point["agreement"]["own"] = own_share(run.replies, expected, others)
+        point["agreement"] = agreement
         self.points.append(point)
         tell(f"  {server} {about} at {concurrency or f'{rate:.1f}/s'}: {point['requests_per_s']:.1f} requests/s")
         if not point["requests_per_s"]:

@@ -6,6 +6,7 @@ The model was trained on sentences like these, so the F1 itself flatters it; wha
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from gliner_bento.benchmark.workload import Body
 
 _OTHERS = 4
 """Types asked for in vain, beside those that a sentence holds."""
+_SENTENCES = 6
+"""Of a paragraph."""
+_TYPES = 12
+"""Asked for in paragraphs."""
 
 Span = tuple[int, int, str]
 
@@ -40,6 +45,15 @@ def sentences(demo: Path, count: int, seed: int = 0) -> tuple[list[Body], list[s
         bodies.append({"text": " ".join(record.words), "labels": sorted({*map(str, types), *others})})
         wanted.append({_characters(record.words, m.first, m.last, str(m.type)) for m in record.mentions})
     return bodies, wanted
+
+
+def paragraphs(demo: Path, count: int, seed: int = 0) -> tuple[list[str], list[str]]:
+    """Paragraphs of such sentences, and the types that they hold most of."""
+    bodies, wanted = sentences(demo, count * _SENTENCES, seed)
+    texts = [body["text"] for body in bodies]
+    types = Counter(label for spans in wanted for _, _, label in spans)
+    joined = [" ".join(texts[at : at + _SENTENCES]) for at in range(0, len(texts), _SENTENCES)]
+    return joined, [label for label, _ in types.most_common(_TYPES)]
 
 
 def f1(answers: Sequence[Mapping[str, Any]], wanted: Sequence[set[Span]]) -> float:

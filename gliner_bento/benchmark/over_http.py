@@ -6,7 +6,6 @@ Each measures both sides one after the other and returns its rows; it raises Not
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from gliner_bento.benchmark.bench import FOREVER_S, Bench
 from gliner_bento.benchmark.job import NotMeasured
 from gliner_bento.benchmark.load import closed_loop
 from gliner_bento.benchmark.rows import Better, Row, unless
-from gliner_bento.benchmark.server import Server
+from gliner_bento.benchmark.server import weighed
 
 EXTRACT, GLINER = "/v1/extract", "/gliner"
 BYTES_PER_MB = 2**20
@@ -117,11 +116,11 @@ def relex(bench: Bench, section: str) -> list[Row]:
 
 
 def labels128(bench: Bench, section: str) -> list[Row]:
-    """128 labels in the prompt of every text, bf16."""
+    """128 labels in the prompt of every text, bf16, as gliner.serve has them."""
     bodies = workload.many_labels(bench.plan.texts // 4)
     if bench.plan.bundled:
         bodies = workload.with_relations(bodies)
-    return _both(bench, section, "ner", bodies, 8, "128 labels, bf16", None)
+    return _both(bench, section, "ner", bodies, 8, "128 labels, bf16", None, max_labels_per_pass=1000)
 
 
 def settings(bench: Bench, section: str) -> list[Row]:
@@ -165,13 +164,10 @@ def soak(bench: Bench, section: str) -> list[Row]:
         bodies = workload.with_relations(bodies)
     with bench.ours(model, dtype="bfloat16") as server:
         bench.warm(server.url + EXTRACT, bodies)
-        sizes, over = [server.resident_bytes()["model_process"]], threading.Event()
-        watch = threading.Thread(target=_weigh, args=(server, sizes, over))
-        watch.start()
         began = time.monotonic()
-        run = closed_loop(server.url + EXTRACT, workload.encoded(bodies), concurrency=32, seconds=FOREVER_S, most=count)
-        over.set()
-        watch.join()
+        with weighed(server) as sizes:
+            run = closed_loop(server.url + EXTRACT, workload.encoded(bodies), concurrency=32, seconds=FOREVER_S,
+                              most=count)  # fmt: skip
     bench.extra["soak"] = {"resident_bytes": sizes, "seconds": time.monotonic() - began, **run.summary()}
     tenth = max(1, len(sizes) // 10)
     early, late = statistics.median(sizes[tenth : 2 * tenth] or sizes), statistics.median(sizes[-tenth:])
@@ -182,23 +178,25 @@ def soak(bench: Bench, section: str) -> list[Row]:
 
 def _both(
     bench: Bench, section: str, family: str, bodies: Sequence[workload.Body], number: int, name: str,
-    target: float | None,
+    target: float | None, **settings: Any,
 ) -> list[Row]:  # fmt: skip
-    """One load on both servers in bf16."""
+    """One load on both servers in bf16, ours with these settings; a text that does not fit is cut, as gliner does."""
     model, dtype = bench.checkpoint(family), "bfloat16"
     about: dict[str, Any] = {"section": section, "dtype": dtype, "concurrency": number}
     expected = bench.expected(model, bodies)
-    with bench.ours(model, dtype=dtype) as server:
-        bench.warm(server.url + EXTRACT, bodies, number)
-        ours = bench.point("ours", server.url + EXTRACT, bodies, expected=expected, **about)
+    cut = [body | {"long_text": "truncate"} for body in bodies]
+    with bench.ours(model, dtype=dtype, **settings) as server:
+        bench.warm(server.url + EXTRACT, cut, number)
+        ours = bench.point("ours", server.url + EXTRACT, cut, expected=expected, **about)
     theirs: dict[str, Any] = {}
-    note = ""
+    notes = [f"{setting}={value}" for setting, value in settings.items()]
     try:
         with bench.gliner_serve(model, dtype) as server:
             bench.warm(server.url + GLINER, bodies, number)
             theirs = bench.point("gliner.serve", server.url + GLINER, bodies, expected=expected, **about)
     except NotMeasured as reason:
-        note = f"not measured: {reason}"
+        notes.append(f"not measured: {reason}")
+    note = "; ".join(notes)
 
     def row(value: str, title: str, unit: str, **judged: Any) -> Row:
         return Row(section, title, unit, ours[value], theirs.get(value), "gliner.serve", note=note, **judged)
@@ -207,8 +205,3 @@ def _both(
         row("requests_per_s", f"{name}, {number} at once", "requests/s", target=target),
         row("p50_ms", f"{name}, p50, {number} at once", "ms", better="less"),
     ]
-
-
-def _weigh(server: Server, sizes: list[int], over: threading.Event) -> None:
-    while not over.wait(1.0):
-        sizes.append(server.resident_bytes()["model_process"])

@@ -15,7 +15,7 @@ from gliner_bento.benchmark.machine import provenance
 from gliner_bento.benchmark.rows import Row
 
 RESULTS, REPORT = "results.json", "report.md"
-_ABOUT = ("section", "dtype", "route", "settings", "adapters")
+_ABOUT = ("section", "dtype", "route", "settings", "adapters", "texts")
 
 
 def results(bench: Bench) -> dict[str, Any]:
@@ -88,7 +88,8 @@ def _head(data: dict[str, Any]) -> str:
             + ("The model is the bundled one and all is short: no measurement, a check that the tool works."
                if data["plan"]["bundled"] else
                "The checkpoints have the shape of deberta-v3-small and random weights (see `jobs/checkpoints.py`), "
-               "but for relex and int8, which take the bundled model; LoRA adapters have rank 16 and random weights."),
+               "but where rows take the bundled model (relex, int8, some of long_texts); LoRA adapters have rank 16 "
+               "and random weights."),
         ]
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from gliner_bento.benchmark import in_process, over_http, with_adapters
+from gliner_bento.benchmark import in_process, over_http, with_adapters, with_long_texts
 from gliner_bento.benchmark.bench import Bench, tell
 from gliner_bento.benchmark.job import NotMeasured
 from gliner_bento.benchmark.rows import Row
@@ -26,6 +26,7 @@ SECTIONS: dict[str, Section] = {
     "adapters_exact": with_adapters.exact,
     "adapters_tiers": with_adapters.tiers,
     "adapters_in_process": with_adapters.in_process,
+    "long_texts": with_long_texts.long_texts,
     "settings": over_http.settings,
     "int8": in_process.int8,
     "stages": in_process.stages,

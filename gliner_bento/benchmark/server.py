@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,25 @@ class Server:
             with contextlib.suppress(psutil.Error):
                 sizes.append(process.memory_info().rss)
         return {"model_process": max(sizes), "all_processes": sum(sizes)}
+
+
+@contextlib.contextmanager
+def weighed(server: Server) -> Iterator[list[int]]:
+    """Within it, what the process with the model holds: at first, every second, and at last."""
+    sizes, over = [server.resident_bytes()["model_process"]], threading.Event()
+
+    def weigh() -> None:
+        while not over.wait(1.0):
+            sizes.append(server.resident_bytes()["model_process"])
+
+    watch = threading.Thread(target=weigh)
+    watch.start()
+    try:
+        yield sizes
+    finally:
+        over.set()
+        watch.join()
+    sizes.append(server.resident_bytes()["model_process"])
 
 
 def free_port() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ LABEL_SETS = (
     ["name", "e-mail address", "phone number"],
 )
 RELATIONS = ["works at", "located in", "founded by"]
+
+WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
+"""A word, as gliner counts them; a full stop is one."""
 
 _WORDS_TOGETHER = (
     "the a of and to in on with from by after before while although because however board plant river season market "
@@ -54,10 +58,34 @@ def uniform(count: int, seed: int = 0) -> list[Body]:
     return _bodies(count, seed, lambda rng: rng.randint(1, 250))
 
 
-def many_labels(count: int, seed: int = 0, labels: int = 128) -> list[Body]:
-    """Texts of 20 to 60 words that all ask for the same `labels` labels."""
+def many_labels(count: int, seed: int = 0, labels: int = 128, words: tuple[int, int] = (20, 60)) -> list[Body]:
+    """Texts of so many words, from and to, that all ask for the same `labels` labels."""
     asked = [" ".join(pair) for pair in itertools.islice(itertools.permutations(_WORDS, 2), labels)]
-    return [body | {"labels": asked} for body in _bodies(count, seed, lambda rng: rng.randint(20, 60))]
+    return [body | {"labels": asked} for body in _bodies(count, seed, lambda rng: rng.randint(*words))]
+
+
+def document(words: int, seed: int = 0) -> Body:
+    """One text of exactly so many words, in sentences of 6 to 30 beside the stop."""
+    rng = random.Random(seed)
+    sentences: list[str] = []
+    while words:
+        length = min(rng.randint(6, 30), words - 1)
+        sentence = _text(rng, length)
+        sentences.append(f"{sentence[:1].upper()}{sentence[1:]}.")
+        words -= length + 1
+    return {"text": " ".join(sentences), "labels": LABEL_SETS[0]}
+
+
+def pieces(body: Body, words: int) -> list[Body]:
+    """The text of `body` in pieces of exactly so many words, but for what is left over."""
+    text, found = body["text"], list(WORD.finditer(body["text"]))
+    ends = range(words, len(found) + 1, words)
+    return [body | {"text": text[found[end - words].start() : found[end - 1].end()]} for end in ends]
+
+
+def word_count(text: str) -> int:
+    """Words of a text."""
+    return sum(1 for _ in WORD.finditer(text))
 
 
 WORKLOADS: dict[str, Callable[[int, int], list[Body]]] = {

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gliner_bento.benchmark.jobs import answer
-from gliner_bento.engine.base import Extraction, Item, Prepared
+from gliner_bento.engine.base import Extraction, Item, LongText, Prepared
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.loading import pick_device
 from gliner_bento.metrics import PrometheusObserver
@@ -28,6 +28,7 @@ def main(what: str, **arguments: Any) -> dict[str, Any]:
         "stages": stages,
         "repeated": repeated,
         "lengths": lengths,
+        "windows": windows,
     }
     return functions[what](**arguments)
 
@@ -110,14 +111,32 @@ def lengths(bodies: list[Body]) -> dict[str, Any]:
     return {"tokens": [one.tokens for one in prepared], "words": [one.words for one in prepared]}
 
 
+def windows(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """The windows that each text is read in: first character, one past the last, words.
+
+    documents: `model`, in place of the settings' own, and `body`, without relations and with labels for one pass.
+    """
+    told = []
+    for document in documents:
+        settings = Settings.load().model_copy(update={"model": document["model"]})
+        prepared = _engine(settings).prepare(_item(document["body"], "window"))
+        passes = [] if prepared.reading else [prepared]
+        while prepared.reading and not prepared.reading.exhausted:
+            passes += prepared.reading.more()
+        places = [one.payload.words for one in passes]
+        told.append([{"start": words[0][0], "end": words[-1][1], "words": len(words)} for words in places])
+    return {"windows": told}
+
+
 def _engine(settings: Settings) -> GLiNEREngine:
     options = engine_options(settings.decided_for(str(pick_device(settings.device))))
     return GLiNEREngine.load(settings.model, device=settings.device, dtype=settings.dtype, options=options)
 
 
-def _item(body: Body) -> Item:
+def _item(body: Body, long_text: LongText = "truncate") -> Item:
+    """In one pass, as gliner reads it, unless another `long_text` is said."""
     labels, relations = ({name: name for name in body.get(kind) or ()} for kind in ("labels", "relations"))
-    return Item(body["text"], labels, relations, adapter_id=body.get("adapter_id"))
+    return Item(body["text"], labels, relations, adapter_id=body.get("adapter_id"), long_text=long_text)
 
 
 def _all(scheduler: Scheduler, items: Sequence[Item], at_once: int | None) -> list[Extraction]:

@@ -9,9 +9,10 @@ import pytest
 from gliner_bento.benchmark import command, job, sections
 from gliner_bento.benchmark.bench import DEMO, QUICK, Bench, environment
 from gliner_bento.benchmark.job import NotMeasured
-from gliner_bento.benchmark.labelled import f1, sentences
+from gliner_bento.benchmark.labelled import f1, paragraphs, sentences
 from gliner_bento.benchmark.rows import Row
 from gliner_bento.benchmark.server import running_server
+from gliner_bento.benchmark.workload import word_count
 
 
 @pytest.fixture
@@ -87,3 +88,10 @@ def test_labelled_sentences_hold_the_entities_that_they_say():
     exact = [{"entities": [{"start": s, "end": e, "label": label} for s, e, label in spans]} for spans in wanted]
     assert f1(exact, wanted) == 1.0
     assert f1([{"entities": []} for _ in wanted], wanted) == 0.0
+
+
+def test_paragraphs_fit_the_bundled_model_and_ask_for_what_they_hold():
+    texts, labels = paragraphs(DEMO, 20)
+    assert len(texts) == 20
+    assert 50 < min(map(word_count, texts)) <= max(map(word_count, texts)) < 200
+    assert len(set(labels)) == 12

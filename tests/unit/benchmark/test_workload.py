@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from gliner.data_processing.tokenizer import WhitespaceTokenSplitter
 
 from gliner_bento.benchmark import workload
 from gliner_bento.types import ExtractRequest
@@ -38,3 +39,20 @@ def test_many_labels_are_that_many_different_ones():
     [body] = workload.many_labels(1, labels=1000)
     assert len(set(body["labels"])) == 1000
     assert json.loads(workload.encoded([body])[0]) == body
+
+
+@pytest.mark.parametrize("count", [1, 2, 31, 500, 501])
+def test_a_document_has_exactly_its_words_as_gliner_counts_them(count):
+    text = workload.document(count)["text"]
+    assert workload.word_count(text) == len(list(WhitespaceTokenSplitter()(text))) == count
+    assert text.endswith(".")
+
+
+def test_pieces_are_exactly_as_long_as_asked_and_together_the_text():
+    body = workload.document(1000, seed=2)
+    pieces = workload.pieces(body, 300)
+    assert [workload.word_count(piece["text"]) for piece in pieces] == [300] * 3
+    assert {tuple(piece["labels"]) for piece in pieces} == {tuple(body["labels"])}
+    joined = [word for piece in pieces for word in workload.WORD.findall(piece["text"])]
+    assert joined == workload.WORD.findall(body["text"])[:900]
+    assert len(workload.pieces(body, 500)) == 2
