@@ -60,7 +60,7 @@ def _throughput(figure: Any, data: Data) -> None:
     axes.set_ylim(bottom=0)
     axes.set(xlabel="concurrent requests", ylabel="requests/s", title="Throughput over HTTP")
     axes.grid(axis="y", alpha=0.3)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.13))
 
 
 def _latency(figure: Any, data: Data) -> None:
