@@ -235,6 +235,9 @@ class ModelCard(BaseModel):
     forward: str = Field(description="Which forward runs: gliner's own, or an exact fast path.")
     max_words: int = Field(description="Words that the model reads of one text at most.")
     max_span_width: int | None = Field(description="Words of the longest entity; none for token models.")
+    max_labels_per_pass: int | None = Field(
+        description="Labels, and relations, that the model is asked for at once; more take several passes. None: all."
+    )
     max_labels: int
     max_text_chars: int
     max_batch_items: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,26 @@ def sentences(demo: Path, count: int, seed: int = 0) -> tuple[list[Body], list[s
     return bodies, wanted
 
 
-def paragraphs(demo: Path, count: int, seed: int = 0) -> tuple[list[str], list[str]]:
-    """Paragraphs of such sentences, and the types that they hold most of."""
+def paragraphs(demo: Path, count: int, seed: int = 0) -> tuple[list[str], list[str], list[set[Span]]]:
+    """Paragraphs of such sentences, the types that they hold most of, and the entities of these that each holds."""
     bodies, wanted = sentences(demo, count * _SENTENCES, seed)
     texts = [body["text"] for body in bodies]
     types = Counter(label for spans in wanted for _, _, label in spans)
-    joined = [" ".join(texts[at : at + _SENTENCES]) for at in range(0, len(texts), _SENTENCES)]
-    return joined, [label for label, _ in types.most_common(_TYPES)]
+    labels = [label for label, _ in types.most_common(_TYPES)]
+    asked = [{span for span in spans if span[2] in labels} for spans in wanted]
+    starts = range(0, len(texts), _SENTENCES)
+    parts = [(texts[at : at + _SENTENCES], asked[at : at + _SENTENCES]) for at in starts]
+    return [" ".join(part) for part, _ in parts], labels, [joined(*part, " ") for part in parts]
+
+
+def joined(texts: Sequence[str], spans: Sequence[set[Span]], between: str) -> set[Span]:
+    """Entities of texts, as those of all of them with `between` between two."""
+    starts = accumulate((len(text) + len(between) for text in texts[:-1]), initial=0)
+    return {
+        (start + first, start + end, label)
+        for start, of_text in zip(starts, spans, strict=True)
+        for first, end, label in of_text
+    }
 
 
 def f1(answers: Sequence[Mapping[str, Any]], wanted: Sequence[set[Span]]) -> float:

@@ -167,7 +167,10 @@ class Reading(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What is served: told at `/v1/model`, and what the gateway needs in order to refuse early."""
+    """What is served: told at `/v1/model`, and what the gateway needs in order to refuse early.
+
+    max_labels_per_pass: labels, and relations, that are asked for at once; None: all.
+    """
 
     name: str
     family: str
@@ -178,6 +181,7 @@ class ModelInfo:
     max_words: int
     max_span_width: int | None
     forward: str
+    max_labels_per_pass: int | None = None
 
 
 class Engine(Protocol):

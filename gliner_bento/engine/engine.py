@@ -68,17 +68,13 @@ class GLiNEREngine:
         self._device = model.device
         self._limits = limits
         self._tokenizer = ItemTokenizer(model.data_processor, config, limits)
+        window = options.window_words or limits.words
+        most_labels = options.max_labels_per_pass or config.max_types or None
+        if window > limits.words:
+            raise ModelError(f"window_words is {window}; {name!r} reads {limits.words} words at once")
         self._planner = PassPlanner(
-            self._tokenizer,
-            PassLimits(
-                limits.words,
-                options.window_words or limits.words,
-                options.window_overlap_words,
-                options.max_labels_per_pass or config.max_types or None,
-            ),
+            self._tokenizer, PassLimits(limits.words, window, options.window_overlap_words, most_labels)
         )
-        if options.window_words > limits.words:
-            raise ModelError(f"window_words is {options.window_words}; {name!r} reads {limits.words} words at once")
         self._memory: MemoryModel | None = None
         self._forward: ner.EngineForward | OnnxForward
         self.adapter_slots: DeviceSlots | None = None
@@ -106,6 +102,7 @@ class GLiNEREngine:
             max_words=limits.words,
             max_span_width=None if token_level else config.max_width,
             forward=self._forward.name,
+            max_labels_per_pass=most_labels if self._tokenizer.reads_labels else None,
         )
 
     @classmethod
@@ -216,9 +213,9 @@ class GLiNEREngine:
 
     def _measure(self, item: Item, lease: AdapterLease | None) -> Prepared:
         """The item in one pass, as far as it fits, or in several; one that needs no pass gives its lease back."""
+        window, overlap = self._planner.windows(item)
         if not item.text.strip():
             return Prepared(item, tokens=0, words=0)
-        window, overlap = self._planner.windows(item)
         prompt = self._planner.fits(item)
         if prompt:
             words, goes_on = self._tokenizer.read(item.text, prompt.room, self._words_of(item, window))

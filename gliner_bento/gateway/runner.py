@@ -112,23 +112,34 @@ class Hop:
     async def extract_stream(
         self, item: RunnerItem, *, request_id: str, timeout_ms: float, priority: int
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """The lines of `Runner.extract_stream`, as data; asked once. The last one holds the outcome.
+        """The lines of `Runner.extract_stream`, as data. The last one holds the outcome.
 
         The runner is told if they are not read to the end: BentoML's client leaves the connection open then.
         """
         last_s = time.monotonic() + timeout_ms / 1000 + _GRACE_S
         stream_id = uuid.uuid4().hex
-        pieces = self._runner.extract_stream(
-            item=item, request_id=request_id, stream_id=stream_id, timeout_ms=timeout_ms, priority=priority
-        )
+
+        def ask() -> AsyncGenerator[str, None]:
+            return self._runner.extract_stream(
+                item=item, request_id=request_id, stream_id=stream_id, timeout_ms=timeout_ms, priority=priority
+            )
+
         begun, ended = "", False
         try:
-            while (piece := await self._next(pieces, last_s)) is not None:
+            pieces = ask()
+            try:
+                piece = await self._next(pieces, last_s)
+            except NotReady:  # dropped before it began: a new one, under a name of its own
+                stream_id = uuid.uuid4().hex
+                pieces = ask()
+                piece = await self._next(pieces, last_s)
+            while piece is not None:
                 *lines, begun = (begun + piece).split("\n")
                 for line in lines:
                     part = json.loads(line)
                     ended = "outcome" in part
                     yield part
+                piece = await self._next(pieces, last_s)
             if not ended:  # BentoML logs what goes wrong in a stream, and ends it like a good one
                 raise InternalError()
         finally:

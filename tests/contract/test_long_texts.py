@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from gliner_bento.engine.base import Extraction, Item, Prepared
 from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.loading import ModelError
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError, InvalidField, TooLarge
 
@@ -138,9 +139,28 @@ def test_windows_as_long_as_asked_for(engine: Any) -> None:
     ],
 )
 def test_refuses_windows_that_cannot_be(options: dict[str, int], param: str, engine: Any) -> None:
-    with pytest.raises(InvalidField) as raised:
-        engine("span", **LIVELY).prepare(Item("Paris", named(LABELS), **options))
-    assert raised.value.param == param
+    for text in ("Paris", " "):
+        with pytest.raises(InvalidField) as raised:
+            engine("span", **LIVELY).prepare(Item(text, named(LABELS), **options))
+        assert raised.value.param == param
+
+
+def test_the_settings_hold_where_a_request_names_none(checkpoint: Any, engine: Any) -> None:
+    def load(**options: int) -> GLiNEREngine:
+        folder, made = str(checkpoint("span", **LIVELY)), EngineOptions(**options)  # type: ignore[arg-type]
+        return GLiNEREngine.load(folder, device="cpu", dtype="float32", options=made)
+
+    item = Item(long_text(9, 10), named(LABELS))
+    asked = replace(item, window_words=12, window_overlap_words=3)
+    expected = in_passes(engine("span", **LIVELY), asked)
+    assert in_passes(load(window_words=12, window_overlap_words=3), item) == expected
+    assert in_passes(load(window_words=12, window_overlap_words=9), item) == expected  # a quarter of the window
+    assert in_passes(load(window_words=20), asked) == expected
+    assert load(max_labels_per_pass=4).info.max_labels_per_pass == 4
+    assert engine("span", **LIVELY).info.max_labels_per_pass == 25
+    assert engine("bi-span", **LIVELY).info.max_labels_per_pass is None
+    with pytest.raises(ModelError, match="window_words is 49"):
+        load(window_words=49)
 
 
 def many(number: int) -> dict[str, str]:

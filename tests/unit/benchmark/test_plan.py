@@ -9,7 +9,7 @@ import pytest
 from gliner_bento.benchmark import command, job, sections
 from gliner_bento.benchmark.bench import DEMO, QUICK, Bench, environment
 from gliner_bento.benchmark.job import NotMeasured
-from gliner_bento.benchmark.labelled import f1, paragraphs, sentences
+from gliner_bento.benchmark.labelled import f1, joined, paragraphs, sentences
 from gliner_bento.benchmark.rows import Row
 from gliner_bento.benchmark.server import running_server
 from gliner_bento.benchmark.workload import word_count
@@ -91,7 +91,15 @@ def test_labelled_sentences_hold_the_entities_that_they_say():
 
 
 def test_paragraphs_fit_the_bundled_model_and_ask_for_what_they_hold():
-    texts, labels = paragraphs(DEMO, 20)
+    texts, labels, wanted = paragraphs(DEMO, 20)
     assert len(texts) == 20
     assert 50 < min(map(word_count, texts)) <= max(map(word_count, texts)) < 200
     assert len(set(labels)) == 12
+    assert len(wanted) == 20
+    for text, spans in zip(texts, wanted, strict=True):
+        assert {label for _, _, label in spans} <= set(labels)
+        assert all(text[start:end].strip() == text[start:end] for start, end, _ in spans)
+    # as if they stood in one text
+    whole, second = joined(texts, wanted, "; "), len(texts[0]) + 2
+    assert len(whole) == sum(map(len, wanted))
+    assert {(start + second, end + second, label) for start, end, label in wanted[1]} <= whole

@@ -80,6 +80,7 @@ class EchoRunner:
             "dtype": "float32",
             "max_words": 50,
             "max_span_width": 12,
+            "max_labels_per_pass": 25,
             "forward": "echo",
         }
 

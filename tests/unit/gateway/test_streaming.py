@@ -133,6 +133,24 @@ def test_relations_count_all_entities_that_came_before(serving):
     assert end["usage"] == USAGE
 
 
+def test_a_stream_that_is_dropped_before_it_began_is_asked_for_again():
+    class DroppedOnce(Scripted):
+        async def extract_stream(self, item, request_id, stream_id, timeout_ms, priority):
+            said = super().extract_stream(item, request_id, stream_id, timeout_ms, priority)
+            if not self.streams:
+                self.streams.append(stream_id)
+                raise aiohttp.ServerDisconnectedError
+            async for piece in said:
+                yield piece
+
+    runner = DroppedOnce(FIRST, LAST)
+    parts, error = parts_of(runner)
+    assert [*parts[0]] == ["entities"]
+    assert error is None
+    assert len(set(runner.streams)) == 2
+    assert not runner.stopped
+
+
 def test_a_line_has_no_other_line_ends_in_it(serving):
     """Clients take U+2028 and its like for one."""
     odd = FOUND | {"text": "S\u00e3o\u2028Pau\u0085lo\n"}
