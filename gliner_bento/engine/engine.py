@@ -247,6 +247,8 @@ class GLiNEREngine:
 
     def collate(self, batch: Sequence[Prepared]) -> Batch:
         """Tensors on the CPU; not those of a batch with adapters, whose order comes with their slots."""
+        if any(prepared.reading for prepared in batch):
+            raise ValueError("an item that takes several passes is no part of a batch; its passes are")
         if any(prepared.adapter for prepared in batch):
             return Batch(tuple(batch), (), None)
         self._compute_with(1)  # small ones; see `load` for why the calling thread must not gather others around it

@@ -110,6 +110,12 @@ def test_whole_answer_holds_what_its_windows_do(family: str, engine: Any) -> Non
         assert max(relation.head, relation.tail) < len(answer.entities)
 
 
+def test_only_passes_are_put_into_batches(engine: Any) -> None:
+    served = engine("span", **LIVELY)
+    with pytest.raises(ValueError, match="several passes"):
+        served.collate([served.prepare(Item(long_text(1), named(LABELS)))])
+
+
 def test_a_text_that_fits_takes_one_pass(engine: Any) -> None:
     served = engine("relex-span", **LIVELY)
     item = Item(TEXTS[1], named(LABELS), named(RELATIONS), threshold=0.2)
