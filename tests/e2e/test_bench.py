@@ -44,7 +44,7 @@ def test_adapters_answer_as_merged_ones_while_they_come_and_go(tmp_path):
 def test_long_texts_are_read_whole_and_many_labels_in_groups(tmp_path):
     assert cli.main(["bench", "--quick", "--rows", "long_texts", "--out", str(tmp_path)]) == 0
     data = json.loads((tmp_path / "results.json").read_text())
-    assert [row["unit"] for row in data["rows"]] == ["words/s", "words/s", "MB", "ms", "ms", "entities"]
+    assert [row["unit"] for row in data["rows"]] == ["words/s", "words/s", "MB", "ms", "ms", "entities", "F1"]
     assert all(row["ratio"] is not None for row in data["rows"])
     assert all(set(point["statuses"]) == {"200"} for point in data["points"])
     told = data["extra"]["long_texts"]
@@ -53,6 +53,7 @@ def test_long_texts_are_read_whole_and_many_labels_in_groups(tmp_path):
     assert 3000 < told["document"]["words_in_windows"] < 3000 * 1.2
     assert "250 labels" in data["rows"][4]["note"]
     assert data["rows"][5]["ratio"] > 0.5
+    assert data["rows"][6]["ratio"] > 0.8
 
 
 @pytest.mark.parametrize("load", [["--concurrency", "1,4"], ["--rate", "20"]])
