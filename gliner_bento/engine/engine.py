@@ -26,7 +26,7 @@ from gliner_bento.engine.forward.findings import Findings
 from gliner_bento.engine.forward.onnx import OnnxForward
 from gliner_bento.engine.graph import Graph, load_graph
 from gliner_bento.engine.loading import DType, ModelError, folder_of, limits_of, load, pick_device, pick_dtype
-from gliner_bento.engine.long_texts import LongText
+from gliner_bento.engine.long_texts import LongReading
 from gliner_bento.engine.memory import Allocator, CudaAllocator, MemoryModel, calibrate, give_back_freed_memory
 from gliner_bento.engine.options import DEFAULTS, EngineOptions
 from gliner_bento.engine.passes import PassLimits, PassPlanner, one_pass
@@ -224,7 +224,7 @@ class GLiNEREngine:
                 tokenized = self._tokenizer.tokenized(words, prompt)
                 return one_pass(item, tokenized, lease if words else None, truncated_at=truncated_at)
         groups = self._planner.groups(item)
-        several = LongText(item, self._tokenizer, groups, lease)
+        several = LongReading(item, self._tokenizer, groups, lease)
         if item.long_text == "window":
             several.read_windows(window, overlap)
         else:

@@ -32,7 +32,7 @@ class _Open:
     related: list[Extraction] | None = None
 
 
-class LongText:
+class LongReading:
     """The passes of one item: a `Reading`. Holds the text, the windows under way, and what was found."""
 
     def __init__(self, item: Item, tokenizer: ItemTokenizer, groups: Groups, lease: AdapterLease | None) -> None:
@@ -49,12 +49,12 @@ class LongText:
         self._truncated_at: int | None = None
         self._windows = self._words = self._tokens = 0
 
-    def read_windows(self, window_words: int, overlap_words: int) -> LongText:
+    def read_windows(self, window_words: int, overlap_words: int) -> LongReading:
         """Read the whole text."""
         self._to_read = self._cut(window_words, overlap_words)
         return self
 
-    def read_words(self, words: Sequence[Word], truncated_at: int | None) -> LongText:
+    def read_words(self, words: Sequence[Word], truncated_at: int | None) -> LongReading:
         """Read these words alone, at once."""
         self._to_read = iter([[Window(0, words)] if words else []])
         self._truncated_at = truncated_at
