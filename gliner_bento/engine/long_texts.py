@@ -49,16 +49,14 @@ class LongReading:
         self._truncated_at: int | None = None
         self._windows = self._words = self._tokens = 0
 
-    def read_windows(self, window_words: int, overlap_words: int) -> LongReading:
+    def read_windows(self, window_words: int, overlap_words: int) -> None:
         """Read the whole text."""
         self._to_read = self._cut(window_words, overlap_words)
-        return self
 
-    def read_words(self, words: Sequence[Word], truncated_at: int | None) -> LongReading:
+    def read_words(self, words: Sequence[Word], truncated_at: int | None) -> None:
         """Read these words alone, at once."""
         self._to_read = iter([[Window(0, words)] if words else []])
         self._truncated_at = truncated_at
-        return self
 
     def more(self) -> Sequence[Prepared]:
         """The passes over a window's worth of words, or for the relations in a window that has been read."""
