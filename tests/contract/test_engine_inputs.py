@@ -196,6 +196,7 @@ def test_the_lowest_threshold_costs_no_more_than_it_must(family: str, engine: An
     served = engine(family, **LIVELY)
     relations = named(["founder"]) if served.info.supports_relations else {}
     options = {"threshold": 0.0, "relation_threshold": 0.0, "flat_ner": False, "multi_label": True}
+    options |= {"long_text": "truncate"}
     item = Item(WORDY, named(LABELS), relations, **options)
     answered = threading.Thread(target=lambda: answer_or_refuse(served, item), daemon=True)
     answered.start()
