@@ -118,9 +118,9 @@ class GLiNERRunner:
                 yield line({"entities": [_entity_as_data(entity) for entity in entities]})
             if submitted.cancelled():
                 return
-            outcome = await _outcome(submitted, request_id)
+            outcome = await _outcome(submitted, request_id, told)
             if "result" in outcome:
-                yield line({"entities": outcome["result"]["entities"][told:]})
+                yield line({"entities": outcome["result"]["entities"]})
                 outcome["result"]["entities"] = []
             yield line({"outcome": outcome})
         finally:
@@ -243,17 +243,18 @@ def serve_adapters(engine: GLiNEREngine, settings: Settings, observer: Observer)
     return manager
 
 
-async def _outcome(submitted: Future[Extraction], request_id: str) -> RunnerOutcome:
+async def _outcome(submitted: Future[Extraction], request_id: str, told: int = 0) -> RunnerOutcome:
+    """told: how many entities the caller has."""
     try:
-        return {"result": _as_data(await asyncio.wrap_future(submitted))}
+        return {"result": _as_data(await asyncio.wrap_future(submitted), told)}
     except GLiNERBentoError as error:
         return {"error": error.detail(request_id).model_dump()}
 
 
-def _as_data(extraction: Extraction) -> dict[str, Any]:
+def _as_data(extraction: Extraction, told: int = 0) -> dict[str, Any]:
     """As `dataclasses.asdict` gives it, which copies deeply and takes its time."""
     return {
-        "entities": list(map(_entity_as_data, extraction.entities)),
+        "entities": list(map(_entity_as_data, extraction.entities[told:])),
         "relations": [{name: getattr(one, name) for name in Relation.__slots__} for one in extraction.relations],
         **{name: getattr(extraction, name) for name in _TOLD},
     }

@@ -1,12 +1,41 @@
-"""Adapters in a folder of the test's own."""
+"""Adapters in a folder of the test's own, and threads that end with it."""
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from saved_by_peft import Save, Saved, save_adapter
+from waiting import PATIENCE_S
+
+
+@pytest.fixture
+def thread() -> Iterator[Callable[..., threading.Thread]]:
+    """Start a thread; all have ended when the test has."""
+    threads = []
+
+    def start(call: Callable[..., object], *given: object) -> threading.Thread:
+        threads.append(threading.Thread(target=call, args=given, daemon=True))
+        threads[-1].start()
+        return threads[-1]
+
+    yield start
+    for started in threads:
+        started.join(PATIENCE_S)
+        assert not started.is_alive()
+
+
+@pytest.fixture
+def _busy_threads() -> Iterator[None]:
+    """Threads that take turns as often as they can."""
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before_s)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,13 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S, until
 
 from gliner_bento.adapters.base import Stored
 from gliner_bento.adapters.cache import AdapterCache, Lease
 from gliner_bento.adapters.device import Key, Loaded
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, DeadlineExceeded, NotReady
-
-PATIENCE_S = 30.0
 
 
 class Shelf:
@@ -91,29 +89,6 @@ def make(shelf: Shelf) -> Iterator[Make]:
     shelf.open_all()
     for cache in caches:
         cache.close()
-
-
-@pytest.fixture
-def thread() -> Iterator[Callable[..., threading.Thread]]:
-    """Start a thread; all have ended when the test has."""
-    threads = []
-
-    def start(*call: object) -> threading.Thread:
-        threads.append(threading.Thread(target=call[0], args=call[1:], daemon=True))
-        threads[-1].start()
-        return threads[-1]
-
-    yield start
-    for started in threads:
-        started.join(PATIENCE_S)
-        assert not started.is_alive()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.001)
 
 
 def ready(lease: Lease) -> Loaded:
@@ -521,15 +496,6 @@ def test_after_closing_nothing_is_loaded_and_nobody_waits(make: Make, shelf: She
 
 
 # Any order
-
-
-@pytest.fixture
-def _busy_threads() -> Iterator[None]:
-    """Threads that take turns as often as they can."""
-    before_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before_s)
 
 
 def hold(cache: AdapterCache, name: str, capacity: int, *, waits: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 import time
 from collections import Counter
@@ -15,11 +14,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import PATIENCE_S
 
 from gliner_bento.adapters.adapter import Adapter, LowRank
 from gliner_bento.adapters.device import DeviceSlots, Loaded, loaded
-
-PATIENCE_S = 30.0
 
 
 class Recorder:
@@ -469,15 +467,6 @@ def test_batches_that_begin_and_end_in_any_order(count: int, steps: list[tuple[s
         stack.close()
     bench.end()
     bench.contents()
-
-
-@pytest.fixture
-def _busy_threads() -> Iterator[None]:
-    """Threads that take turns as often as they can."""
-    before_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before_s)
 
 
 @pytest.mark.usefixtures("_busy_threads")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from saved_by_peft import TEXT_ENCODER, Saved, encoder, model, save_adapter
+from waiting import PATIENCE_S, until
 
 from gliner_bento.adapters import manager as manager_module
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
@@ -36,7 +36,6 @@ from gliner_bento.errors import (
     TooLarge,
 )
 
-PATIENCE_S = 30.0
 SLOTS = 2
 LAYER = f"{TEXT_ENCODER}encoder.layer.0.attention.self.query_proj"
 SAVED: dict[str, dict[str, Any]] = {
@@ -134,28 +133,6 @@ def archive(saved: dict[str, Saved], tmp_path: Path) -> Archive:
         return Path(shutil.make_archive(str(tmp_path / f"upload-{name}"), kind, saved[name].folder))
 
     return archive
-
-
-@pytest.fixture
-def thread() -> Iterator[Callable[..., threading.Thread]]:
-    threads = []
-
-    def start(call: Callable[..., object], *given: object) -> threading.Thread:
-        threads.append(threading.Thread(target=call, args=given, daemon=True))
-        threads[-1].start()
-        return threads[-1]
-
-    yield start
-    for started in threads:
-        started.join(PATIENCE_S)
-        assert not started.is_alive()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.001)
 
 
 def damage(server: Server, adapter_id: str) -> None:
