@@ -1,11 +1,9 @@
-"""Long texts and many labels: windows and groups, each read as gliner reads it, put together by the rules."""
+"""Long texts: windows, each read as gliner reads it, put together by the rules."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,46 +11,15 @@ from asking import alone, assert_same, gliners_answer
 from checkpoints import LABELS, POSITIONS, RELATIONS, TEXTS, named
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from several_passes import LIVELY, in_passes, long_text, many, passes_of
 
-from gliner_bento.engine.base import Extraction, Item, Prepared
+from gliner_bento.engine.base import Item
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.loading import ModelError
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.errors import GLiNERBentoError, InvalidField, TooLarge
+from gliner_bento.errors import GLiNERBentoError, InvalidField
 
-LIVELY = {"seed": 1}
 FAMILIES = ["span", "token", "token-spans", "bi-span", "bi-token", "relex-span", "relex-token", "relex-span-gcn"]
-
-
-def long_text(seed: int, sentences: int = 40) -> str:
-    draw = random.Random(seed)
-    return " ".join(draw.choice(TEXTS) for _ in range(sentences))
-
-
-def passes_of(engine: GLiNEREngine, item: Item, seed: int | None = None) -> tuple[Extraction, list[Prepared]]:
-    """The item's result, and the passes that it took; with a seed, they come back in another order."""
-    prepared = engine.prepare(item)
-    assert prepared.reading is not None
-    reading, draw = prepared.reading, random.Random(seed)
-    waiting: list[tuple[Prepared, Extraction]] = []
-    made: list[Prepared] = []
-    told = []
-    while not reading.done:
-        for one in reading.more():
-            made.append(one)
-            waiting.append((one, engine.decode(engine.forward(engine.collate([one]), 1))[0]))
-        if seed is None or reading.exhausted:
-            draw.shuffle(waiting) if seed is not None else None
-            for one, found in waiting:
-                told += reading.add(one, found)
-            waiting = []
-    result = reading.result()
-    assert told == list(result.entities)
-    return result, made
-
-
-def in_passes(engine: GLiNEREngine, item: Item) -> Extraction:
-    return passes_of(engine, item)[0]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -169,137 +136,6 @@ def test_the_settings_hold_where_a_request_names_none(checkpoint: Any, engine: A
         load(window_words=49)
 
 
-def many(number: int) -> dict[str, str]:
-    """Labels of one to three words that the tokenizer knows."""
-    words = ["person", "company", "city", "date", "human", "place", "location", "organization"]
-    draw = random.Random(number)
-    found: dict[str, str] = {}
-    while len(found) < number:
-        name = " ".join(draw.choice(words) for _ in range(draw.randint(1, 3)))
-        found.setdefault(name, name)
-    return found
-
-
-@pytest.mark.parametrize("family", ["span", "token", "relex-span", "relex-token"])
-def test_groups_of_labels_are_read_as_gliner_reads_them(family: str, engine: Any, reference: Any) -> None:
-    served, model = engine(family, **LIVELY), reference(family, **LIVELY)
-    item = Item(TEXTS[1], many(70), threshold=0.3)
-    answer, passes = passes_of(served, item)
-    assert answer.label_groups == len(passes) >= 3
-    assert {name for one in passes for name in one.item.labels} == set(item.labels)
-    assert max(len(one.item.labels) for one in passes) <= 25
-    found = []
-    for one in passes:
-        assert list(one.item.labels) == sorted(one.item.labels)
-        group = served.decode(served.forward(served.collate([one]), 1))[0]
-        assert_same(group, gliners_answer(model, one.item))
-        found += [*group.entities, *group.displaced]
-    # gliner's own rule, over what all groups found
-    taken: list[Any] = []
-    for entity in sorted(sorted(found, key=lambda e: (e.start, e.end, e.label)), key=lambda e: -e.score):
-        if all(entity.end <= other.start or other.end <= entity.start for other in taken):
-            taken.append(entity)
-    assert answer.entities == sorted(taken, key=lambda entity: entity.start)
-
-
-def test_groups_do_not_depend_on_the_order_of_labels(engine: Any) -> None:
-    served = engine("relex-span", **LIVELY)
-    labels, relations = many(60), named(RELATIONS)
-    item = Item(long_text(2, 8), labels, relations, threshold=0.1, relation_threshold=0.1)
-    shuffled = dict(random.Random(1).sample(sorted(labels.items()), len(labels)))
-    answer = in_passes(served, item)
-    assert answer.relations
-    assert in_passes(served, replace(item, labels=shuffled)) == answer
-
-
-def test_relations_across_groups_are_found(engine: Any, reference: Any) -> None:
-    served, model = engine("relex-span", **LIVELY), reference("relex-span", **LIVELY)
-    item = Item(long_text(2, 8), many(60), named(RELATIONS), threshold=0.1, relation_threshold=0.1)
-    answer, passes = passes_of(served, item)
-    assert answer.label_groups > 1
-    assert answer.relation_groups == 1
-    for_relations = [one for one in passes if one.item.relations]
-    assert for_relations
-    stand = {(entity.start, entity.end) for entity in answer.entities}
-    expected = set()
-    for one in for_relations:
-        start, end = one.payload.words[0][0], one.payload.words[-1][1]
-        found = gliners_answer(model, replace(one.item, text=item.text[start:end]))
-        for relation in found.relations:
-            ends = [found.entities[number] for number in (relation.head, relation.tail)]
-            spans = [(entity.start + start, entity.end + start) for entity in ends]
-            if stand.issuperset(spans):
-                expected.add((relation.relation, *spans))
-    ours = {
-        (r.relation, *((answer.entities[n].start, answer.entities[n].end) for n in (r.head, r.tail)))
-        for r in answer.relations
-    }
-    assert ours == expected
-    assert ours
-
-
-def test_every_two_labels_that_were_found_share_a_pass_for_relations(checkpoint: Any) -> None:
-    served = GLiNEREngine.load(
-        str(checkpoint("relex-span", **LIVELY)),
-        device="cpu",
-        dtype="float32",
-        options=EngineOptions(max_labels_per_pass=4),
-    )
-    item = Item(TEXTS[4], many(30), named(RELATIONS), threshold=0.1, relation_threshold=0.0, flat_ner=False)
-    _, passes = passes_of(served, item)
-    held = {e.label for one in passes if not one.item.relations for e in entities_of(served, one)}
-    together = [one.item.labels for one in passes if one.item.relations]
-    pairs = {frozenset(pair) for labels in together for pair in product(labels, labels)}
-    assert len(held) > 4
-    assert all(frozenset((a, b)) in pairs for a in held for b in held)
-    assert all(len(one.item.labels) <= 4 for one in passes)
-
-
-def entities_of(served: GLiNEREngine, one: Prepared) -> Sequence[Any]:
-    return served.decode(served.forward(served.collate([one]), 1))[0].entities
-
-
-def test_many_relations_are_asked_for_in_groups(engine: Any) -> None:
-    served = engine("relex-span", **LIVELY)
-    relations = {f"r{number}": f"{name} {number}" for number, name in enumerate(list(RELATIONS) * 8)}
-    answer, passes = passes_of(served, Item(TEXTS[1], named(LABELS[:3]), relations, threshold=0.05))
-    assert answer.relation_groups >= 2
-    assert {name for one in passes for name in one.item.relations} == set(relations)
-
-
-def test_a_bi_encoder_takes_all_labels_at_once(engine: Any, reference: Any) -> None:
-    served, model = engine("bi-span", **LIVELY), reference("bi-span", **LIVELY)
-    item = Item(TEXTS[1], many(200), threshold=0.3)
-    answer = alone(served, item)
-    assert_same(answer, gliners_answer(model, item))
-    assert (answer.windows, answer.label_groups) == (1, 1)
-
-
-def test_a_label_longer_than_a_pass_is_named(engine: Any) -> None:
-    endless = "person " * POSITIONS
-    with pytest.raises(InvalidField, match=r"'person person .*…' has 129 tokens") as raised:
-        engine("span", **LIVELY).prepare(Item("Paris", named(["city", endless]) | many(5)))
-    assert raised.value.param == "labels"
-    with pytest.raises(InvalidField, match="'x' has 129 tokens") as raised:
-        engine("relex-span", **LIVELY).prepare(Item("Paris", named(LABELS), {"x": endless}))
-    assert raised.value.param == "relations"
-
-
-@pytest.mark.parametrize("long_text_option", ["truncate", "reject"])
-def test_many_labels_and_a_text_that_is_not_to_be_read_whole(long_text_option: Any, engine: Any) -> None:
-    served = engine("span", **LIVELY)
-    item = Item(TEXTS[1], many(70), threshold=0.3, long_text=long_text_option)
-    assert in_passes(served, item) == in_passes(served, replace(item, long_text="window"))
-    item = replace(item, text=long_text(4))
-    if long_text_option == "reject":
-        with pytest.raises(TooLarge):
-            served.prepare(item)
-        return
-    answer, passes = passes_of(served, item)
-    assert answer.windows == 1
-    assert answer.truncated_at == passes[0].payload.words[-1][1] < len(item.text)
-
-
 UNBROKEN = {
     "one word without end": "z" * 100_000,
     "Chinese": "张三在北京工作李四在上海" * 2000,
@@ -330,6 +166,8 @@ def test_texts_without_spaces_are_read_to_their_end(text: str, family: str, engi
 
 
 NASTY = ["a", "Paris", " ", "\n", ".", "! ", "\x00", "\u0301", "\u200b", "東京", "กรุงเทพ", "👩‍👩‍👧", "x" * 90, "-_"]
+
+
 LONE_SURROGATE = "é\ud800"
 
 
