@@ -1,13 +1,17 @@
-"""Typed IO of the public API: requests, entities, relations, responses. Bounds and descriptions, no logic.
+"""The vocabulary of the API: what a request may hold, what an item and its result are. Bounds and descriptions, no logic.
 
-Limits that an operator sets (`max_text_chars`, `max_labels`, ...) are checked by the gateway, not here.
+Requests are pydantic models, because they are validated. Everything that the server makes itself is a dataclass: one
+`Item` and one `Extraction` travel from the gateway through the scheduler and the engine and back, and are written to
+the client as they are. Limits that an operator sets (`max_text_chars`, `max_labels`, ...) are the gateway's.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from gliner_bento.errors import ErrorDetail
 
@@ -22,58 +26,63 @@ Score = Annotated[float, Field(ge=0, le=1)]
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:\-]{1,128}$")]
 LongText = Literal["window", "truncate", "reject"]
 Words = Annotated[int, Field(ge=1, le=100_000)]
+OverlapWords = Annotated[int, Field(ge=0, le=100_000)]
 
 BASE_ADAPTER_ID = "__base__"
-"""The model itself, where an adapter is named; as gliner.serve has it."""
+"""The base model, where an adapter is named; as in gliner.serve."""
+
+
+# Requests
 
 
 class Strict(BaseModel):
     """Unknown fields are errors, and so are values of another type: `"0.5"` is not a number.
 
-    Inputs are kept out of error messages, because these reach logs, and the texts are other people's.
+    Inputs are kept out of error messages, because messages reach logs and the texts are the callers'.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
 
 class ExtractOptions(Strict):
-    """What to look for in a text, and how."""
+    """What to extract from a text, and how. The only declaration of these options: the models below derive theirs."""
 
     labels: Labels = Field(
-        description="Entity types to find: names, or {name: description}, where the model reads the description and "
-        "the answer carries the name. A name given twice counts once; two names may not share a description.",
+        description="Entity types to extract: names, or {name: description}, where the model reads the description "
+        "and the answer carries the name. Repeated names count once; two names may not share a description.",
         examples=[_LABELS],
     )
     relations: Relations | None = Field(
         default=None,
-        description="Relation types to find between the entities: names, or {name: description}. Needs a relation "
+        description="Relation types to extract between the entities: names, or {name: description}. Needs a relation "
         "extraction model.",
         examples=[_RELATIONS],
     )
     threshold: Score | None = Field(
-        default=None, description="Lowest score of an entity, 0 to 1; the server's default_threshold if absent."
+        default=None, description="Lowest score of an entity, 0 to 1. Default: the server's default_threshold."
     )
     relation_threshold: Score | None = Field(
         default=None,
-        description="Lowest score of a relation, 0 to 1; the server's default_relation_threshold if absent.",
+        description="Lowest score of a relation, 0 to 1. Default: the server's default_relation_threshold.",
     )
     flat_ner: bool = Field(default=True, description="No overlapping entities; false allows nested ones.")
     multi_label: bool = Field(default=False, description="A span may carry several labels.")
     adapter_id: str | None = Field(
-        default=None, description="The LoRA adapter to answer with; none, or `__base__`, is the base model."
+        default=None, description="LoRA adapter to use. Default, and `__base__`: the base model."
     )
     long_text: LongText = Field(
         default="window",
-        description="What is done with a text that the model cannot read at once: read it whole, in overlapping "
-        "`window`s; `truncate` it, and say so; or `reject` it with 413.",
+        description="What to do with a text longer than the model's maximum length: process it in overlapping "
+        "`window`s, `truncate` it and report where, or `reject` it with 413.",
     )
     window_words: Words | None = Field(
         default=None,
-        description="Words of a window; the server's window_words if absent. Not more than the model reads at once.",
+        description="Words of a window, at most the model's maximum length. Default: the server's window_words.",
     )
-    window_overlap_words: Annotated[int, Field(ge=0, le=100_000)] | None = Field(
+    window_overlap_words: OverlapWords | None = Field(
         default=None,
-        description="Words that a window shares with the one before, at most; fewer than it has.",
+        description="Words that consecutive windows share, at most; fewer than a window has. "
+        "Default: the server's window_overlap_words.",
     )
 
 
@@ -81,184 +90,57 @@ class RequestOptions(Strict):
     """How the server treats the request as a whole."""
 
     request_id: RequestId | None = Field(
-        default=None, description="Your id for this request, for logs and abort; the server makes one if absent."
+        default=None, description="Your id for this request, for logs and abort. Default: the server makes one."
     )
     timeout_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="Answer within this many milliseconds, else 504; the server's limit if absent."
+        default=None, description="Milliseconds until the request fails with 504. Default: the server's limit."
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
-        default=0, description="Lower values are served earlier among the waiting requests."
+        default=0, description="Lower values are scheduled earlier among the waiting requests."
     )
 
 
 class ExtractRequest(ExtractOptions, RequestOptions):
     """One text."""
 
-    text: str = Field(
-        description="The text. A blank one is answered with no entities.",
-        examples=[_TEXT],
-    )
+    text: str = Field(description="The text. A blank text has no entities.", examples=[_TEXT])
 
 
-class ExtractItem(Strict):
-    """One text of a batch; a field that is set here wins over the batch's own."""
+def _all_optional(options: type[BaseModel]) -> type[BaseModel]:
+    """A model with the same options, each of which may be absent (None)."""
+    fields: dict[str, Any] = {
+        name: (annotation | None, Field(default=None, description=options.model_fields[name].description))
+        for name, annotation in get_type_hints(options, include_extras=True).items()
+        if name in options.model_fields
+    }
+    return create_model(f"Optional{options.__name__}", __base__=Strict, **fields)
+
+
+class ExtractItem(_all_optional(ExtractOptions)):  # type: ignore[misc]
+    """One text of a batch; an option that is set here wins over the batch's own."""
 
     text: str = Field(description="The text.", examples=[_TEXT])
-    labels: Labels | None = None
-    relations: Relations | None = None
-    threshold: Score | None = None
-    relation_threshold: Score | None = None
-    flat_ner: bool | None = None
-    multi_label: bool | None = None
-    adapter_id: str | None = None
-    long_text: LongText | None = None
-    window_words: Words | None = None
-    window_overlap_words: Annotated[int, Field(ge=0, le=100_000)] | None = None
 
 
-class ExtractBatchRequest(RequestOptions):
+class ExtractBatchRequest(ExtractOptions, RequestOptions):
     """Several texts that share options (`texts`), or items that may each have their own (`items`)."""
 
     texts: list[str] | None = Field(default=None, description="Texts that all use the options below.")
     items: list[ExtractItem] | None = Field(default=None, description="Texts with options of their own.")
-    labels: Labels | None = Field(default=None, description="As in /v1/extract; needed unless every item has its own.")
-    relations: Relations | None = None
-    threshold: Score | None = None
-    relation_threshold: Score | None = None
-    flat_ner: bool = True
-    multi_label: bool = False
-    adapter_id: str | None = None
-    long_text: LongText = "window"
-    window_words: Words | None = None
-    window_overlap_words: Annotated[int, Field(ge=0, le=100_000)] | None = None
-
-
-class Entity(BaseModel):
-    """A mention: `text[start:end]` of the request's text is `text`."""
-
-    start: int = Field(description="First character.")
-    end: int = Field(description="One past the last character.")
-    text: str
-    label: str
-    score: float
-
-
-class RelationArgument(BaseModel):
-    """One end of a relation: an entity of the same answer."""
-
-    entity_idx: int = Field(description="Index into `entities`.")
-    start: int
-    end: int
-    text: str
-    label: str
-
-
-class Relation(BaseModel):
-    """`relation` holds from `head` to `tail`."""
-
-    relation: str
-    score: float
-    head: RelationArgument
-    tail: RelationArgument
-
-
-class Usage(BaseModel):
-    """What was run for the answer."""
-
-    words: int = Field(description="Words of the text that the model read.")
-    tokens: int = Field(description="Sub-word tokens that the model read in all passes, labels included.")
-    windows: int = Field(description="Pieces that the text was read in; 0 for a blank text.")
-    label_groups: int = Field(description="Groups that the labels were asked for in, one pass each in every window.")
-    relation_groups: int = Field(description="The same of the relations; 0 where none were asked for.")
-
-
-class Extraction(BaseModel):
-    """What was found in one text."""
-
-    entities: list[Entity] = Field(description="In order of position.")
-    relations: list[Relation] = Field(description="Empty where none were asked for.")
-    truncated: bool = Field(description="True if the model read only the beginning of the text.")
-    truncated_at: int | None = Field(description="The character at which it stopped; none if the text was read whole.")
-    usage: Usage
-
-
-class ExtractResponse(Extraction):
-    """The answer of /v1/extract."""
-
-    model: str
-    adapter_id: str | None
-    request_id: str
-
-
-class StreamedEntity(BaseModel):
-    """A line of /v1/extract/stream: the next entity of the text."""
-
-    entity: Entity
-
-
-class StreamedEnd(BaseModel):
-    """The last line of /v1/extract/stream: what an answer holds beside its entities, these being counted from 0."""
-
-    relations: list[Relation] = Field(description="Empty where none were asked for.")
-    truncated: bool
-    truncated_at: int | None
-    usage: Usage
-    model: str
-    adapter_id: str | None
-    request_id: str
-
-
-class BatchResult(BaseModel):
-    """The result for one text, or the error that concerns that text alone."""
-
-    result: Extraction | None = None
-    error: ErrorDetail | None = None
-
-
-class ExtractBatchResponse(BaseModel):
-    """The answer of /v1/extract/batch: `results[i]` belongs to the i-th text."""
-
-    results: list[BatchResult]
-    model: str
-    request_id: str
-
-
-class ModelCard(BaseModel):
-    """The answer of /v1/model: what is served, and with which limits."""
-
-    model: str = Field(description="Hub id, or the folder's name.")
-    family: str = Field(description="gliner's class for the checkpoint.", examples=["UniEncoderSpanRelexGLiNER"])
-    supports_relations: bool
-    supports_adapters: bool
-    device: str
-    dtype: str
-    forward: str = Field(description="Which forward runs: gliner's own, or an exact fast path.")
-    max_words: int = Field(description="Words that the model reads of one text at most.")
-    max_span_width: int | None = Field(description="Words of the longest entity; none for token models.")
-    max_labels_per_pass: int | None = Field(
-        description="Labels, and relations, that the model is asked for at once; more take several passes. None: all."
+    labels: Labels | None = Field(  # type: ignore[assignment]
+        default=None, description="As in /v1/extract; required unless every item has its own."
     )
-    max_labels: int
-    max_text_chars: int
-    max_batch_items: int
-
-
-class AbortResponse(BaseModel):
-    """The answer of /v1/requests/{id}/abort."""
-
-    request_id: str
-    aborted: bool
 
 
 class AdapterOptions(Strict):
-    """How an adapter is kept; absent fields leave that as it is."""
+    """How an adapter is kept; absent fields leave it as it is."""
 
-    pinned: bool | None = Field(default=None, description="Kept in memory while others make room; false at first.")
-    preload: bool = Field(default=True, description="Load it now, not when a request first asks for it.")
+    pinned: bool | None = Field(default=None, description="Evicted from memory last. Default for a new adapter: false.")
+    preload: bool = Field(default=True, description="Load it now instead of at its first request.")
 
 
 class PutAdapterRequest(AdapterOptions):
-    """Where to take an adapter from; without a source, the options of one that is there."""
+    """Where to load an adapter from; without a source, the options of an installed one."""
 
     source: Name | None = Field(
         default=None,
@@ -268,43 +150,205 @@ class PutAdapterRequest(AdapterOptions):
     revision: Name | None = Field(default=None, description="Of a hub repository: branch, tag or commit.")
 
 
-class AdapterCard(BaseModel):
-    """A LoRA adapter. `tier`, `uses` and `last_used` are those of the replica that answers."""
-
-    id: str = Field(examples=["tenant-a"])
-    source: Literal["folder", "hub", "upload"] = Field(description="Where it came from.")
-    rank: int
-    targets: list[str] = Field(description="The model's layers that it changes.")
-    bytes: int = Field(description="On disk.")
-    tier: Literal["device", "cpu", "disk"] = Field(
-        description="Where it is now: ready to compute with, or how far off."
-    )
-    pinned: bool
-    uses: int = Field(description="Texts that were answered with it since the server started.")
-    last_used: str | None = Field(description="RFC 3339, UTC.", examples=["2026-01-31T12:00:00.000Z"])
+# Items and results
 
 
-class AdapterList(BaseModel):
-    """The answer of /v1/adapters."""
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One text with every option decided: all that its result depends on.
 
-    adapters: list[AdapterCard]
+    `labels` and `relations` map a name to its description; a name without one is its own description. Names are
+    unique, non-empty, and returned as they are; descriptions are what the model reads.
 
-
-class RunnerItem(BaseModel):
-    """One text with its options on the way from the gateway to the runner; all optional values are decided."""
+    window_words, window_overlap_words: in words; None: the engine's default.
+    """
 
     text: str
-    labels: dict[str, str]
-    relations: dict[str, str]
-    threshold: float
-    relation_threshold: float
-    flat_ner: bool
-    multi_label: bool
+    labels: Mapping[str, str]
+    relations: Mapping[str, str] = field(default_factory=dict)
+    threshold: float = 0.5
+    relation_threshold: float = 0.5
+    flat_ner: bool = True
+    multi_label: bool = False
+    adapter_id: str | None = None
+    long_text: LongText = "window"
+    window_words: int | None = None
+    window_overlap_words: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A mention: `text[start:end]` of the request's text is `text`."""
+
+    start: Annotated[int, Field(description="First character.")]
+    end: Annotated[int, Field(description="One past the last character.")]
+    text: str
+    label: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class RelationArgument:
+    """One end of a relation: an entity of the same extraction."""
+
+    entity_idx: Annotated[int, Field(description="Index into `entities`.")]
+    start: int
+    end: int
+    text: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """`relation` holds from `head` to `tail`."""
+
+    relation: str
+    score: float
+    head: RelationArgument
+    tail: RelationArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was computed for one text."""
+
+    words: Annotated[int, Field(description="Words of the text that were processed.")] = 0
+    tokens: Annotated[int, Field(description="Sub-word tokens of all passes, labels included.")] = 0
+    windows: Annotated[int, Field(description="Windows of the text; 0 for a blank text.")] = 0
+    label_groups: Annotated[
+        int, Field(description="Groups that the labels were divided into, one pass each per window.")
+    ] = 1
+    relation_groups: Annotated[int, Field(description="The same of the relations; 0 without relations.")] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """The result of one item."""
+
+    entities: Annotated[Sequence[Entity], Field(description="In order of position.")] = ()
+    relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")] = ()
+    truncated: Annotated[bool, Field(description="True if only the beginning of the text was processed.")] = False
+    truncated_at: Annotated[
+        int | None, Field(description="The character where processing stopped; null if the whole text was processed.")
+    ] = None
+    usage: Usage = Usage()
+
+
+# Answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractResponse(Extraction):
+    """The answer of /v1/extract."""
+
+    model: str
     adapter_id: str | None
-    long_text: LongText
-    window_words: int | None
-    window_overlap_words: int | None
+    request_id: str
 
 
-RunnerOutcome = dict[str, Any]
-"""What the runner answers for one item or adapter: `{"result": as data}` or `{"error": ErrorDetail as data}`."""
+@dataclass(frozen=True, slots=True)
+class StreamedEntity:
+    """A line of /v1/extract/stream: the next entity of the text."""
+
+    entity: Entity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamedEnd:
+    """The last line of /v1/extract/stream: all of an `ExtractResponse` but its entities, which are counted from 0."""
+
+    relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")]
+    truncated: bool
+    truncated_at: int | None
+    usage: Usage
+    model: str
+    adapter_id: str | None
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """The result of one text, or the error that concerns that text alone."""
+
+    result: Extraction | None = None
+    error: ErrorDetail | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractBatchResponse:
+    """The answer of /v1/extract/batch: `results[i]` belongs to the i-th text."""
+
+    results: Sequence[BatchResult]
+    model: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """The model that a replica serves."""
+
+    model: Annotated[str, Field(description="Hub id, or the folder's name.")]
+    family: Annotated[
+        str, Field(description="gliner's class for the checkpoint.", examples=["UniEncoderSpanRelexGLiNER"])
+    ]
+    supports_relations: bool
+    supports_adapters: bool
+    device: str
+    dtype: str
+    forward: Annotated[str, Field(description="The forward in use: gliner's own, or an exact fast path.")]
+    max_words: Annotated[int, Field(description="Maximum length of one pass, in words.")]
+    max_span_width: Annotated[int | None, Field(description="Words of the longest entity; null for token models.")]
+    max_labels_per_pass: Annotated[
+        int | None,
+        Field(description="Labels, and as many relations, of one pass; more take several passes. Null: no limit."),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard(ModelInfo):
+    """The answer of /v1/model: what is served, and with which limits."""
+
+    max_labels: int
+    max_text_chars: int
+    max_batch_items: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortResponse:
+    """The answer of /v1/requests/{id}/abort."""
+
+    request_id: str
+    aborted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterInfo:
+    """A LoRA adapter. `tier`, `uses` and `last_used` are those of the replica that answers."""
+
+    id: Annotated[str, Field(examples=["tenant-a"])]
+    source: Annotated[Literal["folder", "hub", "upload"], Field(description="Where it was installed from.")]
+    rank: int
+    targets: Annotated[Sequence[str], Field(description="The model's layers that it changes.")]
+    bytes: Annotated[int, Field(description="Size on disk.")]
+    tier: Annotated[Literal["device", "cpu", "disk"], Field(description="The fastest tier that holds it now.")]
+    pinned: bool
+    uses: Annotated[int, Field(description="Texts that used it since the server started.")]
+    last_used: Annotated[str | None, Field(description="RFC 3339, UTC.", examples=["2026-01-31T12:00:00.000Z"])]
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterList:
+    """The answer of /v1/adapters."""
+
+    adapters: Sequence[AdapterInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterCacheStatus:
+    """Which adapters a replica holds in which tier; `device_slots` has None for free slots."""
+
+    in_memory: Sequence[str]
+    on_disk: Sequence[str]
+    device_slots: Sequence[str | None]
+    disk_cache_dir: str
+    max_disk_adapters: int

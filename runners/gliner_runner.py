@@ -19,7 +19,7 @@ import bentoml
 from bentoml.validators import ContentType
 
 from gliner_bento.disconnect import CancelOnDisconnect
-from gliner_bento.engine.base import Entity, Extraction, Item, Relation
+from gliner_bento.types import Entity, Extraction, Item, Relation
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.log import join_bentoml

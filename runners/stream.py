@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from gliner_bento.engine.base import Entity
+from gliner_bento.types import Entity
 
 # Windows that have been read and not been sent: with more, their reader waits for whoever reads the answer.
 _MOST_UNSENT = 32

@@ -18,7 +18,7 @@ import time
 
 import torch
 
-from gliner_bento.engine.base import Item
+from gliner_bento.types import Item
 from gliner_bento.engine.engine import GLiNEREngine
 
 COLUMNS = ("1 thread", "2 threads", "2 threads, another living thread having had two")

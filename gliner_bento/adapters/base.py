@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-BASE_ADAPTER_ID = "__base__"
-"""The model itself, as gliner.serve names it; no adapter may have this id."""
-
 Source = Literal["folder", "hub", "upload"]
-Tier = Literal["device", "cpu", "disk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +29,12 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterInfo:
-    """What `/v1/adapters` tells of an adapter; `uses`, `last_use_s` (seconds since 1970) and `tier` are this process's.
+class SlotState:
+    """Adapters on the device. slots: how many one batch may use at most. in_use: those of running batches."""
 
-    targets: names of the layers that it changes, in the model. size_bytes: on disk.
-    """
-
-    adapter_id: str
-    source: Source
-    rank: int
-    targets: tuple[str, ...]
-    size_bytes: int
-    tier: Tier
-    pinned: bool
-    uses: int
-    last_use_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStatus:
-    """Which adapters are where now; `device_slots` has None for those that are free."""
-
-    in_memory: tuple[str, ...]
-    on_disk: tuple[str, ...]
-    device_slots: tuple[str | None, ...]
-    disk_cache_dir: str
-    max_disk_adapters: int
+    slots: int = 0
+    resident: frozenset[Hashable] = frozenset()
+    in_use: frozenset[Hashable] = frozenset()
 
 
 class Observer(Protocol):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gliner_bento.adapters.adapter import Adapter, LowRank
-from gliner_bento.engine.base import AdapterRoom
+from gliner_bento.adapters.base import SlotState
 
 Key = tuple[str, str]
 """An adapter's id and version: what tells one content from another."""
@@ -78,7 +78,7 @@ class DeviceSlots:
         self._turns: deque[_Turn] = deque()
         self._changed = threading.Condition()
         self._uses = 0
-        self._room = AdapterRoom(count)
+        self._room = SlotState(count)
 
     @contextmanager
     def hold(self, adapters: Collection[Loaded]) -> Iterator[dict[Loaded, int]]:
@@ -107,7 +107,7 @@ class DeviceSlots:
                 self._leave(turn)
                 self._tell()
 
-    def room(self) -> AdapterRoom:
+    def room(self) -> SlotState:
         """What is on the device, and what of it is held."""
         return self._room  # without the lock: slots are written under it
 
@@ -128,7 +128,7 @@ class DeviceSlots:
         """Something has changed. Called with the lock held."""
         resident = frozenset(slot.adapter.key for slot in self._slots if slot.adapter)
         held = frozenset(slot.adapter.key for slot in self._slots if slot.adapter and slot.holders)
-        self._room = AdapterRoom(len(self._slots), resident, held)
+        self._room = SlotState(len(self._slots), resident, held)
         self._changed.notify_all()
 
     def _have_room(self, adapters: Collection[Loaded]) -> bool:

@@ -24,10 +24,11 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE, check_complete
-from gliner_bento.adapters.base import BASE_ADAPTER_ID, Source, Stored
+from gliner_bento.adapters.base import Source, Stored
 from gliner_bento.adapters.files import held, sha256, sync, told
 from gliner_bento.adapters.sources import Fill, from_archive, from_folder, from_hub
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict, InvalidField, StorageFull, TooLarge
+from gliner_bento.types import BASE_ADAPTER_ID
 
 __all__ = ["AdapterStore", "Fill", "from_archive", "from_folder", "from_hub"]
 

@@ -6,6 +6,7 @@ import logging
 import time
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from datetime import datetime, timezone
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
@@ -13,11 +14,12 @@ from typing import Literal
 import torch
 
 from gliner_bento.adapters.adapter import Layers, check_adapter, read_adapter
-from gliner_bento.adapters.base import AdapterInfo, CacheStatus, Observer, Source, Stored, Tier
+from gliner_bento.adapters.base import Observer, Source, Stored
 from gliner_bento.adapters.cache import AdapterCache, Lease
 from gliner_bento.adapters.device import DeviceSlots, Key, Loaded, loaded
 from gliner_bento.adapters.disk import AdapterStore, from_archive, from_folder, from_hub
 from gliner_bento.errors import AdapterInvalid, GLiNERBentoError, InvalidField
+from gliner_bento.types import AdapterCacheStatus, AdapterInfo
 
 logger = logging.getLogger(__name__)
 
@@ -132,9 +134,9 @@ class AdapterManager:
                 self._store.remove(adapter_id)  # refuses the operator's, before anybody is kept from using it
         self._cache.remove(adapter_id, lambda: self._store.remove(adapter_id), timeout_s)
 
-    def status(self) -> CacheStatus:
+    def status(self) -> AdapterCacheStatus:
         """Which adapters are where."""
-        return CacheStatus(
+        return AdapterCacheStatus(
             in_memory=tuple(sorted({adapter_id for adapter_id, _ in self._cache.loaded_keys()})),
             on_disk=tuple(stored.adapter_id for stored in self._store.all()),
             device_slots=tuple(key[0] if key else None for key in self._slots.contents()),
@@ -199,18 +201,18 @@ class AdapterManager:
         plan = self._plan(stored)
         uses = self._cache.uses(stored.adapter_id)
         return AdapterInfo(
-            adapter_id=stored.adapter_id,
+            id=stored.adapter_id,
             source=stored.source,
             rank=plan.rank,
             targets=tuple(sorted(plan.layers)),
-            size_bytes=stored.size_bytes,
+            bytes=stored.size_bytes,
             tier=self._tier((stored.adapter_id, stored.version)),
             pinned=stored.pinned,
             uses=uses.count,
-            last_use_s=uses.last_s,
+            last_used=None if uses.last_s is None else _timestamp(uses.last_s),
         )
 
-    def _tier(self, key: Key) -> Tier:
+    def _tier(self, key: Key) -> Literal["device", "cpu", "disk"]:
         if key in self._slots.contents():
             return "device"
         return "cpu" if key in self._cache.loaded_keys() else "disk"
@@ -219,6 +221,12 @@ class AdapterManager:
 def _compute_alone() -> None:
     """A thread that computes with others keeps these for its life, and the lanes' would sleep (decision 6)."""
     torch.set_num_threads(1)
+
+
+def _timestamp(seconds: float) -> str:
+    """RFC 3339, of seconds since 1970."""
+    moment = datetime.fromtimestamp(seconds, timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _preloaded(lease: Lease, came: Future[Loaded]) -> None:

@@ -15,24 +15,24 @@ from typing import Any
 import torch
 from gliner import model as families
 
-from gliner_bento.adapters.base import BASE_ADAPTER_ID
 from gliner_bento.adapters.device import DeviceSlots
 from gliner_bento.engine.adaptable import Layers
-from gliner_bento.engine.base import AdapterLease, AdapterRoom, Entity, Extraction, Item, ModelInfo, Prepared, Relation
+from gliner_bento.engine.base import AdapterLease, Prepared, SlotState
 from gliner_bento.engine.collate import Batch, packed
-from gliner_bento.engine.decode import Span
 from gliner_bento.engine.forward import ner
 from gliner_bento.engine.forward.findings import Findings
 from gliner_bento.engine.forward.onnx import OnnxForward
 from gliner_bento.engine.graph import Graph, load_graph
 from gliner_bento.engine.loading import DType, ModelError, folder_of, limits_of, load, pick_device, pick_dtype
-from gliner_bento.engine.long_texts import LongReading
+from gliner_bento.engine.long_texts import LongTextRequest
 from gliner_bento.engine.memory import Allocator, CudaAllocator, MemoryModel, calibrate, give_back_freed_memory
 from gliner_bento.engine.options import DEFAULTS, EngineOptions
 from gliner_bento.engine.passes import PassLimits, PassPlanner, one_pass
+from gliner_bento.engine.results import PassResult, result_of
 from gliner_bento.engine.tokenize import ItemTokenizer
 from gliner_bento.engine.windows import Word
 from gliner_bento.errors import AdapterNotFound, DoesNotFit, InvalidField, TooLarge
+from gliner_bento.types import BASE_ADAPTER_ID, Extraction, Item, ModelInfo
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class GLiNEREngine:
                 self.adapter_slots = DeviceSlots(layers.sinks, slots, self._synchronize)
         self.packs = self._forward.packs
         self.info = ModelInfo(
-            name=name,
+            model=name,
             family=type(model).__name__,
             supports_relations=isinstance(model, families.UniEncoderSpanRelexGLiNER),
             supports_adapters=self.adapter_slots is not None,
@@ -184,9 +184,9 @@ class GLiNEREngine:
         """From now on items may name adapters. acquire: raises what is wrong with an id."""
         self._acquire = acquire
 
-    def adapter_room(self) -> AdapterRoom:
+    def slot_state(self) -> SlotState:
         """What of the adapters is on the device."""
-        return self.adapter_slots.room() if self.adapter_slots else AdapterRoom()
+        return self.adapter_slots.room() if self.adapter_slots else SlotState()
 
     def prepare(self, item: Item) -> Prepared:
         """Check and measure `item`; its payload is what the model will read."""
@@ -215,22 +215,25 @@ class GLiNEREngine:
         """The item in one pass, as far as it fits, or in several; one that needs no pass gives its lease back."""
         window, overlap = self._planner.windows(item)
         if not item.text.strip():
-            return Prepared(item, tokens=0, words=0)
+            return Prepared(item, tokens=0, words=0, result=Extraction())
         prompt = self._planner.fits(item)
         if prompt:
             words, goes_on = self._tokenizer.read(item.text, prompt.room, self._words_of(item, window))
             if not goes_on or item.long_text != "window":
                 truncated_at = self._end_of(item, words, goes_on=goes_on)
+                if not words:
+                    result = Extraction(truncated=truncated_at is not None, truncated_at=truncated_at)
+                    return Prepared(item, tokens=0, words=0, result=result)
                 tokenized = self._tokenizer.tokenized(words, prompt)
-                return one_pass(item, tokenized, lease if words else None, truncated_at=truncated_at)
+                return one_pass(item, tokenized, lease, truncated_at=truncated_at)
         groups = self._planner.groups(item)
-        several = LongReading(item, self._tokenizer, groups, lease)
+        several = LongTextRequest(item, self._tokenizer, groups, lease)
         if item.long_text == "window":
             several.read_windows(window, overlap)
         else:
             words, goes_on = self._tokenizer.read(item.text, groups.room, self._limits.words)
             several.read_words(words, self._end_of(item, words, goes_on=goes_on))
-        return Prepared(item, tokens=0, words=0, reading=several, adapter=lease)
+        return Prepared(item, tokens=0, words=0, chunked=several, adapter=lease)
 
     def _words_of(self, item: Item, window: int) -> int:
         """How many words one pass reads: a window that was asked for, or what the model reads."""
@@ -247,7 +250,7 @@ class GLiNEREngine:
 
     def collate(self, batch: Sequence[Prepared]) -> Batch:
         """Tensors on the CPU; not those of a batch with adapters, whose order comes with their slots."""
-        if any(prepared.reading for prepared in batch):
+        if any(prepared.chunked for prepared in batch):
             raise ValueError("an item that takes several passes is no part of a batch; its passes are")
         if any(prepared.adapter for prepared in batch):
             return Batch(tuple(batch), (), None)
@@ -277,11 +280,11 @@ class GLiNEREngine:
         with self._memory.guard(self._cost(collated.rows)) if self._memory else nullcontext():
             return self._forward(collated.inputs.to(self._device), collated.rows)
 
-    def decode(self, scores: tuple[Batch, list[Findings]]) -> list[Extraction]:
+    def decode(self, scores: tuple[Batch, list[Findings]]) -> list[Extraction | PassResult]:
         """Numbers of words and labels become characters and names."""
         collated, found = scores
         of_row = {id(row): findings for row, findings in zip(collated.rows, found, strict=True)}
-        return [_extraction(item, of_row.get(id(item), Findings(()))) for item in collated.items]
+        return [result_of(item, of_row.get(id(item), Findings(()))) for item in collated.items]
 
     def _cost(self, rows: Sequence[Prepared]) -> int:
         costs = [row.cost for row in rows]
@@ -332,28 +335,3 @@ def check_options(options: EngineOptions, device: torch.device) -> None:
         raise ModelError("quantization is for runtime torch; a graph has its precision in it")
     if options.quantization == "int8" and device.type != "cpu":
         raise ModelError("quantization int8 is for the CPU")
-
-
-def _extraction(prepared: Prepared, found: Findings) -> Extraction:
-    """The answer for one item: words become characters, numbers become names."""
-    item = prepared.item
-    words: list[tuple[int, int]] = prepared.payload.words if prepared.tokens else []
-    labels, relations = list(item.labels), list(item.relations)
-
-    def entities(spans: Sequence[Span]) -> list[Entity]:
-        places = [(words[span.first][0], words[span.last][1]) for span in spans]
-        return [
-            Entity(start, end, item.text[start:end], labels[span.label], span.score)
-            for (start, end), span in zip(places, spans, strict=True)
-        ]
-
-    return Extraction(
-        entities=entities(found.spans),
-        relations=[Relation(relations[r.relation], r.score, r.head, r.tail) for r in found.relations],
-        truncated_at=prepared.truncated_at,
-        words=prepared.words,
-        tokens=prepared.tokens,
-        windows=int(prepared.words > 0),
-        relation_groups=int(bool(relations)),
-        displaced=entities(found.displaced),
-    )

@@ -11,17 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gliner_bento.engine.base import (
-    AdapterLease,
-    AdapterRoom,
-    Entity,
-    Extraction,
-    Item,
-    ModelInfo,
-    Prepared,
-    Reading,
-    Relation,
-)
+from gliner_bento.engine.base import AdapterLease, ChunkedRequest, Prepared, SlotState
+from gliner_bento.types import Entity, Extraction, Item, ModelInfo, Relation, RelationArgument, Usage
 
 Batch = Sequence[Prepared]
 
@@ -29,7 +20,7 @@ _WORD = re.compile(r"\S+")
 _NAME = re.compile(r"\b[A-Z]\w*")
 
 FAKE_INFO = ModelInfo(
-    name="fake",
+    model="fake",
     family="FakeEngine",
     supports_relations=True,
     supports_adapters=False,
@@ -53,11 +44,18 @@ def extract(item: Item) -> Extraction:
     entities = [Entity(m.start(), m.end(), m.group(), label, 1.0) for m in _NAME.finditer(item.text)]
     relation = next(iter(item.relations), None)
     pairs = zip(range(len(entities)), range(1, len(entities)), strict=False) if relation is not None else ()
-    relations = [Relation(str(relation), 1.0, head, tail) for head, tail in pairs]
-    return Extraction(entities, relations, words=len(_WORD.findall(item.text)), tokens=words_and_labels(item))
+    relations = [
+        Relation(str(relation), 1.0, _argument(head, entities), _argument(tail, entities)) for head, tail in pairs
+    ]
+    return Extraction(entities, relations, usage=Usage(len(_WORD.findall(item.text)), words_and_labels(item), 1))
 
 
-class FakeReading:
+def _argument(index: int, entities: Sequence[Entity]) -> RelationArgument:
+    entity = entities[index]
+    return RelationArgument(index, entity.start, entity.end, entity.text, entity.label)
+
+
+class FakeChunkedRequest:
     """Texts in passes of `words` words each, without overlap; entities stand when all passes before are in.
 
     made: passes so far. per_call: how many `more` makes at once.
@@ -75,7 +73,7 @@ class FakeReading:
         self._begun = False
         self.made = 0
 
-    def more(self) -> list[Prepared]:
+    def next_passes(self) -> list[Prepared]:
         """The next passes."""
         self._begun = True
         pieces = self._pieces[self.made : self.made + self._per_call]
@@ -108,9 +106,11 @@ class FakeReading:
         parts = [self._found[number] for number in range(len(self._pieces))]
         return Extraction(
             [entity for number in range(len(self._pieces)) for entity in self._moved(number)],
-            words=sum(part.words for part in parts),
-            tokens=sum(part.tokens for part in parts),
-            windows=len(parts),
+            usage=Usage(
+                words=sum(part.usage.words for part in parts),
+                tokens=sum(part.usage.tokens for part in parts),
+                windows=len(parts),
+            ),
         )
 
     def _moved(self, number: int) -> list[Entity]:
@@ -128,7 +128,7 @@ def never(_: Item) -> Exception | None:
     return None
 
 
-NO_ADAPTERS = AdapterRoom()
+NO_ADAPTERS = SlotState()
 
 
 class FakeEngine:
@@ -137,12 +137,12 @@ class FakeEngine:
     tokens: sub-word tokens of an item (default: words + labels, 0 for a blank text).
     cost: what an item costs in a batch (default: as many as its tokens).
     lease: an item's claim to its adapter (default: none has one).
-    reading: an item's passes, of one that takes several (default: none does).
+    chunked: the passes of an item that takes several (default: none does).
     prepare_error, collate_error, forward_error, decode_error: called with each item in that step; an exception that it
         returns is raised there (in all but `prepare` the whole batch fails, as with a real engine).
     on_prepare, on_collate, on_forward, on_decode: called before the step does its work, in the thread that runs it; may
         block or sleep, e.g. `on_forward=lambda batch: gate.wait()`.
-    packs, batch_tokens, room: as in `Engine` (`adapter_room`); the latter two may be set at any time.
+    packs, batch_tokens, room: as in `Engine` (`slot_state`); the latter two may be set at any time.
 
     prepared: items that `prepare` was called with, in order. batches: batches that `forward` was called with, in order
     of arrival, failed ones included. lanes: thread name -> threads of its last `forward`, 0 before the first.
@@ -155,7 +155,7 @@ class FakeEngine:
         tokens: Callable[[Item], int] = words_and_labels,
         cost: Callable[[Item], int] = lambda item: 0,
         lease: Callable[[Item], AdapterLease | None] = lambda item: None,
-        reading: Callable[[Item], Reading | None] = lambda item: None,
+        chunked: Callable[[Item], ChunkedRequest | None] = lambda item: None,
         prepare_error: Callable[[Item], Exception | None] = never,
         collate_error: Callable[[Item], Exception | None] = never,
         forward_error: Callable[[Item], Exception | None] = never,
@@ -166,7 +166,7 @@ class FakeEngine:
         on_decode: Callable[[Sequence[Item]], object] = lambda items: None,
         packs: bool = False,
         batch_tokens: int | None = None,
-        room: AdapterRoom = NO_ADAPTERS,
+        room: SlotState = NO_ADAPTERS,
     ) -> None:
         self.info = info
         self.prepared: list[Item] = []
@@ -175,7 +175,7 @@ class FakeEngine:
         self._tokens = tokens
         self._cost = cost
         self._lease = lease
-        self._reading = reading
+        self._chunked = chunked
         self._prepare_error = prepare_error
         self._collate_error = collate_error
         self._forward_error = forward_error
@@ -188,7 +188,7 @@ class FakeEngine:
         self.batch_tokens = batch_tokens
         self.room = room
 
-    def adapter_room(self) -> AdapterRoom:
+    def slot_state(self) -> SlotState:
         """What the test has set."""
         return self.room
 
@@ -197,10 +197,12 @@ class FakeEngine:
         self.prepared.append(item)
         self._on_prepare(item)
         _raise_first(self._prepare_error, [item])
-        if reading := self._reading(item):
-            return Prepared(item, 0, 0, adapter=self._lease(item), reading=reading)
+        if chunked := self._chunked(item):
+            return Prepared(item, 0, 0, adapter=self._lease(item), chunked=chunked)
         words = len(_WORD.findall(item.text))
         tokens, cost = self._tokens(item), self._cost(item)
+        if not tokens:
+            return Prepared(item, 0, words, result=Extraction(), adapter=self._lease(item))
         return Prepared(item, tokens, words, cost_tokens=cost, adapter=self._lease(item))
 
     def collate(self, batch: Batch) -> list[Prepared]:

@@ -15,11 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 
-from gliner_bento.engine.base import AdapterLease, Entity, Extraction, Item, Prepared
+from gliner_bento.engine.base import AdapterLease, Prepared
 from gliner_bento.engine.label_groups import grouped
 from gliner_bento.engine.passes import Groups, Names, descriptions, one_pass
+from gliner_bento.engine.results import PassResult, with_arguments
 from gliner_bento.engine.tokenize import ItemTokenizer
 from gliner_bento.engine.windows import Cutter, Merger, Window, Word
+from gliner_bento.types import Entity, Extraction, Item, Usage
 
 
 @dataclass(slots=True)
@@ -28,12 +30,12 @@ class _Open:
 
     window: Window
     passes: int = 0
-    found: list[Extraction] = field(default_factory=list)
-    related: list[Extraction] | None = None
+    found: list[PassResult] = field(default_factory=list)
+    related: list[PassResult] | None = None
 
 
-class LongReading:
-    """The passes of one item: a `Reading`. Holds the text, the windows under way, and what was found."""
+class LongTextRequest:
+    """The passes of one item: a `ChunkedRequest`. Holds the text, the windows under way, and what was found."""
 
     def __init__(self, item: Item, tokenizer: ItemTokenizer, groups: Groups, lease: AdapterLease | None) -> None:
         self._item = item
@@ -58,7 +60,7 @@ class LongReading:
         self._to_read = iter([[Window(0, words)] if words else []])
         self._truncated_at = truncated_at
 
-    def more(self) -> Sequence[Prepared]:
+    def next_passes(self) -> Sequence[Prepared]:
         """The passes over a window's worth of words, or for the relations in a window that has been read."""
         with self._lock:
             if self._to_relate:
@@ -72,17 +74,17 @@ class LongReading:
 
     @property
     def exhausted(self) -> bool:
-        """See `Reading`."""
+        """See `ChunkedRequest`."""
         return self._to_read is None and not self._to_relate
 
     @property
     def done(self) -> bool:
-        """See `Reading`."""
+        """See `ChunkedRequest`."""
         with self._lock:
             return self.exhausted and not self._open
 
-    def add(self, made: Prepared, found: Extraction) -> Sequence[Entity]:
-        """See `Reading`; takes time with a window's length, not with the text's."""
+    def add(self, made: Prepared, found: PassResult) -> Sequence[Entity]:
+        """See `ChunkedRequest`; takes time with a window's length, not with the text's."""
         with self._lock:
             window = self._open.pop(id(made))
             self._tokens += found.tokens
@@ -100,16 +102,19 @@ class LongReading:
             )
 
     def result(self) -> Extraction:
-        """See `Reading`."""
+        """See `ChunkedRequest`."""
         return Extraction(
             entities=self._merger.entities,
-            relations=self._merger.relations(),
+            relations=with_arguments(self._merger.relations(), self._merger.entities),
+            truncated=self._truncated_at is not None,
             truncated_at=self._truncated_at,
-            words=self._words,
-            tokens=self._tokens,
-            windows=self._windows,
-            label_groups=len(self._groups.labels),
-            relation_groups=len(self._groups.relations) or int(bool(self._item.relations)),
+            usage=Usage(
+                words=self._words,
+                tokens=self._tokens,
+                windows=self._windows,
+                label_groups=len(self._groups.labels),
+                relation_groups=len(self._groups.relations) or int(bool(self._item.relations)),
+            ),
         )
 
     def _cut(self, window_words: int, overlap_words: int) -> Iterator[Sequence[Window]]:
@@ -169,4 +174,4 @@ class LongReading:
             relations={name: self._item.relations[name] for name in relations},
         )
         prompt = self._tokenizer.prompt(*descriptions(self._item, labels, relations))
-        return one_pass(item, self._tokenizer.tokenized(window.words, prompt), self._lease, partial=True)
+        return one_pass(item, self._tokenizer.tokenized(window.words, prompt), self._lease, is_pass=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gliner_bento.engine.base import AdapterLease, Item, Prepared
+from gliner_bento.engine.base import AdapterLease, Prepared
 from gliner_bento.engine.label_groups import grouped
 from gliner_bento.engine.tokenize import ItemTokenizer, Prompt, Tokenized, shortened
 from gliner_bento.errors import InvalidField
+from gliner_bento.types import Item
 
 Names = tuple[str, ...]
 
@@ -134,7 +135,7 @@ def one_pass(
     lease: AdapterLease | None = None,
     *,
     truncated_at: int | None = None,
-    partial: bool = False,
+    is_pass: bool = False,
 ) -> Prepared:
     """A pass over what of `item` is `tokenized`, measured."""
     tokens, words = len(tokenized.token_ids), len(tokenized.words)
@@ -146,7 +147,7 @@ def one_pass(
         payload=tokenized,
         cost_tokens=cost_of(tokens, words, len(item.labels)),
         adapter=lease,
-        partial=partial,
+        is_pass=is_pass,
     )
 
 

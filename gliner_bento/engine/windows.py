@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-from gliner_bento.engine.base import Entity, Extraction, Relation
 from gliner_bento.engine.decode import MAX_CANDIDATES, Span, chosen, too_many
+from gliner_bento.engine.results import PairRelation, PassResult
 from gliner_bento.engine.sentences import sentence_ends
+from gliner_bento.types import Entity
 
 Boundary = tuple[int, int]
 
@@ -132,20 +133,20 @@ class Merger:
         self._places = {label: place for place, label in enumerate(labels)}
         self._flat_ner = flat_ner
         self._multi_label = multi_label
-        self._early: dict[int, tuple[Window, Sequence[Entity], Sequence[tuple[Relation, Boundary, Boundary]]]] = {}
+        self._early: dict[int, tuple[Window, Sequence[Entity], Sequence[tuple[PairRelation, Boundary, Boundary]]]] = {}
         self._next = 0
         self._shown: list[Window] = []
         self._open: dict[tuple[int, int, str], _Seen] = {}
         self._related: dict[tuple[str, Boundary, Boundary], tuple[float, float]] = {}
         self.entities: list[Entity] = []
 
-    def add(self, window: Window, found: Sequence[Extraction], related: Sequence[Extraction]) -> list[Entity]:
+    def add(self, window: Window, found: Sequence[PassResult], related: Sequence[PassResult]) -> list[Entity]:
         """The entities of a window that passes `found`, the relations of those that `related`; gives the entities that
         stand from now on, all before them being settled.
 
         Raises TooLarge where more spans are above the threshold than can be looked at.
         """
-        entities = [entity for one in found for entity in (*one.entities, *one.displaced)]
+        entities = [entity for one in found for entity in (*one.entities, *one.suppressed)]
         relations = [(relation, *_ends(one.entities, relation)) for one in related for relation in one.relations]
         bare = Window(window.number, (window.words[0], window.words[-1]), next_start=window.next_start)
         self._early[window.number] = bare, entities, relations
@@ -157,13 +158,13 @@ class Merger:
         self.entities += settled
         return settled
 
-    def relations(self) -> list[Relation]:
+    def relations(self) -> list[PairRelation]:
         """Between `entities`, when all windows are in; by head, then tail. The first label of a span stands for it."""
         place: dict[Boundary, int] = {}
         for number, entity in enumerate(self.entities):
             place.setdefault((entity.start, entity.end), number)
         found = [
-            Relation(name, score, place[head], place[tail])
+            PairRelation(name, score, place[head], place[tail])
             for (name, head, tail), (_, score) in self._related.items()
             if head in place and tail in place
         ]
@@ -173,7 +174,7 @@ class Merger:
         self,
         window: Window,
         entities: Sequence[Entity],
-        relations: Sequence[tuple[Relation, Boundary, Boundary]],
+        relations: Sequence[tuple[PairRelation, Boundary, Boundary]],
     ) -> None:
         self._shown.append(window)
         for entity in entities:
@@ -232,6 +233,6 @@ def context(window: Window, start: int, end: int) -> float:
     return min(inf if window.number == 0 else left, inf if window.next_start is None else right)
 
 
-def _ends(entities: Sequence[Entity], relation: Relation) -> tuple[Boundary, Boundary]:
+def _ends(entities: Sequence[Entity], relation: PairRelation) -> tuple[Boundary, Boundary]:
     head, tail = entities[relation.head], entities[relation.tail]
     return (head.start, head.end), (tail.start, tail.end)

@@ -12,9 +12,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
-from gliner_bento.engine.base import AdapterRoom
+from gliner_bento.engine.base import SlotState
 
-NO_ADAPTERS = AdapterRoom()
+NO_ADAPTERS = SlotState()
 
 
 class Candidate(Protocol):
@@ -71,7 +71,7 @@ class AdapterChoice:
     """Which adapters may join a batch: as many as there are slots and, of those that no running batch holds, `new` (so
     that no lane waits for another's slots)."""
 
-    def __init__(self, room: AdapterRoom, new: int) -> None:
+    def __init__(self, room: SlotState, new: int) -> None:
         self.room = room
         self._new = new
         self._taken: set[Hashable] = set()
@@ -80,8 +80,8 @@ class AdapterChoice:
         """Whether an item with this adapter may join."""
         if adapter is None or adapter in self._taken:
             return True
-        fresh = sum(taken not in self.room.held for taken in self._taken)
-        return len(self._taken) < self.room.slots and (adapter in self.room.held or fresh < self._new)
+        fresh = sum(taken not in self.room.in_use for taken in self._taken)
+        return len(self._taken) < self.room.slots and (adapter in self.room.in_use or fresh < self._new)
 
     def take(self, adapter: Hashable) -> None:
         """An item with this adapter has joined."""
@@ -90,7 +90,7 @@ class AdapterChoice:
 
 
 def form_batch(
-    waiting: Sequence[Candidate], limits: BatchLimits, *, packs: bool, room: AdapterRoom = NO_ADAPTERS, lanes: int = 1
+    waiting: Sequence[Candidate], limits: BatchLimits, *, packs: bool, room: SlotState = NO_ADAPTERS, lanes: int = 1
 ) -> list[int]:
     """Indices, ascending, of the items to run next out of `waiting` (non-empty, in the order of service).
 

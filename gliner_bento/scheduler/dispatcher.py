@@ -48,7 +48,7 @@ class DispatcherConfig(BatchLimits):
 
 class Dispatcher:
     """Runs what waits in `queue`. `lock` guards all state and is never held while foreign code runs, but for the
-    engine's `batch_tokens` and `adapter_room`, which are read under it.
+    engine's `batch_tokens` and `slot_state`, which are read under it.
 
     finish: told how each item ended. expire: ends the items whose deadline has passed.
     """
@@ -206,7 +206,7 @@ class Dispatcher:
 
     def _form(self, share: int | None = None, *, passes: bool = True) -> NextBatch:
         """What would run now; something waits. passes: see `WaitingQueue.next_batch`."""
-        room, lanes = self._engine.adapter_room(), self._config.inference_lanes
+        room, lanes = self._engine.slot_state(), self._config.inference_lanes
         return self._queue.next_batch(self._limits(share), room, lanes, passes=passes)
 
     def _limits(self, share: int | None = None) -> BatchLimits:

@@ -11,9 +11,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from math import inf
 
-from gliner_bento.engine.base import AdapterLease, AdapterRoom, Extraction, Item, Prepared
+from gliner_bento.engine.base import AdapterLease, Prepared, Result, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import NO_ADAPTERS, BatchLimits, form_batch, is_full
+from gliner_bento.types import Item
 
 # A long text takes turns with the other requests: one of its few waiting passes stands behind so many items that come
 # later.
@@ -36,7 +37,7 @@ class Entry:
     priority: int
     admitted_s: float
     deadline_s: float | None = None
-    future: Future[Extraction] = field(default_factory=Future)
+    future: Future[Result] = field(default_factory=Future)
     prepared: Prepared | None = None
     lease: AdapterLease | None = None
     whole: Entry | None = None
@@ -63,7 +64,7 @@ class Entry:
     @property
     def in_passes(self) -> bool:
         """Whether it takes several passes."""
-        return self.prepared is not None and self.prepared.reading is not None
+        return self.prepared is not None and self.prepared.chunked is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,7 @@ class WaitingQueue:
         return passed
 
     def next_batch(
-        self, limits: BatchLimits, room: AdapterRoom = NO_ADAPTERS, lanes: int = 1, *, passes: bool = True
+        self, limits: BatchLimits, room: SlotState = NO_ADAPTERS, lanes: int = 1, *, passes: bool = True
     ) -> NextBatch:
         """What `take` would take now, in the order of service; something waits. room, lanes: see `form_batch`.
 

@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gliner_bento.engine.base import Entity, Prepared, Reading
+from gliner_bento.engine.base import ChunkedRequest, Prepared
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.scheduler.queue import Entry, WaitingQueue
 from gliner_bento.scheduler.stages import Ending, public_error
+from gliner_bento.types import Entity
 
 
 class Watch(Protocol):
@@ -37,7 +38,7 @@ class _Whole:
     """An item under way. lock: held from a pass's result to the watch, so that entities come in order."""
 
     entry: Entry
-    reading: Reading
+    reading: ChunkedRequest
     watch: Watch | None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -85,7 +86,7 @@ class Readings:
         self._finish = finish
         self._requests: dict[str, _Request] = {}
 
-    def begin(self, entry: Entry, reading: Reading, watch: Watch | None) -> None:
+    def begin(self, entry: Entry, reading: ChunkedRequest, watch: Watch | None) -> None:
         """Read `entry`, which the queue has. Called with the lock held."""
         request = self._requests.setdefault(entry.request_id, _Request())
         request.wholes[entry.sequence] = _Whole(entry, reading, watch)
@@ -153,7 +154,7 @@ class Readings:
         made: Sequence[Prepared] = ()
         error: BaseException | None = None
         try:
-            made = whole.reading.more()
+            made = whole.reading.next_passes()
         except BaseException as raised:
             error = raised
         with self._lock:

@@ -18,13 +18,14 @@ from functools import partial
 from math import ceil
 from typing import Any
 
-from gliner_bento.engine.base import AdapterLease, Engine, Extraction, Item, Prepared
+from gliner_bento.engine.base import AdapterLease, Engine, Prepared, Result
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady
 from gliner_bento.scheduler.dispatcher import Dispatcher, DispatcherConfig
 from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
 from gliner_bento.scheduler.queue import Entry, WaitingQueue
 from gliner_bento.scheduler.readings import Readings, Watch
 from gliner_bento.scheduler.stages import Ending, public_error
+from gliner_bento.types import Item
 
 logger = logging.getLogger(__name__)
 
@@ -129,13 +130,13 @@ class Scheduler:
 
     def submit(
         self, item: Item, *, request_id: str, deadline: float | None = None, priority: int = 0
-    ) -> Future[Extraction]:
+    ) -> Future[Result]:
         """`submit_many` of one item."""
         return self.submit_many([item], request_id=request_id, deadline=deadline, priority=priority)[0]
 
     def watched(
         self, item: Item, watch: Watch, *, request_id: str, deadline: float | None = None, priority: int = 0
-    ) -> Future[Extraction]:
+    ) -> Future[Result]:
         """`submit`; `watch` is told entities while the item is being read, if it takes several passes."""
         return self._submit([item], request_id, deadline, priority, watch)[0]
 
@@ -145,7 +146,7 @@ class Scheduler:
 
     def submit_many(
         self, items: Sequence[Item], *, request_id: str, deadline: float | None = None, priority: int = 0
-    ) -> list[Future[Extraction]]:
+    ) -> list[Future[Result]]:
         """Admit all items of a request or, if there is no room for all, none; one future for each, in order.
 
         Never blocks and never raises for the items' sake: a refusal is a future that has failed. A refusal and an abort
@@ -161,7 +162,7 @@ class Scheduler:
 
     def _submit(
         self, items: Sequence[Item], request_id: str, deadline: float | None, priority: int, watch: Watch | None
-    ) -> list[Future[Extraction]]:
+    ) -> list[Future[Result]]:
         try:
             with self._lock:
                 entries = self._queue.admit(items, request_id, deadline, priority)
@@ -244,18 +245,18 @@ class Scheduler:
         if entry.lease:
             _release(entry.lease)
         self._observer.on_finish(_outcome(ending) if wanted else "aborted")
-        if wanted and isinstance(ending, Extraction):
-            entry.future.set_result(ending)
-        elif wanted and isinstance(ending, GLiNERBentoError):
+        if wanted and isinstance(ending, GLiNERBentoError):
             entry.future.set_exception(ending)
+        elif wanted:
+            entry.future.set_result(ending)
         with self._lock:
             self._unanswered_items -= 1
             if not self._unanswered_items:
                 self._all_answered.notify_all()
 
-    def _refuse(self, refusal: GLiNERBentoError) -> Future[Extraction]:
+    def _refuse(self, refusal: GLiNERBentoError) -> Future[Result]:
         self._observer.on_finish("refused")
-        refused: Future[Extraction] = Future()
+        refused: Future[Result] = Future()
         refused.set_exception(refusal)
         return refused
 
@@ -263,7 +264,7 @@ class Scheduler:
         for entry in entries:
             self._finish(entry.sequence, error())
 
-    def _end_cancelled(self, sequence: int, future: Future[Extraction]) -> None:
+    def _end_cancelled(self, sequence: int, future: Future[Result]) -> None:
         if future.cancelled():
             self._finish(sequence, Aborted("the caller has gone"))
 
@@ -304,8 +305,8 @@ class Scheduler:
     def _let_wait(self, entry: Entry, prepared: Prepared) -> None:
         """Into the queue, or its passes one after the other. Called with the lock held."""
         self._queue.put(entry, prepared)
-        if prepared.reading and not entry.ended:
-            self._readings.begin(entry, prepared.reading, self._watches.get(entry.sequence))
+        if prepared.chunked and not entry.ended:
+            self._readings.begin(entry, prepared.chunked, self._watches.get(entry.sequence))
 
     def _run_in_preparation(self, work: Callable[[], None]) -> None:
         """Called with the lock held; `close` ends all items before it stops the pool."""
@@ -342,9 +343,9 @@ class Scheduler:
         self._observer.on_stage("prepare", self._clock() - started_s)
         if prepared.adapter:
             self._claim(entry, prepared.adapter)
-        if prepared.tokens or prepared.reading:
+        if prepared.result is None:
             return prepared
-        self._finish(entry.sequence, Extraction(truncated_at=prepared.truncated_at))
+        self._finish(entry.sequence, prepared.result)
         return None
 
     def _watch_deadlines(self) -> None:
@@ -377,7 +378,7 @@ def _release(lease: AdapterLease) -> None:
 
 
 def _outcome(ending: Ending) -> Outcome:
-    if isinstance(ending, Extraction):
+    if not isinstance(ending, GLiNERBentoError):
         return "completed"
     if isinstance(ending, Aborted):
         return "aborted"

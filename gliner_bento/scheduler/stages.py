@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from gliner_bento.engine.base import Engine, Extraction, Prepared
+from gliner_bento.engine.base import Engine, Prepared, Result
 from gliner_bento.errors import GLiNERBentoError, InternalError
 from gliner_bento.scheduler.batching import batch_cost
 from gliner_bento.scheduler.observer import Observer, Stage
@@ -19,7 +19,7 @@ from gliner_bento.scheduler.queue import Entry
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-Ending = Extraction | GLiNERBentoError
+Ending = Result | GLiNERBentoError
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class Stages:
         tokens = [prepared.tokens for prepared in batch.prepared]
         self._observer.on_batch(len(tokens), batch_cost(tokens, packs=self._engine.packs), sum(tokens), wait_s)
 
-    def _decode(self, batch: Batch) -> Sequence[Extraction]:
+    def _decode(self, batch: Batch) -> Sequence[Result]:
         """The results, one for each item."""
         scores, batch.scores = batch.scores, None
         extractions = self._timed("decode", lambda: self._engine.decode(scores))

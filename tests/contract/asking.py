@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from checkpoints import LABELS, RELATIONS, TEXTS, named
 
-from gliner_bento.engine.base import Extraction, Item
 from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.types import Extraction, Item
 
 TOLERANCE = 1e-4
 
@@ -62,7 +62,7 @@ def gliners_answer(model: Any, item: Item) -> Extraction:
             if hasattr(model, "generate_labels"):
                 options |= {"max_new_tokens": 1}
             entities = model.inference([item.text], [dict(item.labels)], **options)
-    from gliner_bento.engine.base import Entity, Relation
+    from gliner_bento.types import Entity, Relation
 
     names = {description: name for name, description in item.relations.items()}
     found = {

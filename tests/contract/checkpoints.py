@@ -18,9 +18,9 @@ from gliner import GLiNER, GLiNERConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import GPT2Config, PreTrainedTokenizerFast
 
-from gliner_bento.engine.base import Item
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.errors import TooLarge
+from gliner_bento.types import Item
 
 HIDDEN = 32
 POSITIONS = 128

@@ -6,8 +6,9 @@ import random
 
 from checkpoints import TEXTS
 
-from gliner_bento.engine.base import Extraction, Item, Prepared
+from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.types import Extraction, Item
 
 LIVELY = {"seed": 1}
 
@@ -20,8 +21,8 @@ def long_text(seed: int, sentences: int = 40) -> str:
 def passes_of(engine: GLiNEREngine, item: Item, seed: int | None = None) -> tuple[Extraction, list[Prepared]]:
     """The item's result, and the passes that it took; with a seed, they come back in another order."""
     prepared = engine.prepare(item)
-    assert prepared.reading is not None
-    reading, draw = prepared.reading, random.Random(seed)
+    assert prepared.chunked is not None
+    reading, draw = prepared.chunked, random.Random(seed)
     waiting: list[tuple[Prepared, Extraction]] = []
     made: list[Prepared] = []
     told = []

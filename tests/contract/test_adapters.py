@@ -10,10 +10,10 @@ from adapting import Trained, linears, serving, train
 from asking import assert_same, gliners_answer, some_item, together
 from checkpoints import FAMILIES, TEXTS
 
-from gliner_bento.engine.base import Extraction, Item
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.packing import Layout
+from gliner_bento.types import Extraction, Item
 
 ATTENTION = ("query", "key", "value", "query_proj", "key_proj", "value_proj", "pos_key_proj", "pos_query_proj", "Wqkv")
 KINDS = {

@@ -20,11 +20,11 @@ from test_adapters import KINDS
 from gliner_bento.adapters.device import DeviceSlots
 from gliner_bento.adapters.disk import AdapterStore
 from gliner_bento.adapters.manager import AdapterManager
-from gliner_bento.engine.base import Extraction
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import AdapterNotFound
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
+from gliner_bento.types import Extraction
 
 PATIENCE_S = 120.0
 COUNT = 7

@@ -8,7 +8,7 @@ import pytest
 from asking import alone, assert_same, gliners_answer, some_item, together
 from checkpoints import FAMILIES, LABELS, TEXTS, named
 
-from gliner_bento.engine.base import Item
+from gliner_bento.types import Item
 
 CASES = [
     *((family, {"backbone": "bert", "seed": 1}) for family in FAMILIES),

@@ -17,9 +17,9 @@ from asking import alone, assert_same, gliners_answer, some_item, together
 from checkpoints import LABELS, POSITIONS, TEXTS, named
 from safetensors.torch import load_file, save_file
 
-from gliner_bento.engine.base import Item
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, InvalidField, TooLarge
+from gliner_bento.types import Item
 
 LIVELY = {"seed": 1}
 PEOPLE = named(["person", "company", "city"])

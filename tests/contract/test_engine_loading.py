@@ -15,7 +15,7 @@ from asking import alone
 from checkpoints import LABELS, TEXTS, named
 from transformers import DebertaV2Model
 
-from gliner_bento.engine.base import Engine, Item
+from gliner_bento.engine.base import Engine
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.loading import (
     ModelError,
@@ -26,6 +26,7 @@ from gliner_bento.engine.loading import (
 )
 from gliner_bento.engine.loading import load as load_model
 from gliner_bento.engine.options import EngineOptions
+from gliner_bento.types import Item
 
 LIVELY = {"seed": 1}
 

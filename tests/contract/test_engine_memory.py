@@ -10,10 +10,10 @@ import pytest
 import torch
 from checkpoints import TEXTS, named
 
-from gliner_bento.engine.base import Item
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import DoesNotFit
+from gliner_bento.types import Item
 
 ITEM = Item(TEXTS[1], named(["person", "city"]), threshold=0.3)
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from asking import some_item
 
-from gliner_bento.engine.base import Item
 from gliner_bento.engine.collate import Collator
+from gliner_bento.types import Item
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("span", {}),

@@ -11,12 +11,12 @@ from asking import alone, assert_same, gliners_answer, some_item
 from checkpoints import HIDDEN, TEXTS, named
 
 from gliner_bento.engine.adaptable import Layers
-from gliner_bento.engine.base import Item
 from gliner_bento.engine.forward import relations, spans, tags
 from gliner_bento.engine.forward.relations import PairScorer
 from gliner_bento.engine.forward.spans import span_head
 from gliner_bento.engine.forward.tags import TagHead
 from gliner_bento.engine.packing import Rows
+from gliner_bento.types import Item
 
 WORD_COUNTS = (1, 7, 1, 2, 40)  # rows shorter than the widest span, and of one word
 LABEL_COUNTS = (130, 1, 2, 5, 3)

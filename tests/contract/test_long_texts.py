@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from several_passes import LIVELY, in_passes, long_text, many, passes_of
 
-from gliner_bento.engine.base import Item
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.loading import ModelError
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError, InvalidField
+from gliner_bento.types import Item
 
 FAMILIES = ["span", "token", "token-spans", "bi-span", "bi-token", "relex-span", "relex-token", "relex-span-gcn"]
 
@@ -31,9 +31,9 @@ def test_every_window_is_read_as_gliner_reads_it(family: str, engine: Any, refer
     item = Item(long_text(3, sentences), named(LABELS[:3]), relations, threshold=threshold, relation_threshold=0.3)
     prepared = served.prepare(item)
     windows = 0
-    assert prepared.reading is not None
-    while not prepared.reading.exhausted:
-        for one in prepared.reading.more():
+    assert prepared.chunked is not None
+    while not prepared.chunked.exhausted:
+        for one in prepared.chunked.next_passes():
             windows += 1
             start, end = one.payload.words[0][0], one.payload.words[-1][1]
             expected = gliners_answer(model, replace(item, text=item.text[start:end]))
@@ -153,12 +153,12 @@ def test_texts_without_spaces_are_read_to_their_end(text: str, family: str, engi
     served = engine(family, **LIVELY)
     item = Item(text, named(LABELS[:2]), threshold=0.9)
     prepared = served.prepare(item)
-    if prepared.reading is None:  # to this tokenizer the word is one unknown token
+    if prepared.chunked is None:  # to this tokenizer the word is one unknown token
         assert prepared.truncated_at is None
         return
     read = []
-    while not prepared.reading.exhausted:
-        for one in prepared.reading.more():
+    while not prepared.chunked.exhausted:
+        for one in prepared.chunked.next_passes():
             assert one.tokens <= POSITIONS
             assert one.words <= served.info.max_words
             read += one.payload.words
@@ -176,10 +176,10 @@ def read_or_refused(served: GLiNEREngine, item: Item) -> list[tuple[int, int]] |
     read: list[tuple[int, int]] = []
     try:
         prepared = served.prepare(item)
-        if prepared.reading is None:
+        if prepared.chunked is None:
             return list(prepared.payload.words) if prepared.tokens else []
-        while not prepared.reading.exhausted:
-            for one in prepared.reading.more():
+        while not prepared.chunked.exhausted:
+            for one in prepared.chunked.next_passes():
                 assert one.tokens <= POSITIONS
                 assert one.words <= (item.window_words or served.info.max_words)
                 read += one.payload.words
@@ -244,12 +244,12 @@ def test_millions_of_characters_of_nothing_are_answered(unit: str, times: int, e
     text = unit * times
     for ending in ("", " Paris"):
         prepared = served.prepare(Item(text + ending, named(LABELS[:1]), threshold=0.9))
-        if prepared.reading is None:
+        if prepared.chunked is None:
             assert prepared.truncated_at is None
             continue
         tokens = 0
-        while not prepared.reading.exhausted:
-            tokens += sum(one.tokens for one in prepared.reading.more())
+        while not prepared.chunked.exhausted:
+            tokens += sum(one.tokens for one in prepared.chunked.next_passes())
         assert tokens or not ending
 
 

@@ -13,10 +13,11 @@ from asking import alone, assert_same, gliners_answer
 from checkpoints import LABELS, POSITIONS, RELATIONS, TEXTS, named
 from several_passes import LIVELY, in_passes, long_text, many, passes_of
 
-from gliner_bento.engine.base import Item, Prepared
+from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import InvalidField, TooLarge
+from gliner_bento.types import Item
 
 
 @pytest.mark.parametrize("family", ["span", "token", "relex-span", "relex-token"])

@@ -13,11 +13,11 @@ from asking import gliners_answer, together
 from checkpoints import LABELS, RELATIONS, TEXTS, named
 from gliner.modeling.layers import LstmSeq2SeqEncoder
 
-from gliner_bento.engine.base import Extraction, Item
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.forward.layers import Lstm
 from gliner_bento.engine.loading import load
 from gliner_bento.engine.packing import Rows
+from gliner_bento.types import Extraction, Item
 
 LOWEST = 0.05
 FAR = 0.5

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from gliner_bento.benchmark.jobs import answer
-from gliner_bento.engine.base import Extraction, Item, LongText, Prepared
+from gliner_bento.engine.base import Prepared
+from gliner_bento.types import Extraction, Item, LongText
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.loading import pick_device
 from gliner_bento.metrics import PrometheusObserver
@@ -120,9 +121,9 @@ def windows(documents: list[dict[str, Any]]) -> dict[str, Any]:
     for document in documents:
         settings = Settings.load().model_copy(update={"model": document["model"]})
         prepared = _engine(settings).prepare(_item(document["body"], "window"))
-        passes = [] if prepared.reading else [prepared]
-        while prepared.reading and not prepared.reading.exhausted:
-            passes += prepared.reading.more()
+        passes = [] if prepared.chunked else [prepared]
+        while prepared.chunked and not prepared.chunked.exhausted:
+            passes += prepared.chunked.next_passes()
         places = [one.payload.words for one in passes]
         told.append([{"start": words[0][0], "end": words[-1][1], "words": len(words)} for words in places])
     return {"windows": told}

@@ -42,7 +42,7 @@ def entities(row: Prepared, spans: Sequence[Span]) -> list[Span]:
 
 def displaced(row: Prepared, spans: Sequence[Span], standing: Sequence[Span]) -> Sequence[Span]:
     """Of `spans`, those that are not `standing`, if the row is one pass of several: over the whole they may stand."""
-    if not row.partial or len(standing) == len(spans):
+    if not row.is_pass or len(standing) == len(spans):
         return ()
     stand = set(standing)
     return [span for span in spans if span not in stand]

@@ -99,7 +99,7 @@ class Bench:
         return said
 
     def held(self) -> str:
-        return "".join(sorted(key[0] for key in self.slots.room().held))
+        return "".join(sorted(key[0] for key in self.slots.room().in_use))
 
     def lane(self, name: str, adapters: Collection[Loaded]) -> tuple[threading.Event, threading.Event]:
         """A thread with a batch: set when it has its slots, and what it waits for then."""
@@ -337,7 +337,7 @@ def test_of_two_with_one_key_the_one_that_is_held_counts() -> None:
         bench = Bench(2)
         used(bench, [A, again])
         with bench.batch([first]):
-            assert bench.slots.room().held == {A.key}
+            assert bench.slots.room().in_use == {A.key}
             bench.slots.forget(A.key)
             assert bench.contents().count("A") == 1
         with bench.batch([second]):
@@ -402,7 +402,7 @@ def test_waiting_for_the_device_that_fails_lets_the_slots_go() -> None:
     slots = DeviceSlots([Recorder()], 1, fails)
     with pytest.raises(ArithmeticError), slots.hold([A]):
         pass
-    assert slots.room().held == frozenset()
+    assert slots.room().in_use == frozenset()
 
 
 def test_what_is_loaded_is_prepared_for_every_sink() -> None:
@@ -461,7 +461,7 @@ def test_batches_that_begin_and_end_in_any_order(count: int, steps: list[tuple[s
             bench.slots.forget(ALL[which].key)
             assert (ALL[which].key in bench.slots.contents()) == (ALL[which] in held)
         held = set().union(*(adapters for _, adapters in running))
-        assert bench.slots.room().held == {adapter.key for adapter in held}
+        assert bench.slots.room().in_use == {adapter.key for adapter in held}
         assert bench.slots.room().resident == {*filter(None, bench.slots.contents())}
     for stack, _ in running:
         stack.close()

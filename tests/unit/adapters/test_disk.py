@@ -19,7 +19,7 @@ from threading import Barrier
 import pytest
 
 from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE
-from gliner_bento.adapters.base import BASE_ADAPTER_ID, Source, Stored
+from gliner_bento.adapters.base import Source, Stored
 from gliner_bento.adapters.disk import AdapterStore
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.errors import (
@@ -31,6 +31,7 @@ from gliner_bento.errors import (
     StorageFull,
     TooLarge,
 )
+from gliner_bento.types import BASE_ADAPTER_ID
 
 HERE = Path(__file__).parent
 ID_PATTERN = r"[A-Za-z0-9_.-]{1,128}"

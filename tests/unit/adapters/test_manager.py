@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from waiting import PATIENCE_S, until
 
 from gliner_bento.adapters import manager as manager_module
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
-from gliner_bento.adapters.base import AdapterInfo
 from gliner_bento.adapters.cache import Lease
 from gliner_bento.adapters.device import DeviceSlots, Loaded
 from gliner_bento.adapters.disk import AdapterStore
@@ -35,6 +35,7 @@ from gliner_bento.errors import (
     StorageFull,
     TooLarge,
 )
+from gliner_bento.types import AdapterInfo
 
 SLOTS = 2
 LAYER = f"{TEXT_ENCODER}encoder.layer.0.attention.self.query_proj"
@@ -152,15 +153,15 @@ def test_an_archive_is_installed_and_told(server: Server, saved, archive, kind: 
     folder = server.cache / "adapters" / "one"
     assert created
     assert info == AdapterInfo(
-        adapter_id="one",
+        id="one",
         source="upload",
         rank=3,
         targets=tuple(sorted(f"{TEXT_ENCODER}{name}" for name in saved["b"].deltas())),
-        size_bytes=sum((folder / name).stat().st_size for name in (CONFIG_FILE, WEIGHTS_FILE)),
+        bytes=sum((folder / name).stat().st_size for name in (CONFIG_FILE, WEIGHTS_FILE)),
         tier="cpu",
         pinned=False,
         uses=0,
-        last_use_s=None,
+        last_used=None,
     )
     assert len(info.targets) == 4
     assert (folder / WEIGHTS_FILE).read_bytes() == (saved["b"].folder / WEIGHTS_FILE).read_bytes()
@@ -396,11 +397,12 @@ def test_uses_are_told(server: Server, archive) -> None:
     server.use("one", "one")
     info = server.manager.info("one")
     assert info.uses == 2
-    assert info.last_use_s is not None
-    assert before_s <= info.last_use_s <= time.time()
+    assert info.last_used is not None
+    last_used_s = datetime.fromisoformat(info.last_used.replace("Z", "+00:00")).timestamp()
+    assert before_s - 0.001 <= last_used_s <= time.time()
     server.manager.remove("one", 0.0)
     server.manager.put("one", archive=archive("a"))
-    assert (server.manager.info("one").uses, server.manager.info("one").last_use_s) == (0, None)
+    assert (server.manager.info("one").uses, server.manager.info("one").last_used) == (0, None)
 
 
 # Removing
@@ -511,7 +513,7 @@ def test_another_server_over_the_same_folders_serves_the_same(serve: Serve, serv
     before = server.manager.infos()
     server.manager.close()
     again = serve()
-    assert again.manager.infos() == [replace(info, tier="disk", uses=0, last_use_s=None) for info in before]
+    assert again.manager.infos() == [replace(info, tier="disk", uses=0, last_used=None) for info in before]
     again.use("a", "b", "own")
     assert len(again.manager.status().in_memory) == 3
 

@@ -12,9 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gliner_bento.engine.base import Item, Prepared
+from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.decode import Span, chosen, spans_above, tag_scores, tagged_boundaries, tagged_spans
 from gliner_bento.errors import TooLarge
+from gliner_bento.types import Item
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -10,11 +10,12 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gliner_bento.engine.base import Extraction, Item, Prepared
+from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.engine.memory import RECOVERY_BATCHES, MemoryModel, calibrate, powers_of_two
 from gliner_bento.errors import DoesNotFit
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
+from gliner_bento.types import Extraction, Item
 
 MIB = 2**20
 LONGEST = 512

@@ -7,9 +7,9 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gliner_bento.engine.base import Entity, Extraction, Relation
 from gliner_bento.engine.decode import Span, chosen
 from gliner_bento.engine.windows import Cutter, Merger, Window, Word, context
+from gliner_bento.types import Entity, Extraction, Relation
 
 LABELS = ("person", "place", "thing")
 

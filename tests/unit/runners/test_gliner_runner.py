@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from gliner_bento.engine.base import Entity, Extraction, Relation
 from gliner_bento.engine.fake import FakeEngine
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.settings import Settings
+from gliner_bento.types import Entity, Extraction, Relation
 from runners.gliner_runner import GLiNERRunner, _as_data, scheduler_config, warm_up
 
 

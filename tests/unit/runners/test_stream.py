@@ -11,10 +11,9 @@ from concurrent.futures import Future
 
 import pytest
 
-from gliner_bento.engine.base import Entity, Item
-from gliner_bento.engine.fake import FakeEngine, FakeReading, extract
+from gliner_bento.engine.fake import FakeChunkedRequest, FakeEngine, extract
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
-from gliner_bento.types import RunnerItem
+from gliner_bento.types import Entity, Item, RunnerItem
 from runners.gliner_runner import GLiNERRunner
 from runners.stream import Feed, line
 
@@ -141,15 +140,15 @@ class Hosted:
 
     def __init__(self, step: Callable[[], object], **engine: object) -> None:
         self.clock_s = 0.0
-        self.engine = FakeEngine(on_forward=lambda _: step(), reading=self._reading, **engine)
+        self.engine = FakeEngine(on_forward=lambda _: step(), chunked=self._reading, **engine)
         config = SchedulerConfig(max_batch_size=1, max_batch_tokens=3)
         self._scheduler = Scheduler(self.engine, config, clock=lambda: self.clock_s)
         self._scheduler.start()
         self._streams: dict[str, Future] = {}
 
     @staticmethod
-    def _reading(item: Item) -> FakeReading | None:
-        return FakeReading(item, 2) if len(item.text.split()) > 3 else None
+    def _reading(item: Item) -> FakeChunkedRequest | None:
+        return FakeChunkedRequest(item, 2) if len(item.text.split()) > 3 else None
 
     @property
     def scheduler(self) -> Scheduler:

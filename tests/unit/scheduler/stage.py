@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 from hypothesis import HealthCheck, settings
 
-from gliner_bento.engine.base import Engine, Extraction, Item, Prepared
+from gliner_bento.engine.base import Engine, Prepared
 from gliner_bento.scheduler.observer import Observer, Outcome, Stage
 from gliner_bento.scheduler.scheduler import Scheduler
+from gliner_bento.types import Extraction, Item
 
 PATIENCE_S = 60.0  # a safety net: no test passes or fails by waiting, unless something hangs
 

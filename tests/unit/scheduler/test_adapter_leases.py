@@ -21,12 +21,13 @@ from stage import (
     submit_waiting,
 )
 
-from gliner_bento.engine.base import AdapterRoom, Extraction, Item, Prepared
+from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import Aborted, AdapterInvalid, DeadlineExceeded, InternalError, NotReady, QueueFull
 from gliner_bento.scheduler.scheduler import Scheduler
+from gliner_bento.types import Extraction, Item
 
-SLOTS = AdapterRoom(slots=4)
+SLOTS = SlotState(slots=4)
 
 
 def read_with(adapter_id: str | None, text: str) -> Item:
@@ -101,7 +102,7 @@ def test_everyone_is_answered_where_many_adapters_share_one_slot(
 ) -> None:
     names = [f"adapter {number}" for number in range(12)]
     adapters = Adapters(*names[:6])
-    room = AdapterRoom(slots=1, resident=frozenset(names[:1]))
+    room = SlotState(slots=1, resident=frozenset(names[:1]))
     scheduler = start(FakeEngine(lease=adapters, room=room, packs=packs), inference_lanes=lanes, tokenizer_threads=2)
     items = [read_with(name, f"Ada {number}") for number in range(3) for name in [*names, None]]
     futures = scheduler.submit_many(items, request_id="r")
@@ -164,9 +165,9 @@ def test_lane_stops_waiting_for_an_item_whose_adapter_never_comes(start: Start, 
     looked = threading.Event()
 
     class Watched(FakeEngine):
-        def adapter_room(self) -> AdapterRoom:
+        def slot_state(self) -> SlotState:
             looked.set()  # under the scheduler's lock: nothing ends before the lane waits
-            return super().adapter_room()
+            return super().slot_state()
 
     adapters = Adapters()
     engine = Watched(lease=adapters, room=SLOTS)

@@ -5,7 +5,7 @@ import threading
 import pytest
 from stage import PATIENCE_S, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane, submit_waiting
 
-from gliner_bento.engine.base import Extraction, Prepared
+from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import (
     NotReady,
@@ -13,6 +13,7 @@ from gliner_bento.errors import (
     TooLarge,
 )
 from gliner_bento.scheduler.scheduler import Scheduler
+from gliner_bento.types import Extraction
 
 
 def test_overload_is_refused_at_once_and_before_preparation(

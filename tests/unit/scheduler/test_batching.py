@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stage import UNHURRIED
 
-from gliner_bento.engine.base import AdapterRoom
+from gliner_bento.engine.base import SlotState
 from gliner_bento.scheduler.batching import NO_ADAPTERS, BatchLimits, batch_cost, form_batch, is_full
 
 
@@ -25,7 +25,7 @@ class Scene:
     """What waits, and where its adapters are. coming: waits later."""
 
     waiting: Sequence[Waiting]
-    room: AdapterRoom = NO_ADAPTERS
+    room: SlotState = NO_ADAPTERS
     lanes: int = 1
     coming: Sequence[Waiting] = ()
 
@@ -37,7 +37,7 @@ class Scene:
     def may_share(self, batch: Iterable[Waiting]) -> bool:
         """Whether these items' adapters may be in one batch."""
         adapters = {item.adapter for item in batch} - {None}
-        fresh = adapters - self.room.held
+        fresh = adapters - self.room.in_use
         return len(adapters) <= self.room.slots and len(fresh) <= max(1, self.room.slots // self.lanes)
 
 
@@ -50,7 +50,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     slots = draw(st.integers(0, 3))
     resident = draw(st.frozensets(st.sampled_from("abcd"), max_size=slots))
     held = frozenset(adapter for adapter in sorted(resident) if draw(st.booleans()))
-    room = AdapterRoom(slots, resident, held)
+    room = SlotState(slots, resident, held)
     adapters = st.none() | st.sampled_from("abcd") if slots else st.none()
     cost = st.integers(10, 12) | st.integers(1, 120)  # many could share a batch
     items = st.builds(Waiting, cost=cost, adapter=adapters, overtaken=st.integers(0, 5))
@@ -189,7 +189,7 @@ def test_items_that_fit_the_device_better_starve_nobody_however_many_come(
 ) -> None:
     limits = BatchLimits(max_batch_size=2, max_batch_tokens=1000, max_overtakes=3)
     waiting = [Waiting(10, "here"), *[Waiting(10, adapter) for adapter in "abcdef"], *[Waiting(10, coming)] * 5]
-    scene = Scene(waiting, AdapterRoom(slots, frozenset({"here"})), coming=[Waiting(10, coming)] * 20)
+    scene = Scene(waiting, SlotState(slots, frozenset({"here"})), coming=[Waiting(10, coming)] * 20)
     assert serve_all(scene, limits, packs)[: len(batches)] == batches
 
 
@@ -235,13 +235,13 @@ def test_packed_items_go_in_order_and_a_smaller_one_fills_what_is_left() -> None
 
 def test_packed_items_of_adapters_on_the_device_go_first() -> None:
     waiting = [Waiting(10), Waiting(10, "b"), Waiting(10, "a"), Waiting(10), Waiting(10, "a")]
-    room = AdapterRoom(slots=2, resident=frozenset({"a"}))
+    room = SlotState(slots=2, resident=frozenset({"a"}))
     assert form_batch(waiting, LIMITS, packs=True, room=room) == [0, 2, 3, 4]
 
 
 def test_adapter_of_the_oldest_counts_as_one_on_the_device() -> None:
     waiting = [Waiting(10, "b"), Waiting(10, "c"), *[Waiting(10, "b")] * 3]
-    assert form_batch(waiting, LIMITS, packs=True, room=AdapterRoom(slots=2)) == [0, 2, 3, 4]
+    assert form_batch(waiting, LIMITS, packs=True, room=SlotState(slots=2)) == [0, 2, 3, 4]
 
 
 @both_kinds
@@ -265,7 +265,7 @@ def test_oldest_runs_even_if_there_is_no_slot(packs: bool) -> None:
 def test_lanes_share_the_slots_that_no_batch_holds(packs: bool, lanes: int, held: str, batch: list[int]) -> None:
     waiting = [*[Waiting(10, adapter) for adapter in "abcde"], Waiting(10)]
     limits = replace(LIMITS, max_batch_size=8)
-    room = AdapterRoom(4, frozenset(held), frozenset(held))
+    room = SlotState(4, frozenset(held), frozenset(held))
     assert form_batch(waiting, limits, packs=packs, room=room, lanes=lanes) == batch
 
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import pytest
 from stage import PATIENCE_S, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane, submit_waiting
 
-from gliner_bento.engine.base import Extraction, Item, Prepared
+from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import DoesNotFit, InternalError, NotReady
 from gliner_bento.scheduler.dispatcher import DispatcherConfig
+from gliner_bento.types import Extraction, Item
 
 # Lanes that lend and share
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 import pytest
 from stage import PATIENCE_S, Gate, MakeItem, Start, Until, ending_of, hold_lane, submit_waiting
 
-from gliner_bento.engine.base import Extraction, Item, Prepared
+from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import (
     GLiNERBentoError,
     InternalError,
     NotReady,
 )
+from gliner_bento.types import Extraction, Item
 
 
 class Fatal(BaseException):

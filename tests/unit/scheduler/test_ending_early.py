@@ -6,13 +6,14 @@ import concurrent.futures
 import pytest
 from stage import PATIENCE_S, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane, submit_waiting
 
-from gliner_bento.engine.base import Extraction, Prepared
+from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import (
     Aborted,
     DeadlineExceeded,
 )
 from gliner_bento.scheduler.scheduler import Scheduler
+from gliner_bento.types import Extraction
 
 
 def test_abort_ends_all_waiting_items_of_the_request_and_no_other(

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from stage import UNHURRIED, Clock, Lease
 
-from gliner_bento.engine.base import AdapterRoom, Item, Prepared
+from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.scheduler.queue import Entry, WaitingQueue
+from gliner_bento.types import Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
 ONE = BatchLimits(max_batch_size=1, max_batch_tokens=100)
@@ -134,9 +135,9 @@ def test_batch_is_chosen_by_adapters_too(clock: Clock, packs: bool) -> None:
     first.lease, second.lease = Lease("first"), Lease("second")
     for entry in (base, first, second):
         queue.put(entry, Prepared(ITEM, 10, words=5, adapter=entry.lease))
-    assert queue.next_batch(MANY, AdapterRoom(slots=1)).entries == [base, first]
-    assert queue.next_batch(MANY, AdapterRoom(slots=2), lanes=2).entries == [base, first]
-    assert queue.next_batch(MANY, AdapterRoom(slots=2)).entries == [base, first, second]
+    assert queue.next_batch(MANY, SlotState(slots=1)).entries == [base, first]
+    assert queue.next_batch(MANY, SlotState(slots=2), lanes=2).entries == [base, first]
+    assert queue.next_batch(MANY, SlotState(slots=2)).entries == [base, first, second]
 
 
 def test_item_that_ends_during_preparation_never_waits(queue: WaitingQueue) -> None:

@@ -10,11 +10,12 @@ from functools import partial
 import pytest
 from stage import Adapters, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane
 
-from gliner_bento.engine.base import AdapterRoom, Entity, Extraction, Item, Prepared, Reading
-from gliner_bento.engine.fake import FakeEngine, FakeReading, extract
+from gliner_bento.engine.base import ChunkedRequest, Prepared, SlotState
+from gliner_bento.engine.fake import FakeChunkedRequest, FakeEngine, extract
 from gliner_bento.errors import Aborted, DeadlineExceeded, InternalError, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.queue import ITEMS_BEFORE_A_PASS
 from gliner_bento.scheduler.scheduler import Scheduler
+from gliner_bento.types import Entity, Extraction, Item
 
 LONG = " ".join(f"Name{number}" for number in range(40))
 
@@ -23,14 +24,14 @@ class LongTexts:
     """Texts of more than three words take passes of two each; `made` holds every such reading."""
 
     def __init__(self, words: int = 2, per_call: int = 1) -> None:
-        self.made: list[FakeReading] = []
+        self.made: list[FakeChunkedRequest] = []
         self._words = words
         self._per_call = per_call
 
-    def __call__(self, item: Item) -> Reading | None:
+    def __call__(self, item: Item) -> ChunkedRequest | None:
         if len(item.text.split()) <= 3:
             return None
-        self.made.append(FakeReading(item, self._words, self._per_call))
+        self.made.append(FakeChunkedRequest(item, self._words, self._per_call))
         return self.made[-1]
 
 
@@ -65,12 +66,12 @@ def names(ending: Extraction | BaseException) -> list[str]:
 def test_a_long_text_is_answered_as_a_whole(
     start: Start, item: MakeItem, tally: Tally, lanes: int, per_call: int, packs: bool
 ) -> None:
-    engine = FakeEngine(reading=LongTexts(per_call=per_call), packs=packs)
+    engine = FakeEngine(chunked=LongTexts(per_call=per_call), packs=packs)
     scheduler = start(engine, inference_lanes=lanes, tokenizer_threads=2)
     answer = ending_of(scheduler.submit(item(LONG), request_id="r"))
     assert isinstance(answer, Extraction)
     assert answer.entities == extract(item(LONG)).entities
-    assert (answer.words, answer.windows) == (40, 20)
+    assert (answer.usage.words, answer.usage.windows) == (40, 20)
     assert sorted(one.text.strip() for batch in engine.batches for one in batch) == sorted(
         f"Name{n} Name{n + 1}" for n in range(0, 40, 2)
     )
@@ -80,7 +81,7 @@ def test_a_long_text_is_answered_as_a_whole(
 
 def test_a_request_has_few_passes_under_way(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
     texts = LongTexts()
-    scheduler = start(FakeEngine(on_forward=gate, reading=texts), max_batch_tokens=3)
+    scheduler = start(FakeEngine(on_forward=gate, chunked=texts), max_batch_tokens=3)
     scheduler.submit_many([item(LONG), item(LONG)], request_id="r")
     gate.arrival()
     until(lambda: scheduler.stats.waiting_items + scheduler.stats.running_items == 2)
@@ -93,7 +94,7 @@ def test_a_request_has_few_passes_under_way(start: Start, gate: Gate, item: Make
 
 
 def test_short_texts_pass_the_passes_that_wait(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
-    scheduler = start(FakeEngine(on_forward=gate, reading=LongTexts()), max_batch_tokens=3)
+    scheduler = start(FakeEngine(on_forward=gate, chunked=LongTexts()), max_batch_tokens=3)
     scheduler.submit(item(LONG), request_id="long")
     gate.arrival()
     until(lambda: scheduler.stats.waiting_items == 1)
@@ -103,7 +104,7 @@ def test_short_texts_pass_the_passes_that_wait(start: Start, gate: Gate, item: M
 
 
 def test_a_long_text_gets_its_turns_however_many_come(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
-    scheduler = start(FakeEngine(on_forward=gate, reading=LongTexts()), max_batch_tokens=3)
+    scheduler = start(FakeEngine(on_forward=gate, chunked=LongTexts()), max_batch_tokens=3)
     scheduler.submit(item(LONG), request_id="long")
     gate.arrival()
     until(lambda: scheduler.stats.waiting_items == 1)
@@ -125,7 +126,7 @@ def hold_long(gate: Gate) -> Callable[[Sequence[Prepared]], object]:
 def test_one_lane_is_kept_for_short_texts_while_they_come(
     start: Start, gate: Gate, item: MakeItem, until: Until, clock: Clock
 ) -> None:
-    engine = FakeEngine(on_forward=hold_long(gate), reading=LongTexts())
+    engine = FakeEngine(on_forward=hold_long(gate), chunked=LongTexts())
     scheduler = start(engine, inference_lanes=2, max_batch_tokens=3)
     assert names(ending_of(scheduler.submit(item("Ada"), request_id="ada"))) == ["Ada"]
     scheduler.submit(item(LONG), request_id="long")
@@ -141,7 +142,7 @@ def test_one_lane_is_kept_for_short_texts_while_they_come(
 
 
 def test_no_lane_is_kept_from_a_more_urgent_long_text(start: Start, gate: Gate, item: MakeItem) -> None:
-    engine = FakeEngine(on_forward=hold_long(gate), reading=LongTexts())
+    engine = FakeEngine(on_forward=hold_long(gate), chunked=LongTexts())
     scheduler = start(engine, inference_lanes=2, max_batch_tokens=3)
     assert names(ending_of(scheduler.submit(item("Ada"), request_id="ada"))) == ["Ada"]
     scheduler.submit(item(LONG), request_id="long", priority=-1)
@@ -149,7 +150,7 @@ def test_no_lane_is_kept_from_a_more_urgent_long_text(start: Start, gate: Gate, 
 
 
 def test_long_texts_take_turns(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
-    engine = FakeEngine(on_forward=gate, reading=LongTexts())
+    engine = FakeEngine(on_forward=gate, chunked=LongTexts())
     scheduler = start(engine, max_batch_tokens=3)
     hold_lane(scheduler, gate, item)
     for name in ("a", "b"):
@@ -165,7 +166,7 @@ def test_long_texts_take_turns(start: Start, gate: Gate, item: MakeItem, until: 
 
 
 def test_an_urgent_long_text_goes_before_others(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
-    scheduler = start(FakeEngine(on_forward=gate, reading=LongTexts()), max_batch_tokens=3)
+    scheduler = start(FakeEngine(on_forward=gate, chunked=LongTexts()), max_batch_tokens=3)
     hold_lane(scheduler, gate, item)
     for name in ("Short", "Short too"):
         submit_prepared(scheduler, until, item(name))  # the first is made ready for the lane, and stays so
@@ -179,7 +180,7 @@ def test_an_urgent_long_text_goes_before_others(start: Start, gate: Gate, item: 
 
 
 def test_aborting_ends_every_pass(start: Start, gate: Gate, item: MakeItem, until: Until, tally: Tally) -> None:
-    engine = FakeEngine(on_forward=gate, reading=LongTexts())
+    engine = FakeEngine(on_forward=gate, chunked=LongTexts())
     scheduler = start(engine, max_batch_tokens=3)
     future = scheduler.submit(item(LONG), request_id="r")
     gate.arrival()
@@ -194,7 +195,7 @@ def test_aborting_ends_every_pass(start: Start, gate: Gate, item: MakeItem, unti
 
 
 def test_a_caller_that_has_gone_ends_every_pass(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
-    engine = FakeEngine(on_forward=gate, reading=LongTexts())
+    engine = FakeEngine(on_forward=gate, chunked=LongTexts())
     scheduler = start(engine, max_batch_tokens=3)
     future = scheduler.submit(item(LONG), request_id="r")
     gate.arrival()
@@ -208,7 +209,7 @@ def test_a_caller_that_has_gone_ends_every_pass(start: Start, gate: Gate, item: 
 def test_a_deadline_ends_every_pass(
     start: Start, gate: Gate, item: MakeItem, until: Until, clock: Clock, tally: Tally
 ) -> None:
-    scheduler = start(FakeEngine(on_forward=gate, reading=LongTexts()), max_batch_tokens=3)
+    scheduler = start(FakeEngine(on_forward=gate, chunked=LongTexts()), max_batch_tokens=3)
     future = scheduler.submit(item(LONG), request_id="r", deadline=clock.now_s + 5)
     gate.arrival()
     until(lambda: scheduler.stats.waiting_items == 1)
@@ -225,7 +226,7 @@ def test_a_pass_that_fails_ends_its_item_alone(start: Start, item: MakeItem, ste
     def fails(one: Item) -> Exception | None:
         return ValueError("broken") if "Name20" in one.text else None
 
-    scheduler = start(FakeEngine(reading=LongTexts(), **{step: fails}))  # type: ignore[arg-type]
+    scheduler = start(FakeEngine(chunked=LongTexts(), **{step: fails}))  # type: ignore[arg-type]
     good = LONG.replace("Name", "Other")
     bad, fine, short = (
         scheduler.submit(item(text), request_id=str(number)) for number, text in enumerate((LONG, good, "Ada"))
@@ -239,7 +240,7 @@ def test_a_pass_that_fails_ends_its_item_alone(start: Start, item: MakeItem, ste
 @pytest.mark.parametrize("where", ["more", "add", "result"])
 @pytest.mark.parametrize("error", [TooLarge("too many spans"), ValueError("broken")])
 def test_a_reading_that_fails_ends_its_item_alone(start: Start, item: MakeItem, where: str, error: Exception) -> None:
-    class Broken(FakeReading):
+    class Broken(FakeChunkedRequest):
         def more(self) -> list[Prepared]:
             if where == "more" and self.made == 10:
                 raise error
@@ -255,10 +256,10 @@ def test_a_reading_that_fails_ends_its_item_alone(start: Start, item: MakeItem, 
                 raise error
             return super().result()
 
-    def reading(one: Item) -> Reading | None:
+    def reading(one: Item) -> ChunkedRequest | None:
         return Broken(one, 2) if "Name" in one.text else None
 
-    scheduler = start(FakeEngine(reading=reading))
+    scheduler = start(FakeEngine(chunked=reading))
     bad, short = (scheduler.submit(item(text), request_id=text) for text in (LONG, "Ada"))
     ending = ending_of(bad)
     assert ending is error if isinstance(error, TooLarge) else isinstance(ending, InternalError)
@@ -267,14 +268,14 @@ def test_a_reading_that_fails_ends_its_item_alone(start: Start, item: MakeItem, 
 
 
 def test_a_text_of_which_nothing_can_be_read_is_answered(start: Start, item: MakeItem) -> None:
-    scheduler = start(FakeEngine(reading=lambda one: FakeReading(replace(one, text=""), 2)))
+    scheduler = start(FakeEngine(chunked=lambda one: FakeChunkedRequest(replace(one, text=""), 2)))
     answer = ending_of(scheduler.submit(item("unreadable"), request_id="r"))
     assert isinstance(answer, Extraction)
-    assert (answer.entities, answer.windows) == ([], 0)
+    assert (answer.entities, answer.usage.windows) == ([], 0)
 
 
 def test_closing_ends_long_texts(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
-    scheduler = start(FakeEngine(on_forward=gate, reading=LongTexts()), max_batch_tokens=3)
+    scheduler = start(FakeEngine(on_forward=gate, chunked=LongTexts()), max_batch_tokens=3)
     future = scheduler.submit(item(LONG), request_id="r")
     gate.arrival()
     until(lambda: scheduler.stats.waiting_items == 1)
@@ -286,7 +287,7 @@ def test_closing_ends_long_texts(start: Start, gate: Gate, item: MakeItem, until
 
 
 def test_a_long_text_takes_one_place_of_the_queue(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
-    scheduler = start(FakeEngine(on_forward=gate, reading=LongTexts()), queue_capacity=2, max_batch_tokens=3)
+    scheduler = start(FakeEngine(on_forward=gate, chunked=LongTexts()), queue_capacity=2, max_batch_tokens=3)
     long = scheduler.submit(item(LONG), request_id="long")
     gate.arrival()
     until(lambda: scheduler.stats.waiting_items == 1)
@@ -304,17 +305,17 @@ def test_passes_wait_for_their_adapter_and_it_is_released_once(
     adapters = Adapters()
     texts = LongTexts()
 
-    class Leased(FakeReading):
+    class Leased(FakeChunkedRequest):
         def more(self) -> list[Prepared]:
             return [replace_adapter(prepared, self) for prepared in super().more()]
 
-    def replace_adapter(prepared: Prepared, reading: FakeReading) -> Prepared:
+    def replace_adapter(prepared: Prepared, reading: FakeChunkedRequest) -> Prepared:
         leased = replace(prepared, adapter=adapters.leases[0])
         reading._numbers[id(leased)] = reading._numbers.pop(id(prepared))
         return leased
 
-    room = AdapterRoom(slots=1)
-    engine = FakeEngine(reading=lambda one: Leased(one, 2), lease=adapters, room=room)
+    room = SlotState(slots=1)
+    engine = FakeEngine(chunked=lambda one: Leased(one, 2), lease=adapters, room=room)
     scheduler = start(engine)
     future = scheduler.submit(replace(item(LONG), adapter_id="a"), request_id="r")
     until(lambda: len(adapters.leases) == 1)
@@ -327,7 +328,7 @@ def test_passes_wait_for_their_adapter_and_it_is_released_once(
 
 def test_a_watch_is_told_entities_in_order(start: Start, item: MakeItem) -> None:
     watcher = Watcher()
-    scheduler = start(FakeEngine(reading=LongTexts()), inference_lanes=4, decoding_threads=4, max_batch_tokens=3)
+    scheduler = start(FakeEngine(chunked=LongTexts()), inference_lanes=4, decoding_threads=4, max_batch_tokens=3)
     answer = ending_of(scheduler.watched(item(LONG), watcher, request_id="r"))
     assert isinstance(answer, Extraction)
     assert watcher.told == answer.entities
@@ -336,7 +337,7 @@ def test_a_watch_is_told_entities_in_order(start: Start, item: MakeItem) -> None
 
 def test_a_watch_without_room_holds_the_reading(start: Start, item: MakeItem, until: Until) -> None:
     watcher, texts = Watcher(room=3), LongTexts()
-    scheduler = start(FakeEngine(reading=texts), max_batch_tokens=3)
+    scheduler = start(FakeEngine(chunked=texts), max_batch_tokens=3)
     future = scheduler.watched(item(LONG), watcher, request_id="r")
     until(lambda: not watcher.has_room)
     until(lambda: scheduler.stats.waiting_items == scheduler.stats.running_items == 0)
@@ -354,7 +355,7 @@ def test_a_watch_without_room_holds_the_reading(start: Start, item: MakeItem, un
 
 
 def test_many_long_and_short_texts_end_once_each(start: Start, item: MakeItem, tally: Tally) -> None:
-    engine = FakeEngine(reading=LongTexts(per_call=3))
+    engine = FakeEngine(chunked=LongTexts(per_call=3))
     scheduler = start(engine, inference_lanes=3, tokenizer_threads=2, decoding_threads=2, queue_capacity=10_000)
     texts = [LONG.replace("Name", f"N{number}x") if number % 4 == 0 else f"Short{number}" for number in range(200)]
     futures = [scheduler.submit(item(text), request_id=f"r{number % 7}") for number, text in enumerate(texts)]

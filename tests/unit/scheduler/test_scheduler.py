@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 from stage import Gate, Lease, MakeItem, Start, Tally, Until, ending_of, hold_lane, submit_waiting
 
-from gliner_bento.engine.base import AdapterRoom, Extraction, Item
+from gliner_bento.engine.base import SlotState
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import (
     InternalError,
     TooLarge,
 )
+from gliner_bento.types import Extraction, Item
 
 
 def test_item_is_answered_as_the_engine_answers_it_alone(start: Start, item: MakeItem, tally: Tally) -> None:
@@ -95,13 +96,13 @@ def lease_by_first_letter(item: Item) -> Lease | None:
 def test_batch_has_as_many_adapters_as_there_are_slots_at_that_time(
     start: Start, gate: Gate, item: MakeItem, until: Until, packs: bool
 ) -> None:
-    engine = FakeEngine(on_forward=gate, lease=lease_by_first_letter, packs=packs, room=AdapterRoom(slots=1))
+    engine = FakeEngine(on_forward=gate, lease=lease_by_first_letter, packs=packs, room=SlotState(slots=1))
     scheduler = start(engine)
     hold_lane(scheduler, gate, item, "- holds the lane")
     submit_waiting(scheduler, until, [item(text) for text in ("x1", "y1", "-1", "x2", "z1", "y2", "z2")])
     gate.let_through()
     assert gate.arrival() == ["x1", "-1", "x2"]
-    engine.room = AdapterRoom(slots=2)
+    engine.room = SlotState(slots=2)
     gate.let_through()
     assert gate.arrival() == ["y1", "z1", "y2", "z2"]
 
@@ -110,7 +111,7 @@ def test_batch_has_as_many_adapters_as_there_are_slots_at_that_time(
 def test_lane_leaves_slots_to_the_other_but_shares_those_that_are_held(
     start: Start, gate: Gate, item: MakeItem, until: Until, held: frozenset[str], batch: list[str]
 ) -> None:
-    room = AdapterRoom(slots=2, resident=held, held=held)
+    room = SlotState(slots=2, resident=held, in_use=held)
     scheduler = start(FakeEngine(on_forward=gate, lease=lease_by_first_letter, room=room), inference_lanes=2)
     hold_lane(scheduler, gate, item, "- first")
     hold_lane(scheduler, gate, item, "- second")

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 from stage import PATIENCE_S, Lease, Tally
 
-from gliner_bento.engine.base import AdapterRoom, Extraction, Item, Prepared
+from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import (
     Aborted,
@@ -27,6 +27,7 @@ from gliner_bento.errors import (
 )
 from gliner_bento.scheduler.observer import Outcome, Stage
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
+from gliner_bento.types import Extraction, Item
 
 REQUESTS = 2000
 CLIENTS = 4
@@ -97,7 +98,7 @@ class Device(FakeEngine):
     """Knows which adapters it runs, and which it has run last. most_adapters: in one batch so far."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(room=AdapterRoom(SLOTS), on_collate=self._count, **options)
+        super().__init__(room=SlotState(SLOTS), on_collate=self._count, **options)
         self.most_adapters = 0
         self._lock = threading.Lock()
         self._held: Counter[Hashable] = Counter()
@@ -116,7 +117,7 @@ class Device(FakeEngine):
             self._held.update(adapters)
             self._recent = list(dict.fromkeys([*adapters, *self._recent]))[:SLOTS]
             held = frozenset(+self._held)
-            self.room = AdapterRoom(SLOTS, held.union(self._recent), held)
+            self.room = SlotState(SLOTS, held.union(self._recent), held)
 
     def _count(self, batch: Sequence[Prepared]) -> None:
         self.most_adapters = max(self.most_adapters, len(adapters_of(batch)))

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stage import UNHURRIED, Clock, Tally
 
-from gliner_bento.engine.base import Extraction, Item, Prepared
+from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import DoesNotFit, GLiNERBentoError, InternalError
 from gliner_bento.scheduler.observer import Stage
 from gliner_bento.scheduler.queue import Entry
 from gliner_bento.scheduler.stages import Batch, Ending, Stages
+from gliner_bento.types import Extraction, Item
 
 
 def batch_of(engine: FakeEngine, texts: Sequence[str]) -> Batch:
