@@ -2,54 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import bentoml
 
-from gliner_bento.disconnect import CancelOnDisconnect
-from gliner_bento.gateway.app import GatewayApp, respond
-from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.gateway.limits import Limits
-from gliner_bento.gateway.middleware import GatewayMiddleware
-from gliner_bento.gateway.runner import Hop
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.error_body import respond
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
 from gliner_bento.log import join_bentoml
+from gliner_bento.replicas.bento.client import BentoReplica
 from gliner_bento.settings import load_or_exit
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
 from runners.gliner_runner import GLiNERRunner
 
 settings = load_or_exit()
-app = GatewayApp(settings.route_prefix)
+app = GatewayApp(GatewayOptions(**{name: getattr(settings, name) for name in GatewayOptions.__dataclass_fields__}))
 
 
 @bentoml.service(name="GLiNERService", **settings.bentoml_options("GLiNERService"))
-@bentoml.asgi_app(app.asgi, path="/")
+@bentoml.asgi_app(app.routes, path="/")
 class GLiNERService:
-    """Zero-shot named entities and relations over HTTP."""
+    """Zero-shot named entities and relations over HTTP.
+
+    BentoML's clients need the two typed routes, and take their schemas from the annotations. What is returned is a
+    finished response, which BentoML sends as it is. All other routes are the gateway app's.
+    """
 
     runner = bentoml.depends(GLiNERRunner)
 
     def __init__(self) -> None:
-        limits = {name: getattr(settings, name) for name in Limits.__dataclass_fields__}
-        self.gateway = Gateway(Hop(self.runner), Limits(**limits))
-        app.bind(self.gateway)
+        app.bind(BentoReplica(self.runner))
         join_bentoml()
 
-    @bentoml.api(route="/v1/extract", input_spec=ExtractRequest, output_spec=ExtractResponse)
-    async def extract(self, **request: Any) -> Any:
+    @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
+    async def extract(self, **request: Any) -> ExtractResponse:
         """Entities and relations of one text."""
-        return await respond(self.gateway.extract(ExtractRequest.model_construct(**request)))
+        return cast(Any, await respond(answer_extract(app.gateway, ExtractRequest.model_construct(**request))))
 
-    @bentoml.api(route="/v1/extract/batch", input_spec=ExtractBatchRequest, output_spec=ExtractBatchResponse)
-    async def extract_batch(self, **request: Any) -> Any:
+    @bentoml.api(route="/v1/extract/batch", input_spec=ExtractBatchRequest)
+    async def extract_batch(self, **request: Any) -> ExtractBatchResponse:
         """One result or error per text, in order."""
-        return await respond(self.gateway.extract_batch(ExtractBatchRequest.model_construct(**request)))
+        return cast(Any, await respond(answer_batch(app.gateway, ExtractBatchRequest.model_construct(**request))))
 
     async def __is_ready__(self) -> bool:
-        return await self.gateway.ready()
+        return await app.gateway.ready()
 
 
 _service: bentoml.Service[Any] = GLiNERService  # what the decorators made of the class
-_service.add_asgi_middleware(CancelOnDisconnect)
-_service.add_asgi_middleware(
-    GatewayMiddleware, max_body_bytes=settings.max_body_bytes, max_adapter_bytes=settings.max_adapter_bytes
-)
+for middleware, arguments in app.middleware:
+    _service.add_asgi_middleware(middleware, **arguments)

@@ -6,7 +6,18 @@ merely described.
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram
+import os
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from prometheus_client.multiprocess import MultiProcessCollector
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -55,6 +66,22 @@ class PrometheusObserver:
         """An adapter has come into memory, or has failed to."""
         ADAPTER_LOAD_SECONDS.labels(outcome).observe(seconds)
 
+    def on_unfinished(self, items: int) -> None:
+        """So many items wait or run now."""
+        UNFINISHED_ITEMS.set(items)
+
     def on_evict(self) -> None:
         """An adapter has left the memory."""
         ADAPTER_EVICTIONS.inc()
+
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+def exposition() -> bytes:
+    """All metrics of this process, or of all that share `PROMETHEUS_MULTIPROC_DIR`, in Prometheus' text format."""
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return generate_latest(REGISTRY)
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return generate_latest(registry)

@@ -1,4 +1,4 @@
-"""The vocabulary of the API: what a request may hold, what an item and its result are. Bounds and descriptions, no logic.
+"""The vocabulary of the API: requests, items and their results. Bounds and descriptions, no logic.
 
 Requests are pydantic models, because they are validated. Everything that the server makes itself is a dataclass: one
 `Item` and one `Extraction` travel from the gateway through the scheduler and the engine and back, and are written to

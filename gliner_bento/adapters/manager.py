@@ -79,6 +79,10 @@ class AdapterManager:
                     lease = self._cache.acquire(stored.adapter_id, use=False)
                     lease.ready.add_done_callback(partial(_preloaded, lease))
 
+    def in_memory(self) -> tuple[str, ...]:
+        """Ids of the adapters in memory. Does not block."""
+        return tuple(sorted({adapter_id for adapter_id, _ in self._cache.loaded_keys()}))
+
     def infos(self) -> list[AdapterInfo]:
         """All adapters, by id; not those that this model cannot have."""
         found = []
@@ -137,7 +141,7 @@ class AdapterManager:
     def status(self) -> AdapterCacheStatus:
         """Which adapters are where."""
         return AdapterCacheStatus(
-            in_memory=tuple(sorted({adapter_id for adapter_id, _ in self._cache.loaded_keys()})),
+            in_memory=self.in_memory(),
             on_disk=tuple(stored.adapter_id for stored in self._store.all()),
             device_slots=tuple(key[0] if key else None for key in self._slots.contents()),
             disk_cache_dir=str(self._store.cache_dir),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 from urllib.parse import quote
 
 import httpx
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from gliner_bento.errors import ErrorBody, ErrorDetail, InternalError, NotReady, from_detail
 from gliner_bento.types import (
     AbortResponse,
-    AdapterCard,
+    AdapterInfo,
     AdapterList,
     ExtractBatchResponse,
     ExtractResponse,
@@ -51,7 +52,7 @@ class Call(Generic[Answer]):
 def extract(text: str, labels: Labels, options: dict[str, Any]) -> Call[ExtractResponse]:
     """`POST /v1/extract`."""
     body = {"text": text, "labels": labels, **options}
-    return Call("POST", "/v1/extract", ExtractResponse.model_validate_json, body)
+    return Call("POST", "/v1/extract", _parsed(ExtractResponse), body)
 
 
 def extract_stream(text: str, labels: Labels, options: dict[str, Any]) -> Call[StreamedEntity | StreamedEnd]:
@@ -63,33 +64,33 @@ def extract_stream(text: str, labels: Labels, options: dict[str, Any]) -> Call[S
 def extract_batch(texts: Sequence[str], labels: Labels, options: dict[str, Any]) -> Call[ExtractBatchResponse]:
     """`POST /v1/extract/batch`, with options that all texts share."""
     body = {"texts": list(texts), "labels": labels, **options}
-    return Call("POST", "/v1/extract/batch", ExtractBatchResponse.model_validate_json, body)
+    return Call("POST", "/v1/extract/batch", _parsed(ExtractBatchResponse), body)
 
 
 def abort(request_id: str) -> Call[AbortResponse]:
     """`POST /v1/requests/{request_id}/abort`."""
     path = f"/v1/requests/{quote(request_id, safe='')}/abort"
-    return Call("POST", path, AbortResponse.model_validate_json)
+    return Call("POST", path, _parsed(AbortResponse))
 
 
 def model() -> Call[ModelCard]:
     """`GET /v1/model`."""
-    return Call("GET", "/v1/model", ModelCard.model_validate_json)
+    return Call("GET", "/v1/model", _parsed(ModelCard))
 
 
 def adapters() -> Call[AdapterList]:
     """`GET /v1/adapters`."""
-    return Call("GET", "/v1/adapters", AdapterList.model_validate_json)
+    return Call("GET", "/v1/adapters", _parsed(AdapterList))
 
 
-def adapter(adapter_id: str) -> Call[AdapterCard]:
+def adapter(adapter_id: str) -> Call[AdapterInfo]:
     """`GET /v1/adapters/{adapter_id}`."""
-    return Call("GET", _adapter_path(adapter_id), AdapterCard.model_validate_json)
+    return Call("GET", _adapter_path(adapter_id), _parsed(AdapterInfo))
 
 
-def put_adapter(adapter_id: str, adapter: Path | str | None, options: dict[str, Any]) -> Call[AdapterCard]:
+def put_adapter(adapter_id: str, adapter: Path | str | None, options: dict[str, Any]) -> Call[AdapterInfo]:
     """`PUT /v1/adapters/{adapter_id}`: of a path the content is sent, of a string the string."""
-    path, answer = _adapter_path(adapter_id), AdapterCard.model_validate_json
+    path, answer = _adapter_path(adapter_id), _parsed(AdapterInfo)
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(adapter, str):
         return Call("PUT", path, answer, body={"source": adapter, **given})
@@ -101,12 +102,23 @@ def delete_adapter(adapter_id: str) -> Call[None]:
     return Call("DELETE", _adapter_path(adapter_id), lambda _: None)
 
 
+def _parsed(kind: type[Answer]) -> Callable[[bytes], Answer]:
+    """A parser of a dataclass from JSON."""
+    return cast(Callable[[bytes], Answer], _adapter_of(cast(Any, kind)).validate_json)
+
+
+@cache
+def _adapter_of(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
 def _streamed(line: bytes) -> StreamedEntity | StreamedEnd:
     """Raises the `GLiNERBentoError` of a text that could not be read to its end."""
     if line.startswith(b'{"error"'):
-        raise from_detail(ErrorBody.model_validate_json(line).error)
-    kind = StreamedEntity if line.startswith(b'{"entity"') else StreamedEnd
-    return kind.model_validate_json(line)
+        raise from_detail(_parsed(ErrorBody)(line).error)
+    if line.startswith(b'{"entity"'):
+        return _parsed(StreamedEntity)(line)
+    return _parsed(StreamedEnd)(line)
 
 
 def _adapter_path(adapter_id: str) -> str:
@@ -115,7 +127,7 @@ def _adapter_path(adapter_id: str) -> str:
 
 def _detail(response: httpx.Response) -> ErrorDetail:
     try:
-        return ErrorBody.model_validate_json(response.content).error
+        return _parsed(ErrorBody)(response.content).error
     except ValidationError:
         kind = NotReady if response.status_code in (502, 503) else InternalError
         return kind(f"the server answered {response.status_code}").detail()

@@ -14,7 +14,7 @@ from gliner_bento.client import calls
 from gliner_bento.client.upload import opened, pieces
 from gliner_bento.types import (
     AbortResponse,
-    AdapterCard,
+    AdapterInfo,
     AdapterList,
     Entity,
     ExtractBatchResponse,
@@ -77,7 +77,7 @@ class Client:
         """Every LoRA adapter of the server."""
         return self._send(calls.adapters())
 
-    def adapter(self, adapter_id: str) -> AdapterCard:
+    def adapter(self, adapter_id: str) -> AdapterInfo:
         """One LoRA adapter."""
         return self._send(calls.adapter(adapter_id))
 
@@ -89,7 +89,7 @@ class Client:
         revision: str | None = None,
         pinned: bool | None = None,
         preload: bool = True,
-    ) -> AdapterCard:
+    ) -> AdapterInfo:
         """Serve an adapter from now on, or change how it is kept.
 
         adapter: a `Path` is here, and uploaded: the folder that PEFT saved, or a .zip or .tar.gz of it. A string is
@@ -158,7 +158,7 @@ class AsyncClient:
         """As `Client.adapters`."""
         return await self._send(calls.adapters())
 
-    async def adapter(self, adapter_id: str) -> AdapterCard:
+    async def adapter(self, adapter_id: str) -> AdapterInfo:
         """As `Client.adapter`."""
         return await self._send(calls.adapter(adapter_id))
 
@@ -170,7 +170,7 @@ class AsyncClient:
         revision: str | None = None,
         pinned: bool | None = None,
         preload: bool = True,
-    ) -> AdapterCard:
+    ) -> AdapterInfo:
         """As `Client.put_adapter`."""
         options = {"revision": revision, "pinned": pinned, "preload": preload}
         return await self._send(calls.put_adapter(adapter_id, adapter, options))

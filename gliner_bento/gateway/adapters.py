@@ -1,101 +1,71 @@
-"""What the public API does about adapters: check the id, see an archive through to the runner, shape the answer."""
+"""What the public API does with adapters: check the id and the options, call the replica. Knows no HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterable, Mapping
-from datetime import datetime, timezone
-from typing import Any
+from collections.abc import AsyncIterable
 
 from gliner_bento.errors import AdapterNotFound, DeadlineExceeded, InvalidField
-from gliner_bento.gateway.limits import Limits
-from gliner_bento.gateway.runner import Hop
-from gliner_bento.gateway.spool import spooled
-from gliner_bento.types import BASE_ADAPTER_ID, AdapterCard, AdapterList, PutAdapterRequest
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.replicas.base import ReplicaAdapters
+from gliner_bento.types import BASE_ADAPTER_ID, AdapterCacheStatus, AdapterInfo, AdapterList, PutAdapterRequest
 
 _HUB = "hub:"
 
 
-class Adapters:
-    """The adapters of a runner. Every call raises `AdapterNotFound` where adapters are not enabled."""
+class AdapterApi:
+    """The adapters of a replica. Every call raises `AdapterNotFound` where adapters are not enabled."""
 
-    def __init__(self, hop: Hop, limits: Limits) -> None:
-        self._hop = hop
-        self._limits = limits
-        self.enabled = limits.enable_lora
+    def __init__(self, adapters: ReplicaAdapters, options: GatewayOptions) -> None:
+        self._adapters = adapters
+        self._options = options
+        self.enabled = options.enable_lora
 
-    async def all(self) -> AdapterList:
-        """Every adapter that is served."""
+    async def list(self) -> AdapterList:
+        """All adapters."""
         self._require_enabled()
-        return AdapterList(adapters=[_card(info) for info in await self._hop.adapters()])
+        return AdapterList(await self._adapters.list())
 
-    async def one(self, adapter_id: str) -> AdapterCard:
+    async def get(self, adapter_id: str) -> AdapterInfo:
         """One adapter."""
         self.check_id(adapter_id)
-        return _card(await self._hop.adapter(adapter_id))
+        return await self._adapters.get(adapter_id)
 
     async def put(
-        self, adapter_id: str, asked: PutAdapterRequest, archive: AsyncIterable[bytes] | None = None
-    ) -> tuple[AdapterCard, bool]:
-        """Serve an adapter from now on, or change how it is kept; true if it is new.
+        self, adapter_id: str, request: PutAdapterRequest, archive: AsyncIterable[bytes] | None = None
+    ) -> tuple[AdapterInfo, bool]:
+        """Install an adapter, or change how an installed one is kept; its info, and whether it is new.
 
-        archive: .zip or .tar.gz, as it arrives; an empty one is none.
+        archive: .zip or .tar.gz, as it arrives; an empty one counts as none.
         """
         self.check_id(adapter_id)
-        if asked.revision and not (asked.source or "").startswith(_HUB):
+        if request.revision and not (request.source or "").startswith(_HUB):
             raise InvalidField(f"revision: only a source that begins with {_HUB} has one", param="revision")
+        installing = self._adapters.install(adapter_id, archive=archive, **request.model_dump())
         try:
-            info, created = await asyncio.wait_for(
-                self._put(adapter_id, asked, archive), self._limits.request_timeout_s
-            )
+            return await asyncio.wait_for(installing, self._options.request_timeout_s)
         except asyncio.TimeoutError:
-            raise DeadlineExceeded("the deadline passed before the adapter was there; put it again") from None
-        return _card(info), created
+            raise DeadlineExceeded("the deadline passed before the adapter was installed; repeat the PUT") from None
 
     async def remove(self, adapter_id: str) -> None:
-        """Serve an adapter no longer, once what runs with it has ended."""
+        """Delete an adapter, after the requests that use it have ended."""
         self.check_id(adapter_id)
-        await self._hop.delete_adapter(adapter_id, timeout_ms=self._limits.request_timeout_s * 1000)
+        await self._adapters.remove(adapter_id, self._options.request_timeout_s)
 
-    async def cache(self) -> dict[str, Any]:
-        """The runner's `CacheStatus`, as data."""
+    async def cache_status(self) -> AdapterCacheStatus:
+        """Which adapters are in which tier."""
         self._require_enabled()
-        return await self._hop.adapter_cache()
+        return await self._adapters.cache_status()
 
     def check_id(self, adapter_id: str) -> None:
         """Raise `InvalidField` for an id that no adapter can have."""
         self._require_enabled()
         if adapter_id == BASE_ADAPTER_ID:
-            raise InvalidField(f"adapter_id: {BASE_ADAPTER_ID} is the model itself", param="adapter_id")
-        if not re.fullmatch(self._limits.adapter_id_pattern, adapter_id):
-            raise InvalidField(f"adapter_id: has to match {self._limits.adapter_id_pattern}", param="adapter_id")
+            raise InvalidField(f"adapter_id: {BASE_ADAPTER_ID} is the base model", param="adapter_id")
+        if not re.fullmatch(self._options.adapter_id_pattern, adapter_id):
+            raise InvalidField(f"adapter_id: must match {self._options.adapter_id_pattern}", param="adapter_id")
 
     def _require_enabled(self) -> None:
         if not self.enabled:
             raise AdapterNotFound("adapters are not enabled (enable_lora)")
-
-    async def _put(
-        self, adapter_id: str, asked: PutAdapterRequest, archive: AsyncIterable[bytes] | None
-    ) -> tuple[dict[str, Any], bool]:
-        if archive is None:
-            return await self._hop.put_adapter(adapter_id, asked)
-        async with spooled(archive) as pieces:
-            upload_id = await self._hop.upload(pieces)
-        return await self._hop.put_adapter(adapter_id, asked, upload_id)
-
-
-def _card(info: Mapping[str, Any]) -> AdapterCard:
-    last_use_s = info["last_use_s"]
-    return AdapterCard(
-        id=info["adapter_id"],
-        bytes=info["size_bytes"],
-        last_used=None if last_use_s is None else _moment(last_use_s),
-        **{name: info[name] for name in ("source", "rank", "targets", "tier", "pinned", "uses")},
-    )
-
-
-def _moment(seconds: float) -> str:
-    """RFC 3339, of seconds since 1970."""
-    moment = datetime.fromtimestamp(seconds, timezone.utc)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

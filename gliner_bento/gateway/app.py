@@ -1,107 +1,93 @@
-"""Our routes beside `/v1/extract` and `/v1/extract/batch`, which BentoML serves for its clients' sake."""
+"""The gateway as a plain ASGI app: every route, served from the endpoints that the modules declare.
+
+It runs by itself (uvicorn, Ray Serve), or mounted in a BentoML service, where BentoML's own routes come first.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gliner_bento.errors import ErrorBody, GLiNERBentoError
-from gliner_bento.gateway import adapter_routes, request_id
+from gliner_bento.disconnect import CancelOnDisconnect
 from gliner_bento.gateway.compat import gliner_serve
-from gliner_bento.gateway.error_body import error_response, from_model
+from gliner_bento.gateway.endpoint import Endpoint
+from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.gateway.media import NDJSON
+from gliner_bento.gateway.media import JSON
+from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
-from gliner_bento.types import ExtractRequest
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.v1 import adapters, extract, server
+from gliner_bento.replicas.base import Replica
 
 INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
 
-Answer = TypeVar("Answer", bound=BaseModel)
+COMPAT = [gliner_serve.endpoints]
+"""Other servers' wire formats: each makes its endpoints out of the options."""
 
 
 class GatewayApp:
-    """Binds routes to a gateway that comes later: BentoML mounts the app before it makes the service."""
+    """The gateway over a replica that `bind` names: BentoML mounts `routes` before it makes the service."""
 
-    def __init__(self, route_prefix: str) -> None:
+    def __init__(self, options: GatewayOptions) -> None:
+        self.options = options
         self._gateway: Gateway | None = None
-        self._docs_json = openapi_document(route_prefix)
-        self.asgi = Starlette(
-            routes=[
-                Route("/v1/extract/stream", self._extract_stream, methods=["POST"]),
-                Route("/v1/model", self._model, methods=["GET"]),
-                Route("/v1/requests/{request_id}/abort", self._abort, methods=["POST"]),
-                Route("/docs.json", self._docs, methods=["GET"]),
-                Route("/", self._index, methods=["GET"]),
-                *adapter_routes.routes(self._bound),
-                *gliner_serve.routes(route_prefix, self._bound),
-            ]
-        )
+        v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
+        self.endpoints = [*v1, *(endpoint for made in COMPAT for endpoint in made(options))]
+        self._document = openapi_document(self.endpoints)
+        pages = [
+            Endpoint(method="GET", path="/docs.json", answer=self._docs),
+            Endpoint(method="GET", path="/", answer=self._index),
+        ]
+        self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
+        self._stack: ASGIApp = self.routes
+        for kind, arguments in reversed(self.middleware):
+            self._stack = kind(self._stack, **arguments)
 
-    def bind(self, gateway: Gateway) -> None:
-        """Serve `gateway` from now on."""
-        self._gateway = gateway
+    @property
+    def middleware(self) -> list[tuple[Any, dict[str, Any]]]:
+        """What must be around `routes`, the outermost first: ASGI middleware classes and their arguments."""
+        limits = {name: getattr(self.options, name) for name in ("max_body_bytes", "max_adapter_bytes")}
+        return [(CancelOnDisconnect, {}), (GatewayMiddleware, limits)]
 
-    def _bound(self) -> Gateway:
-        assert self._gateway is not None, "the service binds its gateway before it serves"
+    @property
+    def gateway(self) -> Gateway:
+        """The gateway that serves the routes."""
+        assert self._gateway is not None, "bind a replica before serving"
         return self._gateway
 
-    async def _extract_stream(self, request: Request) -> Response:
-        """An error before the first line is the answer; a later one is the last line."""
-        try:
-            asked = ExtractRequest.model_validate_json(await request.body() or b"{}")
-            found = self._bound().extract_stream(asked)
-            first = await found.__anext__()
-        except ValidationError as invalid:
-            return error_response(from_model(invalid))
-        except GLiNERBentoError as error:
-            return error_response(error)
-        return StreamingResponse(_lines(first, found), media_type=NDJSON)
+    def bind(self, replica: Replica) -> None:
+        """Serve `replica` from now on."""
+        self._gateway = Gateway(replica, self.options)
 
-    async def _model(self, _: Request) -> Response:
-        return as_response(await respond(self._bound().model()))
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, with the middleware."""
+        await self._stack(scope, receive, send)
 
-    async def _abort(self, request: Request) -> Response:
-        return as_response(await respond(self._bound().abort(request.path_params["request_id"])))
+    def _routes(self, endpoints: Iterable[Endpoint]) -> list[Route]:
+        """One route per path, so that a wrong method is answered with the right ones."""
+        by_path: dict[str, dict[str, Endpoint]] = {}
+        for endpoint in endpoints:
+            by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+        return [Route(path, self._handler(methods), methods=list(methods)) for path, methods in by_path.items()]
 
-    async def _docs(self, _: Request) -> Response:
-        return Response(self._docs_json, media_type="application/json")
+    def _handler(self, methods: dict[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+        return partial(self._handle, methods)
 
-    async def _index(self, _: Request) -> Response:
+    async def _handle(self, methods: dict[str, Endpoint], request: Request) -> Response:
+        endpoint = methods[request.method if request.method in methods else "GET"]  # HEAD
+        return await respond(endpoint.answer(self.gateway, request), endpoint.statuses)
+
+    async def _docs(self, _: Gateway, __: Request) -> Response:
+        return Response(self._document, media_type=JSON)
+
+    async def _index(self, _: Gateway, __: Request) -> Response:
         return FileResponse(INDEX_PAGE)
-
-
-async def _lines(first: BaseModel, others: AsyncIterator[BaseModel]) -> AsyncIterator[str]:
-    yield _line(first)
-    try:
-        async for other in others:
-            yield _line(other)
-    except GLiNERBentoError as error:
-        yield _line(ErrorBody(error=error.detail(request_id.current())))
-
-
-def _line(content: BaseModel) -> str:
-    """In ASCII: many a client ends lines at Unicode's other line ends, too."""
-    return f"{json.dumps(content.model_dump(mode='json'))}\n"
-
-
-async def respond(answer: Awaitable[Answer]) -> Answer | Response:
-    """Wait for `answer`; a known error becomes the error response."""
-    try:
-        return await answer
-    except GLiNERBentoError as error:
-        return error_response(error)
-
-
-def as_response(answer: BaseModel | Response) -> Response:
-    """A model as a JSON response."""
-    if isinstance(answer, Response):
-        return answer
-    return Response(answer.model_dump_json(), media_type="application/json")

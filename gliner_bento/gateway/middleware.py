@@ -1,4 +1,4 @@
-"""What holds for every route, BentoML's own included: request ids, the limit on bodies, JSON, the one error body."""
+"""Rules of every route, BentoML's own included: request ids, the limit on bodies, JSON, the one error body."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
-from gliner_bento.gateway import adapter_routes, request_id
-from gliner_bento.gateway.error_body import error_response, from_foreign
+from gliner_bento.gateway import request_id
+from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.media import JSON, is_json, media_type
+from gliner_bento.gateway.v1 import adapters
 
 logger = logging.getLogger("gliner_bento.gateway")
 
@@ -20,7 +21,7 @@ _OWN_HEADERS = {"content-length", "content-type"}
 
 
 class GatewayMiddleware:
-    """Pure ASGI, so that it costs next to nothing on the way of a good request."""
+    """Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`."""
 
     def __init__(self, app: ASGIApp, max_body_bytes: int, max_adapter_bytes: int) -> None:
         self.app = app
@@ -33,9 +34,9 @@ class GatewayMiddleware:
             return
         headers = Headers(scope=scope)
         request_id.begin(headers.get(request_id.HEADER))
-        upload = adapter_routes.is_upload(scope["method"], scope["path"], headers)
+        upload = adapters.is_upload(scope["method"], scope["path"], headers)
         name = "max_adapter_bytes" if upload else "max_body_bytes"
-        raises = scope["path"].startswith(adapter_routes.PATH)
+        raises = scope["path"].startswith(adapters.PATH)
         body = _LimitedBody(receive, self._limits[name], name, raises=raises)
         answer = _Answer(scope, send, body)
         try:
@@ -52,9 +53,10 @@ class GatewayMiddleware:
 
 
 class _LimitedBody:
-    """The request's body, cut off where it passes the limit, which a body that comes without a length can.
+    """The request's body, cut off at the limit, which a body without a content length can exceed.
 
-    raises: its reader is told so, and acts on no part of it. BentoML's parser would log that as a fault of ours.
+    raises: reading beyond the limit raises `TooLarge`. BentoML's parser would log that as a fault of the server, so on
+    its routes the body just ends.
     """
 
     def __init__(self, receive: Receive, limit_bytes: int, setting: str, *, raises: bool) -> None:
@@ -66,7 +68,7 @@ class _LimitedBody:
         self.error: TooLarge | None = None
 
     def refuse_early(self, headers: Headers, *, upload: bool) -> None:
-        """Raise what the headers tell to be wrong with the body."""
+        """Raise what is wrong with the body by its headers."""
         with contextlib.suppress(ValueError):
             if int(headers.get("content-length", "0")) > self._limit_bytes:
                 raise self._too_large()
@@ -75,7 +77,7 @@ class _LimitedBody:
             raise UnsupportedMediaType(f"send the body as {JSON}, not {kind}")
 
     async def receive(self) -> Message:
-        """The next message; of a body that is too large an early end, or `TooLarge` for a reader that `raises`."""
+        """The next message; for a body that is too large an early end, or `TooLarge` if `raises`."""
         message = await self._receive()
         if message["type"] == "http.request":
             self._seen_bytes += len(message.get("body", b""))
@@ -91,7 +93,7 @@ class _LimitedBody:
 
 
 class _Answer:
-    """One answer on its way out: stamped with the request's id, and an error said in our words."""
+    """One response on its way out: stamped with the request's id, framework errors rewritten as the one error body."""
 
     def __init__(self, scope: Scope, send: Send, body: _LimitedBody) -> None:
         self._scope = scope
@@ -109,7 +111,7 @@ class _Answer:
         await self._send(message)
 
     async def send(self, message: Message) -> None:
-        """Send a good answer on; hold back an error answer until it is whole, and say it in the one error body."""
+        """Send a success on; hold back an error response until it is complete, and rewrite it."""
         if message["type"] == "http.response.start" and (message["status"] >= 400 or self._body.error):
             self._held = message
         elif self._held is None:
@@ -117,11 +119,11 @@ class _Answer:
         else:
             self._content += message.get("body", b"")
             if not message.get("more_body", False):
-                await self._say(self._held)
+                await self._rewrite(self._held)
 
-    async def _say(self, start: Message) -> None:
+    async def _rewrite(self, start: Message) -> None:
         error = self._body.error
-        response = error_response(error) if error else from_foreign(start["status"], self._content)
+        response = error_response(error) if error else from_framework(start["status"], self._content)
         if response is None:
             await self.stamp(start)
             await self.stamp({"type": "http.response.body", "body": self._content})

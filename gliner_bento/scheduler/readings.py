@@ -25,11 +25,11 @@ from gliner_bento.types import Entity
 class Watch(Protocol):
     """Who is told the entities of an item while it is being read."""
 
-    def take(self, entities: Sequence[Entity]) -> None:
+    def put(self, entities: Sequence[Entity]) -> None:
         """The next entities of the result, in order. Must not block."""
 
     @property
-    def has_room(self) -> bool:
+    def full(self) -> bool:
         """Whether to go on reading; see `Scheduler.go_on`."""
 
 
@@ -45,7 +45,7 @@ class _Whole:
     @property
     def can_go_on(self) -> bool:
         """Passes can be made now, and are wanted."""
-        return not self.entry.ended and not self.reading.exhausted and (self.watch is None or self.watch.has_room)
+        return not self.entry.ended and not self.reading.exhausted and (self.watch is None or not self.watch.full)
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class Readings:
             with whole.lock:
                 entities = whole.reading.add(entry.prepared, ending)
                 if whole.watch and entities:
-                    whole.watch.take(entities)
+                    whole.watch.put(entities)
         except BaseException as error:  # the decoding pool would swallow it, and the item would never end
             self._finish(entry.whole.sequence, public_error(error, entry.request_id, "putting its windows together"))
             return

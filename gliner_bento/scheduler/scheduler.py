@@ -56,6 +56,8 @@ class Stats:
     running_items: int
     lanes_alive: int
     lanes_free: int
+    waiting_tokens: int = 0
+    running_tokens: int = 0
 
 
 class Scheduler:
@@ -134,13 +136,13 @@ class Scheduler:
         """`submit_many` of one item."""
         return self.submit_many([item], request_id=request_id, deadline=deadline, priority=priority)[0]
 
-    def watched(
+    def submit_stream(
         self, item: Item, watch: Watch, *, request_id: str, deadline: float | None = None, priority: int = 0
     ) -> Future[Result]:
         """`submit`; `watch` is told entities while the item is being read, if it takes several passes."""
         return self._submit([item], request_id, deadline, priority, watch)[0]
 
-    def go_on(self, request_id: str) -> None:
+    def resume(self, request_id: str) -> None:
         """A watch of the request has room again."""
         self._readings.go_on(request_id)
 

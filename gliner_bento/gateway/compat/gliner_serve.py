@@ -7,17 +7,18 @@ in the header `X-GLiNER-Truncated`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from gliner_bento.errors import GLiNERBentoError, InvalidField, MalformedRequest
-from gliner_bento.gateway.adapters import Adapters
-from gliner_bento.gateway.error_body import error_response, from_model
+from gliner_bento.gateway.adapters import AdapterApi
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation
+from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS, LABELS, TEXT
 from gliner_bento.types import (
     BASE_ADAPTER_ID,
     Entity,
@@ -66,7 +67,7 @@ class GLiNERServeRelation(BaseModel):
 class GLiNERServeResponse(BaseModel):
     """The answer of `POST /gliner`; `relations` is there if the model finds any and some were asked for."""
 
-    entities: list[Entity]
+    entities: Sequence[Entity]
     relations: list[GLiNERServeRelation] | None = None
 
 
@@ -86,35 +87,18 @@ class GLiNERServeAdapterCache(BaseModel):
     gpu_resident: bool | None = None
 
 
-def routes(prefix: str, gateway: Callable[[], Gateway]) -> list[Route]:
-    """The routes below `prefix` (gliner.serve's `route_prefix`, `/gliner` by default)."""
+async def _predict_route(gateway: Gateway, request: Request) -> Response:
+    return await _predict(gateway, GLiNERServeRequest.model_validate_json(await request.body() or b"{}"))
 
-    async def predict(request: Request) -> Response:
-        try:
-            asked = GLiNERServeRequest.model_validate_json(await request.body() or b"{}")
-            return await _predict(gateway(), asked)
-        except ValidationError as invalid:
-            return _error(from_model(invalid))
-        except GLiNERBentoError as error:
-            return _error(error)
 
-    async def adapter_cache(request: Request) -> Response:
-        try:
-            return await _adapter_cache(gateway().adapters, request.query_params.get("adapter_id"))
-        except GLiNERBentoError as error:
-            return _error(error)
-
-    return [
-        Route(prefix, predict, methods=["POST"]),
-        Route(f"{prefix}/", predict, methods=["POST"]),
-        Route(f"{prefix}/adapter-cache", adapter_cache, methods=["GET"]),
-    ]
+async def _adapter_cache_route(gateway: Gateway, request: Request) -> Response:
+    return await _adapter_cache(gateway.adapters, request.query_params.get("adapter_id"))
 
 
 async def _predict(gateway: Gateway, asked: GLiNERServeRequest) -> Response:
     """Relations asked of a model without them are ignored, as gliner.serve does."""
-    relates = bool(asked.relations) and (await gateway.describe())["supports_relations"]
-    long_text = gateway.limits.compat_long_text
+    relates = bool(asked.relations) and (await gateway.model_info()).supports_relations
+    long_text = gateway.options.compat_long_text
     options = asked.model_dump() | {"relations": asked.relations if relates else None, "long_text": long_text}
     found = await gateway.extract(ExtractRequest.model_construct(**options))
     headers = {"X-GLiNER-Truncated": "true"} if found.truncated else None
@@ -123,17 +107,17 @@ async def _predict(gateway: Gateway, asked: GLiNERServeRequest) -> Response:
     return Response(answer.model_dump_json(exclude_none=True), media_type="application/json", headers=headers)
 
 
-async def _adapter_cache(adapters: Adapters, adapter_id: str | None) -> Response:
+async def _adapter_cache(adapters: AdapterApi, adapter_id: str | None) -> Response:
     """As gliner.serve has it, `cached` means on disk, and the model itself is there always."""
     answer = GLiNERServeAdapterCache(enabled=adapters.enabled)
     if adapters.enabled:
         is_base = adapter_id == BASE_ADAPTER_ID
         if adapter_id is not None and not is_base:
             adapters.check_id(adapter_id)
-        status = await adapters.cache()
-        answer.loaded, answer.disk_cached = sorted(status["in_memory"]), sorted(status["on_disk"])
-        answer.disk_cache_dir, answer.max_disk_adapters = status["disk_cache_dir"], status["max_disk_adapters"]
-        answer.gpu_slots = list(status["device_slots"])
+        status = await adapters.cache_status()
+        answer.loaded, answer.disk_cached = sorted(status.in_memory), sorted(status.on_disk)
+        answer.disk_cache_dir, answer.max_disk_adapters = status.disk_cache_dir, status.max_disk_adapters
+        answer.gpu_slots = list(status.device_slots)
         if adapter_id is not None:
             answer.adapter_id = adapter_id
             answer.cached = is_base or adapter_id in answer.disk_cached
@@ -161,6 +145,38 @@ def _argument(argument: RelationArgument) -> GLiNERServeArgument:
     )
 
 
-def _error(error: GLiNERBentoError) -> Response:
-    """gliner.serve's clients know 400 for what is wrong with a request, where `/v1` says 422."""
-    return error_response(error, status=MalformedRequest.status if isinstance(error, InvalidField) else None)
+_STATUSES = {**STATUSES, "invalid_field": 400}
+"""gliner.serve's clients expect 400 for an invalid request, where `/v1` answers 422."""
+
+_ERRORS = tuple(status for status in EXTRACT_ERRORS if status != STATUSES["invalid_field"])
+
+_PREDICT = Operation(
+    name="gliner_serve_predict",
+    tag="compat",
+    summary="gliner.serve's format",
+    request=GLiNERServeRequest,
+    answer=GLiNERServeResponse,
+    errors=_ERRORS,
+    examples={GLiNERServeRequest: {"text": TEXT, "labels": LABELS}},
+)
+_CACHE = Operation(
+    name="gliner_serve_adapter_cache",
+    tag="compat",
+    summary="gliner.serve's adapter cache status",
+    answer=GLiNERServeAdapterCache,
+    errors=(400, *READ_ERRORS),
+    parameters=[{"name": "adapter_id", "in": "query", "schema": {"type": "string"}}],
+)
+
+
+def endpoints(options: GatewayOptions) -> list[Endpoint]:
+    """The routes below `route_prefix`, which is gliner.serve's setting."""
+    prefix = options.route_prefix
+    return [
+        Endpoint(method=method, path=prefix + path, answer=answer, operation=operation, statuses=_STATUSES)
+        for method, path, answer, operation in (
+            ("POST", "", _predict_route, _PREDICT),
+            ("POST", "/", _predict_route, None),
+            ("GET", "/adapter-cache", _adapter_cache_route, _CACHE),
+        )
+    ]

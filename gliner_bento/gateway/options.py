@@ -1,4 +1,4 @@
-"""What an operator allows: the settings that the gateway goes by, under their own names."""
+"""The settings that the gateway uses, under their own names."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from gliner_bento.types import LongText
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What an operator allows; the settings of the same names."""
+class GatewayOptions:
+    """See docs/settings.md for each."""
 
     default_threshold: float
     default_relation_threshold: float
     max_labels: int
     max_text_chars: int
     max_batch_items: int
+    max_body_bytes: int
+    max_adapter_bytes: int
     request_timeout_s: float
     enable_lora: bool
     adapter_id_pattern: str
     compat_long_text: LongText
+    route_prefix: str

@@ -1,0 +1,37 @@
+"""The server without BentoML: the gateway over a replica in the same process.
+
+uvicorn gliner_bento.asgi:create_app --factory --port 3000
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.settings import Settings, load_or_exit
+
+
+def create_app(settings: Settings | None = None) -> Starlette:
+    """An ASGI app that loads the model when it starts, and drains when it stops."""
+    settings = settings or load_or_exit()
+    app = GatewayApp(GatewayOptions(**{name: getattr(settings, name) for name in GatewayOptions.__dataclass_fields__}))
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
+
+        replica = LocalReplica.load_or_exit(settings, PrometheusObserver())
+        app.bind(replica)
+        try:
+            yield
+        finally:
+            replica.drain(settings.request_timeout_s)
+            replica.close()
+
+    return Starlette(routes=[Mount("/", app)], lifespan=lifespan)

@@ -1,0 +1,62 @@
+"""An endpoint of the gateway: its route and its entry in the OpenAPI document, declared together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gliner_bento.gateway.error_body import STATUSES
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.media import JSON
+
+READ_ERRORS = (500, 503)
+"""Statuses of the errors that any route may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What the OpenAPI document says of an endpoint.
+
+    name: its operationId. request, answer: types of the JSON bodies; their schemas are derived. examples: by type.
+    errors: statuses; their codes follow from `STATUSES`. extra: merged over the generated operation object.
+    """
+
+    name: str
+    tag: str
+    summary: str
+    request: type[Any] | None = None
+    answer: type[Any] | None = None
+    errors: Sequence[int] = READ_ERRORS
+    examples: Mapping[type[Any], Any] = field(default_factory=dict)
+    more_types: Sequence[type[Any]] = ()
+    parameters: Sequence[Mapping[str, Any]] = ()
+    extra: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A route of the gateway. operation: None where it is not documented (a page, an alias).
+
+    statuses: HTTP statuses by error code; those of a peer's wire format may differ.
+    """
+
+    method: str
+    path: str
+    answer: Callable[[Gateway, Request], Awaitable[Response]]
+    operation: Operation | None = None
+    statuses: Mapping[str, int] = field(default_factory=lambda: STATUSES)
+
+
+def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A dataclass as a JSON response."""
+    return Response(msgspec.json.encode(content), status_code=status, media_type=JSON, headers=headers)
+
+
+def path_parameter(name: str, description: str) -> dict[str, Any]:
+    """A parameter in an endpoint's path, for its operation."""
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": description}

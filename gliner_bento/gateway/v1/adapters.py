@@ -1,0 +1,147 @@
+"""`/v1/adapters`: what the path, the query and the body of a request mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gliner_bento.errors import InvalidField, UnsupportedMediaType
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response, path_parameter
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.media import is_json, media_type
+from gliner_bento.types import AdapterInfo, AdapterList, AdapterOptions, PutAdapterRequest
+
+PATH = "/v1/adapters"
+_ARCHIVES = ("application/zip", "application/gzip", "application/octet-stream")
+_EXAMPLE = {
+    "id": "tenant-a",
+    "source": "upload",
+    "rank": 8,
+    "targets": ["encoder.layer.0.attention.self.query", "encoder.layer.0.attention.self.value"],
+    "bytes": 310482,
+    "tier": "device",
+    "pinned": True,
+    "uses": 17,
+    "last_used": "2026-01-31T12:00:00.000Z",
+}
+_EXAMPLES: dict[type[Any], Any] = {
+    AdapterInfo: _EXAMPLE,
+    AdapterList: {"adapters": [_EXAMPLE]},
+    PutAdapterRequest: {"source": "tenant-a", "pinned": True},
+}
+
+
+def is_upload(method: str, path: str, headers: Headers) -> bool:
+    """Whether a request's body is an archive: it may be large, and is not JSON."""
+    return method == "PUT" and path.startswith(f"{PATH}/") and not is_json(media_type(headers))
+
+
+async def _list(gateway: Gateway, _: Request) -> Response:
+    return json_response(await gateway.adapters.list())
+
+
+async def _get(gateway: Gateway, request: Request) -> Response:
+    return json_response(await gateway.adapters.get(request.path_params["adapter_id"]))
+
+
+async def _delete(gateway: Gateway, request: Request) -> Response:
+    await gateway.adapters.remove(request.path_params["adapter_id"])
+    return Response(status_code=204)
+
+
+async def _put(gateway: Gateway, request: Request) -> Response:
+    adapter_id = request.path_params["adapter_id"]
+    options = AdapterOptions.model_validate_strings(dict(request.query_params)).model_dump(exclude_unset=True)
+    kind = media_type(request.headers)
+    if is_json(kind):
+        body = PutAdapterRequest.model_validate_json(await request.body() or b"{}")
+        if twice := sorted(options.keys() & body.model_fields_set):
+            raise InvalidField(f"{twice[0]}: is in the query and in the body", param=twice[0])
+        info, created = await gateway.adapters.put(adapter_id, body.model_copy(update=options))
+    elif kind == "multipart/form-data":
+        raise UnsupportedMediaType("send the archive itself as the body, not a form (curl -T archive.zip)")
+    else:
+        info, created = await gateway.adapters.put(adapter_id, PutAdapterRequest(**options), request.stream())
+    return json_response(info, status=201 if created else 200)
+
+
+def _put_operation(operation: dict[str, Any]) -> dict[str, Any]:
+    operation["description"] = (
+        "The body is the adapter as PEFT saves it, in a `.zip` or `.tar.gz`; or JSON that names a source; or empty, to "
+        "pin or load an installed one. The options are fields of the JSON, or in the query."
+    )
+    operation["requestBody"]["content"] |= {
+        kind: {"schema": {"type": "string", "format": "binary"}} for kind in _ARCHIVES
+    }
+    operation["requestBody"]["required"] = False
+    responses = operation["responses"]
+    success = responses.pop("200")
+    operation["responses"] = {
+        "200": success | {"description": "It was installed already"},
+        "201": success | {"description": "It is new"},
+        **responses,
+    }
+    return operation
+
+
+def _delete_operation(operation: dict[str, Any]) -> dict[str, Any]:
+    del operation["responses"]["200"]
+    operation["responses"]["204"] = {"description": "No request uses it any more, and it is deleted"}
+    return operation
+
+
+_MEMBER = f"{PATH}/{{adapter_id}}"
+_ID = path_parameter("adapter_id", "Letters, digits and _.- unless the server's adapter_id_pattern says otherwise.")
+_OPTIONS = [
+    {"name": name, "in": "query", "schema": {"type": "boolean"}, "description": option.description}
+    for name, option in AdapterOptions.model_fields.items()
+]
+
+
+def _operation(name: str, summary: str, errors: tuple[int, ...], **more: Any) -> Operation:
+    return Operation(name=name, tag="adapters", summary=summary, errors=errors, examples=_EXAMPLES, **more)
+
+
+ENDPOINTS = [
+    Endpoint(
+        method="GET",
+        path=PATH,
+        answer=_list,
+        operation=_operation("adapters", "All adapters", (404, *READ_ERRORS), answer=AdapterList),
+    ),
+    Endpoint(
+        method="GET",
+        path=_MEMBER,
+        answer=_get,
+        operation=_operation("adapter", "One adapter", (404, 422, *READ_ERRORS), answer=AdapterInfo, parameters=[_ID]),
+    ),
+    Endpoint(
+        method="PUT",
+        path=_MEMBER,
+        answer=_put,
+        operation=_operation(
+            "put_adapter",
+            "Install an adapter, or change how it is kept",
+            (400, 404, 409, 413, 415, 422, 500, 503, 504, 507),
+            request=PutAdapterRequest,
+            answer=AdapterInfo,
+            parameters=[_ID, *_OPTIONS],
+            extra=_put_operation,
+        ),
+    ),
+    Endpoint(
+        method="DELETE",
+        path=_MEMBER,
+        answer=_delete,
+        operation=_operation(
+            "delete_adapter",
+            "Delete an adapter",
+            (404, 409, 422, 500, 503, 504),
+            parameters=[_ID],
+            extra=_delete_operation,
+        ),
+    ),
+]

@@ -1,0 +1,148 @@
+"""`/v1/extract`, `/v1/extract/batch`, `/v1/extract/stream`, `/v1/requests/{id}/abort`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from gliner_bento.errors import ErrorBody, GLiNERBentoError
+from gliner_bento.gateway import request_id
+from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response, path_parameter
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.media import NDJSON
+from gliner_bento.types import (
+    AbortResponse,
+    ExtractBatchRequest,
+    ExtractBatchResponse,
+    ExtractRequest,
+    ExtractResponse,
+    StreamedEnd,
+    StreamedEntity,
+)
+
+TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
+LABELS = ["person", "organization", "date", "location"]
+
+_REQUEST = {"text": TEXT, "labels": LABELS, "relations": ["founded", "founded in", "headquartered in"]}
+_BATCH = {"texts": [TEXT, "Ada Lovelace lived in London."], "labels": LABELS}
+
+EXTRACT_ERRORS = (400, 404, 413, 415, 422, 429, 499, 500, 503, 504, 507)
+_BATCH_ERRORS = (400, 413, 415, 422, 500, 503, 504)  # of the request as a whole; an item's error is in its result
+
+
+async def answer_extract(gateway: Gateway, request: ExtractRequest) -> Response:
+    """The response to one parsed request."""
+    return json_response(await gateway.extract(request))
+
+
+async def answer_batch(gateway: Gateway, request: ExtractBatchRequest) -> Response:
+    """The response to one parsed request."""
+    return json_response(await gateway.extract_batch(request))
+
+
+async def _extract(gateway: Gateway, request: Request) -> Response:
+    return await answer_extract(gateway, ExtractRequest.model_validate_json(await request.body() or b"{}"))
+
+
+async def _extract_batch(gateway: Gateway, request: Request) -> Response:
+    return await answer_batch(gateway, ExtractBatchRequest.model_validate_json(await request.body() or b"{}"))
+
+
+async def _extract_stream(gateway: Gateway, request: Request) -> Response:
+    """An error before the first line is the response; a later one is the last line."""
+    parts = gateway.extract_stream(ExtractRequest.model_validate_json(await request.body() or b"{}"))
+    first = await parts.__anext__()
+    return StreamingResponse(_lines(first, parts), media_type=NDJSON)
+
+
+async def _abort(gateway: Gateway, request: Request) -> Response:
+    return json_response(await gateway.abort(request.path_params["request_id"]))
+
+
+async def _lines(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[str]:
+    yield _line(first)
+    try:
+        async for part in rest:
+            yield _line(part)
+    except GLiNERBentoError as error:
+        yield _line(ErrorBody(error.detail(request_id.current())))
+
+
+def _line(content: Any) -> str:
+    """In ASCII: many clients end lines at Unicode's other line ends, too."""
+    return f"{json.dumps(msgspec.to_builtins(content))}\n"
+
+
+def _stream_operation(operation: dict[str, Any]) -> dict[str, Any]:
+    operation["description"] = (
+        "A line for each entity, in order of position; the last line holds the relations and the usage. An error after "
+        "the first line is the last line, an error body."
+    )
+    kinds = (StreamedEntity, StreamedEnd, ErrorBody)
+    lines = {"oneOf": [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in kinds]}
+    operation["responses"]["200"]["content"] = {NDJSON: {"schema": lines}}
+    return operation
+
+
+ENDPOINTS = [
+    Endpoint(
+        method="POST",
+        path="/v1/extract",
+        answer=_extract,
+        operation=Operation(
+            name="extract",
+            tag="extract",
+            summary="Entities and relations of one text",
+            request=ExtractRequest,
+            answer=ExtractResponse,
+            errors=EXTRACT_ERRORS,
+            examples={ExtractRequest: _REQUEST},
+        ),
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/extract/stream",
+        answer=_extract_stream,
+        operation=Operation(
+            name="extract_stream",
+            tag="extract",
+            summary="Entities of one text as they become final, in lines of JSON",
+            request=ExtractRequest,
+            errors=EXTRACT_ERRORS,
+            examples={ExtractRequest: _REQUEST},
+            more_types=(StreamedEntity, StreamedEnd),
+            extra=_stream_operation,
+        ),
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/extract/batch",
+        answer=_extract_batch,
+        operation=Operation(
+            name="extract_batch",
+            tag="extract",
+            summary="One result or error per text",
+            request=ExtractBatchRequest,
+            answer=ExtractBatchResponse,
+            errors=_BATCH_ERRORS,
+            examples={ExtractBatchRequest: _BATCH},
+        ),
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/requests/{request_id}/abort",
+        answer=_abort,
+        operation=Operation(
+            name="abort",
+            tag="extract",
+            summary="Abort the requests that have this id",
+            answer=AbortResponse,
+            parameters=[path_parameter("request_id", "The id that was sent with the request.")],
+        ),
+    ),
+]

@@ -1,0 +1,111 @@
+"""The contract between the gateway and a replica: one model with its scheduler, in this process or elsewhere.
+
+Items go in, results or errors come out, one call per client request. Imports no model library and no transport.
+Faults of a transport stay inside it: a replica raises errors of the tree alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.types import AdapterCacheStatus, AdapterInfo, Entity, Extraction, Item, ModelInfo
+
+Outcome = Extraction | GLiNERBentoError
+
+Archive = Path | AsyncIterable[bytes]
+"""An adapter's .zip or .tar.gz: a file on the replica's disk, which is deleted, or its bytes as they arrive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a replica treats the items of one client request.
+
+    deadline_s: on this process's `time.monotonic()`; every item ends by then.
+    priority: lower is scheduled earlier, as in vLLM.
+    """
+
+    request_id: str
+    deadline_s: float
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStatus:
+    """A replica's model, readiness and load. Tokens are costs of items, as the scheduler counts them.
+
+    ready: it admits items and every one of its threads is alive.
+    resident_adapters: ids of the adapters in memory.
+    """
+
+    model: ModelInfo
+    ready: bool
+    waiting_items: int
+    running_items: int
+    waiting_tokens: int
+    running_tokens: int
+    resident_adapters: Sequence[str] = ()
+
+
+class ReplicaAdapters(Protocol):
+    """The LoRA adapters of a replica. Every method raises `AdapterNotFound` where adapters are not enabled."""
+
+    async def list(self) -> Sequence[AdapterInfo]:
+        """All adapters, by id."""
+
+    async def get(self, adapter_id: str) -> AdapterInfo:
+        """One adapter; raises `AdapterNotFound`."""
+
+    async def install(
+        self,
+        adapter_id: str,
+        *,
+        archive: Archive | None = None,
+        source: str | None = None,
+        revision: str | None = None,
+        pinned: bool | None = None,
+        preload: bool = True,
+    ) -> tuple[AdapterInfo, bool]:
+        """Install an adapter, or change how an installed one is kept; its info, and whether it is new.
+
+        archive: one without any bytes counts as none. source: see `PutAdapterRequest`.
+        Raises `AdapterInvalid`, `Conflict`, `StorageFull`, `TooLarge` and what `archive` raises.
+        """
+
+    async def remove(self, adapter_id: str, timeout_s: float) -> None:
+        """Refuse new items of the adapter, wait for the running ones, delete it.
+
+        Raises `AdapterNotFound`, `Conflict`, and `DeadlineExceeded` after `timeout_s`; then it stays.
+        """
+
+    async def cache_status(self) -> AdapterCacheStatus:
+        """Which adapters are in which tier."""
+
+
+class Replica(Protocol):
+    """One model with its scheduler. Its methods are called from one event loop, any number concurrently."""
+
+    @property
+    def adapters(self) -> ReplicaAdapters:
+        """Its LoRA adapters."""
+
+    async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
+        """One outcome per item, in order. Cancelling the call aborts its items.
+
+        Raises `NotReady` or `DeadlineExceeded` where the replica itself gives no answer.
+        """
+
+    def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+        """Entities as they become final, in order of position; last the `Extraction` with the entities that are left.
+
+        Raises the item's error. Closing the generator aborts the item; while nobody reads, processing pauses.
+        """
+
+    async def abort(self, request_id: str) -> bool:
+        """Abort every item of a request; False if there is none."""
+
+    async def status(self) -> ReplicaStatus:
+        """Its state now; raises `NotReady` if it cannot be reached."""

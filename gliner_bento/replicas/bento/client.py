@@ -1,0 +1,266 @@
+"""The gateway's side of the transport: a `Replica` in another BentoML service, with deadlines and one retry."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+import aiohttp
+
+from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
+from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus
+from gliner_bento.replicas.bento.messages import (
+    ExtractMessage,
+    Frames,
+    Reply,
+    StreamMessage,
+    StreamPart,
+    decoder,
+    encode,
+)
+from gliner_bento.types import AdapterCacheStatus, AdapterInfo, Entity, Extraction, Item
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_UNREACHABLE = "the model's process cannot be reached; try again"
+_LATE = "the deadline passed before the model's process answered"
+_CONTROL_S = 5.0
+_GRACE_S = 0.5
+"""How much longer than its deadline a call may take, so that the runner reports which item was late."""
+
+_PIECE_BYTES = 2**20
+_DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
+
+_replies = decoder(list[Reply[Extraction]])
+_stream_part = decoder(StreamPart)
+
+
+class Runner(Protocol):
+    """The BentoML service that a `ReplicaServer` serves, as its client sees it."""
+
+    async def extract(self, message: bytes) -> bytes:
+        """See `ReplicaServer`."""
+
+    def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
+        """See `ReplicaServer`."""
+
+    async def control(self, method: str, arguments: bytes) -> bytes:
+        """See `ReplicaServer`."""
+
+
+class BentoReplica:
+    """A `Replica` behind a `ReplicaServer`.
+
+    A call whose connection was dropped is repeated once: a server may close an idle keep-alive connection at the moment
+    a request is written to it. Extraction has no side effects, and installing or removing an adapter is idempotent, so
+    repeating is safe whether or not the first call arrived.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._connection = Connection(runner)
+        self._runner = runner
+        self._stopping: set[asyncio.Future[None]] = set()
+        self.adapters = BentoAdapters(self._connection)
+
+    async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
+        """See `Replica`."""
+        items = list(items)
+
+        def send() -> Awaitable[bytes]:
+            return self._runner.extract(
+                message=encode(ExtractMessage(items, call.request_id, _left_ms(call), call.priority))
+            )
+
+        answer = await self._connection.call(send, _left_ms(call) / 1000 + _GRACE_S, DeadlineExceeded(_LATE))
+        replies: list[Reply[Extraction]] = _replies.decode(answer)
+        return [reply.outcome() for reply in replies]
+
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+        """See `Replica`. An unread rest is stopped by name: BentoML's client leaves its connection open."""
+        stream_id, frames, ended = uuid.uuid4().hex, Frames(), False
+        try:
+            pieces = self._open(item, call, stream_id)
+            try:
+                piece = await self._next(pieces, call)
+            except NotReady:  # dropped before it began
+                stream_id = uuid.uuid4().hex
+                pieces = self._open(item, call, stream_id)
+                piece = await self._next(pieces, call)
+            while piece is not None:
+                for message in frames.add(piece):
+                    part: StreamPart = _stream_part.decode(message)
+                    if part.last:
+                        ended = True
+                        yield part.last.unwrap()
+                    else:
+                        yield part.entities
+                piece = await self._next(pieces, call)
+            if not ended:  # BentoML logs an exception in a stream, and ends the stream as if it were complete
+                raise InternalError()
+        finally:
+            if not ended:
+                stopping = asyncio.ensure_future(self._stop(stream_id))
+                self._stopping.add(stopping)
+                stopping.add_done_callback(self._stopping.discard)
+
+    async def abort(self, request_id: str) -> bool:
+        """See `Replica`."""
+        return await self._connection.control(bool, "abort", {"request_id": request_id})
+
+    async def status(self) -> ReplicaStatus:
+        """See `Replica`."""
+        return await self._connection.control(ReplicaStatus, "status", {})
+
+    def _open(self, item: Item, call: Call, stream_id: str) -> AsyncGenerator[bytes, None]:
+        message = StreamMessage(item, stream_id, call.request_id, _left_ms(call), call.priority)
+        return self._runner.stream(message=encode(message))
+
+    @staticmethod
+    async def _next(pieces: AsyncGenerator[bytes, None], call: Call) -> bytes | None:
+        with transport_errors(DeadlineExceeded(_LATE)):
+            try:
+                return await asyncio.wait_for(pieces.__anext__(), _left_ms(call) / 1000 + _GRACE_S)
+            except StopAsyncIteration:
+                return None
+
+    async def _stop(self, stream_id: str) -> None:
+        with suppress(GLiNERBentoError):  # its reader is gone
+            await self._connection.control(type(None), "stop_stream", {"stream_id": stream_id})
+
+
+class BentoAdapters:
+    """The `ReplicaAdapters` of a `BentoReplica`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def list(self) -> Sequence[AdapterInfo]:
+        """See `ReplicaAdapters`."""
+        return await self._connection.control(list[AdapterInfo], "adapters", {})
+
+    async def get(self, adapter_id: str) -> AdapterInfo:
+        """See `ReplicaAdapters`."""
+        return await self._connection.control(AdapterInfo, "adapter", {"adapter_id": adapter_id})
+
+    async def install(
+        self, adapter_id: str, *, archive: Archive | None = None, **options: Any
+    ) -> tuple[AdapterInfo, bool]:
+        """See `ReplicaAdapters`. No deadline but the caller's."""
+        if isinstance(archive, Path):
+            raise ValueError("a path means a file on the replica's disk; send bytes")
+        upload_id = await self._upload(archive) if archive else None
+        arguments = {"adapter_id": adapter_id, "upload_id": upload_id, "options": options}
+        return await self._connection.control(tuple[AdapterInfo, bool], "install_adapter", arguments, timeout_s=None)
+
+    async def remove(self, adapter_id: str, timeout_s: float) -> None:
+        """See `ReplicaAdapters`."""
+        await self._connection.control(
+            type(None),
+            "remove_adapter",
+            {"adapter_id": adapter_id, "timeout_s": timeout_s},
+            timeout_s=timeout_s + _GRACE_S,
+            late=DeadlineExceeded("the deadline passed before the adapter was removed"),
+        )
+
+    async def cache_status(self) -> AdapterCacheStatus:
+        """See `ReplicaAdapters`."""
+        return await self._connection.control(AdapterCacheStatus, "adapter_cache", {})
+
+    async def _upload(self, archive: AsyncIterable[bytes]) -> str | None:
+        """Send an archive in pieces, each an idempotent call; its upload id, None for an empty one."""
+        upload_id, offset = uuid.uuid4().hex, 0
+        try:
+            async for piece in _in_pieces(archive):
+                arguments = {"upload_id": upload_id, "offset": offset, "data": piece}
+                await self._connection.control(type(None), "upload", arguments)
+                offset += len(piece)
+        except BaseException:
+            if offset:
+                with suppress(GLiNERBentoError):
+                    await self._connection.control(type(None), "discard_upload", {"upload_id": upload_id})
+            raise
+        return upload_id if offset else None
+
+
+class Connection:
+    """Calls of a runner: the retry, the timeout, and errors of the tree in place of the transport's."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    async def control(
+        self,
+        kind: type[T],
+        method: str,
+        arguments: dict[str, Any],
+        *,
+        timeout_s: float | None = _CONTROL_S,
+        late: GLiNERBentoError | None = None,
+    ) -> T:
+        """Call `method` of a `ReplicaServer`; its result, which is a `kind`. late: raised after `timeout_s`."""
+        message = encode(arguments)
+        answer = await self.call(
+            lambda: self._runner.control(method=method, arguments=message), timeout_s, late or NotReady(_UNREACHABLE)
+        )
+        reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)
+        return reply.unwrap()
+
+    async def call(
+        self, send: Callable[[], Awaitable[bytes]], timeout_s: float | None, late: GLiNERBentoError
+    ) -> bytes:
+        """The answer to `send()`, repeated once if its connection was dropped."""
+        with transport_errors(late):
+            return await asyncio.wait_for(_repeated(send), timeout_s)
+
+
+@contextmanager
+def transport_errors(late: GLiNERBentoError) -> Iterator[None]:
+    """Raise `late` for a timeout, `NotReady` for a lost connection, and `InternalError` for what should not happen."""
+    try:
+        yield
+    except GLiNERBentoError:
+        raise
+    except asyncio.TimeoutError:
+        raise late from None
+    except _DROPPED as dropped:
+        raise NotReady(_UNREACHABLE) from dropped
+    except Exception as fault:
+        logger.exception("a call to the runner failed")
+        raise InternalError() from fault
+
+
+async def _repeated(send: Callable[[], Awaitable[bytes]]) -> bytes:
+    try:
+        return await send()
+    except _DROPPED as dropped:
+        logger.warning("the connection to the runner was dropped (%r); repeating the call", dropped)
+        return await send()
+
+
+@cache
+def _reply_decoder(kind: Any) -> Any:
+    return decoder(Reply[kind])
+
+
+def _left_ms(call: Call) -> float:
+    return max(0.0, call.deadline_s - time.monotonic()) * 1000
+
+
+async def _in_pieces(archive: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes in pieces of `_PIECE_BYTES`, the last one shorter."""
+    buffer = bytearray()
+    async for part in archive:
+        buffer += part
+        while len(buffer) >= _PIECE_BYTES:
+            yield bytes(buffer[:_PIECE_BYTES])
+            del buffer[:_PIECE_BYTES]
+    if buffer:
+        yield bytes(buffer)

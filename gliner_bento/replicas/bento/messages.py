@@ -1,0 +1,98 @@
+"""What travels between gateway and runner: msgpack, in byte strings that BentoML passes on unread.
+
+Errors travel as data, because BentoML rebuilds an exception from its HTTP status and loses class and message
+(docs/decisions/0002-errors-as-data.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from gliner_bento.errors import ErrorDetail, GLiNERBentoError, from_detail
+from gliner_bento.types import Entity, Extraction, Item
+
+T = TypeVar("T")
+
+encode = msgspec.msgpack.Encoder().encode
+
+_LENGTH_BYTES = 4
+
+
+class ExtractMessage(Struct, array_like=True):
+    """Arguments of `Replica.extract`. timeout_ms: what is left until the deadline."""
+
+    items: list[Item]
+    request_id: str
+    timeout_ms: float
+    priority: int
+
+
+class StreamMessage(Struct, array_like=True):
+    """Arguments of `Replica.stream`. stream_id: names this stream to `stop_stream`."""
+
+    item: Item
+    stream_id: str
+    request_id: str
+    timeout_ms: float
+    priority: int
+
+
+class Reply(Struct, Generic[T], array_like=True):
+    """A result or an error."""
+
+    result: T | None = None
+    error: ErrorDetail | None = None
+
+    def outcome(self) -> T | GLiNERBentoError:
+        """The result, or the error as an exception."""
+        return self.result if self.error is None else from_detail(self.error)  # type: ignore[return-value]
+
+    def unwrap(self) -> T:
+        """The result; raises the error."""
+        if isinstance(outcome := self.outcome(), GLiNERBentoError):
+            raise outcome
+        return outcome
+
+    @classmethod
+    def of(cls, outcome: T | GLiNERBentoError) -> Reply[T]:
+        """Of what a call returned or raised."""
+        return cls(error=outcome.detail()) if isinstance(outcome, GLiNERBentoError) else cls(result=outcome)
+
+
+class StreamPart(Struct, array_like=True):
+    """A frame of a stream: entities that became final; in the last frame the result or error instead."""
+
+    entities: Sequence[Entity] = ()
+    last: Reply[Extraction] | None = None
+
+
+def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    """A decoder of messages of one type; make it once."""
+    return msgspec.msgpack.Decoder(kind)
+
+
+def frame(message: bytes) -> bytes:
+    """A message of a stream, with its length before it: BentoML cuts a stream anywhere."""
+    return len(message).to_bytes(_LENGTH_BYTES, "big") + message
+
+
+class Frames:
+    """Puts the pieces of a stream together again."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def add(self, piece: bytes) -> Iterator[bytes]:
+        """The messages that are complete with this piece."""
+        self._buffer += piece
+        while len(self._buffer) >= _LENGTH_BYTES:
+            end = _LENGTH_BYTES + int.from_bytes(self._buffer[:_LENGTH_BYTES], "big")
+            if len(self._buffer) < end:
+                return
+            message = bytes(self._buffer[_LENGTH_BYTES:end])
+            del self._buffer[:end]
+            yield message

@@ -1,0 +1,113 @@
+"""The runner's side of the transport: messages in, calls of the replica, replies out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.replicas.base import Call, Replica
+from gliner_bento.replicas.bento.messages import (
+    ExtractMessage,
+    Reply,
+    StreamMessage,
+    StreamPart,
+    decoder,
+    encode,
+    frame,
+)
+from gliner_bento.replicas.uploads import Uploads
+from gliner_bento.types import AdapterInfo, Entity, Extraction
+
+_extract_message = decoder(ExtractMessage)
+_stream_message = decoder(StreamMessage)
+
+
+class ReplicaServer:
+    """Serves `replica` to a `BentoReplica`. uploads: where adapter archives are kept while they arrive."""
+
+    def __init__(self, replica: Replica, uploads: Uploads) -> None:
+        self._replica = replica
+        self._uploads = uploads
+        self._streams: dict[str, asyncio.Future[Any]] = {}
+        adapters = replica.adapters
+        self._controls: dict[str, Callable[..., Awaitable[Any]]] = {
+            "abort": replica.abort,
+            "status": replica.status,
+            "stop_stream": self._stop_stream,
+            "adapters": adapters.list,
+            "adapter": adapters.get,
+            "upload": self._upload,
+            "discard_upload": self._discard_upload,
+            "install_adapter": self._install_adapter,
+            "remove_adapter": adapters.remove,
+            "adapter_cache": adapters.cache_status,
+        }
+
+    async def extract(self, message: bytes) -> bytes:
+        """A list of `Reply[Extraction]` to an `ExtractMessage`."""
+        asked: ExtractMessage = _extract_message.decode(message)
+        outcomes = await self._replica.extract(asked.items, _call(asked))
+        return encode([Reply.of(outcome) for outcome in outcomes])
+
+    async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
+        """Frames of `StreamPart` to a `StreamMessage`; none after `stop_stream`."""
+        asked: StreamMessage = _stream_message.decode(message)
+        parts = self._replica.stream(asked.item, _call(asked))
+        pending: asyncio.Future[StreamPart] | None = None
+        try:
+            while True:
+                pending = self._streams[asked.stream_id] = asyncio.ensure_future(_next_part(parts))
+                await asyncio.wait([pending])
+                if pending.cancelled():  # by `stop_stream`
+                    return
+                part = pending.result()
+                yield frame(encode(part))
+                if part.last:
+                    return
+        finally:
+            self._streams.pop(asked.stream_id, None)
+            if pending and not pending.done():
+                pending.cancel()
+                await asyncio.wait([pending])
+            await parts.aclose()
+
+    async def control(self, method: str, arguments: bytes) -> bytes:
+        """A `Reply` to any other call: the name of one of `_controls`, and its arguments by name."""
+        try:
+            return encode(Reply(result=await self._controls[method](**msgspec.msgpack.decode(arguments))))
+        except GLiNERBentoError as error:
+            return encode(Reply.of(error))
+
+    async def _stop_stream(self, stream_id: str) -> None:
+        """Nobody reads this stream any more, though its connection may stay open."""
+        if waiting := self._streams.get(stream_id):
+            waiting.cancel()
+
+    async def _upload(self, upload_id: str, offset: int, data: bytes) -> None:
+        await asyncio.to_thread(self._uploads.write, upload_id, offset, data)
+
+    async def _discard_upload(self, upload_id: str) -> None:
+        await asyncio.to_thread(self._uploads.discard, upload_id)
+
+    async def _install_adapter(
+        self, adapter_id: str, upload_id: str | None, options: dict[str, Any]
+    ) -> tuple[AdapterInfo, bool]:
+        archive = self._uploads.path_of(upload_id) if upload_id else None
+        return await self._replica.adapters.install(adapter_id, archive=archive, **options)
+
+
+def _call(asked: ExtractMessage | StreamMessage) -> Call:
+    return Call(asked.request_id, time.monotonic() + asked.timeout_ms / 1000, asked.priority)
+
+
+async def _next_part(parts: AsyncGenerator[Sequence[Entity] | Extraction, None]) -> StreamPart:
+    try:
+        part = await parts.__anext__()
+    except GLiNERBentoError as error:
+        return StreamPart(last=Reply.of(error))
+    return StreamPart(last=Reply(result=part)) if isinstance(part, Extraction) else StreamPart(part)

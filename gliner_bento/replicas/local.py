@@ -1,0 +1,177 @@
+"""The replica of this process: a scheduler over one engine. Loads it, warms it up, and drains it at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from gliner_bento.adapters.base import Observer as AdapterObserver
+from gliner_bento.engine.base import Engine
+from gliner_bento.engine.options import EngineOptions
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
+from gliner_bento.replicas.local_adapters import LocalAdapters
+from gliner_bento.replicas.partial_results import PartialResults
+from gliner_bento.scheduler.observer import Observer as SchedulerObserver
+from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
+from gliner_bento.settings import Settings
+from gliner_bento.types import Entity, Extraction, Item
+
+logger = logging.getLogger(__name__)
+
+_WARM_UP_S = 300.0
+_WARM_UP_ITEM = Item("The server is ready when this sentence has a result.", {"result": "result"}, threshold=0.0)
+
+
+class ReplicaObserver(SchedulerObserver, AdapterObserver, Protocol):
+    """Hooks for metrics."""
+
+    def on_unfinished(self, items: int) -> None:
+        """So many items wait or run now."""
+
+
+class LocalReplica:
+    """A `Replica` in this process. `load` makes one that is warm; the constructor takes a loaded engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: SchedulerConfig,
+        *,
+        adapters: LocalAdapters,
+        observer: ReplicaObserver | None = None,
+    ) -> None:
+        self.adapters = adapters
+        self._model = engine.info
+        self._observer = observer
+        self._scheduler = Scheduler(engine, config, observer=observer)
+        self._scheduler.start()
+
+    @classmethod
+    def load(cls, settings: Settings, observer: ReplicaObserver | None = None) -> LocalReplica:
+        """Load the model that `settings` name, and warm it up. Blocks; raises `ModelError`."""
+        from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # torch, for those who load a model alone
+        from gliner_bento.engine.loading import pick_device  # noqa: PLC0415
+
+        started_s = time.monotonic()
+        decided = settings.decided_for(str(pick_device(settings.device)))
+        engine = GLiNEREngine.load(
+            decided.model, device=decided.device, dtype=decided.dtype, options=engine_options(decided)
+        )
+        adapters = LocalAdapters.load(engine, decided, observer)
+        replica = cls(engine, scheduler_config(decided), adapters=adapters, observer=observer)
+        try:
+            sizes = [size for size in decided.precompiled_batch_sizes if size <= decided.queue_capacity]
+            replica.warm_up(sizes, decided.warmup_iterations)
+        except BaseException:
+            replica.close()
+            raise
+        logger.info("%s is ready on %s in %.1f s", engine.info.model, engine.info.device, time.monotonic() - started_s)
+        return replica
+
+    @classmethod
+    def load_or_exit(cls, settings: Settings, observer: ReplicaObserver | None = None) -> LocalReplica:
+        """`load`; a model that cannot be served ends the process with one line in the log and exit code 1."""
+        from gliner_bento.engine.loading import ModelError  # noqa: PLC0415  # as in `load`
+
+        try:
+            return cls.load(settings, observer)
+        except ModelError as error:
+            logger.critical("the model cannot be served: %s", error)
+            raise SystemExit(1) from None
+
+    def warm_up(self, batch_sizes: Sequence[int], iterations: int) -> None:
+        """Run one item, then a batch of each size, `iterations` times. Raises the error of an item that fails."""
+        for size in [1, *[*batch_sizes] * iterations]:
+            for future in self._scheduler.submit_many([_WARM_UP_ITEM] * size, request_id="warm-up"):
+                future.result(_WARM_UP_S)
+
+    async def extract(self, items: Sequence[Item], call: Call) -> list[Outcome]:
+        """See `Replica`."""
+        futures = self._scheduler.submit_many(
+            items, request_id=call.request_id, deadline=call.deadline_s, priority=call.priority
+        )
+        self._report_load()
+        try:
+            return await asyncio.gather(*map(_outcome, futures))
+        finally:
+            self._report_load()
+
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+        """See `Replica`."""
+        parts = PartialResults(partial(self._scheduler.resume, call.request_id))
+        future = self._scheduler.submit_stream(
+            item, parts, request_id=call.request_id, deadline=call.deadline_s, priority=call.priority
+        )
+        self._report_load()
+        future.add_done_callback(parts.end)
+        streamed = 0
+        try:
+            async for entities in parts:
+                streamed += len(entities)
+                yield entities
+            result: Extraction = await asyncio.wrap_future(future)
+            yield replace(result, entities=result.entities[streamed:])
+        finally:
+            future.cancel()
+            self._report_load()
+
+    async def abort(self, request_id: str) -> bool:
+        """See `Replica`."""
+        return self._scheduler.abort(request_id)
+
+    async def status(self) -> ReplicaStatus:
+        """See `Replica`."""
+        stats = self._scheduler.stats
+        return ReplicaStatus(
+            model=self._model,
+            ready=self.ready,
+            waiting_items=stats.preparing_items + stats.waiting_items,
+            running_items=stats.running_items,
+            waiting_tokens=stats.waiting_tokens,
+            running_tokens=stats.running_tokens,
+            resident_adapters=self.adapters.resident,
+        )
+
+    @property
+    def ready(self) -> bool:
+        """Whether it admits items and all its threads are alive."""
+        return self._scheduler.ready
+
+    def drain(self, timeout_s: float) -> bool:
+        """Admit nothing more and wait for what runs; False if `timeout_s` were not enough. Blocks."""
+        return self._scheduler.drain(timeout_s)
+
+    def close(self) -> None:
+        """End what is left with `NotReady`, and all threads."""
+        self._scheduler.close()
+        self.adapters.close()
+
+    def _report_load(self) -> None:
+        if self._observer:
+            self._observer.on_unfinished(self._scheduler.stats.unfinished_items)
+
+
+async def _outcome(future: Future[Any]) -> Outcome:
+    try:
+        result: Extraction = await asyncio.wrap_future(future)
+    except GLiNERBentoError as error:
+        return error
+    return result
+
+
+def engine_options(settings: Settings) -> EngineOptions:
+    """The settings that are the engine's, decided for its device."""
+    return EngineOptions(**{name: getattr(settings, name) for name in EngineOptions.__dataclass_fields__})
+
+
+def scheduler_config(settings: Settings) -> SchedulerConfig:
+    """The settings that are the scheduler's."""
+    names = {name: name for name in SchedulerConfig.__dataclass_fields__ if hasattr(settings, name)}
+    return SchedulerConfig(lookahead=settings.batch_lookahead, **{name: getattr(settings, name) for name in names})

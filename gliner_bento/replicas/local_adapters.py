@@ -1,0 +1,178 @@
+"""The adapters of this process's replica, for an event loop: each call in a thread, so that no item waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from gliner_bento.errors import AdapterNotFound
+from gliner_bento.replicas.base import Archive
+from gliner_bento.replicas.uploads import Uploads
+from gliner_bento.settings import Settings
+from gliner_bento.types import AdapterCacheStatus, AdapterInfo
+
+if TYPE_CHECKING:
+    from gliner_bento.adapters.base import Observer
+    from gliner_bento.engine.engine import GLiNEREngine
+
+T = TypeVar("T")
+
+MAX_CONCURRENT_CHANGES = 4
+"""Installations and removals that run concurrently; they may wait long, and must not hold up the other calls."""
+
+
+class Manager(Protocol):
+    """What is called of the adapters. Methods block, and raise errors of the tree."""
+
+    def infos(self) -> Sequence[AdapterInfo]:
+        """All adapters."""
+
+    def info(self, adapter_id: str) -> AdapterInfo:
+        """One adapter."""
+
+    def put(
+        self,
+        adapter_id: str,
+        *,
+        archive: Path | None,
+        source: str | None,
+        revision: str | None,
+        pinned: bool | None,
+        preload: bool,
+    ) -> tuple[AdapterInfo, bool]:
+        """Install one, or change an installed one. Does not keep `archive`."""
+
+    def remove(self, adapter_id: str, timeout_s: float) -> None:
+        """Delete one."""
+
+    def in_memory(self) -> Sequence[str]:
+        """Ids of the adapters in memory. Does not block."""
+
+    def status(self) -> AdapterCacheStatus:
+        """Which adapters are in which tier."""
+
+    def close(self) -> None:
+        """Load nothing more."""
+
+
+class LocalAdapters:
+    """The `ReplicaAdapters` of a manager; None: adapters are not enabled.
+
+    uploads: where archives are kept while they arrive.
+    """
+
+    def __init__(self, manager: Manager | None, uploads: Uploads) -> None:
+        self._manager = manager
+        self._uploads = uploads
+        self._changes = ThreadPoolExecutor(MAX_CONCURRENT_CHANGES, thread_name_prefix="adapter-change")
+
+    @classmethod
+    def load(cls, engine: GLiNEREngine, settings: Settings, observer: Observer | None) -> LocalAdapters:
+        """Let items of `engine` use adapters, unless these are not enabled; pinned ones begin to load."""
+        uploads = Uploads(settings.disk_cache_dir / "uploads")
+        if engine.adapter_slots is None:
+            return cls(None, uploads)
+        from gliner_bento.adapters.disk import AdapterStore  # noqa: PLC0415  # torch, for those who load a model alone
+        from gliner_bento.adapters.manager import AdapterManager  # noqa: PLC0415
+
+        store = AdapterStore(
+            settings.disk_cache_dir,
+            adapter_root=settings.adapter_root,
+            max_disk_adapters=settings.max_disk_adapters,
+            id_pattern=settings.adapter_id_pattern,
+            max_bytes=settings.max_adapter_bytes,
+        )
+        manager = AdapterManager(
+            store,
+            engine.adapter_slots,
+            engine.adaptable_layers,
+            max_lora_rank=settings.max_lora_rank,
+            max_cpu_adapters=settings.max_cpu_adapters,
+            adapter_loading_threads=settings.adapter_loading_threads,
+            max_adapter_bytes=settings.max_adapter_bytes,
+            adapter_root=settings.adapter_root,
+            allow_adapter_hub=settings.allow_adapter_hub,
+            observer=observer,
+        )
+        engine.serve_adapters(manager.acquire)
+        manager.preload_pinned()
+        return cls(manager, uploads)
+
+    @property
+    def resident(self) -> Sequence[str]:
+        """Ids of the adapters in memory."""
+        return self._manager.in_memory() if self._manager else ()
+
+    async def list(self) -> Sequence[AdapterInfo]:
+        """See `ReplicaAdapters`."""
+        return await self._run(self._enabled.infos)
+
+    async def get(self, adapter_id: str) -> AdapterInfo:
+        """See `ReplicaAdapters`."""
+        return await self._run(partial(self._enabled.info, adapter_id))
+
+    async def install(
+        self,
+        adapter_id: str,
+        *,
+        archive: Archive | None = None,
+        source: str | None = None,
+        revision: str | None = None,
+        pinned: bool | None = None,
+        preload: bool = True,
+    ) -> tuple[AdapterInfo, bool]:
+        """See `ReplicaAdapters`."""
+        manager = self._enabled
+        path = archive if archive is None or isinstance(archive, Path) else await self._store(archive)
+
+        def install() -> tuple[AdapterInfo, bool]:
+            try:
+                return manager.put(
+                    adapter_id, archive=path, source=source, revision=revision, pinned=pinned, preload=preload
+                )
+            finally:
+                if path:
+                    path.unlink(missing_ok=True)
+
+        return await self._run(install, self._changes)
+
+    async def remove(self, adapter_id: str, timeout_s: float) -> None:
+        """See `ReplicaAdapters`."""
+        await self._run(partial(self._enabled.remove, adapter_id, timeout_s), self._changes)
+
+    async def cache_status(self) -> AdapterCacheStatus:
+        """See `ReplicaAdapters`."""
+        return await self._run(self._enabled.status)
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._changes.shutdown(wait=False, cancel_futures=True)
+        if self._manager:
+            self._manager.close()
+
+    async def _store(self, archive: AsyncIterable[bytes]) -> Path | None:
+        """The file of an archive that has arrived whole; None for an empty one."""
+        upload_id, offset = uuid.uuid4().hex, 0
+        try:
+            async for piece in archive:
+                await self._run(partial(self._uploads.write, upload_id, offset, piece))
+                offset += len(piece)
+        except BaseException:
+            self._uploads.discard(upload_id)
+            raise
+        return self._uploads.path_of(upload_id) if offset else None
+
+    @property
+    def _enabled(self) -> Manager:
+        if self._manager is None:
+            raise AdapterNotFound("adapters are not enabled (enable_lora)")
+        return self._manager
+
+    @staticmethod
+    async def _run(work: Callable[[], T], pool: ThreadPoolExecutor | None = None) -> T:
+        return await asyncio.get_running_loop().run_in_executor(pool, work)

@@ -1,0 +1,46 @@
+"""Partial results of a chunked request on their way from the scheduler's threads to a reader in the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from gliner_bento.types import Entity
+
+_MAX_UNREAD = 32
+"""Parts that may wait for the reader; with more, processing pauses."""
+
+
+class PartialResults:
+    """A scheduler's `Sink`. Made, and iterated over once, in the event loop; `put` and `end` are called by threads."""
+
+    def __init__(self, resume: Callable[[], None]) -> None:
+        """resume: called when it is no longer full."""
+        self._resume = resume
+        self._loop = asyncio.get_running_loop()
+        self._parts: asyncio.Queue[Sequence[Entity] | None] = asyncio.Queue()
+        self._put = 0  # written by the scheduler alone
+        self._read = 0  # written by the event loop alone
+
+    @property
+    def full(self) -> bool:
+        """Whether processing should pause."""
+        return self._put - self._read >= _MAX_UNREAD
+
+    def put(self, parts: Sequence[Entity]) -> None:
+        """The next entities."""
+        self._put += 1
+        self._loop.call_soon_threadsafe(self._parts.put_nowait, parts)
+
+    def end(self, _: Future[Any]) -> None:
+        """There are no more."""
+        self._loop.call_soon_threadsafe(self._parts.put_nowait, None)
+
+    async def __aiter__(self) -> AsyncIterator[Sequence[Entity]]:
+        while (entities := await self._parts.get()) is not None:
+            yield entities
+            self._read += 1
+            if not self.full:
+                self._resume()
