@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import bentoml
 
@@ -38,12 +38,14 @@ class GLiNERService:
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
     async def extract(self, **request: Any) -> ExtractResponse:
         """Entities and relations of one text."""
-        return cast(Any, await respond(answer_extract(app.gateway, ExtractRequest.model_construct(**request))))
+        typed = ExtractRequest.model_construct(**request)
+        return await respond(answer_extract(app.gateway, typed))  # type: ignore[return-value]
 
     @bentoml.api(route="/v1/extract/batch", input_spec=ExtractBatchRequest)
     async def extract_batch(self, **request: Any) -> ExtractBatchResponse:
         """One result or error per text, in order."""
-        return cast(Any, await respond(answer_batch(app.gateway, ExtractBatchRequest.model_construct(**request))))
+        typed = ExtractBatchRequest.model_construct(**request)
+        return await respond(answer_batch(app.gateway, typed))  # type: ignore[return-value]
 
     async def __is_ready__(self) -> bool:
         return await app.gateway.ready()
