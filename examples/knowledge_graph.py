@@ -1,4 +1,4 @@
-"""Turn sentences into triples: `python examples/knowledge_graph.py < sentences.txt`. Needs a running server."""
+"""Extract triples from sentences: `python examples/knowledge_graph.py < sentences.txt`. Needs a running server."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ RELATIONS = ["founded", "works at", "born in", "headquartered in", "founded in"]
 
 
 async def triples(client: AsyncClient, sentence: str) -> list[tuple[str, str, str]]:
-    """Who does what to whom in one sentence."""
+    """The (head, relation, tail) triples of one sentence."""
     found = await client.extract(sentence, ENTITIES, relations=RELATIONS)
     return [(relation.head.text, relation.relation, relation.tail.text) for relation in found.relations]
 
 
 async def main() -> None:
-    """One request per line, all at once: the server batches them."""
+    """Send one request per line, all concurrently; the server batches them."""
     sentences = [line.strip() for line in sys.stdin if line.strip()]
     async with AsyncClient(os.environ.get("URL", "http://localhost:3000")) as client:
         found = await asyncio.gather(*(triples(client, sentence) for sentence in sentences))

@@ -1,4 +1,4 @@
-"""Replace personal data in a text by its label: `python examples/redact.py < letter.txt`. Needs a running server."""
+"""Replace personal data in a text with labels: `python examples/redact.py < letter.txt`. Needs a running server."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ PERSONAL = ["person", "email address", "phone number", "address", "date of birth
 
 
 def redact(text: str, entities: list[Entity]) -> str:
-    """`text` with each entity replaced by its label, from the end so that offsets stay right."""
+    """Replace each entity by its label, from the end of the text, so that the remaining offsets stay valid."""
     for entity in sorted(entities, key=lambda entity: entity.start, reverse=True):
         text = f"{text[: entity.start]}[{entity.label}]{text[entity.end :]}"
     return text
 
 
 def main() -> None:
-    """Redact standard input, however long."""
+    """Redact standard input, which may be of any length."""
     text = sys.stdin.read()
     with Client(os.environ.get("URL", "http://localhost:3000")) as client:
         found = client.extract(text, PERSONAL, threshold=0.3)

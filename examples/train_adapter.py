@@ -1,4 +1,4 @@
-"""Teach the bundled model a label that it cannot find, and serve the adapter; docs/training-adapters.md explains it.
+"""Train an adapter for a label that the bundled model cannot extract, and serve it; see docs/training-adapters.md.
 
 `python examples/train_adapter.py --out dosing --url http://127.0.0.1:3000 --id dosing`
 """
@@ -60,11 +60,11 @@ She trains twice a week for the Boston Marathon, said Kenji Watanabe, head of sa
 """.strip().splitlines()
 OTHER_LABELS = ["person", "organization", "city", "country", "date", "money", "event", "job title", "product", "number"]
 ASKED, SHOWN = [NEW, *KNOWN[:4]], "Mrs Okafor takes Torvanil 40 mg every third evening, until 9 May at least."
-Spans = set[tuple[int, int, str]]  # start and end in characters, and the label, of what is in a text
+Spans = set[tuple[int, int, str]]  # entities of a text: start and end in characters, label
 
 
 def write(template: str, rng: random.Random) -> tuple[str, Spans]:
-    """A sentence, and where the new label is in it."""
+    """Fill a template with random values; returns the sentence and the spans of the new label."""
     parts = [(slot, rng.choice(SLOTS.get(slot, [slot]))) for slot in template.replace("}", "{").split("{")]
     ends = accumulate(len(part) for _, part in parts)
     spans = {(end - len(part), end, NEW) for (slot, part), end in zip(parts, ends, strict=True) if "often" in slot}
@@ -72,13 +72,13 @@ def write(template: str, rng: random.Random) -> tuple[str, Spans]:
 
 
 def answers(gliner: GLiNER, texts: list[str], labels: list[Any]) -> list[Spans]:
-    """What the model finds in each text; `labels` are for all texts, or a list for each."""
+    """The entities that the model predicts for each text; `labels` is one list for all texts, or a list per text."""
     found, _ = gliner.inference(texts, labels, relations=[])
     return [{(entity["start"], entity["end"], entity["label"]) for entity in entities} for entities in found]
 
 
 def training_data(gliner: GLiNER, rng: random.Random) -> list[dict[str, Any]]:
-    """gliner's format. For labels that the base knows its own answers are the right ones: so it keeps them."""
+    """Examples in gliner's format. The base model's own predictions are the targets for the labels that it knows."""
     written = [write(template, rng) for template in TEMPLATES for _ in range(30)]
     prompts = [rng.sample(KNOWN, 5) for _ in written]
     known = answers(gliner, [text for text, _ in written], prompts)
@@ -88,13 +88,13 @@ def training_data(gliner: GLiNER, rng: random.Random) -> list[dict[str, Any]]:
         first, last = ({word[side]: number for number, word in enumerate(words)} for side in (1, 2))
         kept = {other for other in others if all(other[1] <= span[0] or span[1] <= other[0] for span in new)}
         ner = [[first[start], last[end], label] for start, end, label in sorted(new | kept)]
-        labels = rng.sample([NEW, *prompt], 5)  # in any order, and now and then without the new one
+        labels = rng.sample([NEW, *prompt], 5)  # in random order, sometimes without the new label
         data.append({"tokenized_text": [word[0] for word in words], "ner": ner, "ner_labels": labels})
     return data
 
 
 def train(gliner: GLiNER, data: list[dict[str, Any]], steps: int, rng: random.Random, size: int = 8) -> Any:
-    """Put an adapter into gliner's model and train it; returns PEFT's view of the model."""
+    """Add an adapter to gliner's model and train it; returns the PEFT model."""
     layers = ["query", "value", "prompt_rep_layer.0", "prompt_rep_layer.3", "out_project.0", "out_project.3"]
     model = get_peft_model(gliner.model, LoraConfig(r=8, lora_alpha=16, target_modules=layers))
     collate = gliner.data_collator_class(gliner.config, data_processor=gliner.data_processor)
@@ -118,15 +118,15 @@ def f1(found: list[Spans], wanted: list[Spans]) -> float:
 
 
 def main() -> None:
-    """Train, compare, save, and serve if there is a server."""
+    """Train and save the adapter, compare it with the base model, and upload it if `--url` is given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the adapter")
-    parser.add_argument("--steps", type=int, default=150, help="of the training (default: 150)")
-    parser.add_argument("--url", help="a server of this model, started with --enable-lora")
-    parser.add_argument("--id", default="dosing", help="the adapter's name there (default: dosing)")
+    parser.add_argument("--steps", type=int, default=150, help="training steps (default: 150)")
+    parser.add_argument("--url", help="a server of the bundled model, started with --enable-lora")
+    parser.add_argument("--id", default="dosing", help="adapter id on the server (default: dosing)")
     options = parser.parse_args()
     if options.url:
-        Client(options.url).adapters()  # if it serves none, say so before the training
+        Client(options.url).adapters()  # fail before the training if the server has LoRA disabled
     torch.manual_seed(0)
     rng = random.Random(0)
     gliner = GLiNER.from_pretrained(str(BASE), local_files_only=True)

@@ -1,4 +1,4 @@
-"""Asks any server that speaks gliner.serve's format the same things: `python side_by_side.py URL`, e.g. .../gliner."""
+"""Send unusual requests to any server with gliner.serve's API: `python side_by_side.py URL`, e.g. .../gliner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GOOD = {
 
 
 def behaviour(ask: Callable[[Any], httpx.Response]) -> dict[str, str]:
-    """What the server answers to requests that are out of the ordinary."""
+    """Status and beginning of the body of each response, by request."""
     odd: dict[str, Any] = {
         "no relations asked": {key: GOOD[key] for key in ("text", "labels")},
         "malformed JSON": b'{"text":',
@@ -39,13 +39,13 @@ def behaviour(ask: Callable[[Any], httpx.Response]) -> dict[str, str]:
 
 
 def counted(answers: Any) -> str:
-    """How many answers had which status."""
+    """The number of responses per status."""
     statuses = Counter(answer.status_code for answer in answers)
     return ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items()))
 
 
 def main(url: str) -> None:
-    """Print what was seen, as JSON."""
+    """Print the responses as JSON."""
     with httpx.Client(timeout=60, limits=httpx.Limits(max_connections=64)) as client:
 
         def ask(body: Any) -> httpx.Response:

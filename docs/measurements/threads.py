@@ -1,9 +1,9 @@
-"""What threads a forward computes with, and what other threads have computed with before: docs/decisions/0006.
+"""Latency of a forward pass with one and two threads, and while another thread has used two: docs/decisions/0006.
 
     python docs/measurements/threads.py CHECKPOINT [--dtype bfloat16]
 
-Milliseconds per text, one text at a time, the median of many. Each column in a process of its own, because the threads
-that OpenMP counts never become fewer.
+Prints the median milliseconds per text, one text at a time. Each column runs in a process of its own, because OpenMP
+keeps the threads that it has started.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ITEM = Item(TEXT, {label: label for label in ("person", "company", "city")})
 
 
 def measured(checkpoint: str, dtype: str, column: str) -> float:
-    """The median of 60 forwards, in milliseconds."""
+    """The median of 60 forward passes, in milliseconds."""
     engine = GLiNEREngine.load(checkpoint, device="cpu", dtype=dtype)
     if column == COLUMNS[2]:
         ready, over = threading.Event(), threading.Event()
@@ -37,7 +37,7 @@ def measured(checkpoint: str, dtype: str, column: str) -> float:
 
 
 def run(engine: GLiNEREngine, threads: int, times: int) -> list[float]:
-    """Seconds of each forward."""
+    """Seconds of each forward pass."""
     torch.set_num_threads(threads)
     batch = engine.collate([engine.prepare(ITEM)])
     engine.forward(batch, threads)
@@ -50,7 +50,7 @@ def run(engine: GLiNEREngine, threads: int, times: int) -> list[float]:
 
 
 def main() -> None:
-    """Print the table's row, or with --column one number of it."""
+    """Print one row of the table, or with --column one number of it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkpoint")
     parser.add_argument("--dtype", default="bfloat16")
