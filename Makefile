@@ -10,6 +10,7 @@ export BENTOML_DO_NOT_TRACK = True
 PORT ?= 3000
 HOST := 127.0.0.1
 TESTS ?= tests
+WORKERS ?= 2
 
 # The first interpreter that runs, is new enough and can make a virtual environment (a shim may exist and not run).
 # The locks are for 3.11; with any other version the ranges of pyproject.toml are installed.
@@ -44,8 +45,8 @@ serve: $(SETUP) ## Serve a model; PORT= HOST= MODEL= DEVICE= DTYPE=
 	@exec $(BIN)/python -m gliner_bento.cli serve --port '$(PORT)' --host '$(HOST)' \
 		$(if $(MODEL),--model '$(MODEL)') $(if $(DEVICE),--device '$(DEVICE)') $(if $(DTYPE),--dtype '$(DTYPE)')
 
-test: $(SETUP) ## Run the tests; TESTS=path ARGS=pytest's
-	$(BIN)/python -m pytest $(TESTS) $(ARGS)
+test: $(SETUP) ## Run the tests; TESTS=path ARGS=pytest's WORKERS=processes
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(TESTS) $(ARGS)
 
 check: lint test ## What CI runs
 
