@@ -60,6 +60,11 @@ def _comma_separated(value: object) -> object:
     return value.split(",") if isinstance(value, str) else value
 
 
+def text_of(value: object) -> str:
+    """A value as it is written in a flag, the environment or the docs."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Model = Annotated[str, AfterValidator(_folder_or_hub_id)]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]

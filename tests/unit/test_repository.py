@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from gliner_bento import cli
+from gliner_bento.cli import docs
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.gateway import Limits
+from gliner_bento.settings import Settings
 
 SOURCES = [
     "service.py",
@@ -30,7 +31,7 @@ ENGINE = r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/"
 TRAINING = r"models/demo/train/"
 JOBS = r"gliner_bento/benchmark/jobs/"
 ALLOWED_IN = {
-    "bentoml": r"service\.py|runners/|gliner_bento/cli\.py|gliner_bento/benchmark/jobs/naive_service\.py",
+    "bentoml": r"service\.py|runners/|gliner_bento/cli/|gliner_bento/benchmark/jobs/naive_service\.py",
     "_bentoml_sdk": r"(?!)",
     "_bentoml_impl": r"(?!)",
     "torch": f"{ENGINE}|{TRAINING}|{JOBS}",
@@ -42,7 +43,7 @@ ALLOWED_IN = {
     "fast_gliner": JOBS,
     "matplotlib": r"gliner_bento/benchmark/plots\.py",
     "prometheus_client": r"gliner_bento/metrics\.py",
-    "argparse": r"gliner_bento/(cli\.py|benchmark/)|models/demo/train/__main__\.py",
+    "argparse": r"gliner_bento/(cli|benchmark)/|models/demo/train/__main__\.py",
 }
 STANDS_ALONE = {
     "gliner_bento/types.py": {"pydantic", "gliner_bento"},
@@ -83,7 +84,7 @@ def test_types_settings_and_errors_import_little(path):
 @pytest.mark.parametrize("path", SOURCES)
 def test_only_the_command_line_reads_argv(path):
     reads = "sys.argv" in (PROJECT_ROOT / path).read_text(encoding="utf-8")
-    assert not reads or path == "gliner_bento/cli.py"
+    assert not reads or path == "gliner_bento/cli/flags.py"
 
 
 @pytest.mark.parametrize(
@@ -106,19 +107,19 @@ def test_a_module_says_what_it_owns_and_stays_readable_in_one_sitting(path):
 
 
 def test_the_settings_page_is_fresh():
-    assert cli.SETTINGS_PAGE.read_text(encoding="utf-8") == cli.settings_page(), "run `make docs`"
+    assert docs.SETTINGS_PAGE.read_text(encoding="utf-8") == docs.settings_page(), "run `make docs`"
 
 
 def test_every_setting_is_read_somewhere():
     others = "".join(
         (PROJECT_ROOT / path).read_text(encoding="utf-8")
         for path in SOURCES
-        if path not in ("gliner_bento/settings.py", "gliner_bento/cli.py")
+        if path != "gliner_bento/settings.py" and not path.startswith("gliner_bento/cli/")
     )
     limits = {field.name for field in dataclasses.fields(Limits)}  # the gateway takes these by name, the engine its own
     options = set(EngineOptions.__dataclass_fields__) & set(re.findall(r"\boptions\.(\w+)", others))
     read = set(re.findall(r"\bsettings\.(\w+)", others)) | limits | options
-    assert set(cli.Settings.model_fields) - read == {"config"}
+    assert set(Settings.model_fields) - read == {"config"}
 
 
 def test_the_lock_holds_exact_versions_of_all_but_the_benchmarks_peers_and_no_place_to_fetch_them_from():

@@ -12,8 +12,8 @@ from _bentoml_sdk.service.config import ServiceConfig, validate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gliner_bento.cli import text_of
 from gliner_bento.configuration import BENTOML_KEYS, CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
+from gliner_bento.setting_types import text_of
 from gliner_bento.settings import (
     ALIASES,
     Settings,
