@@ -29,8 +29,7 @@ class GLiNERService:
     runner = bentoml.depends(GLiNERRunner)
 
     def __init__(self) -> None:
-        limits = {name: getattr(settings, name) for name in Limits.__dataclass_fields__}
-        self.gateway = Gateway(Hop(self.runner), Limits(**limits))
+        self.gateway = Gateway(Hop(self.runner), settings.view(Limits))
         app.bind(self.gateway)
         join_bentoml()
 

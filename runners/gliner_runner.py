@@ -66,17 +66,16 @@ class GLiNERRunner:
                 settings.model,
                 device=settings.device,
                 dtype=settings.dtype,
-                options=engine_options(decided),
+                options=decided.view(EngineOptions),
             )
         except ModelError as error:
             logger.critical("the model cannot be served: %s", error)
             raise SystemExit(1) from None
-        config = scheduler_config(decided)
         self._info = engine.info
         observer = metrics.PrometheusObserver()
         self._adapters = serve_adapters(engine, decided, observer) if settings.enable_lora else None
         self._report_unfinished_items = metrics.UNFINISHED_ITEMS.set
-        self._scheduler = Scheduler(engine, config, observer=observer)
+        self._scheduler = Scheduler(engine, decided.view(SchedulerConfig), observer=observer)
         self._scheduler.start()
         self._warm_up()
         self._adapter_calls = AdapterCalls(self._adapters, settings.disk_cache_dir / "uploads")
@@ -215,29 +214,13 @@ def warm_up(scheduler: Scheduler, batch_sizes: Sequence[int], iterations: int) -
 
 def serve_adapters(engine: GLiNEREngine, settings: Settings, observer: Observer) -> AdapterManager:
     """Let the engine's items name adapters; bring those that are pinned into memory."""
+    from gliner_bento.adapters.base import AdapterSettings  # noqa: PLC0415
     from gliner_bento.adapters.disk import AdapterStore  # noqa: PLC0415
     from gliner_bento.adapters.manager import AdapterManager  # noqa: PLC0415
 
-    store = AdapterStore(
-        settings.disk_cache_dir,
-        adapter_root=settings.adapter_root,
-        max_disk_adapters=settings.max_disk_adapters,
-        id_pattern=settings.adapter_id_pattern,
-        max_bytes=settings.max_adapter_bytes,
-    )
+    view = settings.view(AdapterSettings)
     assert engine.adapter_slots is not None
-    manager = AdapterManager(
-        store,
-        engine.adapter_slots,
-        engine.adaptable_layers,
-        max_lora_rank=settings.max_lora_rank,
-        max_cpu_adapters=settings.max_cpu_adapters,
-        adapter_loading_threads=settings.adapter_loading_threads,
-        max_adapter_bytes=settings.max_adapter_bytes,
-        adapter_root=settings.adapter_root,
-        allow_adapter_hub=settings.allow_adapter_hub,
-        observer=observer,
-    )
+    manager = AdapterManager(AdapterStore(view), engine.adapter_slots, engine.adaptable_layers, view, observer=observer)
     engine.serve_adapters(manager.acquire)
     manager.preload_pinned()
     return manager
@@ -262,26 +245,6 @@ def _as_data(extraction: Extraction, told: int = 0) -> dict[str, Any]:
 
 def _entity_as_data(entity: Entity) -> dict[str, Any]:
     return {name: getattr(entity, name) for name in Entity.__slots__}
-
-
-def engine_options(settings: Settings) -> EngineOptions:
-    """The settings that are the engine's, decided for its device."""
-    return EngineOptions(**{name: getattr(settings, name) for name in EngineOptions.__dataclass_fields__})
-
-
-def scheduler_config(settings: Settings) -> SchedulerConfig:
-    """The settings that are the scheduler's."""
-    return SchedulerConfig(
-        max_batch_size=settings.max_batch_size,
-        max_batch_tokens=settings.max_batch_tokens,
-        lookahead=settings.batch_lookahead,
-        queue_capacity=settings.queue_capacity,
-        inference_lanes=settings.inference_lanes,
-        torch_threads=settings.torch_threads,
-        tokenizer_threads=settings.tokenizer_threads,
-        decoding_threads=settings.decoding_threads,
-        batch_wait_timeout_ms=settings.batch_wait_timeout_ms,
-    )
 
 
 GLiNERRunner.add_asgi_middleware(CancelOnDisconnect)  # type: ignore[attr-defined]  # now a bentoml.Service

@@ -9,8 +9,9 @@ from typing import Any
 
 from gliner_bento import __version__
 from gliner_bento.configuration import refuse_unknown
+from gliner_bento.setting_names import ALIASES, aliases_of, flag_name
 from gliner_bento.setting_types import text_of
-from gliner_bento.settings import ALIASES, Settings, aliases_of, flag_name
+from gliner_bento.settings import Settings
 
 _BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--rows", "--quick", "--out", "--report"]
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.setting_names import ALIASES, env_name
 from gliner_bento.setting_types import text_of
-from gliner_bento.settings import ALIASES, Settings, env_name
+from gliner_bento.settings import Settings
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:

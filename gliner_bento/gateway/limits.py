@@ -1,4 +1,4 @@
-"""What an operator allows: the settings that the gateway goes by, under their own names."""
+"""The settings of the gateway, under their own names: a view of `Settings`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gliner_bento.types import LongText
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an operator allows; the settings of the same names."""
+    """See docs/settings.md for each."""
 
     default_threshold: float
     default_relation_threshold: float

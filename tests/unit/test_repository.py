@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.cli import docs
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.gateway.gateway import Limits
+from gliner_bento.gateway.limits import Limits
+from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.settings import Settings
 
 SOURCES = [
@@ -45,10 +47,16 @@ ALLOWED_IN = {
     "prometheus_client": r"gliner_bento/metrics\.py",
     "argparse": r"gliner_bento/(cli|benchmark)/|models/demo/train/__main__\.py",
 }
+VIEWS = {
+    SchedulerConfig: "gliner_bento/scheduler/",
+    EngineOptions: "gliner_bento/engine/",
+    AdapterSettings: "gliner_bento/adapters/",
+    Limits: "gliner_bento/gateway/",
+}
 STANDS_ALONE = {
     "gliner_bento/types.py": {"pydantic", "gliner_bento"},
     "gliner_bento/errors.py": {"pydantic"},
-    "gliner_bento/settings.py": {"pydantic", "pydantic_settings", "gliner_bento"},
+    "gliner_bento/settings.py": {"pydantic", "pydantic_settings", "gliner_bento", "_typeshed"},
     "gliner_bento/configuration.py": {"yaml"},
 }
 
@@ -60,6 +68,14 @@ def imported(path: str) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             yield node.module.partition(".")[0]
+
+
+def attributes_read(path: str) -> Iterator[tuple[str, str]]:
+    """Each attribute that a file reads, after the name before its dot (`self._limits.x`: "_limits", "x")."""
+    for node in ast.walk(ast.parse((PROJECT_ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            owner = node.value
+            yield getattr(owner, "attr", getattr(owner, "id", "")), node.attr
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -111,14 +127,15 @@ def test_the_settings_page_is_fresh():
 
 
 def test_every_setting_is_read_somewhere():
-    others = "".join(
-        (PROJECT_ROOT / path).read_text(encoding="utf-8")
-        for path in SOURCES
-        if path != "gliner_bento/settings.py" and not path.startswith("gliner_bento/cli/")
-    )
-    limits = {field.name for field in dataclasses.fields(Limits)}  # the gateway takes these by name, the engine its own
-    options = set(EngineOptions.__dataclass_fields__) & set(re.findall(r"\boptions\.(\w+)", others))
-    read = set(re.findall(r"\bsettings\.(\w+)", others)) | limits | options
+    """By its name, or as a field of a view that is read in the view's package."""
+    consumers = [path for path in SOURCES if not re.match(r"gliner_bento/(settings\.py|cli/)", path)]
+    read = {name for path in consumers for owner, name in attributes_read(path) if owner == "settings"}
+    for view, package in VIEWS.items():
+        inside = [path for path in consumers if path.startswith(package)]
+        of_view = {name for path in inside for _, name in attributes_read(path)}
+        fields = {field.name for field in dataclasses.fields(view)}
+        assert fields <= of_view, f"{view.__name__}: never read: {fields - of_view}"
+        read |= fields
     assert set(Settings.model_fields) - read == {"config"}
 
 

@@ -13,10 +13,11 @@ from gliner_bento.benchmark.jobs import answer
 from gliner_bento.engine.base import Extraction, Item, LongText, Prepared
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.loading import pick_device
+from gliner_bento.engine.options import EngineOptions
 from gliner_bento.metrics import PrometheusObserver
-from gliner_bento.scheduler.scheduler import Scheduler
+from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.settings import Settings
-from runners.gliner_runner import engine_options, scheduler_config, serve_adapters
+from runners.gliner_runner import serve_adapters
 
 Body = dict[str, Any]
 
@@ -42,7 +43,7 @@ def throughput(bodies: list[Body], seconds: float, at_once: int | None = None) -
     engine = _engine(settings)
     decided = settings.decided_for(engine.info.device)
     adapters = serve_adapters(engine, decided, PrometheusObserver()) if settings.enable_lora else None
-    scheduler = Scheduler(engine, scheduler_config(decided))
+    scheduler = Scheduler(engine, decided.view(SchedulerConfig))
     scheduler.start()
     items = [_item(body) for body in bodies]
     answers = _all(scheduler, items, at_once)
@@ -129,7 +130,7 @@ def windows(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _engine(settings: Settings) -> GLiNEREngine:
-    options = engine_options(settings.decided_for(str(pick_device(settings.device))))
+    options = settings.decided_for(str(pick_device(settings.device))).view(EngineOptions)
     return GLiNEREngine.load(settings.model, device=settings.device, dtype=settings.dtype, options=options)
 
 

@@ -22,3 +22,7 @@ def test_the_settings_page_has_a_row_for_every_setting():
     assert [row.split("`")[1] for row in rows] == list(Settings.model_fields)
     assert " gliner.serve's name: `polylora_max_rank`. |\n" in docs.settings_page()
     assert "| `default_threshold` | `0.5` | at least 0, at most 1 |" in docs.settings_page()
+    assert "| `enable_lora` | `false` | `true`, `false` |" in docs.settings_page()
+    assert "| `adapter_root` | unset | path |" in docs.settings_page()
+    assert "| `model` | `models/demo` | text |" in docs.settings_page()
+    assert "| comma-separated integers, each at least 1, at most 4096 |" in docs.settings_page()

@@ -9,7 +9,8 @@ import pytest
 
 from gliner_bento import cli
 from gliner_bento.configuration import PROJECT_ROOT
-from gliner_bento.settings import ALIASES, Settings
+from gliner_bento.setting_names import ALIASES
+from gliner_bento.settings import Settings
 
 
 @pytest.mark.parametrize(

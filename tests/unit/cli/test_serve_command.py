@@ -51,7 +51,7 @@ def test_a_worker_gets_absolute_folders_and_settings_under_their_own_names(execu
     assert cli.main(["serve", "--enable-polylora", "--polylora-max-rank", "3"]) == 0
     environment = executed[0][2]
     assert environment["GLINER_ADAPTER_ROOT"] == str(tmp_path / "tenants")
-    assert (environment["GLINER_ENABLE_LORA"], environment["GLINER_MAX_LORA_RANK"]) == ("True", "3")
+    assert (environment["GLINER_ENABLE_LORA"], environment["GLINER_MAX_LORA_RANK"]) == ("true", "3")
     assert not [name for name in environment if "POLYLORA" in name]
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from views import view
 
 from gliner_bento.engine.base import Extraction, Item, Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
@@ -271,12 +272,13 @@ class DeviceEngine(FakeEngine):
 
 def answers(engine: DeviceEngine, items: Sequence[Item], lanes: int = 1) -> list[Extraction | BaseException]:
     """How each item ended, in order."""
-    config = SchedulerConfig(
+    config = view(
+        SchedulerConfig,
         max_batch_size=64,
         max_batch_tokens=10**9,
         queue_capacity=len(items),
         inference_lanes=lanes,
-        lookahead=len(items),
+        batch_lookahead=len(items),
     )
     scheduler = Scheduler(engine, config)
     scheduler.start()

@@ -1,4 +1,4 @@
-"""What the runner does beside hosting: warming up, and handing settings on."""
+"""What the runner does besides hosting: warm-up and serialization."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import dataclasses
 from collections.abc import Sequence
 
 import pytest
+from views import view
 
 from gliner_bento.engine.base import Entity, Extraction, Relation
 from gliner_bento.engine.fake import FakeEngine
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
-from gliner_bento.settings import Settings
-from runners.gliner_runner import GLiNERRunner, _as_data, scheduler_config, warm_up
+from runners.gliner_runner import GLiNERRunner, _as_data, warm_up
 
 
 @pytest.mark.parametrize(("sizes", "iterations", "expected"), [((2, 4), 3, 19), ((), 5, 1), ((8,), 0, 1)])
 def test_warms_up_with_every_size_as_often_as_it_is_told(sizes: Sequence[int], iterations: int, expected: int) -> None:
     engine = FakeEngine()
-    scheduler = Scheduler(engine, SchedulerConfig(max_batch_size=8, max_batch_tokens=1000))
+    scheduler = Scheduler(engine, view(SchedulerConfig, max_batch_size=8, max_batch_tokens=1000))
     scheduler.start()
     try:
         warm_up(scheduler, sizes, iterations)
@@ -29,7 +29,7 @@ def test_warms_up_with_every_size_as_often_as_it_is_told(sizes: Sequence[int], i
 def test_a_warm_up_that_fails_is_not_passed_over() -> None:
     scheduler = Scheduler(
         FakeEngine(forward_error=lambda item: ValueError("broken")),
-        SchedulerConfig(max_batch_size=8, max_batch_tokens=1000),
+        view(SchedulerConfig, max_batch_size=8, max_batch_tokens=1000),
     )
     scheduler.start()
     try:
@@ -37,33 +37,6 @@ def test_a_warm_up_that_fails_is_not_passed_over() -> None:
             warm_up(scheduler, (1,), 1)
     finally:
         scheduler.close()
-
-
-def test_the_scheduler_is_configured_as_the_settings_say() -> None:
-    settings = Settings.load(
-        {
-            "max_batch_size": 3,
-            "max_batch_tokens": 77,
-            "batch_lookahead": 5,
-            "queue_capacity": 6,
-            "inference_lanes": 2,
-            "torch_threads": 1,
-            "tokenizer_threads": 4,
-            "decoding_threads": 0,
-            "batch_wait_timeout_ms": 2.5,
-        }
-    )
-    assert scheduler_config(settings) == SchedulerConfig(
-        max_batch_size=3,
-        max_batch_tokens=77,
-        lookahead=5,
-        queue_capacity=6,
-        inference_lanes=2,
-        torch_threads=1,
-        tokenizer_threads=4,
-        decoding_threads=0,
-        batch_wait_timeout_ms=2.5,
-    )
 
 
 def test_an_extraction_travels_as_its_fields():

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 
 import pytest
+from views import view
 
 from gliner_bento.engine.base import Entity, Item
 from gliner_bento.engine.fake import FakeEngine, FakeReading, extract
@@ -142,7 +143,7 @@ class Hosted:
     def __init__(self, step: Callable[[], object], **engine: object) -> None:
         self.clock_s = 0.0
         self.engine = FakeEngine(on_forward=lambda _: step(), reading=self._reading, **engine)
-        config = SchedulerConfig(max_batch_size=1, max_batch_tokens=3)
+        config = view(SchedulerConfig, max_batch_size=1, max_batch_tokens=3)
         self._scheduler = Scheduler(self.engine, config, clock=lambda: self.clock_s)
         self._scheduler.start()
         self._streams: dict[str, Future] = {}

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 from stage import PATIENCE_S, Clock, Gate, Start, Tally
+from views import view
 
 from gliner_bento.engine.base import Engine, Item
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 
-CONFIG = SchedulerConfig(max_batch_size=8, max_batch_tokens=1000, queue_capacity=100)
+CONFIG = view(SchedulerConfig, max_batch_size=8, max_batch_tokens=1000, queue_capacity=100)
 
 
 @pytest.fixture
