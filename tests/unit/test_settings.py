@@ -43,7 +43,7 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(monkeyp
 
 
 @pytest.mark.parametrize("name", sorted(Settings.model_fields))
-def test_every_setting_has_a_flag_and_an_environment_name_and_a_line_of_help(name, monkeypatch):
+def test_every_setting_has_a_flag_and_an_environment_variable_and_a_line_of_help(name, monkeypatch):
     field = Settings.model_fields[name]
     assert field.description.endswith(".")
     assert "\n" not in field.description
@@ -85,7 +85,7 @@ def test_a_file_in_the_working_directory_is_not_read(monkeypatch, tmp_path):
     assert Settings.load().max_labels == 1000
 
 
-def test_an_empty_environment_value_is_no_value(monkeypatch):
+def test_an_empty_environment_variable_counts_as_unset(monkeypatch):
     monkeypatch.setenv("GLINER_MAX_LABELS", "")
     assert Settings.load().max_labels == 1000
     assert origin("max_labels", {}) is None
@@ -256,7 +256,7 @@ def test_bentoml_waits_longer_than_we_do_and_accepts_our_options(service):
     assert validate(options)["workers"] == 1
 
 
-def test_the_runners_connections_are_never_closed_under_a_request_whatever_the_file_says_of_others(write):
+def test_the_runners_connections_are_never_closed_during_a_request(write):
     file = write("services: {GLiNERRunner: {threads: 2, traffic: {external_queue: true}}}")
     assert Settings.load(file=file).bentoml_options("GLiNERRunner") == {
         "runner_connection": {"max_requests": 1_000_000_000, "max_age": 100_000_000.0},
@@ -272,7 +272,7 @@ def test_the_runners_connections_are_never_closed_under_a_request_whatever_the_f
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_messages_are_traced_only_where_somebody_may_want_traces(service, write, monkeypatch):
+def test_messages_are_traced_only_if_bentoml_is_configured_to(service, write, monkeypatch):
     def tracing(file):
         return Settings.load(file=file).bentoml_options(service).get("tracing")
 
@@ -316,7 +316,7 @@ def test_a_folder_without_a_checkpoint_is_refused_before_anything_starts(tmp_pat
     "name",
     ["GLINER_SERVICE_HOST", "GLINER_PORT", "GLINER_PORT_3000_TCP_ADDR", "GLINER_BENTO_SERVICE_PORT_HTTP"],
 )
-def test_what_kubernetes_puts_into_a_pod_is_no_setting(monkeypatch, name):
+def test_service_links_of_kubernetes_are_not_settings(monkeypatch, name):
     monkeypatch.setenv(name, "tcp://10.0.0.1:3000")
     assert Settings.load().max_batch_size == 32
 
@@ -385,7 +385,7 @@ ALIASED = {
 
 
 @pytest.mark.parametrize("alias", sorted(ALIASES))
-def test_what_gliner_serve_calls_otherwise_may_be_called_so_everywhere(alias, monkeypatch, write):
+def test_gliner_serves_names_are_accepted_everywhere(alias, monkeypatch, write):
     name, value = ALIASES[alias], ALIASED[ALIASES[alias]]
     expected = getattr(Settings.load({name: value}), name)
     assert expected != getattr(Settings.load(), name)
@@ -423,7 +423,7 @@ def test_two_names_of_one_setting_may_not_differ(monkeypatch, write):
 
 
 @pytest.mark.parametrize("name", ["polylora_use_triton_kernels", "polylora_base_adapter_id"])
-def test_names_of_gliner_serve_without_a_meaning_here_are_refused(name, monkeypatch):
+def test_unsupported_names_of_gliner_serve_are_refused(name, monkeypatch):
     with pytest.raises(SettingsError, match=f"unknown setting {name}"):
         Settings.load({name: "x"})
     monkeypatch.setenv(env_name(name), "x")
@@ -431,7 +431,7 @@ def test_names_of_gliner_serve_without_a_meaning_here_are_refused(name, monkeypa
         Settings.load()
 
 
-def test_a_wrong_value_is_told_under_the_name_that_was_used():
+def test_an_error_names_the_alias_that_was_used():
     with pytest.raises(SettingsError, match=r"max_lora_rank: .* .got '0' from --polylora-max-rank"):
         Settings.load({"polylora_max_rank": "0"})
 

@@ -14,6 +14,7 @@ from views import view
 from gliner_bento.engine.base import Extraction, Item, Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.engine.memory import RECOVERY_BATCHES, MemoryModel, calibrate, powers_of_two
+from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import DoesNotFit
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 
@@ -61,7 +62,13 @@ class Device:
 
 
 def model_of(device: Device, **options: float) -> MemoryModel:
-    return calibrate(device, device.run, longest_tokens=LONGEST, **options)  # type: ignore[arg-type]
+    defaults = view(EngineOptions)
+    given = {
+        "target_memory_fraction": defaults.target_memory_fraction,
+        "memory_overhead_factor": defaults.memory_overhead_factor,
+        "lanes": defaults.inference_lanes,
+    }
+    return calibrate(device, device.run, longest_tokens=LONGEST, **given | options)  # type: ignore[arg-type]
 
 
 def budget(tokens: int, least: int = 64) -> MemoryModel:
