@@ -17,7 +17,7 @@ from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, Extrac
 from runners.gliner_runner import GLiNERRunner
 
 settings = load_or_exit()
-app = GatewayApp(GatewayOptions(**{name: getattr(settings, name) for name in GatewayOptions.__dataclass_fields__}))
+app = GatewayApp(settings.view(GatewayOptions))
 
 
 @bentoml.service(name="GLiNERService", **settings.bentoml_options("GLiNERService"))

@@ -20,7 +20,7 @@ from gliner_bento.settings import Settings, load_or_exit
 def create_app(settings: Settings | None = None) -> Starlette:
     """An ASGI app that loads the model when it starts, and drains when it stops."""
     settings = settings or load_or_exit()
-    app = GatewayApp(GatewayOptions(**{name: getattr(settings, name) for name in GatewayOptions.__dataclass_fields__}))
+    app = GatewayApp(settings.view(GatewayOptions))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

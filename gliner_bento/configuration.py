@@ -1,4 +1,4 @@
-"""configuration.yaml: its two sections, read and checked for names. Knows nothing of values or of who uses them."""
+"""Reads configuration.yaml and checks the names in its two sections. Knows neither values nor consumers."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ BENTOML_KEYS = frozenset(
         "workers",
     }
 )
-"""What BentoML reads of a service's section; it ignores any other key, so we refuse it."""
+"""The keys that BentoML reads in a service's section. It ignores other keys; we refuse them."""
 
 
 class SettingsError(ValueError):
-    """A setting is unknown or has a value that it may not have; the message is one line that names it."""
+    """A setting is unknown or invalid. The message is one line and names the setting, the value and its origin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The file's content: our settings, and BentoML's keys by service."""
+    """The content of the file: our settings, and BentoML's keys per service."""
 
     gliner: dict[str, Any]
     services: dict[str, dict[str, Any]]
 
 
 def read_configuration(file: Path | None, settings: Iterable[str]) -> Configuration:
-    """The content of `file`, or of the bundle's where there is one; raises `SettingsError`.
+    """The content of `file`, by default of the bundle's file if it exists. Raises `SettingsError`.
 
-    settings: the names that the section `gliner` may hold.
+    settings: the names that the section `gliner` may contain.
     """
     path = file or CONFIGURATION_FILE
     try:
@@ -64,7 +64,7 @@ def read_configuration(file: Path | None, settings: Iterable[str]) -> Configurat
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+        raise SettingsError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from None
     sections = _mapping(content, str(path))
     refuse_unknown(sections, ("gliner", "services"), f"{path}: unknown section")
     gliner = _mapping(sections.get("gliner"), f"{path}: gliner")
@@ -74,14 +74,14 @@ def read_configuration(file: Path | None, settings: Iterable[str]) -> Configurat
     keys = {name: _mapping(section, f"{path}: {name}") for name, section in services.items()}
     for name, section in keys.items():
         refuse_unknown(section, BENTOML_KEYS, f"{path}: {name}: unknown key")
-    _refuse_broken_promises(keys, path)
+    _refuse_unsupported(keys, path)
     return Configuration(gliner, keys)
 
 
-def _refuse_broken_promises(services: dict[str, dict[str, Any]], path: Path) -> None:
-    """Values that BentoML takes and that would break a promise of ours."""
+def _refuse_unsupported(services: dict[str, dict[str, Any]], path: Path) -> None:
+    """Raise `SettingsError` for values that BentoML accepts and that break our guarantees."""
     if services.get("GLiNERRunner", {}).get("workers", 1) != 1:
-        raise SettingsError(f"{path}: GLiNERRunner: workers: must be 1; an abort would reach one worker of several")
+        raise SettingsError(f"{path}: GLiNERRunner: workers: must be 1, because an abort reaches one worker")
     for name, section in services.items():
         if "max_concurrency" in _mapping(section.get("traffic"), f"{path}: {name}: traffic"):
             raise SettingsError(f"{path}: {name}: traffic.max_concurrency: use queue_capacity, which refuses with 429")
@@ -90,7 +90,7 @@ def _refuse_broken_promises(services: dict[str, dict[str, Any]], path: Path) -> 
 def refuse_unknown(
     given: Iterable[object], known: Iterable[str], problem: str, spell: Callable[[str], str] = str
 ) -> None:
-    """Raise a `SettingsError` for the first name that is not `known`, with the nearest one that is."""
+    """Raise `SettingsError` for the first name that is not `known`, with the closest known name."""
     known = tuple(known)
     for name in map(str, given):
         if spell(name) not in known:
@@ -101,20 +101,20 @@ def refuse_unknown(
 def under_one_name(
     given: Mapping[str, Any], aliases: Mapping[str, str], spell: Callable[[str], str] = str
 ) -> dict[str, Any]:
-    """`given` without aliases; raises `SettingsError` where two names of one setting have different values."""
-    found: dict[str, Any] = {}
+    """`given` with aliases resolved. Raises `SettingsError` if two names of one setting have different values."""
+    resolved: dict[str, Any] = {}
     names: dict[str, str] = {}
     for name, value in given.items():
         setting = aliases.get(name, name)
-        if setting in found and str(found[setting]) != str(value):
-            raise SettingsError(f"{spell(names[setting])} and {spell(name)} are one setting, and differ")
-        found[setting], names[setting] = value, name
-    return found
+        if setting in resolved and str(resolved[setting]) != str(value):
+            raise SettingsError(f"{spell(names[setting])} and {spell(name)} are one setting but have different values")
+        resolved[setting], names[setting] = value, name
+    return resolved
 
 
 def _mapping(value: object, where: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise SettingsError(f"{where}: must hold names with values")
+        raise SettingsError(f"{where}: must be a mapping")
     return value

@@ -1,4 +1,4 @@
-"""What kinds of values settings have, and how these are read. Knows no setting by name."""
+"""Types of the settings' values: parsing, validation and formatting. Knows no setting by name."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def _folder_or_hub_id(value: str) -> str:
-    """An existing folder, relative to the working directory or to the bundle, as an absolute path; else a hub id."""
+    """The absolute path of a checkpoint folder, relative to the working directory or the bundle; else a hub id."""
     for folder in (Path(value).expanduser(), PROJECT_ROOT / value):
         if value and folder.is_dir():
             if not (folder / "gliner_config.json").is_file():
-                raise ValueError("the folder holds no GLiNER checkpoint (no gliner_config.json)")
+                raise ValueError("the folder has no GLiNER checkpoint (gliner_config.json is missing)")
             return str(folder.resolve())
     if not _HUB_ID.fullmatch(value):
-        raise ValueError("no such folder, and not a hub id (owner/name)")
+        raise ValueError("neither a folder nor a hub id (owner/name)")
     return value
 
 
 def _absolute(value: Path) -> Path:
-    """The path from the root on. `~/.cache` at its beginning is `XDG_CACHE_HOME` where the environment has it."""
+    """The absolute path; a leading `~/.cache` is replaced by `$XDG_CACHE_HOME` if it is set."""
     cache = os.environ.get("XDG_CACHE_HOME")
     if cache and value.parts[:2] == ("~", ".cache"):
         value = Path(cache, *value.parts[2:])
@@ -37,14 +37,14 @@ def _absolute(value: Path) -> Path:
 
 
 def existing_folder(value: Path) -> Path:
-    """A folder that is there; raises ValueError."""
+    """The path of an existing folder. Raises ValueError."""
     if not value.is_dir():
         raise ValueError("no such folder")
     return value
 
 
 def regular_expression(value: str) -> str:
-    """A pattern that compiles; raises ValueError."""
+    """A valid regular expression. Raises ValueError."""
     try:
         re.compile(value)
     except re.error as error:
@@ -58,6 +58,13 @@ def _full_dtype(value: object) -> object:
 
 def _comma_separated(value: object) -> object:
     return value.split(",") if isinstance(value, str) else value
+
+
+def text_of(value: object) -> str:
+    """A value as it is written in a flag, the environment or the docs."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]

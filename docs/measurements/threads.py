@@ -18,8 +18,10 @@ import time
 
 import torch
 
-from gliner_bento.types import Item
 from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.options import EngineOptions
+from gliner_bento.settings import Settings
+from gliner_bento.types import Item
 
 COLUMNS = ("1 thread", "2 threads", "2 threads, another living thread having had two")
 TEXT = "The company of Bill Gates is in Redmond, that of Steve Jobs is not: it works in Paris and in Tokyo. " * 2
@@ -28,7 +30,8 @@ ITEM = Item(TEXT, {label: label for label in ("person", "company", "city")})
 
 def measured(checkpoint: str, dtype: str, column: str) -> float:
     """The median of 60 forward passes, in milliseconds."""
-    engine = GLiNEREngine.load(checkpoint, device="cpu", dtype=dtype)
+    options = Settings().decided_for("cpu").view(EngineOptions)
+    engine = GLiNEREngine.load(checkpoint, device="cpu", dtype=dtype, options=options)
     if column == COLUMNS[2]:
         ready, over = threading.Event(), threading.Event()
         threading.Thread(target=lambda: (run(engine, 2, 3), ready.set(), over.wait()), daemon=True).start()

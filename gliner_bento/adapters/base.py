@@ -10,6 +10,21 @@ from typing import Literal, Protocol
 Source = Literal["folder", "hub", "upload"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSettings:
+    """The settings of adapters, under their own names: a view of `Settings`; see docs/settings.md for each."""
+
+    max_lora_rank: int
+    max_cpu_adapters: int
+    disk_cache_dir: Path
+    max_disk_adapters: int
+    adapter_root: Path | None
+    adapter_id_pattern: str
+    max_adapter_bytes: int
+    allow_adapter_hub: bool
+    adapter_loading_threads: int
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """An adapter on disk.

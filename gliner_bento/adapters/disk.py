@@ -24,7 +24,7 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE, check_complete
-from gliner_bento.adapters.base import Source, Stored
+from gliner_bento.adapters.base import AdapterSettings, Source, Stored
 from gliner_bento.adapters.files import held, sha256, sync, told
 from gliner_bento.adapters.sources import Fill, from_archive, from_folder, from_hub
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict, InvalidField, StorageFull, TooLarge
@@ -55,28 +55,20 @@ class _Manifest(BaseModel):
 
 
 class AdapterStore:
-    """The adapters of a cache and of an operator's folder, which goes first. Any number of threads and processes.
+    """The adapters of a cache and of an operator's folder, which goes first. Any number of threads and processes."""
 
-    adapter_root: a folder with a folder for each adapter, or None.
-    max_disk_adapters: that the cache may hold; those from a hub make room for others, the least recently used first.
-    id_pattern: a regular expression that the whole of an id matches.
-    max_bytes: of one adapter's files.
-    """
-
-    def __init__(
-        self, cache_dir: Path, *, adapter_root: Path | None, max_disk_adapters: int, id_pattern: str, max_bytes: int
-    ) -> None:
-        self.cache_dir = cache_dir
-        self._adapters = cache_dir / "adapters"
-        self._pins = cache_dir / "pins"
-        self._lock_file = cache_dir / "lock"
-        self._root = adapter_root
-        self.max_disk_adapters = max_disk_adapters
-        self._id_pattern = re.compile(id_pattern)
-        self._max_bytes = max_bytes
+    def __init__(self, settings: AdapterSettings) -> None:
+        self.cache_dir = settings.disk_cache_dir
+        self._adapters = self.cache_dir / "adapters"
+        self._pins = self.cache_dir / "pins"
+        self._lock_file = self.cache_dir / "lock"
+        self._root = settings.adapter_root
+        self.max_disk_adapters = settings.max_disk_adapters
+        self._id_pattern = re.compile(settings.adapter_id_pattern)
+        self._max_bytes = settings.max_adapter_bytes
         self._known: dict[str, tuple[tuple[int, int, int], Stored]] = {}
         self._sweep()
-        for name in _names(adapter_root):
+        for name in _names(self._root):
             if not self._is_id(name):
                 logger.warning("adapter_root: %r is no id of an adapter and cannot be asked for", name)
 

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 
 from gliner_bento.adapters.adapter import Layers, check_adapter, read_adapter
-from gliner_bento.adapters.base import Observer, Source, Stored
+from gliner_bento.adapters.base import AdapterSettings, Observer, Source, Stored
 from gliner_bento.adapters.cache import AdapterCache, Lease
 from gliner_bento.adapters.device import DeviceSlots, Key, Loaded, loaded
 from gliner_bento.adapters.disk import AdapterStore, from_archive, from_folder, from_hub
@@ -31,7 +31,7 @@ _MOST_PLANS = 1000  # of adapters that can be told about without reading their f
 class AdapterManager:
     """Thread-safe. Methods block while files are read and written, but for `acquire`.
 
-    layers: of the model, by name (see `adapter.Layers`). slots: the model's. allow_hub: whether `put` may download.
+    layers: of the model, by name (see `adapter.Layers`). slots: the model's.
     """
 
     def __init__(
@@ -39,30 +39,27 @@ class AdapterManager:
         store: AdapterStore,
         slots: DeviceSlots,
         layers: Layers,
+        settings: AdapterSettings,
         *,
-        max_lora_rank: int,
-        max_cpu_adapters: int,
-        adapter_loading_threads: int,
-        max_adapter_bytes: int,
-        adapter_root: Path | None,
-        allow_adapter_hub: bool,
         observer: Observer | None = None,
     ) -> None:
         self._store = store
         self._slots = slots
         self._layers = layers
-        self._max_rank = max_lora_rank
-        self._max_bytes = max_adapter_bytes
-        self._root = adapter_root
-        self._allow_hub = allow_adapter_hub
+        self._max_rank = settings.max_lora_rank
+        self._max_bytes = settings.max_adapter_bytes
+        self._root = settings.adapter_root
+        self._allow_hub = settings.allow_adapter_hub
         self._observer = observer
-        self._plan = lru_cache(_MOST_PLANS)(lambda stored: check_adapter(stored.folder, layers, max_rank=max_lora_rank))
+        self._plan = lru_cache(_MOST_PLANS)(
+            lambda stored: check_adapter(stored.folder, layers, max_rank=settings.max_lora_rank)
+        )
         self._cache = AdapterCache(
             store.find,
             self._load,
             # An adapter on the device is in memory too.
-            capacity=max(max_cpu_adapters, slots.count),
-            threads=adapter_loading_threads,
+            capacity=max(settings.max_cpu_adapters, slots.count),
+            threads=settings.adapter_loading_threads,
             left=self._left,
             start_thread=_compute_alone,
         )

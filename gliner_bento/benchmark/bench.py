@@ -27,7 +27,8 @@ from gliner_bento.benchmark.load import Run, closed_loop, open_loop
 from gliner_bento.benchmark.machine import versions
 from gliner_bento.benchmark.rows import Row
 from gliner_bento.benchmark.server import Server, started
-from gliner_bento.settings import PROJECT_ROOT, Settings, env_name, usable_cores
+from gliner_bento.setting_names import env_name
+from gliner_bento.settings import PROJECT_ROOT, Settings, usable_cores
 
 DEMO = PROJECT_ROOT / "models" / "demo"
 BUILD = Path("build") / "bench"

@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 
-from gliner_bento.settings import ENV_PREFIX, PROJECT_ROOT
+from gliner_bento.setting_names import ENV_PREFIX
+from gliner_bento.settings import PROJECT_ROOT
 
 PACKAGES = (
     *("aiohttp", "bentoml", "gliner", "numpy", "onnxruntime", "peft", "polylora", "ray", "tokenizers", "torch"),

@@ -26,7 +26,7 @@ from gliner_bento.engine.graph import Graph, load_graph
 from gliner_bento.engine.loading import DType, ModelError, folder_of, limits_of, load, pick_device, pick_dtype
 from gliner_bento.engine.long_texts import LongTextRequest
 from gliner_bento.engine.memory import Allocator, CudaAllocator, MemoryModel, calibrate, give_back_freed_memory
-from gliner_bento.engine.options import DEFAULTS, EngineOptions
+from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.passes import PassLimits, PassPlanner, one_pass
 from gliner_bento.engine.results import PassResult, result_of
 from gliner_bento.engine.tokenize import ItemTokenizer
@@ -59,7 +59,7 @@ _PROBE = Item(
 class GLiNEREngine:
     """An `Engine` over one gliner model. Made by `load`; the constructor takes a model that is loaded already."""
 
-    def __init__(self, model: Any, name: str, options: EngineOptions = DEFAULTS) -> None:
+    def __init__(self, model: Any, name: str, options: EngineOptions) -> None:
         if type(model) not in _FAMILIES:
             raise ModelError(f"{name!r} is a {type(model).__name__}, which is not served")
         config = model.config
@@ -106,14 +106,7 @@ class GLiNEREngine:
         )
 
     @classmethod
-    def load(
-        cls,
-        model: str,
-        *,
-        device: str = "auto",
-        dtype: DType = "auto",
-        options: EngineOptions = DEFAULTS,
-    ) -> GLiNEREngine:
+    def load(cls, model: str, *, device: str, dtype: DType, options: EngineOptions) -> GLiNEREngine:
         """An engine over the checkpoint in a folder or, by its id, on the Hugging Face hub.
 
         dtype `auto` is bfloat16 where the hardware computes it natively and the model runs in it, else float32.

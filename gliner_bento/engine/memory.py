@@ -142,9 +142,9 @@ def calibrate(
     run: Run,
     *,
     longest_tokens: int,
-    target_memory_fraction: float = 0.8,
-    memory_overhead_factor: float = 1.3,
-    lanes: int = 1,
+    target_memory_fraction: float,
+    memory_overhead_factor: float,
+    lanes: int,
 ) -> MemoryModel:
     """Measure what a token costs at each power-of-two length up to `longest_tokens`, and plan with the dearest.
 

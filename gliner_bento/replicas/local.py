@@ -48,10 +48,10 @@ class LocalReplica:
         observer: ReplicaObserver | None = None,
     ) -> None:
         self.adapters = adapters
-        self._model = engine.info
+        self.model = engine.info
         self._observer = observer
-        self._scheduler = Scheduler(engine, config, observer=observer)
-        self._scheduler.start()
+        self.scheduler = Scheduler(engine, config, observer=observer)
+        self.scheduler.start()
 
     @classmethod
     def load(cls, settings: Settings, observer: ReplicaObserver | None = None) -> LocalReplica:
@@ -62,10 +62,10 @@ class LocalReplica:
         started_s = time.monotonic()
         decided = settings.decided_for(str(pick_device(settings.device)))
         engine = GLiNEREngine.load(
-            decided.model, device=decided.device, dtype=decided.dtype, options=engine_options(decided)
+            decided.model, device=decided.device, dtype=decided.dtype, options=decided.view(EngineOptions)
         )
         adapters = LocalAdapters.load(engine, decided, observer)
-        replica = cls(engine, scheduler_config(decided), adapters=adapters, observer=observer)
+        replica = cls(engine, decided.view(SchedulerConfig), adapters=adapters, observer=observer)
         try:
             sizes = [size for size in decided.precompiled_batch_sizes if size <= decided.queue_capacity]
             replica.warm_up(sizes, decided.warmup_iterations)
@@ -89,12 +89,12 @@ class LocalReplica:
     def warm_up(self, batch_sizes: Sequence[int], iterations: int) -> None:
         """Run one item, then a batch of each size, `iterations` times. Raises the error of an item that fails."""
         for size in [1, *[*batch_sizes] * iterations]:
-            for future in self._scheduler.submit_many([_WARM_UP_ITEM] * size, request_id="warm-up"):
+            for future in self.scheduler.submit_many([_WARM_UP_ITEM] * size, request_id="warm-up"):
                 future.result(_WARM_UP_S)
 
     async def extract(self, items: Sequence[Item], call: Call) -> list[Outcome]:
         """See `Replica`."""
-        futures = self._scheduler.submit_many(
+        futures = self.scheduler.submit_many(
             items, request_id=call.request_id, deadline=call.deadline_s, priority=call.priority
         )
         self._report_load()
@@ -105,8 +105,8 @@ class LocalReplica:
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
         """See `Replica`."""
-        parts = PartialResults(partial(self._scheduler.resume, call.request_id))
-        future = self._scheduler.submit_stream(
+        parts = PartialResults(partial(self.scheduler.resume, call.request_id))
+        future = self.scheduler.submit_stream(
             item, parts, request_id=call.request_id, deadline=call.deadline_s, priority=call.priority
         )
         self._report_load()
@@ -124,13 +124,13 @@ class LocalReplica:
 
     async def abort(self, request_id: str) -> bool:
         """See `Replica`."""
-        return self._scheduler.abort(request_id)
+        return self.scheduler.abort(request_id)
 
     async def status(self) -> ReplicaStatus:
         """See `Replica`."""
-        stats = self._scheduler.stats
+        stats = self.scheduler.stats
         return ReplicaStatus(
-            model=self._model,
+            model=self.model,
             ready=self.ready,
             waiting_items=stats.preparing_items + stats.waiting_items,
             running_items=stats.running_items,
@@ -142,20 +142,20 @@ class LocalReplica:
     @property
     def ready(self) -> bool:
         """Whether it admits items and all its threads are alive."""
-        return self._scheduler.ready
+        return self.scheduler.ready
 
     def drain(self, timeout_s: float) -> bool:
         """Admit nothing more and wait for what runs; False if `timeout_s` were not enough. Blocks."""
-        return self._scheduler.drain(timeout_s)
+        return self.scheduler.drain(timeout_s)
 
     def close(self) -> None:
         """End what is left with `NotReady`, and all threads."""
-        self._scheduler.close()
+        self.scheduler.close()
         self.adapters.close()
 
     def _report_load(self) -> None:
         if self._observer:
-            self._observer.on_unfinished(self._scheduler.stats.unfinished_items)
+            self._observer.on_unfinished(self.scheduler.stats.unfinished_items)
 
 
 async def _outcome(future: Future[Any]) -> Outcome:
@@ -164,14 +164,3 @@ async def _outcome(future: Future[Any]) -> Outcome:
     except GLiNERBentoError as error:
         return error
     return result
-
-
-def engine_options(settings: Settings) -> EngineOptions:
-    """The settings that are the engine's, decided for its device."""
-    return EngineOptions(**{name: getattr(settings, name) for name in EngineOptions.__dataclass_fields__})
-
-
-def scheduler_config(settings: Settings) -> SchedulerConfig:
-    """The settings that are the scheduler's."""
-    names = {name: name for name in SchedulerConfig.__dataclass_fields__ if hasattr(settings, name)}
-    return SchedulerConfig(lookahead=settings.batch_lookahead, **{name: getattr(settings, name) for name in names})

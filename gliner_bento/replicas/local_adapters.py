@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from gliner_bento.adapters.base import AdapterSettings, Observer
 from gliner_bento.errors import AdapterNotFound
 from gliner_bento.replicas.base import Archive
 from gliner_bento.replicas.uploads import Uploads
@@ -17,7 +18,6 @@ from gliner_bento.settings import Settings
 from gliner_bento.types import AdapterCacheStatus, AdapterInfo
 
 if TYPE_CHECKING:
-    from gliner_bento.adapters.base import Observer
     from gliner_bento.engine.engine import GLiNEREngine
 
 T = TypeVar("T")
@@ -80,24 +80,9 @@ class LocalAdapters:
         from gliner_bento.adapters.disk import AdapterStore  # noqa: PLC0415  # torch, for those who load a model alone
         from gliner_bento.adapters.manager import AdapterManager  # noqa: PLC0415
 
-        store = AdapterStore(
-            settings.disk_cache_dir,
-            adapter_root=settings.adapter_root,
-            max_disk_adapters=settings.max_disk_adapters,
-            id_pattern=settings.adapter_id_pattern,
-            max_bytes=settings.max_adapter_bytes,
-        )
+        options = settings.view(AdapterSettings)
         manager = AdapterManager(
-            store,
-            engine.adapter_slots,
-            engine.adaptable_layers,
-            max_lora_rank=settings.max_lora_rank,
-            max_cpu_adapters=settings.max_cpu_adapters,
-            adapter_loading_threads=settings.adapter_loading_threads,
-            max_adapter_bytes=settings.max_adapter_bytes,
-            adapter_root=settings.adapter_root,
-            allow_adapter_hub=settings.allow_adapter_hub,
-            observer=observer,
+            AdapterStore(options), engine.adapter_slots, engine.adaptable_layers, options, observer=observer
         )
         engine.serve_adapters(manager.acquire)
         manager.preload_pinned()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Protocol
 
 from gliner_bento.engine.base import SlotState
@@ -33,25 +33,25 @@ class Candidate(Protocol):
         """How many batches took an item from behind this one and left this one waiting."""
 
 
-def least(minimum: int, default: float) -> Any:
+def least(minimum: int, default: Any = MISSING) -> Any:
     """A field that refuses less than `minimum`; the others refuse less than 1."""
     return field(default=default, metadata={"least": minimum})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """Bounds of one batch.
+    """Bounds of one batch: settings, under their own names, and two constants.
 
     max_batch_size: items.
     max_batch_tokens: what the batch may cost; only an item that exceeds it on its own may, and runs alone.
-    lookahead: how many waiting items, from the oldest, are looked at.
+    batch_lookahead: how many waiting items, from the oldest, are looked at.
     max_overtakes: an item that was overtaken so often lets nobody pass any more.
     free_padding_tokens: padding that costs as much as running one more batch; an item that would cause more stays out.
     """
 
     max_batch_size: int
     max_batch_tokens: int
-    lookahead: int = 128
+    batch_lookahead: int
     max_overtakes: int = least(0, 32)
     free_padding_tokens: int = least(0, 32)
 
@@ -101,7 +101,7 @@ def form_batch(
     room, lanes: adapters on the device, and how many batches run at once.
     """
     fill = _fill_packed if packs else _fill_padded
-    window = min(len(waiting), limits.lookahead)
+    window = min(len(waiting), limits.batch_lookahead)
     while True:
         batch = fill(waiting[:window], limits, AdapterChoice(room, max(1, room.slots // lanes)))
         passed = set(range(batch[-1])).difference(batch)
@@ -118,7 +118,7 @@ def is_full(batch: Sequence[Candidate], waiting_items: int, limits: BatchLimits,
     return (
         len(batch) >= limits.max_batch_size
         or cost * (len(batch) + 1) > limits.max_batch_tokens * len(batch)
-        or waiting_items >= limits.lookahead
+        or waiting_items >= limits.batch_lookahead
     )
 
 

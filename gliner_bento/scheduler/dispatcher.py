@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 _KEPT_FOR_OTHERS_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DispatcherConfig(BatchLimits):
     """The limits of a batch, and how much runs at once.
 
@@ -40,10 +40,10 @@ class DispatcherConfig(BatchLimits):
     batch_wait_timeout_ms: how long after its admission an item may be kept for company that is on its way.
     """
 
-    inference_lanes: int = 1
-    torch_threads: int = 1
-    decoding_threads: int = least(0, 1)
-    batch_wait_timeout_ms: float = least(0, 0)
+    inference_lanes: int
+    torch_threads: int
+    decoding_threads: int = least(0)
+    batch_wait_timeout_ms: float = least(0)
 
 
 class Dispatcher:
@@ -265,7 +265,7 @@ class Dispatcher:
         """All lanes are busy, and there may be a full batch to make: a cheap look, at every arrival."""
         limits = self._config
         much_waits = (
-            self._queue.waiting_items >= min(limits.max_batch_size, limits.lookahead)
+            self._queue.waiting_items >= min(limits.max_batch_size, limits.batch_lookahead)
             or 2 * self._queue.waiting_cost > self._limits().max_batch_tokens
         )
         return much_waits and not self.lanes.free and len(self._ready) < self.lanes.alive

@@ -33,7 +33,7 @@ _LONGEST_NAP_S = 60.0  # threading refuses timeouts beyond a platform's limit
 _BATCHES_AHEAD = 2  # of each lane: passes of a long text that wait or run
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig(DispatcherConfig):
     """What the dispatcher may do, and before it:
 
@@ -41,8 +41,8 @@ class SchedulerConfig(DispatcherConfig):
     tokenizer_threads: threads that prepare items.
     """
 
-    queue_capacity: int = 1024
-    tokenizer_threads: int = 1
+    queue_capacity: int
+    tokenizer_threads: int
 
 
 @dataclass(frozen=True, slots=True)

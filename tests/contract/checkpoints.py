@@ -17,8 +17,11 @@ import torch
 from gliner import GLiNER, GLiNERConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import GPT2Config, PreTrainedTokenizerFast
+from views import view
 
 from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.loading import DType
+from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import TooLarge
 from gliner_bento.types import Item
 
@@ -178,9 +181,14 @@ def tiny_checkpoint(folder: Path, family: str, *, backbone: str = "bert", seed: 
     return folder
 
 
+def load_engine(folder: Path | str, dtype: DType = "float32", **options: Any) -> GLiNEREngine:
+    """An engine on the CPU over a checkpoint, with default settings but for `options`."""
+    return GLiNEREngine.load(str(folder), device="cpu", dtype=dtype, options=view(EngineOptions, **options))
+
+
 def is_lively(model: Any) -> bool:
     """Whether thresholds make a difference, and labels too."""
-    engine = GLiNEREngine(model, "drawn")
+    engine = GLiNEREngine(model, "drawn", view(EngineOptions))
     relations = RELATIONS[:2] if engine.info.supports_relations else ()
     items = [Item(text, named(LABELS), named(relations)) for text in TEXTS[:2]]
     try:

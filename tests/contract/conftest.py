@@ -13,7 +13,7 @@ import torch
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # transformers' DeBERTa scripts functions when it is imported
-    from checkpoints import tiny_checkpoint
+    from checkpoints import load_engine, tiny_checkpoint
     from gliner import GLiNER
 
     from gliner_bento.engine.engine import GLiNEREngine
@@ -41,7 +41,7 @@ def engine(checkpoint: Callable[..., Path]) -> Callable[..., GLiNEREngine]:
 
     @cache
     def loaded(family: str, **options: Any) -> GLiNEREngine:
-        return GLiNEREngine.load(str(checkpoint(family, **options)), device="cpu", dtype="float32")
+        return load_engine(checkpoint(family, **options))
 
     return loaded
 

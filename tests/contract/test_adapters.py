@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from adapting import Trained, linears, serving, train
 from asking import assert_same, gliners_answer, some_item, together
-from checkpoints import FAMILIES, TEXTS
+from checkpoints import FAMILIES, TEXTS, load_engine
 
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.packing import Layout
 from gliner_bento.types import Extraction, Item
 
@@ -48,8 +47,8 @@ def adaptable(checkpoint: Any) -> Any:
     """An engine with slots: `adaptable(family, packing=True, **options)`."""
 
     def loaded(family: str, packing: bool = True, **options: Any) -> GLiNEREngine:
-        chosen = EngineOptions(enable_lora=True, max_device_adapters=SLOTS, enable_sequence_packing=packing)
-        return GLiNEREngine.load(str(checkpoint(family, **options)), device="cpu", dtype="float32", options=chosen)
+        chosen = {"enable_lora": True, "max_device_adapters": SLOTS, "enable_sequence_packing": packing}
+        return load_engine(checkpoint(family, **options), **chosen)
 
     return loaded
 

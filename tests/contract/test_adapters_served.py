@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 from adapting import Trained, linears, train
 from asking import assert_same, gliners_answer, some_item
+from checkpoints import load_engine
 from test_adapters import KINDS
+from views import view
 
+from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.adapters.device import DeviceSlots
 from gliner_bento.adapters.disk import AdapterStore
 from gliner_bento.adapters.manager import AdapterManager
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import AdapterNotFound
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.types import Extraction
@@ -60,8 +62,7 @@ def trained(checkpoint: Any, reference: Any, tmp_path_factory: Any) -> tuple[Pat
 
 
 def adaptable(folder: Path) -> GLiNEREngine:
-    options = EngineOptions(enable_lora=True, max_device_adapters=3)
-    return GLiNEREngine.load(str(folder), device="cpu", dtype="float32", options=options)
+    return load_engine(folder, enable_lora=True, max_device_adapters=3)
 
 
 @pytest.fixture
@@ -69,27 +70,19 @@ def served(checkpoint: Any, trained: Any, tmp_path: Path) -> Iterator[Served]:
     root, models = trained
     shutil.copytree(root, tmp_path / "root")
     engine = adaptable(checkpoint("span", backbone="deberta", seed=2))
-    store = AdapterStore(
-        tmp_path / "cache",
+    settings = view(
+        AdapterSettings,
+        disk_cache_dir=tmp_path / "cache",
         adapter_root=tmp_path / "root",
         max_disk_adapters=100,
-        id_pattern=r"\w+",
-        max_bytes=2**24,
+        adapter_id_pattern=r"\w+",
+        max_adapter_bytes=2**24,
+        max_cpu_adapters=4,
     )
     assert engine.adapter_slots is not None
-    manager = AdapterManager(
-        store,
-        engine.adapter_slots,
-        engine.adaptable_layers,
-        max_lora_rank=64,
-        max_cpu_adapters=4,
-        adapter_loading_threads=2,
-        max_adapter_bytes=2**24,
-        adapter_root=tmp_path / "root",
-        allow_adapter_hub=False,
-    )
+    manager = AdapterManager(AdapterStore(settings), engine.adapter_slots, engine.adaptable_layers, settings)
     engine.serve_adapters(manager.acquire)
-    config = SchedulerConfig(max_batch_size=8, max_batch_tokens=1024, inference_lanes=2, decoding_threads=1)
+    config = view(SchedulerConfig, max_batch_size=8, max_batch_tokens=1024, inference_lanes=2, decoding_threads=1)
     scheduler = Scheduler(engine, config)
     scheduler.start()
     expected = {

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from asking import alone, assert_same, gliners_answer, some_item, together
-from checkpoints import LABELS, POSITIONS, TEXTS, named
+from checkpoints import LABELS, POSITIONS, TEXTS, load_engine, named
 from safetensors.torch import load_file, save_file
 
 from gliner_bento.engine.engine import GLiNEREngine
@@ -214,7 +214,7 @@ def test_scores_that_are_not_numbers_fail_the_item(family: str, checkpoint: Any,
     broken = Path(shutil.copytree(checkpoint(family, **LIVELY), tmp_path / family))
     file = broken / "model.safetensors"
     save_file({name: torch.full_like(weight, torch.nan) for name, weight in load_file(file).items()}, file)
-    served = GLiNEREngine.load(str(broken), device="cpu", dtype="float32")
+    served = load_engine(broken)
     with pytest.raises(ArithmeticError):
         alone(served, Item(TEXTS[0], PEOPLE))
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from asking import alone
-from checkpoints import LABELS, TEXTS, named
+from checkpoints import LABELS, TEXTS, load_engine, named
 from transformers import DebertaV2Model
 
 from gliner_bento.engine.base import Engine
@@ -25,7 +25,6 @@ from gliner_bento.engine.loading import (
     token_limit,
 )
 from gliner_bento.engine.loading import load as load_model
-from gliner_bento.engine.options import EngineOptions
 from gliner_bento.types import Item
 
 LIVELY = {"seed": 1}
@@ -46,7 +45,7 @@ def copy(checkpoint: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]
 
 
 def load(folder: Path) -> GLiNEREngine:
-    return GLiNEREngine.load(str(folder), device="cpu", dtype="float32")
+    return load_engine(folder)
 
 
 def test_says_what_is_served(engine: Any) -> None:
@@ -130,7 +129,7 @@ def test_refuses_broken_weights(copy: Callable[..., Path]) -> None:
 def test_a_hub_id_is_asked_of_the_hub() -> None:
     """No hub is reachable in tests: one clear error, that names the id."""
     with pytest.raises(ModelError, match=r"nobody/no-such-model.*hub"):
-        GLiNEREngine.load("nobody/no-such-model")
+        load_engine("nobody/no-such-model")
 
 
 def test_refuses_a_device_that_is_not_here() -> None:
@@ -142,7 +141,7 @@ def test_refuses_a_device_that_is_not_here() -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "auto"])
 @pytest.mark.parametrize("family", ["span", "token", "bi-span", "relex-span", "relex-token", "decoder-token"])
 def test_runs_in_bfloat16(family: str, dtype: Any, checkpoint: Any) -> None:
-    served = GLiNEREngine.load(str(checkpoint(family, **LIVELY)), device="cpu", dtype=dtype)
+    served = load_engine(checkpoint(family, **LIVELY), dtype)
     native = computes_bfloat16(torch.device("cpu"))
     assert served.info.dtype == ("bfloat16" if dtype != "auto" or native else "float32")
     relations = named(["founder", "lives in"]) if served.info.supports_relations else {}
@@ -151,14 +150,14 @@ def test_runs_in_bfloat16(family: str, dtype: Any, checkpoint: Any) -> None:
 
 def test_falls_back_to_float32_where_the_model_does_not_run_in_bfloat16(checkpoint: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("gliner_bento.engine.loading.computes_bfloat16", lambda device: True)
-    served = GLiNEREngine.load(str(checkpoint("relex-span-gcn", **LIVELY)), device="cpu", dtype="auto")
+    served = load_engine(checkpoint("relex-span-gcn", **LIVELY), dtype="auto")
     assert served.info.dtype == "float32"
 
 
 @pytest.mark.parametrize("family", ["span", "token", "token-spans", "bi-span", "relex-span-dot", "relex-token"])
 def test_runs_in_float16_on_a_cpu(family: str, checkpoint: Any, engine: Any) -> None:
     """Scores are as near float32's as ten bits of mantissa allow."""
-    served = GLiNEREngine.load(str(checkpoint(family, **LIVELY)), device="cpu", dtype="float16")
+    served = load_engine(checkpoint(family, **LIVELY), dtype="float16")
     assert served.info.dtype == "float16"
     compared = 0
     for text in TEXTS:
@@ -173,7 +172,7 @@ def test_runs_in_float16_on_a_cpu(family: str, checkpoint: Any, engine: Any) -> 
 
 def test_float32_is_never_computed_in_tf32(checkpoint: Any) -> None:
     torch.backends.cudnn.allow_tf32 = True
-    GLiNEREngine.load(str(checkpoint("span", **LIVELY)), device="cpu", dtype="float32")
+    load_engine(checkpoint("span", **LIVELY))
     assert not torch.backends.cudnn.allow_tf32
     assert not torch.backends.cuda.matmul.allow_tf32
     assert torch.get_float32_matmul_precision() == "highest"
@@ -181,9 +180,7 @@ def test_float32_is_never_computed_in_tf32(checkpoint: Any) -> None:
 
 def test_flashdeberta_needs_its_package_and_a_gpu(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelError, match="needs the package flashdeberta and a CUDA device"):
-        GLiNEREngine.load(
-            str(checkpoint("span", **LIVELY)), device="cpu", options=EngineOptions(enable_flashdeberta=True)
-        )
+        load_engine(checkpoint("span", **LIVELY), enable_flashdeberta=True)
     with pytest.raises(ModelError, match=r"needs the package flashdeberta$"):
         check_flashdeberta(torch.device("cuda"))
     monkeypatch.setattr("gliner_bento.engine.loading.find_spec", lambda name: object())

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import TEXTS, named
+from checkpoints import TEXTS, load_engine, named
+from views import view
 
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
@@ -41,9 +42,9 @@ class Device:
 @pytest.fixture
 def measured(checkpoint: Callable[..., Path]) -> Callable[..., GLiNEREngine]:
     def loaded(**options: Any) -> GLiNEREngine:
-        engine = GLiNEREngine.load(str(checkpoint("span", seed=1)), device="cpu", dtype="float32")
+        engine = load_engine(checkpoint("span", seed=1))
         plan = {"target_memory_fraction": 1.0, "memory_overhead_factor": 1.0, **options}
-        engine.measure_memory(Device(10**9, 10**6), EngineOptions(**plan))
+        engine.measure_memory(Device(10**9, 10**6), view(EngineOptions, **plan))
         return engine
 
     return loaded

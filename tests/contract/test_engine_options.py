@@ -7,21 +7,16 @@ from typing import Any
 
 import pytest
 from asking import alone, assert_same, some_item, together
+from checkpoints import load_engine
 
-from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.kernels import Kernels
 from gliner_bento.engine.loading import ModelError
-from gliner_bento.engine.options import EngineOptions
-
-
-def engine_with(folder: Path, **options: Any) -> GLiNEREngine:
-    return GLiNEREngine.load(str(folder), device="cpu", dtype="float32", options=EngineOptions(**options))
 
 
 @pytest.mark.parametrize("backbone", ["bert", "deberta"])
 def test_without_sequence_packing_transformers_encodes_padded_rows(backbone: str, checkpoint: Any) -> None:
     folder = checkpoint("span", backbone=backbone, seed=2)
-    packed, padded = engine_with(folder), engine_with(folder, enable_sequence_packing=False)
+    packed, padded = load_engine(folder), load_engine(folder, enable_sequence_packing=False)
     assert packed.packs
     assert packed.info.forward.startswith("packed ")
     assert not padded.packs
@@ -33,7 +28,7 @@ def test_without_sequence_packing_transformers_encodes_padded_rows(backbone: str
 
 def test_int8_is_said_and_answers_nearly_the_same(checkpoint: Any) -> None:
     folder = checkpoint("span", backbone="bert", seed=1)
-    exact, rounded = engine_with(folder), engine_with(folder, quantization="int8")
+    exact, rounded = load_engine(folder), load_engine(folder, quantization="int8")
     assert rounded.info.dtype == "int8"
     differences = []
     for item in (some_item(seed, relations=False) for seed in range(30)):
@@ -45,7 +40,7 @@ def test_int8_is_said_and_answers_nearly_the_same(checkpoint: Any) -> None:
 
 
 def test_int8_answers_do_not_depend_on_company(checkpoint: Any) -> None:
-    engine = engine_with(checkpoint("span", backbone="deberta", seed=2), quantization="int8")
+    engine = load_engine(checkpoint("span", backbone="deberta", seed=2), quantization="int8")
     items = [some_item(seed, relations=False) for seed in range(8)]
     for item, answer in zip(items, together(engine, items), strict=True):
         assert_same(answer, alone(engine, item))
@@ -65,12 +60,12 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], re
     folder = tiny_checkpoint(tmp_path, "span", seed=1)
     (folder / "model.onnx").touch()
     with pytest.raises(ModelError, match=reason):
-        engine_with(folder, **options)
+        load_engine(folder, **options)
 
 
 @pytest.mark.parametrize(("size", "encoded"), [(4096, 6), (0, 12)])
 def test_a_bi_encoders_labels_are_kept_as_the_label_cache_has_room(size: int, encoded: int, checkpoint: Any) -> None:
-    engine = engine_with(checkpoint("bi-span", seed=1), label_cache_size=size)
+    engine = load_engine(checkpoint("bi-span", seed=1), label_cache_size=size)
     items = [some_item(seed, relations=False) for seed in range(40)]
     item = next(item for item in items if len(item.labels) == 6)
     first, second = alone(engine, item), alone(engine, item)
@@ -86,7 +81,7 @@ def test_the_weights_are_not_kept_twice(family: str, checkpoint: Any) -> None:
     folder = checkpoint(family, backbone="bert", seed=1)
     gc.collect()
     before = {id(each) for each in gc.get_objects()}
-    engine = engine_with(folder)
+    engine = load_engine(folder)
     gc.collect()
     left = {type(each).__name__ for each in gc.get_objects() if id(each) not in before}
     assert "PostNormLayer" in left
@@ -100,4 +95,4 @@ def test_a_machine_that_cannot_compile_is_told_so(checkpoint: Any, monkeypatch: 
 
     monkeypatch.setattr("gliner_bento.engine.forward.ner.compiled", lambda: Kernels(fail, fail))
     with pytest.raises(ModelError, match="needs a C\\+\\+ compiler"):
-        engine_with(checkpoint("span", backbone="deberta", seed=2), enable_compilation=True)
+        load_engine(checkpoint("span", backbone="deberta", seed=2), enable_compilation=True)

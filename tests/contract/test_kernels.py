@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import torch
 from asking import alone, assert_same, some_item
+from checkpoints import load_engine
 
-from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.kernels import EAGER, compiled
-from gliner_bento.engine.options import EngineOptions
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("g++") or shutil.which("clang++")), reason="a CPU's compiled kernels need a C++ compiler"
@@ -32,8 +31,8 @@ def test_compiled_operations_and_answers_are_the_eager_ones(checkpoint: Any) -> 
         expected = EAGER.relu_of_sums(start, end, at, words, 4)
         torch.testing.assert_close(fused.relu_of_sums(start, end, at, words, 4), expected)
     folder = str(Path(checkpoint("span", backbone="deberta", seed=2)))
-    plain = GLiNEREngine.load(folder, device="cpu", dtype="float32")
-    served = GLiNEREngine.load(folder, device="cpu", dtype="float32", options=EngineOptions(enable_compilation=True))
+    plain = load_engine(folder)
+    served = load_engine(folder, enable_compilation=True)
     assert served.info.forward == f"{plain.info.forward}, compiled"
     found = 0
     for item in (some_item(seed, relations=False) for seed in range(6)):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from asking import alone, assert_same, some_item, together
+from views import view
 
 from gliner_bento.engine.adaptable import Layers
 from gliner_bento.engine.engine import GLiNEREngine
@@ -131,7 +132,7 @@ def test_lanes_share_a_table(size: int, layer: Any) -> None:
 @pytest.mark.parametrize("family", ["bi-span", "bi-token"])
 def test_answers_do_not_depend_on_what_is_kept(family: str, reference: Any) -> None:
     model = reference(family, backbone="bert", seed=1)
-    plenty, none, one = (GLiNEREngine(model, "m", EngineOptions(label_cache_size=size)) for size in (4096, 0, 1))
+    plenty, none, one = (GLiNEREngine(model, "m", view(EngineOptions, label_cache_size=size)) for size in (4096, 0, 1))
     items = [some_item(seed, relations=False) for seed in range(12)]
     first = [alone(plenty, item) for item in items]
     for answers in ([alone(plenty, item) for item in items], together(none, items), together(one, items)):
@@ -144,7 +145,7 @@ def test_a_second_request_with_the_same_labels_encodes_none(reference: Any) -> N
     model = reference("bi-span", backbone="electra", seed=1)
     encoded: list[int] = []
     watch = model.model.token_rep_layer.labels_encoder.register_forward_hook(lambda *call: encoded.append(1))
-    engine, item = GLiNEREngine(model, "m"), some_item(0, relations=False)
+    engine, item = GLiNEREngine(model, "m", view(EngineOptions)), some_item(0, relations=False)
     alone(engine, item)
     assert encoded
     encoded.clear()

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 from asking import alone, assert_same, gliners_answer
-from checkpoints import LABELS, POSITIONS, RELATIONS, TEXTS, named
+from checkpoints import LABELS, POSITIONS, RELATIONS, TEXTS, load_engine, named
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from several_passes import LIVELY, in_passes, long_text, many, passes_of
 
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.loading import ModelError
-from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError, InvalidField
 from gliner_bento.types import Item
 
@@ -120,8 +119,7 @@ def test_refuses_windows_that_cannot_be(options: dict[str, int], param: str, eng
 
 def test_the_settings_hold_where_a_request_names_none(checkpoint: Any, engine: Any) -> None:
     def load(**options: int) -> GLiNEREngine:
-        folder, made = str(checkpoint("span", **LIVELY)), EngineOptions(**options)  # type: ignore[arg-type]
-        return GLiNEREngine.load(folder, device="cpu", dtype="float32", options=made)
+        return load_engine(checkpoint("span", **LIVELY), **options)
 
     item = Item(long_text(9, 10), named(LABELS))
     asked = replace(item, window_words=12, window_overlap_words=3)

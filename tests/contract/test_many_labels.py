@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from asking import alone, assert_same, gliners_answer
-from checkpoints import LABELS, POSITIONS, RELATIONS, TEXTS, named
+from checkpoints import LABELS, POSITIONS, RELATIONS, TEXTS, load_engine, named
 from several_passes import LIVELY, in_passes, long_text, many, passes_of
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import InvalidField, TooLarge
 from gliner_bento.types import Item
 
@@ -79,12 +78,7 @@ def test_relations_across_groups_are_found(engine: Any, reference: Any) -> None:
 
 
 def test_every_two_labels_that_were_found_share_a_pass_for_relations(checkpoint: Any) -> None:
-    served = GLiNEREngine.load(
-        str(checkpoint("relex-span", **LIVELY)),
-        device="cpu",
-        dtype="float32",
-        options=EngineOptions(max_labels_per_pass=4),
-    )
+    served = load_engine(checkpoint("relex-span", **LIVELY), max_labels_per_pass=4)
     item = Item(TEXTS[4], many(30), named(RELATIONS), threshold=0.1, relation_threshold=0.0, flat_ner=False)
     _, passes = passes_of(served, item)
     held = {e.label for one in passes if not one.item.relations for e in entities_of(served, one)}

@@ -14,6 +14,7 @@ import onnx
 import pytest
 import torch
 from asking import alone, assert_same, gliners_answer, some_item, together
+from checkpoints import load_engine
 from gliner import GLiNER
 from huggingface_hub.utils import filter_repo_objects
 from onnx.external_data_helper import set_external_data
@@ -22,7 +23,6 @@ from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.forward.onnx import OnnxForward
 from gliner_bento.engine.graph import facts_of, load_graph
 from gliner_bento.engine.loading import DType, ModelError, is_beside
-from gliner_bento.engine.options import EngineOptions
 
 CPU = torch.device("cpu")
 FAMILIES = ["span", "token", "bi-span", "bi-token"]
@@ -61,9 +61,8 @@ def served(exported: Callable[..., Path]) -> Callable[..., GLiNEREngine]:
     return loaded
 
 
-def load(folder: Path, file: str = "model.onnx", dtype: DType = "auto") -> GLiNEREngine:
-    options = EngineOptions(runtime="onnxruntime", onnx_model_file=file)
-    return GLiNEREngine.load(str(folder), device="cpu", dtype=dtype, options=options)
+def load(folder: Path | str, file: str = "model.onnx", dtype: DType = "auto") -> GLiNEREngine:
+    return load_engine(folder, dtype, runtime="onnxruntime", onnx_model_file=file)
 
 
 def gliners_graph(folder: Path, file: str = "model.onnx") -> Any:
@@ -183,8 +182,7 @@ def test_takes_of_the_hub_what_the_graph_needs_alone(
         return str(download)
 
     monkeypatch.setattr("gliner_bento.engine.loading.snapshot_download", snapshot_download)
-    options = EngineOptions(runtime="onnxruntime", onnx_model_file=file)
-    engine = GLiNEREngine.load("owner/name", device="cpu", options=options)
+    engine = load("owner/name", file)
     assert alone(engine, ITEMS[0]).entities
     large = {path.name for path in download.rglob("*") if path.suffix not in {".json", ".txt"} and path.is_file()}
     assert large == {"model.onnx", "model.onnx_data"}

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import torch
 from asking import gliners_answer, together
-from checkpoints import LABELS, RELATIONS, TEXTS, named
+from checkpoints import LABELS, RELATIONS, TEXTS, load_engine, named
 from gliner.modeling.layers import LstmSeq2SeqEncoder
 
-from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.forward.layers import Lstm
 from gliner_bento.engine.loading import load
 from gliner_bento.engine.packing import Rows
@@ -32,7 +31,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def bfloat16(checkpoint: Any) -> Any:
-    return lambda *args, **options: GLiNEREngine.load(str(checkpoint(*args, **options)), device="cpu", dtype="bfloat16")
+    return lambda *args, **options: load_engine(checkpoint(*args, **options), dtype="bfloat16")
 
 
 def scores_of(answers: Iterable[Extraction]) -> dict[Any, float]:

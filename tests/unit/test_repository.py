@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from gliner_bento import cli
+from gliner_bento.adapters.base import AdapterSettings
+from gliner_bento.cli import docs
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.gateway.gateway import Limits
+from gliner_bento.gateway.limits import Limits
+from gliner_bento.scheduler.scheduler import SchedulerConfig
+from gliner_bento.settings import Settings
 
 SOURCES = [
     "service.py",
@@ -30,7 +33,7 @@ ENGINE = r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/"
 TRAINING = r"models/demo/train/"
 JOBS = r"gliner_bento/benchmark/jobs/"
 ALLOWED_IN = {
-    "bentoml": r"service\.py|runners/|gliner_bento/cli\.py|gliner_bento/benchmark/jobs/naive_service\.py",
+    "bentoml": r"service\.py|runners/|gliner_bento/cli/|gliner_bento/benchmark/jobs/naive_service\.py",
     "_bentoml_sdk": r"(?!)",
     "_bentoml_impl": r"(?!)",
     "torch": f"{ENGINE}|{TRAINING}|{JOBS}",
@@ -42,12 +45,18 @@ ALLOWED_IN = {
     "fast_gliner": JOBS,
     "matplotlib": r"gliner_bento/benchmark/plots\.py",
     "prometheus_client": r"gliner_bento/metrics\.py",
-    "argparse": r"gliner_bento/(cli\.py|benchmark/)|models/demo/train/__main__\.py",
+    "argparse": r"gliner_bento/(cli|benchmark)/|models/demo/train/__main__\.py",
+}
+VIEWS = {
+    SchedulerConfig: "gliner_bento/scheduler/",
+    EngineOptions: "gliner_bento/engine/",
+    AdapterSettings: "gliner_bento/adapters/",
+    Limits: "gliner_bento/gateway/",
 }
 STANDS_ALONE = {
     "gliner_bento/types.py": {"pydantic", "gliner_bento"},
     "gliner_bento/errors.py": {"pydantic"},
-    "gliner_bento/settings.py": {"pydantic", "pydantic_settings", "gliner_bento"},
+    "gliner_bento/settings.py": {"pydantic", "pydantic_settings", "gliner_bento", "_typeshed"},
     "gliner_bento/configuration.py": {"yaml"},
 }
 
@@ -59,6 +68,14 @@ def imported(path: str) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             yield node.module.partition(".")[0]
+
+
+def attributes_read(path: str) -> Iterator[tuple[str, str]]:
+    """Each attribute that a file reads, after the name before its dot (`self._limits.x`: "_limits", "x")."""
+    for node in ast.walk(ast.parse((PROJECT_ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            owner = node.value
+            yield getattr(owner, "attr", getattr(owner, "id", "")), node.attr
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -83,7 +100,7 @@ def test_types_settings_and_errors_import_little(path):
 @pytest.mark.parametrize("path", SOURCES)
 def test_only_the_command_line_reads_argv(path):
     reads = "sys.argv" in (PROJECT_ROOT / path).read_text(encoding="utf-8")
-    assert not reads or path == "gliner_bento/cli.py"
+    assert not reads or path == "gliner_bento/cli/flags.py"
 
 
 @pytest.mark.parametrize(
@@ -106,19 +123,20 @@ def test_a_module_says_what_it_owns_and_stays_readable_in_one_sitting(path):
 
 
 def test_the_settings_page_is_fresh():
-    assert cli.SETTINGS_PAGE.read_text(encoding="utf-8") == cli.settings_page(), "run `make docs`"
+    assert docs.SETTINGS_PAGE.read_text(encoding="utf-8") == docs.settings_page(), "run `make docs`"
 
 
 def test_every_setting_is_read_somewhere():
-    others = "".join(
-        (PROJECT_ROOT / path).read_text(encoding="utf-8")
-        for path in SOURCES
-        if path not in ("gliner_bento/settings.py", "gliner_bento/cli.py")
-    )
-    limits = {field.name for field in dataclasses.fields(Limits)}  # the gateway takes these by name, the engine its own
-    options = set(EngineOptions.__dataclass_fields__) & set(re.findall(r"\boptions\.(\w+)", others))
-    read = set(re.findall(r"\bsettings\.(\w+)", others)) | limits | options
-    assert set(cli.Settings.model_fields) - read == {"config"}
+    """By its name, or as a field of a view that is read in the view's package."""
+    consumers = [path for path in SOURCES if not re.match(r"gliner_bento/(settings\.py|cli/)", path)]
+    read = {name for path in consumers for owner, name in attributes_read(path) if owner == "settings"}
+    for view, package in VIEWS.items():
+        inside = [path for path in consumers if path.startswith(package)]
+        of_view = {name for path in inside for _, name in attributes_read(path)}
+        fields = {field.name for field in dataclasses.fields(view)}
+        assert fields <= of_view, f"{view.__name__}: never read: {fields - of_view}"
+        read |= fields
+    assert set(Settings.model_fields) - read == {"config"}
 
 
 def test_the_lock_holds_exact_versions_of_all_but_the_benchmarks_peers_and_no_place_to_fetch_them_from():

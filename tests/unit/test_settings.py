@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -12,18 +13,14 @@ from _bentoml_sdk.service.config import ServiceConfig, validate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gliner_bento.cli import text_of
+from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.configuration import BENTOML_KEYS, CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
-from gliner_bento.settings import (
-    ALIASES,
-    Settings,
-    SettingsError,
-    aliases_of,
-    env_name,
-    flag_name,
-    origin,
-    usable_cores,
-)
+from gliner_bento.engine.options import EngineOptions
+from gliner_bento.gateway.limits import Limits
+from gliner_bento.scheduler.scheduler import SchedulerConfig
+from gliner_bento.setting_names import ALIASES, aliases_of, env_name, flag_name, origin
+from gliner_bento.setting_types import text_of
+from gliner_bento.settings import Settings, SettingsError, usable_cores
 
 
 @pytest.fixture
@@ -46,7 +43,7 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(monkeyp
 
 
 @pytest.mark.parametrize("name", sorted(Settings.model_fields))
-def test_every_setting_has_a_flag_and_an_environment_name_and_a_line_of_help(name, monkeypatch):
+def test_every_setting_has_a_flag_and_an_environment_variable_and_a_line_of_help(name, monkeypatch):
     field = Settings.model_fields[name]
     assert field.description.endswith(".")
     assert "\n" not in field.description
@@ -88,7 +85,7 @@ def test_a_file_in_the_working_directory_is_not_read(monkeypatch, tmp_path):
     assert Settings.load().max_labels == 1000
 
 
-def test_an_empty_environment_value_is_no_value(monkeypatch):
+def test_an_empty_environment_variable_counts_as_unset(monkeypatch):
     monkeypatch.setenv("GLINER_MAX_LABELS", "")
     assert Settings.load().max_labels == 1000
     assert origin("max_labels", {}) is None
@@ -106,7 +103,7 @@ def test_an_unknown_name_is_an_error_that_names_the_nearest(monkeypatch, write):
     with pytest.raises(SettingsError, match=r"own\.yaml: unknown setting max_label; did you mean max_labels"):
         Settings.load(file=write("gliner: {max_label: 3}"))
     monkeypatch.setenv("GLINER_DEVISE", "cpu")
-    with pytest.raises(SettingsError, match="unknown environment name GLINER_DEVISE; did you mean GLINER_DEVICE"):
+    with pytest.raises(SettingsError, match="unknown environment variable GLINER_DEVISE; did you mean GLINER_DEVICE"):
         Settings.load()
 
 
@@ -119,10 +116,10 @@ def test_an_unknown_name_is_an_error_that_names_the_nearest(monkeypatch, write):
         ("services: {GLiNERRunner: {workers: 2}}", "GLiNERRunner: workers: must be 1"),
         ("services: {GLiNERService: {traffic: {max_concurrency: 1}}}", "max_concurrency: use queue_capacity"),
         ("gliner: {config: other.yaml}", "unknown setting config"),
-        ("gliner: [max_labels]", "gliner: must hold names with values"),
-        ("- gliner", "must hold names with values"),
+        ("gliner: [max_labels]", "gliner: must be a mapping"),
+        ("- gliner", "must be a mapping"),
         ("gliner: {max_labels: 0}", "max_labels: .* greater than or equal to 1 .got 0 from the configuration file"),
-        ("gliner: {", "not YAML"),
+        ("gliner: {", "invalid YAML"),
     ],
 )
 def test_a_wrong_file_is_one_line_that_says_what(write, text, message):
@@ -259,7 +256,7 @@ def test_bentoml_waits_longer_than_we_do_and_accepts_our_options(service):
     assert validate(options)["workers"] == 1
 
 
-def test_the_runners_connections_are_never_closed_under_a_request_whatever_the_file_says_of_others(write):
+def test_the_runners_connections_are_never_closed_during_a_request(write):
     file = write("services: {GLiNERRunner: {threads: 2, traffic: {external_queue: true}}}")
     assert Settings.load(file=file).bentoml_options("GLiNERRunner") == {
         "runner_connection": {"max_requests": 1_000_000_000, "max_age": 100_000_000.0},
@@ -275,7 +272,7 @@ def test_the_runners_connections_are_never_closed_under_a_request_whatever_the_f
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_messages_are_traced_only_where_somebody_may_want_traces(service, write, monkeypatch):
+def test_messages_are_traced_only_if_bentoml_is_configured_to(service, write, monkeypatch):
     def tracing(file):
         return Settings.load(file=file).bentoml_options(service).get("tracing")
 
@@ -311,7 +308,7 @@ def test_a_wrong_setting_ends_a_process_with_one_line_and_code_2():
 
 
 def test_a_folder_without_a_checkpoint_is_refused_before_anything_starts(tmp_path):
-    with pytest.raises(SettingsError, match="model: the folder holds no GLiNER checkpoint"):
+    with pytest.raises(SettingsError, match="model: the folder has no GLiNER checkpoint"):
         Settings.load({"model": str(tmp_path)})
 
 
@@ -319,17 +316,29 @@ def test_a_folder_without_a_checkpoint_is_refused_before_anything_starts(tmp_pat
     "name",
     ["GLINER_SERVICE_HOST", "GLINER_PORT", "GLINER_PORT_3000_TCP_ADDR", "GLINER_BENTO_SERVICE_PORT_HTTP"],
 )
-def test_what_kubernetes_puts_into_a_pod_is_no_setting(monkeypatch, name):
+def test_service_links_of_kubernetes_are_not_settings(monkeypatch, name):
     monkeypatch.setenv(name, "tcp://10.0.0.1:3000")
     assert Settings.load().max_batch_size == 32
 
 
-def test_every_setting_of_the_scheduler_reaches_it():
-    from runners.gliner_runner import scheduler_config
+VIEWS = (SchedulerConfig, EngineOptions, AdapterSettings, Limits)
+CONSTANTS = {"max_overtakes", "free_padding_tokens"}
+"""Fields of a view that are no settings."""
 
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_a_views_fields_are_settings_without_a_default(kind):
+    for field in dataclasses.fields(kind):
+        assert (field.name in Settings.model_fields) != (field.name in CONSTANTS)
+        declared_again = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        assert declared_again == (field.name in CONSTANTS), f"{kind.__name__}.{field.name}"
+
+
+def test_a_view_holds_the_values_of_its_settings():
     given = {
         "max_batch_size": 3,
         "max_batch_tokens": 5,
+        "batch_lookahead": 23,
         "queue_capacity": 7,
         "inference_lanes": 11,
         "torch_threads": 13,
@@ -337,17 +346,31 @@ def test_every_setting_of_the_scheduler_reaches_it():
         "decoding_threads": 19,
         "batch_wait_timeout_ms": 2.5,
     }
-    config = scheduler_config(Settings.load(given | {"batch_lookahead": 23}).decided_for("cpu"))
+    config = Settings.load(given).decided_for("cpu").view(SchedulerConfig)
     assert {name: getattr(config, name) for name in given} == given
-    assert config.lookahead == 23
-
-
-def test_every_setting_of_long_texts_reaches_the_engine():
-    from runners.gliner_runner import engine_options
-
     given = {"window_words": 64, "window_overlap_words": 7, "max_labels_per_pass": 11}
-    options = engine_options(Settings.load(given).decided_for("cpu"))
+    options = Settings.load(given).decided_for("cpu").view(EngineOptions)
     assert {name: getattr(options, name) for name in given} == given
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_a_view_holds_the_default_of_every_other_setting(kind):
+    settings = Settings.load().decided_for("cpu")
+    view = settings.view(kind)
+    for field in dataclasses.fields(kind):
+        if field.name not in CONSTANTS:
+            assert getattr(view, field.name) == getattr(settings, field.name)
+
+
+def test_a_view_of_settings_that_are_not_decided_is_refused_by_the_scheduler():
+    with pytest.raises(ValueError, match="max_batch_tokens must be at least 1"):
+        Settings.load().view(SchedulerConfig)
+
+
+def test_a_view_with_a_field_that_is_no_setting_is_an_error():
+    misspelt = dataclasses.make_dataclass("Misspelt", [("max_batch_size", int), ("max_batch_sise", int)])
+    with pytest.raises(TypeError, match=r"^Misspelt: no such setting: max_batch_sise$"):
+        Settings.load().view(misspelt)
 
 
 ALIASED = {
@@ -362,7 +385,7 @@ ALIASED = {
 
 
 @pytest.mark.parametrize("alias", sorted(ALIASES))
-def test_what_gliner_serve_calls_otherwise_may_be_called_so_everywhere(alias, monkeypatch, write):
+def test_gliner_serves_names_are_accepted_everywhere(alias, monkeypatch, write):
     name, value = ALIASES[alias], ALIASED[ALIASES[alias]]
     expected = getattr(Settings.load({name: value}), name)
     assert expected != getattr(Settings.load(), name)
@@ -387,9 +410,11 @@ def test_a_flag_wins_over_the_environment_over_the_file_whichever_name_each_uses
 def test_two_names_of_one_setting_may_not_differ(monkeypatch, write):
     same = {"max_lora_rank": "3", "polylora_max_rank": "3"}
     assert Settings.load(same).max_lora_rank == 3
-    with pytest.raises(SettingsError, match="--max-lora-rank and --polylora-max-rank are one setting, and differ"):
+    with pytest.raises(
+        SettingsError, match="--max-lora-rank and --polylora-max-rank are one setting but have different"
+    ):
         Settings.load(same | {"polylora_max_rank": "4"})
-    with pytest.raises(SettingsError, match=r"^enable_polylora and enable_lora are one setting, and differ"):
+    with pytest.raises(SettingsError, match=r"^enable_polylora and enable_lora are one setting but have different"):
         Settings.load(file=write("gliner: {enable_polylora: true, enable_lora: false}"))
     monkeypatch.setenv("GLINER_MAX_LORA_RANK", "3")
     monkeypatch.setenv("GLINER_POLYLORA_MAX_RANK", "4")
@@ -398,15 +423,15 @@ def test_two_names_of_one_setting_may_not_differ(monkeypatch, write):
 
 
 @pytest.mark.parametrize("name", ["polylora_use_triton_kernels", "polylora_base_adapter_id"])
-def test_names_of_gliner_serve_without_a_meaning_here_are_refused(name, monkeypatch):
+def test_unsupported_names_of_gliner_serve_are_refused(name, monkeypatch):
     with pytest.raises(SettingsError, match=f"unknown setting {name}"):
         Settings.load({name: "x"})
     monkeypatch.setenv(env_name(name), "x")
-    with pytest.raises(SettingsError, match=f"unknown environment name {env_name(name)}"):
+    with pytest.raises(SettingsError, match=f"unknown environment variable {env_name(name)}"):
         Settings.load()
 
 
-def test_a_wrong_value_is_told_under_the_name_that_was_used():
+def test_an_error_names_the_alias_that_was_used():
     with pytest.raises(SettingsError, match=r"max_lora_rank: .* .got '0' from --polylora-max-rank"):
         Settings.load({"polylora_max_rank": "0"})
 

@@ -13,11 +13,11 @@ from gliner_bento.benchmark.jobs import answer
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.loading import pick_device
-from gliner_bento.metrics import PrometheusObserver
+from gliner_bento.engine.options import EngineOptions
+from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.settings import Settings
 from gliner_bento.types import Extraction, Item, LongText
-from runners.gliner_runner import engine_options, scheduler_config, serve_adapters
 
 Body = dict[str, Any]
 
@@ -40,22 +40,16 @@ def throughput(bodies: list[Body], seconds: float, at_once: int | None = None) -
     Bodies may name adapters where the settings enable them.
     """
     settings = Settings.load()
-    engine = _engine(settings)
-    decided = settings.decided_for(engine.info.device)
-    adapters = serve_adapters(engine, decided, PrometheusObserver()) if settings.enable_lora else None
-    scheduler = Scheduler(engine, scheduler_config(decided))
-    scheduler.start()
+    replica = LocalReplica.load(settings)
     items = [_item(body) for body in bodies]
-    answers = _all(scheduler, items, at_once)
+    answers = _all(replica.scheduler, items, at_once)
     began, done = time.perf_counter(), 0
     while done == 0 or time.perf_counter() - began < seconds:
-        _all(scheduler, items, at_once)
+        _all(replica.scheduler, items, at_once)
         done += 1
     speed = done * len(items) / (time.perf_counter() - began)
-    scheduler.close()
-    if adapters:
-        adapters.close()
-    return {"texts_per_s": speed, "info": asdict(engine.info), "answers": [_answer(found) for found in answers]}
+    replica.close()
+    return {"texts_per_s": speed, "info": asdict(replica.model), "answers": [_answer(found) for found in answers]}
 
 
 def stages(bodies: list[Body], seconds: float, batch_size: int = 8) -> dict[str, Any]:
@@ -130,7 +124,7 @@ def windows(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _engine(settings: Settings) -> GLiNEREngine:
-    options = engine_options(settings.decided_for(str(pick_device(settings.device))))
+    options = settings.decided_for(str(pick_device(settings.device))).view(EngineOptions)
     return GLiNEREngine.load(settings.model, device=settings.device, dtype=settings.dtype, options=options)
 
 
@@ -163,11 +157,10 @@ def _batches(prepared: Sequence[Prepared], size: int) -> Iterator[list[Prepared]
     yield from (ordered[at : at + size] for at in range(0, len(ordered), size))
 
 
-def _answer(found: Extraction) -> dict[str, Any]:
+def _answer(result: Any) -> dict[str, Any]:
     """As `/v1/extract` answers."""
-    entities = [asdict(entity) for entity in found.entities]
-    relations = [asdict(one) | {"head": entities[one.head], "tail": entities[one.tail]} for one in found.relations]
-    return {"entities": entities, "relations": relations}
+    answer = asdict(result)
+    return {"entities": answer["entities"], "relations": answer["relations"]}
 
 
 if __name__ == "__main__":

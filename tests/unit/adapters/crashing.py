@@ -14,18 +14,22 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE
-from gliner_bento.adapters.base import Source
+from gliner_bento.adapters.base import AdapterSettings, Source
 from gliner_bento.adapters.disk import AdapterStore
+from gliner_bento.settings import Settings
 
 Action = Callable[[AdapterStore], object]
 
+SETTINGS = Settings(max_disk_adapters=2, adapter_id_pattern=r"\w+", max_adapter_bytes=10_000).view(AdapterSettings)
+
 
 def store_in(folder: Path) -> AdapterStore:
-    return AdapterStore(folder, adapter_root=None, max_disk_adapters=2, id_pattern=r"\w+", max_bytes=10_000)
+    return AdapterStore(replace(SETTINGS, disk_cache_dir=folder))
 
 
 def install(store: AdapterStore, name: str, source: Source = "upload") -> None:

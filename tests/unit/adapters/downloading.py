@@ -12,17 +12,18 @@ import sys
 from pathlib import Path
 
 from gliner_bento.adapters.archive import WEIGHTS_FILE
+from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.adapters.disk import AdapterStore
 from gliner_bento.adapters.sources import from_hub
 from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.settings import Settings
 
 
 def main(cache: str, max_bytes: str, *repositories: str) -> None:
     for number, name in enumerate(repositories):
         repo_id, _, revision = name.partition("@")
-        store = AdapterStore(
-            Path(cache) / str(number), adapter_root=None, max_disk_adapters=9, id_pattern="a", max_bytes=10_000
-        )
+        settings = Settings(disk_cache_dir=Path(cache) / str(number), adapter_id_pattern="a", max_adapter_bytes=10_000)
+        store = AdapterStore(settings.view(AdapterSettings))
         try:
             fill = from_hub(repo_id, revision or None, int(max_bytes))
             stored = store.install("a", fill, source="hub", check=lambda folder: None)

@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
+from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.adapters.disk import AdapterStore
 from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.settings import Settings
 
 
 def main(cache: str, adapter_id: str, content: str, wait_at: str) -> None:
@@ -26,7 +28,8 @@ def main(cache: str, adapter_id: str, content: str, wait_at: str) -> None:
         here("fill")
         (folder / WEIGHTS_FILE).write_text(content)
 
-    store = AdapterStore(Path(cache), adapter_root=None, max_disk_adapters=9, id_pattern=r"\w+", max_bytes=10_000)
+    settings = Settings(disk_cache_dir=Path(cache), adapter_id_pattern=r"\w+", max_adapter_bytes=10_000)
+    store = AdapterStore(settings.view(AdapterSettings))
     here("start")
     try:
         say(store.install(adapter_id, fill, source="upload", check=lambda folder: here("check")).version)

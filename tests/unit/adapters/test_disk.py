@@ -17,9 +17,10 @@ from tempfile import TemporaryDirectory
 from threading import Barrier
 
 import pytest
+from views import view
 
 from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE
-from gliner_bento.adapters.base import Source, Stored
+from gliner_bento.adapters.base import AdapterSettings, Source, Stored
 from gliner_bento.adapters.disk import AdapterStore
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.errors import (
@@ -64,7 +65,15 @@ def memory(tmp_path: Path) -> Iterator[Path]:
 def store_in(
     cache: Path, root: Path | None = None, *, most: int = 10, pattern: str = ID_PATTERN, max_bytes: int = 10_000
 ) -> AdapterStore:
-    return AdapterStore(cache, adapter_root=root, max_disk_adapters=most, id_pattern=pattern, max_bytes=max_bytes)
+    settings = view(
+        AdapterSettings,
+        disk_cache_dir=cache,
+        adapter_root=root,
+        max_disk_adapters=most,
+        adapter_id_pattern=pattern,
+        max_adapter_bytes=max_bytes,
+    )
+    return AdapterStore(settings)
 
 
 @pytest.fixture

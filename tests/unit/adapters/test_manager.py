@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 import torch
 from saved_by_peft import TEXT_ENCODER, Saved, encoder, model, save_adapter
+from views import view
 from waiting import PATIENCE_S, until
 
 from gliner_bento.adapters import manager as manager_module
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
+from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.adapters.cache import Lease
 from gliner_bento.adapters.device import DeviceSlots, Loaded
 from gliner_bento.adapters.disk import AdapterStore
@@ -92,30 +94,25 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     managers = []
     (tmp_path / "root").mkdir()
 
-    def serve(*, max_disk_adapters: int = 9, has_root: bool = True, **changes: Any) -> Server:
+    def serve(*, max_disk_adapters: int = 9, has_root: bool = True, observer: Any = None, **changes: Any) -> Server:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             net = model(encoder()).eval()
         layers = Layers(net, slots=SLOTS)
         layers.adapt(net)
         root, cache = tmp_path / "root", tmp_path / "cache"
-        store = AdapterStore(
-            cache,
-            adapter_root=root if has_root else None,
-            max_disk_adapters=max_disk_adapters,
-            id_pattern=r"\w+",
-            max_bytes=100_000,
-        )
-        options = {
+        options: dict[str, Any] = {
+            "disk_cache_dir": cache,
+            "adapter_root": root if has_root else None,
+            "max_disk_adapters": max_disk_adapters,
+            "adapter_id_pattern": r"\w+",
+            "max_adapter_bytes": 100_000,
             "max_lora_rank": 8,
             "max_cpu_adapters": 3,
-            "adapter_loading_threads": 2,
-            "max_adapter_bytes": 100_000,
-            "adapter_root": root if has_root else None,
-            "allow_adapter_hub": False,
         }
+        settings = view(AdapterSettings, **options | changes)
         slots = DeviceSlots(layers.sinks, SLOTS)
-        managers.append(AdapterManager(store, slots, layers.described(), **options | changes))
+        managers.append(AdapterManager(AdapterStore(settings), slots, layers.described(), settings, observer=observer))
         return Server(managers[-1], slots, net, root, cache)
 
     yield serve

@@ -9,10 +9,12 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from views import view
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.engine.memory import RECOVERY_BATCHES, MemoryModel, calibrate, powers_of_two
+from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import DoesNotFit
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.types import Extraction, Item
@@ -61,7 +63,13 @@ class Device:
 
 
 def model_of(device: Device, **options: float) -> MemoryModel:
-    return calibrate(device, device.run, longest_tokens=LONGEST, **options)  # type: ignore[arg-type]
+    defaults = view(EngineOptions)
+    given = {
+        "target_memory_fraction": defaults.target_memory_fraction,
+        "memory_overhead_factor": defaults.memory_overhead_factor,
+        "lanes": defaults.inference_lanes,
+    }
+    return calibrate(device, device.run, longest_tokens=LONGEST, **given | options)  # type: ignore[arg-type]
 
 
 def budget(tokens: int, least: int = 64) -> MemoryModel:
@@ -272,12 +280,13 @@ class DeviceEngine(FakeEngine):
 
 def answers(engine: DeviceEngine, items: Sequence[Item], lanes: int = 1) -> list[Extraction | BaseException]:
     """How each item ended, in order."""
-    config = SchedulerConfig(
+    config = view(
+        SchedulerConfig,
         max_batch_size=64,
         max_batch_tokens=10**9,
         queue_capacity=len(items),
         inference_lanes=lanes,
-        lookahead=len(items),
+        batch_lookahead=len(items),
     )
     scheduler = Scheduler(engine, config)
     scheduler.start()

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 from stage import PATIENCE_S, Clock, Gate, Start, Tally
+from views import view
 
 from gliner_bento.engine.base import Engine
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.types import Item
 
-CONFIG = SchedulerConfig(max_batch_size=8, max_batch_tokens=1000, queue_capacity=100)
+CONFIG = view(SchedulerConfig, max_batch_size=8, max_batch_tokens=1000, queue_capacity=100)
 
 
 @pytest.fixture

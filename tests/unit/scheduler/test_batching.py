@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stage import UNHURRIED
+from views import view
 
 from gliner_bento.engine.base import SlotState
 from gliner_bento.scheduler.batching import NO_ADAPTERS, BatchLimits, batch_cost, form_batch, is_full
@@ -41,7 +42,7 @@ class Scene:
         return len(adapters) <= self.room.slots and len(fresh) <= max(1, self.room.slots // self.lanes)
 
 
-LIMITS = BatchLimits(max_batch_size=4, max_batch_tokens=100)
+LIMITS = view(BatchLimits, max_batch_size=4, max_batch_tokens=100)
 
 
 @st.composite
@@ -68,7 +69,7 @@ limits = st.builds(
     BatchLimits,
     max_batch_size=st.integers(1, 10),
     max_batch_tokens=st.integers(1, 400),
-    lookahead=st.integers(1, 40),
+    batch_lookahead=st.integers(1, 40),
     max_overtakes=st.integers(0, 6),
     free_padding_tokens=st.integers(0, 60),
 )
@@ -108,7 +109,7 @@ def test_batch_keeps_every_limit(packs: bool, scene: Scene, limits: BatchLimits)
     batch = [scene.waiting[index] for index in indices]
     assert len(batch) <= limits.max_batch_size
     assert len(batch) == 1 or cost_of(batch, packs) <= limits.max_batch_tokens
-    assert max(indices) < limits.lookahead
+    assert max(indices) < limits.batch_lookahead
     assert scene.may_share(batch)
 
 
@@ -137,7 +138,7 @@ def test_batch_stops_only_where_no_item_in_sight_could_join(scene: Scene, limits
     batch = [scene.waiting[index] for index in indices]
     if len(batch) == roomy.max_batch_size:
         return
-    for index, item in enumerate(scene.waiting[: roomy.lookahead]):
+    for index, item in enumerate(scene.waiting[: roomy.batch_lookahead]):
         if index not in indices and scene.may_share([*batch, item]):
             grown = cost_of([*batch, item])
             extra_padding = grown - cost_of(batch) - item.cost
@@ -150,7 +151,7 @@ def test_batch_stops_only_where_no_item_in_sight_could_join(scene: Scene, limits
 def test_choice_is_deterministic_and_blind_to_what_is_out_of_sight(
     packs: bool, scene: Scene, limits: BatchLimits
 ) -> None:
-    assert scene.form(limits, packs) == scene.form(limits, packs, scene.waiting[: limits.lookahead])
+    assert scene.form(limits, packs) == scene.form(limits, packs, scene.waiting[: limits.batch_lookahead])
 
 
 @both_kinds
@@ -173,7 +174,7 @@ def test_everyone_is_served_once_and_overtaken_at_most_so_often(packs: bool, sce
     turn = {position: number for number, batch in enumerate(batches) for position in batch}
     for position in range(items):
         overtakes = sum(batch[-1] > position for batch in batches[: turn[position]])
-        assert overtakes <= min(limits.max_overtakes, limits.lookahead - 1)
+        assert overtakes <= min(limits.max_overtakes, limits.batch_lookahead - 1)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_everyone_is_served_once_and_overtaken_at_most_so_often(packs: bool, sce
 def test_items_that_fit_the_device_better_starve_nobody_however_many_come(
     packs: bool, slots: int, coming: str | None, batches: list[list[int]]
 ) -> None:
-    limits = BatchLimits(max_batch_size=2, max_batch_tokens=1000, max_overtakes=3)
+    limits = view(BatchLimits, max_batch_size=2, max_batch_tokens=1000, max_overtakes=3)
     waiting = [Waiting(10, "here"), *[Waiting(10, adapter) for adapter in "abcdef"], *[Waiting(10, coming)] * 5]
     scene = Scene(waiting, SlotState(slots, frozenset({"here"})), coming=[Waiting(10, coming)] * 20)
     assert serve_all(scene, limits, packs)[: len(batches)] == batches
@@ -197,9 +198,9 @@ def test_items_that_fit_the_device_better_starve_nobody_however_many_come(
 @given(scenes(), limits)
 def test_batch_is_full_when_even_the_shortest_later_arrival_could_not_join(scene: Scene, limits: BatchLimits) -> None:
     batch = [scene.waiting[index] for index in scene.form(limits, packs=False)]
-    generous = replace(limits, free_padding_tokens=10**6, max_overtakes=10**6, lookahead=len(batch) + 1)
+    generous = replace(limits, free_padding_tokens=10**6, max_overtakes=10**6, batch_lookahead=len(batch) + 1)
     grown = scene.form(generous, packs=False, waiting=[*batch, Waiting(1, batch[0].adapter)])
-    out_of_sight = len(scene.waiting) >= limits.lookahead
+    out_of_sight = len(scene.waiting) >= limits.batch_lookahead
     assert is_full(batch, len(scene.waiting), limits, packs=False) == (out_of_sight or len(grown) == len(batch))
 
 
@@ -212,7 +213,7 @@ def test_packed_batch_leaves_out_only_what_could_not_join_in_its_turn(scene: Sce
     there = {None, scene.waiting[0].adapter, *scene.room.resident}
     turns = sorted(range(len(scene.waiting)), key=lambda index: (scene.waiting[index].adapter not in there, index))
     for turn, index in enumerate(turns):
-        if index not in indices and index < roomy.lookahead:
+        if index not in indices and index < roomy.batch_lookahead:
             before = [scene.waiting[earlier] for earlier in turns[:turn] if earlier in indices]
             grown = [*before, scene.waiting[index]]
             too_many = len(before) == roomy.max_batch_size
@@ -225,7 +226,9 @@ def test_packed_batch_is_full_when_an_item_of_its_mean_cost_could_not_join(scene
     batch = [scene.waiting[index] for index in scene.form(limits, packs=True)]
     mean = cost_of(batch, packs=True) / len(batch)
     no_room = len(batch) == limits.max_batch_size or (len(batch) + 1) * mean > limits.max_batch_tokens
-    assert is_full(batch, len(scene.waiting), limits, packs=True) == (no_room or len(scene.waiting) >= limits.lookahead)
+    assert is_full(batch, len(scene.waiting), limits, packs=True) == (
+        no_room or len(scene.waiting) >= limits.batch_lookahead
+    )
 
 
 def test_packed_items_go_in_order_and_a_smaller_one_fills_what_is_left() -> None:
@@ -288,18 +291,18 @@ def test_oversize_item_joins_no_other() -> None:
 
 
 def test_short_item_stays_out_of_a_long_batch() -> None:
-    few = BatchLimits(max_batch_size=8, max_batch_tokens=10_000, free_padding_tokens=32)
+    few = view(BatchLimits, max_batch_size=8, max_batch_tokens=10_000, free_padding_tokens=32)
     assert form_batch([Waiting(400), Waiting(10), Waiting(390)], few, packs=False) == [0, 2]
 
 
 def test_one_very_long_item_does_not_pad_many_short_ones() -> None:
-    few = BatchLimits(max_batch_size=8, max_batch_tokens=10_000, free_padding_tokens=32)
+    few = view(BatchLimits, max_batch_size=8, max_batch_tokens=10_000, free_padding_tokens=32)
     assert form_batch([*[Waiting(20)] * 4, Waiting(30)], few, packs=False) == [0, 1, 2, 3]
 
 
 def test_mixed_lengths_waste_less_than_a_fifth_where_arrival_order_wastes_half() -> None:
     lengths = [13, 118, 40, 77, 25, 96, 60, 19, 110, 33] * 6
-    limits = BatchLimits(max_batch_size=8, max_batch_tokens=1024)
+    limits = view(BatchLimits, max_batch_size=8, max_batch_tokens=1024)
     waiting = [Waiting(length) for length in lengths]
     by_length = sum(cost_of([waiting[position] for position in batch]) for batch in serve_all(Scene(waiting), limits))
     bounds = [*range(0, len(waiting), 8), len(waiting)]
@@ -308,7 +311,7 @@ def test_mixed_lengths_waste_less_than_a_fifth_where_arrival_order_wastes_half()
     assert by_length < 1.2 * sum(lengths)
 
 
-@pytest.mark.parametrize("field", ["max_batch_size", "max_batch_tokens", "lookahead"])
+@pytest.mark.parametrize("field", ["max_batch_size", "max_batch_tokens", "batch_lookahead"])
 def test_limit_below_one_is_refused(field: str) -> None:
     with pytest.raises(ValueError, match=f"{field} must be at least 1"):
         replace(LIMITS, **{field: 0})

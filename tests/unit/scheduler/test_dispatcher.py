@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from stage import PATIENCE_S, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane, submit_waiting
+from views import view
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
@@ -248,7 +249,6 @@ def test_lane_stops_waiting_for_an_item_that_fails_in_preparation(
 
 @pytest.mark.parametrize("name", ["decoding_threads", "batch_wait_timeout_ms"])
 def test_what_may_be_absent_may_not_be_negative(name: str) -> None:
-    limits = {"max_batch_size": 1, "max_batch_tokens": 1}
-    assert getattr(DispatcherConfig(**limits, **{name: 0}), name) == 0
+    assert getattr(view(DispatcherConfig, **{name: 0}), name) == 0
     with pytest.raises(ValueError, match=f"{name} must be at least 0"):
-        DispatcherConfig(**limits, **{name: -1})
+        view(DispatcherConfig, **{name: -1})

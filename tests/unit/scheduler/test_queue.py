@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from stage import UNHURRIED, Clock, Lease
+from views import view
 
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
@@ -13,8 +14,8 @@ from gliner_bento.scheduler.queue import Entry, WaitingQueue
 from gliner_bento.types import Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
-ONE = BatchLimits(max_batch_size=1, max_batch_tokens=100)
-MANY = BatchLimits(max_batch_size=8, max_batch_tokens=1000)
+ONE = view(BatchLimits, max_batch_size=1, max_batch_tokens=100)
+MANY = view(BatchLimits, max_batch_size=8, max_batch_tokens=1000)
 
 
 @pytest.fixture
@@ -206,7 +207,7 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(size=st.integers(1, 4))
     def take(self, size: int) -> None:
         oldest = min(self.waiting, key=lambda entry: (entry.priority, entry.sequence))
-        batch = take(self.queue, BatchLimits(max_batch_size=size, max_batch_tokens=200))
+        batch = take(self.queue, view(BatchLimits, max_batch_size=size, max_batch_tokens=200))
         assert batch[0] is oldest
         for entry in batch:
             self.waiting.remove(entry)

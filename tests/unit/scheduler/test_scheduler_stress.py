@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import pytest
 from stage import PATIENCE_S, Lease, Tally
+from views import view
 
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.engine.fake import FakeEngine, extract
@@ -239,10 +240,11 @@ def test_every_item_ends_exactly_once_and_rightly(
         packs=packs,
         on_forward=on_device,
     )
-    config = SchedulerConfig(
+    config = view(
+        SchedulerConfig,
         max_batch_size=8,
         max_batch_tokens=MAX_BATCH_TOKENS,
-        lookahead=64,
+        batch_lookahead=64,
         max_overtakes=8,
         queue_capacity=400,
         inference_lanes=LANES,

@@ -1,0 +1,22 @@
+"""The command line: `gliner-bento serve`, `settings`, `bench` and `docs`, one module each. Imports no server code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from gliner_bento.cli import bench, docs, serve, settings
+from gliner_bento.cli.flags import parse
+from gliner_bento.configuration import SettingsError
+
+_COMMANDS = {"serve": serve.run, "settings": settings.run, "bench": bench.run, "docs": docs.run}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code. A wrong flag or setting prints one line and returns 2."""
+    try:
+        command, options, flags = parse(argv)
+        return _COMMANDS[command](options, flags)
+    except SettingsError as error:
+        sys.stderr.write(f"gliner-bento: {error}\n")
+        return 2

@@ -1,0 +1,5 @@
+"""`python -m gliner_bento.cli`."""
+
+from gliner_bento.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,92 @@
+"""Parses argv: the commands, their flags, and which flags are settings. The only reader of argv."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gliner_bento import __version__
+from gliner_bento.configuration import refuse_unknown
+from gliner_bento.setting_names import ALIASES, aliases_of, flag_name
+from gliner_bento.setting_types import text_of
+from gliner_bento.settings import Settings
+
+_BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--rows", "--quick", "--out", "--report"]
+
+
+def parse(argv: Sequence[str] | None) -> tuple[str, argparse.Namespace, dict[str, Any]]:
+    """The command, its own options, and the settings that were given as flags.
+
+    Raises `SettingsError` for an unknown flag. A missing command or a wrong value of an option ends the process with 2.
+    """
+    options, unknown = _parser().parse_known_args(argv)
+    command = options.command
+    refuse_unknown((word.partition("=")[0] for word in unknown), _flags_of(command), f"{command}: unknown flag")
+    return command, options, _settings_of(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gliner-bento", description="Serve GLiNER models.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    _add_serve(commands)
+    _add_settings(_command(commands, "settings", "print the effective settings and the origin of each value"))
+    _add_bench(commands)
+    docs = _command(commands, "docs", "generate docs/settings.md")
+    docs.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is stale")
+    return parser
+
+
+def _add_serve(commands: Any) -> None:
+    parser = _command(commands, "serve", "serve a model over HTTP; every setting is a flag")
+    parser.add_argument("--port", type=int, default=3000, help="port to listen on (default: 3000)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to bind; 0.0.0.0 for all interfaces (default: 127.0.0.1)"
+    )
+    _add_settings(parser)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """One flag per setting, and one per alias."""
+    for name, field in Settings.model_fields.items():
+        text = f"{field.description} (default: {text_of(field.default)})".replace("%", "%%")
+        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
+        lines = {name: text} | {alias: f"gliner.serve's name for {flag_name(name)}" for alias in aliases_of(name)}
+        for flag, line in lines.items():
+            parser.add_argument(
+                flag_name(flag), dest=_dest(flag), default=argparse.SUPPRESS, metavar="X", help=line, **bare
+            )
+
+
+def _add_bench(commands: Any) -> None:
+    parser = _command(commands, "bench", "measure a server, or compare ours with the baselines")
+    parser.add_argument("url", nargs="?", help="a running gliner-bento server (default: start it and the baselines)")
+    parser.add_argument("--workload", default="mixed", help="requests to send (default: mixed)")
+    parser.add_argument("--concurrency", default="1,8,32", help="numbers of concurrent requests (default: 1,8,32)")
+    parser.add_argument("--rate", type=float, help="open loop: requests/s, sent on schedule")
+    parser.add_argument("--seconds", type=float, default=15.0, help="duration of each load (default: 15)")
+    parser.add_argument("--rows", help="sections of the comparison, comma-separated (default: all but soak)")
+    parser.add_argument("--quick", action="store_true", help="a short run with the bundled model, as a check")
+    parser.add_argument("--out", type=Path, help="folder for the results (default: build/bench/<time>)")
+    parser.add_argument("--report", type=Path, metavar="DIR", help="measure nothing; write the report of these results")
+
+
+def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    return parser
+
+
+def _flags_of(command: str) -> list[str]:
+    own = {"serve": ["--port", "--host"], "docs": ["--check"], "bench": _BENCH_FLAGS}.get(command, [])
+    return [*own, *map(flag_name, [*Settings.model_fields, *ALIASES])] if command in ("serve", "settings") else own
+
+
+def _dest(name: str) -> str:
+    return f"setting.{name}"
+
+
+def _settings_of(known: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were given as flags."""
+    return {key.removeprefix("setting."): value for key, value in vars(known).items() if key.startswith("setting.")}

@@ -1,0 +1,40 @@
+"""`gliner-bento serve`: replaces the process with `bentoml serve`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.setting_names import ALIASES, env_name
+from gliner_bento.setting_types import text_of
+from gliner_bento.settings import Settings
+
+
+def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
+    """Check the settings, then serve."""
+    serve(Settings.load(flags), flags, port=options.port, host=options.host)
+    return 0
+
+
+def serve(settings: Settings, flags: Mapping[str, Any], *, port: int, host: str) -> None:
+    """Replace this process with `bentoml serve`; does not return."""
+    sys.stdout.flush()
+    command = [sys.executable, "-m", "bentoml", "serve", "service:GLiNERService"]
+    command += ["--working-dir", str(PROJECT_ROOT), "--port", str(port), "--host", host]
+    aliases = set(map(env_name, ALIASES))
+    inherited = {name: value for name, value in os.environ.items() if name.upper() not in aliases}
+    os.execve(sys.executable, command, {**inherited, **worker_environment(settings, flags)})
+
+
+def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str, str]:
+    """The environment that gives BentoML's workers the same settings: they read no argv and run in another folder."""
+    given = settings.model_fields_set
+    paths = {name for name in given if isinstance(getattr(settings, name), Path)}
+    aliased = given & set(ALIASES.values())
+    names = {ALIASES.get(name, name) for name in flags} | paths | aliased | {"model"}
+    return {env_name(name): text_of(getattr(settings, name)) for name in sorted(names)}

@@ -1,0 +1,53 @@
+"""Names of the settings: flags, environment variables, gliner.serve's names. Knows no other property of a setting."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from gliner_bento.configuration import under_one_name
+
+ENV_PREFIX = "GLINER_"
+
+ALIASES = {
+    "enable_polylora": "enable_lora",
+    "polylora_max_rank": "max_lora_rank",
+    "polylora_max_gpu_adapters": "max_device_adapters",
+    "polylora_max_cpu_adapters": "max_cpu_adapters",
+    "polylora_disk_cache_dir": "disk_cache_dir",
+    "polylora_max_disk_adapters": "max_disk_adapters",
+    "polylora_adapter_id_pattern": "adapter_id_pattern",
+}
+"""gliner.serve's names of settings, accepted as flags, environment variables and keys of the file."""
+
+
+def env_name(name: str) -> str:
+    """The environment variable of a setting."""
+    return ENV_PREFIX + name.upper()
+
+
+def flag_name(name: str) -> str:
+    """The command line flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def aliases_of(name: str) -> list[str]:
+    """gliner.serve's other names of a setting."""
+    return [alias for alias, ours in ALIASES.items() if ours == name]
+
+
+def origin(name: str, flags: Mapping[str, Any]) -> str | None:
+    """The flag or environment variable that sets a value; None if the file or the default does."""
+    names = [name, *aliases_of(name)]
+    environment = {key.upper() for key, value in os.environ.items() if value}
+    by_flag = [flag_name(one) for one in names if one in flags]
+    by_environment = [env_name(one) for one in names if env_name(one) in environment]
+    return next(iter(by_flag + by_environment), None)
+
+
+def aliased_environment() -> dict[str, Any]:
+    """The environment's values of the settings that have an alias, under the settings' names."""
+    environment = {key.upper(): value for key, value in os.environ.items() if value}
+    spelled = {name: environment.get(env_name(name)) for name in (*ALIASES, *ALIASES.values())}
+    return under_one_name({name: value for name, value in spelled.items() if value}, ALIASES, env_name)

@@ -1,0 +1,72 @@
+"""Parsing argv: flags, help, errors and exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gliner_bento import cli
+from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.setting_names import ALIASES
+from gliner_bento.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["serve", "--max-batch-sise", "3"], "serve: unknown flag --max-batch-sise; did you mean --max-batch-size?"),
+        (["serve", "--max-batch", "3"], "serve: unknown flag --max-batch; did you mean --max-batch-size?"),
+        (["serve", "--device=gpu"], "device: String should match pattern"),
+        (["settings", "--port", "3"], "settings: unknown flag --port"),
+        (["docs", "--device", "cpu"], "docs: unknown flag --device"),
+        (["serve", "--polylora-use-triton-kernels"], "serve: unknown flag --polylora-use-triton-kernels"),
+        (["serve", "--max-lora-rank=3", "--polylora-max-rank=4"], "--max-lora-rank and --polylora-max-rank are one"),
+        (["serve", "--config", "gone.yaml"], "gone.yaml: No such file or directory"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_code_2(executed, capsys, arguments, message):
+    assert cli.main(arguments) == 2
+    written = capsys.readouterr()
+    assert written.err.startswith("gliner-bento: ")
+    assert message in written.err
+    assert written.err.count("\n") == 1
+    assert written.out == ""
+    assert executed == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["sevre"], ["serve", "--port", "x"]])
+def test_a_missing_command_or_port_ends_with_code_2(arguments, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(arguments)
+    assert "gliner-bento" in capsys.readouterr().err
+
+
+def test_help_lists_every_flag(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["serve", "--help"])
+    help_text = capsys.readouterr().out
+    for name in [*Settings.model_fields, *ALIASES]:
+        assert "--" + name.replace("_", "-") in help_text
+
+
+def test_the_command_line_runs_without_loading_torch_or_bentoml():
+    code = "import sys, gliner_bento.cli as cli; cli.main(['settings']); print({'torch', 'bentoml'} & {*sys.modules})"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT_ROOT, timeout=60
+    )
+    assert ended.stdout.splitlines()[-1] == "set()"
+
+
+def test_the_package_runs_as_a_module():
+    ended = subprocess.run(
+        [sys.executable, "-m", "gliner_bento.cli", "serve", "--max-batch", "3"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=PROJECT_ROOT,
+        timeout=60,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == "gliner-bento: serve: unknown flag --max-batch; did you mean --max-batch-size?\n"

@@ -1,0 +1,72 @@
+"""`gliner-bento serve`: what it executes, and the environment of BentoML's workers."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from gliner_bento import cli
+from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.settings import Settings
+
+
+def test_serve_becomes_bentoml_serve_with_the_settings_in_its_environment(executed, tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "gliner_config.json").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GLINER_MAX_LABELS", "5")
+    assert cli.main(["serve", "--port", "4321", "--model", "mine", "--dtype=bf16", "--max-batch-size", "8"]) == 0
+    [(program, command, environment)] = executed
+    assert program == sys.executable
+    assert command[1:5] == ["-m", "bentoml", "serve", "service:GLiNERService"]
+    assert command[5:] == ["--working-dir", str(PROJECT_ROOT), "--port", "4321", "--host", "127.0.0.1"]
+    given = {name: value for name, value in environment.items() if name.startswith("GLINER_")}
+    assert given == {
+        "GLINER_DTYPE": "bfloat16",
+        "GLINER_MAX_BATCH_SIZE": "8",
+        "GLINER_MAX_LABELS": "5",
+        "GLINER_MODEL": str(tmp_path / "mine"),
+    }
+
+
+def test_a_worker_loads_the_same_settings_in_another_folder(executed, tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "gliner_config.json").touch()
+    (tmp_path / "own.yaml").write_text("gliner: {model: mine, max_text_chars: 77}")
+    monkeypatch.chdir(tmp_path)
+    flags = {"config": "own.yaml", "default_threshold": "0.25"}
+    expected = Settings.load(flags)
+    assert cli.main(["serve", "--config", "own.yaml", "--default-threshold", "0.25"]) == 0
+    for name, value in executed[0][2].items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir("/")
+    assert Settings.load() == expected
+    assert expected.max_text_chars == 77
+
+
+def test_a_worker_gets_absolute_folders_and_settings_under_their_own_names(executed, tmp_path, monkeypatch):
+    (tmp_path / "tenants").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GLINER_ADAPTER_ROOT", "tenants")
+    assert cli.main(["serve", "--enable-polylora", "--polylora-max-rank", "3"]) == 0
+    environment = executed[0][2]
+    assert environment["GLINER_ADAPTER_ROOT"] == str(tmp_path / "tenants")
+    assert (environment["GLINER_ENABLE_LORA"], environment["GLINER_MAX_LORA_RANK"]) == ("true", "3")
+    assert not [name for name in environment if "POLYLORA" in name]
+
+
+def test_a_worker_sees_no_alias_that_another_value_overrides(executed, tmp_path, monkeypatch):
+    monkeypatch.setenv("GLINER_POLYLORA_MAX_RANK", "4")
+    monkeypatch.setenv("GLINER_POLYLORA_DISK_CACHE_DIR", "cache")
+    monkeypatch.setenv("GLINER_ENABLE_POLYLORA", "1")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["serve", "--max-lora-rank", "3"]) == 0
+    expected = Settings.load({"max_lora_rank": "3"})
+    environment = executed[0][2]
+    for name in [name for name in os.environ if name.startswith("GLINER_")]:
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir("/")
+    assert Settings.load() == expected
+    assert (expected.max_lora_rank, expected.enable_lora, expected.disk_cache_dir) == (3, True, tmp_path / "cache")

@@ -1,0 +1,20 @@
+"""`gliner-bento settings`."""
+
+from __future__ import annotations
+
+from gliner_bento import cli
+from gliner_bento.settings import Settings
+
+
+def test_settings_prints_every_value_and_its_origin(capsys, monkeypatch, tmp_path):
+    (tmp_path / "own.yaml").write_text("gliner: {max_labels: 9}")
+    monkeypatch.setenv("GLINER_DTYPE", "fp16")
+    assert cli.main(["settings", "--config", str(tmp_path / "own.yaml"), "--queue-capacity", "6"]) == 0
+    printed = {line.split()[0]: line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()}
+    assert set(printed) == set(Settings.model_fields)
+    assert printed["queue_capacity"] == "6  (--queue-capacity)"
+    assert printed["dtype"] == "float16  (GLINER_DTYPE)"
+    assert printed["max_labels"] == f"9  ({tmp_path / 'own.yaml'})"
+    assert printed["max_batch_size"] == "32  (default)"
+    assert cli.main(["settings", "--polylora-max-rank", "6"]) == 0
+    assert "6  (--polylora-max-rank)" in capsys.readouterr().out
