@@ -18,7 +18,7 @@ from gliner_bento.settings import ALIASES, Settings, aliases_of, env_name, flag_
 
 SETTINGS_PAGE = PROJECT_ROOT / "docs" / "settings.md"
 
-_BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--rows", "--quick", "--out", "--report"]
+_BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--out"]
 
 _PAGE_HEAD = """\
 # Settings
@@ -70,29 +70,22 @@ def serve(settings: Settings, flags: Mapping[str, Any], *, port: int, host: str)
 
 
 def bench(known: argparse.Namespace) -> None:
-    """Measure the server at a URL, or compare ours with the peers; print what was seen."""
-    # It is no part of a server, and wants what a server does not need.
-    from gliner_bento.benchmark import command  # noqa: PLC0415
+    """Measure the server at a URL and print the table."""
+    # A server does not need it.
+    from gliner_bento.loadtest.measure import measure_server  # noqa: PLC0415
 
-    if known.report:
-        seen = command.again(known.report)
-    elif known.url:
-        numbers = [int(number) for number in known.concurrency.split(",")]
-        seen = command.one_server(
+    try:
+        page = measure_server(
             known.url.rstrip("/"),
             known.out,
             name=known.workload,
-            concurrencies=numbers,
+            concurrencies=[int(number) for number in known.concurrency.split(",")],
             rate=known.rate,
             seconds=known.seconds,
         )
-    else:
-        try:
-            rows = known.rows.split(",") if known.rows else None
-            seen = command.compare(known.out, rows, quick=known.quick, seconds=known.seconds)
-        except ValueError as error:
-            raise SettingsError(f"bench: {error}") from None
-    sys.stdout.write(seen)
+    except ValueError as error:
+        raise SettingsError(f"bench: {error}") from None
+    sys.stdout.write(page)
 
 
 def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str, str]:
@@ -183,16 +176,13 @@ def _parser() -> argparse.ArgumentParser:
                 command.add_argument(
                     flag_name(flag), dest=_dest(flag), default=argparse.SUPPRESS, metavar="X", help=line, **bare
                 )
-    benching = _command(commands, "bench", "measure a server, or compare ours with the peers side by side")
-    benching.add_argument("url", nargs="?", help="a running server of ours (default: start it and the peers)")
-    benching.add_argument("--workload", default="mixed", help="what is asked of it (default: mixed)")
-    benching.add_argument("--concurrency", default="1,8,32", help="requests at once (default: 1,8,32)")
-    benching.add_argument("--rate", type=float, help="requests/s on a schedule, whatever is answered")
-    benching.add_argument("--seconds", type=float, default=15.0, help="of each load (default: 15)")
-    benching.add_argument("--rows", help="sections of the comparison, by comma (default: all but soak)")
-    benching.add_argument("--quick", action="store_true", help="the bundled model, briefly: does all of it run?")
+    benching = _command(commands, "bench", "measure a running server")
+    benching.add_argument("url", help="of a running gliner-bento server")
+    benching.add_argument("--workload", default="mixed", help="texts and labels to send (default: mixed)")
+    benching.add_argument("--concurrency", default="1,8,32", help="numbers of concurrent requests (default: 1,8,32)")
+    benching.add_argument("--rate", type=float, help="open loop: requests/s on a schedule")
+    benching.add_argument("--seconds", type=float, default=15.0, help="duration of each load (default: 15)")
     benching.add_argument("--out", type=Path, help="folder for the results (default: build/bench/<time>)")
-    benching.add_argument("--report", type=Path, metavar="DIR", help="only make the report of these results anew")
     docs = _command(commands, "docs", "write docs/settings.md")
     docs.add_argument("--check", action="store_true", help="only tell by the exit code whether it is fresh")
     return parser
