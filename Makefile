@@ -64,11 +64,11 @@ format: $(SETUP) ## Format, and fix what can be fixed
 docs: $(SETUP) ## Write the generated pages
 	$(BIN)/python -m gliner_bento.cli docs
 
-bench: $(if $(URL),$(SETUP),$(PEERS)) ## Compare with the peers, 45 minutes; URL= of a running server; ARGS=--quick ...
-	$(BIN)/python -m gliner_bento.cli bench $(URL) $(ARGS)
+bench: $(if $(URL),$(SETUP),$(PEERS)) ## Compare with the peers, 50 minutes; URL= of a running server; ARGS=--quick ...
+	$(BIN)/python -m $(if $(URL),gliner_bento.cli bench '$(URL)',benchmark) $(ARGS)
 
-# What is installed keeps its version: the peers must not change what is measured. PolyLoRA computes without the Triton
-# that it asks for, 1 GB; where there is a GPU, torch has brought it.
+# Installed packages keep their versions: the peers must not change what is measured. PolyLoRA is installed without its
+# dependency Triton (1 GB), which it does not need on CPUs; with a GPU, torch has installed it.
 $(PEERS): $(SETUP)
 	$(BIN)/python -m pip list --format=freeze --exclude-editable > $(VENV)/held.txt
 	$(BIN)/python -m pip install --constraint $(VENV)/held.txt --editable '.[bench]'
@@ -83,7 +83,7 @@ image: bento ## Build a container image of the newest bento
 
 demo-model: $(SETUP) ## Train the bundled model; DATA=folder
 	@[ -n "$(DATA)" ] || { echo "make demo-model DATA=folder" >&2; exit 2; }
-	$(ALLOCATOR) $(BIN)/python -m models.demo.train --data '$(DATA)'
+	$(ALLOCATOR) $(BIN)/python -m training --data '$(DATA)'
 
 clean: ## Remove all that make made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,4 +1,4 @@
-"""`gliner-bento bench`: measures a running server, or runs the comparison."""
+"""`gliner-bento bench URL`: measures a running server."""
 
 from __future__ import annotations
 
@@ -11,27 +11,20 @@ from gliner_bento.configuration import SettingsError
 
 
 def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
-    """Run the benchmark and print its report."""
-    # The benchmark needs packages that a server does not have.
-    from gliner_bento.benchmark import command  # noqa: PLC0415
+    """Measure the server and print the table."""
+    # A server does not need it.
+    from gliner_bento.loadtest.measure import measure_server  # noqa: PLC0415
 
-    if options.report:
-        seen = command.again(options.report)
-    elif options.url:
-        numbers = [int(number) for number in options.concurrency.split(",")]
-        seen = command.one_server(
+    try:
+        table = measure_server(
             options.url.rstrip("/"),
             options.out,
             name=options.workload,
-            concurrencies=numbers,
+            concurrencies=[int(number) for number in options.concurrency.split(",")],
             rate=options.rate,
             seconds=options.seconds,
         )
-    else:
-        try:
-            rows = options.rows.split(",") if options.rows else None
-            seen = command.compare(options.out, rows, quick=options.quick, seconds=options.seconds)
-        except ValueError as error:
-            raise SettingsError(f"bench: {error}") from None
-    sys.stdout.write(seen)
+    except ValueError as error:
+        raise SettingsError(f"bench: {error}") from None
+    sys.stdout.write(table)
     return 0

@@ -13,7 +13,7 @@ from gliner_bento.setting_names import ALIASES, aliases_of, flag_name
 from gliner_bento.setting_types import text_of
 from gliner_bento.settings import Settings
 
-_BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--rows", "--quick", "--out", "--report"]
+_BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--out"]
 
 
 def parse(argv: Sequence[str] | None) -> tuple[str, argparse.Namespace, dict[str, Any]]:
@@ -61,16 +61,13 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_bench(commands: Any) -> None:
-    parser = _command(commands, "bench", "measure a server, or compare ours with the baselines")
-    parser.add_argument("url", nargs="?", help="a running gliner-bento server (default: start it and the baselines)")
-    parser.add_argument("--workload", default="mixed", help="requests to send (default: mixed)")
+    parser = _command(commands, "bench", "measure a running server")
+    parser.add_argument("url", help="of a running gliner-bento server")
+    parser.add_argument("--workload", default="mixed", help="texts and labels to send (default: mixed)")
     parser.add_argument("--concurrency", default="1,8,32", help="numbers of concurrent requests (default: 1,8,32)")
     parser.add_argument("--rate", type=float, help="open loop: requests/s, sent on schedule")
     parser.add_argument("--seconds", type=float, default=15.0, help="duration of each load (default: 15)")
-    parser.add_argument("--rows", help="sections of the comparison, comma-separated (default: all but soak)")
-    parser.add_argument("--quick", action="store_true", help="a short run with the bundled model, as a check")
     parser.add_argument("--out", type=Path, help="folder for the results (default: build/bench/<time>)")
-    parser.add_argument("--report", type=Path, metavar="DIR", help="measure nothing; write the report of these results")
 
 
 def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gliner_bento.benchmark.server import running_server
+from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
 
 

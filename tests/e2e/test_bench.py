@@ -1,4 +1,4 @@
-"""`bench`, briefly, as people run it."""
+"""The benchmark in its quick form, and `gliner-bento bench URL`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 
 import pytest
 
+from benchmark.__main__ import main
 from gliner_bento import cli
 
 
 def test_a_comparison_measures_its_rows_and_writes_a_report(tmp_path, capsys):
-    assert cli.main(["bench", "--quick", "--rows", "stages,settings", "--out", str(tmp_path)]) == 0
+    assert main(["--quick", "--rows", "stages,settings", "--out", str(tmp_path)]) == 0
     data = json.loads((tmp_path / "results.json").read_text())
     measured = {row["name"]: row for row in data["rows"]}
     assert set(measured) == {"one text, one thread, float32", "one text, one thread, bfloat16", "defaults",
@@ -19,38 +20,38 @@ def test_a_comparison_measures_its_rows_and_writes_a_report(tmp_path, capsys):
     assert all(set(point["statuses"]) == {"200"} for point in data["points"])
     page = capsys.readouterr().out
     assert page == (tmp_path / "report.md").read_text()
-    assert cli.main(["bench", "--report", str(tmp_path)]) == 0
+    assert main(["--report", str(tmp_path)]) == 0
     assert capsys.readouterr().out == page
 
 
-def test_adapters_answer_as_merged_ones_while_they_come_and_go(tmp_path):
-    assert cli.main(["bench", "--quick", "--rows", "adapters_exact,adapters_tiers", "--out", str(tmp_path)]) == 0
+def test_adapters_predict_as_merged_ones_while_others_load_and_are_evicted(tmp_path):
+    assert main(["--quick", "--rows", "adapters_exact,adapters_tiers", "--out", str(tmp_path)]) == 0
     data = json.loads((tmp_path / "results.json").read_text())
-    right = [row for row in data["rows"] if row["section"] == "adapters_exact"]
-    assert [(row["name"], row["ours"], row["met"]) for row in right] == [
-        ("right answers, 4 adapters of queries and values, fp32", 12.0, True),
-        ("right answers, 4 adapters of all linear layers, fp32", 12.0, True),
-        ("right answers, 24 adapters over 4 slots, fp32", 10.0, True),
+    exact = [row for row in data["rows"] if row["section"] == "adapters_exact"]
+    assert [(row["name"], row["ours"], row["met"]) for row in exact] == [
+        ("right responses, 4 adapters of queries and values, fp32", 12.0, True),
+        ("right responses, 4 adapters of all linear layers, fp32", 12.0, True),
+        ("right responses, 24 adapters over 4 slots, fp32", 10.0, True),
     ]
-    cold, again, beside, changing = (row for row in data["rows"] if row["section"] == "adapters_tiers")
-    assert cold["ours"] == again["ours"] > 0 < again["theirs"]
-    assert beside["ratio"] > 0
-    assert "40 requests" in changing["note"]
-    assert " 0 errors" in changing["note"]
+    cold, repeated, meanwhile, evicting = (row for row in data["rows"] if row["section"] == "adapters_tiers")
+    assert cold["ours"] == repeated["ours"] > 0 < repeated["theirs"]
+    assert meanwhile["ratio"] > 0
+    assert "40 requests" in evicting["note"]
+    assert " 0 errors" in evicting["note"]
     assert all(set(point["statuses"]) == {"200"} for point in data["points"])
     assert all(point["agreement"]["own"] > 0.75 for point in data["points"])
 
 
-def test_long_texts_are_read_whole_and_many_labels_in_groups(tmp_path):
-    assert cli.main(["bench", "--quick", "--rows", "long_texts", "--out", str(tmp_path)]) == 0
+def test_long_texts_are_processed_whole_and_many_labels_in_groups(tmp_path):
+    assert main(["--quick", "--rows", "long_texts", "--out", str(tmp_path)]) == 0
     data = json.loads((tmp_path / "results.json").read_text())
     assert [row["unit"] for row in data["rows"]] == ["words/s", "words/s", "MB", "ms", "ms", "entities", "F1"]
     assert all(row["ratio"] is not None for row in data["rows"])
     assert all(set(point["statuses"]) == {"200"} for point in data["points"])
-    told = data["extra"]["long_texts"]
-    assert told["document"]["windows"] > 3000 / 256
-    assert f"its {told['document']['windows']} windows" in data["rows"][1]["note"]
-    assert 3000 < told["document"]["words_in_windows"] < 3000 * 1.2
+    document = data["extra"]["long_texts"]["document"]
+    assert document["windows"] > 3000 / 256
+    assert f"its {document['windows']} windows" in data["rows"][1]["note"]
+    assert 3000 < document["words_in_windows"] < 3000 * 1.2
     assert "250 labels" in data["rows"][4]["note"]
     assert data["rows"][5]["ratio"] > 0.5
     assert data["rows"][6]["ratio"] > 0.8
@@ -69,6 +70,6 @@ def test_a_running_server_is_measured(server, load, tmp_path, capsys):
     assert "short" in capsys.readouterr().out
 
 
-def test_a_row_that_there_is_not_is_one_line(capsys):
-    assert cli.main(["bench", "--rows", "bf61"]) == 2
+def test_an_unknown_row_is_one_line(capsys):
+    assert main(["--rows", "bf61"]) == 2
     assert "no row bf61" in capsys.readouterr().err

@@ -1,13 +1,15 @@
-"""The built bento: served from the store, in an empty folder, with the model inside it."""
+"""The built bento: what it holds, and that it serves from the store, in an empty folder, with the model inside it."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
+import pytest
 
-from gliner_bento.benchmark.server import running_server
+from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
 
 REQUEST = {
@@ -17,15 +19,33 @@ REQUEST = {
 }
 
 
-def test_a_built_bento_answers_from_an_empty_folder(tmp_path):
-    built = subprocess.run(
-        [sys.executable, "-m", "bentoml", "build", "--output", "tag", str(PROJECT_ROOT)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, built.stdout + built.stderr
-    tag = built.stdout.strip().splitlines()[-1].removeprefix("__tag__:")
+@pytest.fixture(scope="module")
+def tag() -> str:
+    """Of the bento, in BentoML's store."""
+    return bentoml("build", "--output", "tag", str(PROJECT_ROOT)).splitlines()[-1].removeprefix("__tag__:")
+
+
+def bentoml(*arguments: str) -> str:
+    ended = subprocess.run([sys.executable, "-m", "bentoml", *arguments], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout.strip()
+
+
+def test_a_bento_holds_only_what_serves(tag):
+    source = Path(bentoml("get", tag, "--output", "path")) / "src"
+    files = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
+    assert {file.parts[0] for file in files} == {
+        *("LICENSE", "README.md", "configuration.yaml", "gliner_bento", "models", "pyproject.toml", "runners"),
+        *("service.py", "bentofile.yaml"),  # BentoML adds the latter
+    }
+    assert {file.as_posix() for file in files if file.parts[0] == "models"} == {
+        f"models/demo/{name}"
+        for name in ("README.md", "gliner_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    }
+    assert {file.suffix for file in files if file.parts[0] in ("gliner_bento", "runners")} == {".py", ".typed", ".html"}
+
+
+def test_a_built_bento_answers_from_an_empty_folder(tag, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     command = [sys.executable, "-m", "bentoml", "serve", tag, "--port", "{port}", "--host", "127.0.0.1"]

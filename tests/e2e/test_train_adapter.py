@@ -17,7 +17,7 @@ import pytest
 from gliner import GLiNER
 from peft import PeftModel
 
-from gliner_bento.benchmark.server import running_server
+from benchmark.server import running_server
 from gliner_bento.client import Client
 from gliner_bento.settings import PROJECT_ROOT
 

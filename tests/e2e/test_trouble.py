@@ -15,7 +15,7 @@ import httpx
 import psutil
 import pytest
 
-from gliner_bento.benchmark.server import running_server
+from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
 
 BODY = {"text": "Ada Lovelace lived in London. " * 20, "labels": ["person", "city"]}

@@ -22,7 +22,7 @@ import pytest
 import torch
 from gliner.serve.client import GLiNERClient, GLiNERClientError
 
-from gliner_bento.benchmark.server import running_server
+from benchmark.server import running_server
 from gliner_bento.client import AsyncClient, Client
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict
 from gliner_bento.settings import PROJECT_ROOT

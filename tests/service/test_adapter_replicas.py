@@ -11,7 +11,7 @@ import httpx
 import pytest
 from test_adapter_api import BODY, adapters, put, scores, zipped
 
-from gliner_bento.benchmark.server import running_server
+from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
 
 __all__ = ["adapters"]

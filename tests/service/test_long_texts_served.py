@@ -13,7 +13,7 @@ from math import ceil
 import httpx
 import pytest
 
-from gliner_bento.benchmark.server import Server, started, tree_of
+from benchmark.server import Server, started, tree_of
 from gliner_bento.client import AsyncClient, Client
 from gliner_bento.errors import Aborted, NotReady, TooLarge
 from gliner_bento.settings import PROJECT_ROOT

@@ -16,7 +16,7 @@ from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.cli import docs
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.gateway.limits import Limits
+from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.settings import Settings
 
@@ -24,16 +24,16 @@ SOURCES = [
     "service.py",
     *sorted(
         path.relative_to(PROJECT_ROOT).as_posix()
-        for root in ("gliner_bento", "runners", "models/demo/train")
+        for root in ("benchmark", "gliner_bento", "runners", "training")
         for path in (PROJECT_ROOT / root).rglob("*.py")
     ),
 ]
 
 ENGINE = r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/"
-TRAINING = r"models/demo/train/"
-JOBS = r"gliner_bento/benchmark/jobs/"
+TRAINING = r"training/"
+JOBS = r"benchmark/jobs/"
 ALLOWED_IN = {
-    "bentoml": r"service\.py|runners/|gliner_bento/cli/|gliner_bento/benchmark/jobs/naive_service\.py",
+    "bentoml": r"service\.py|runners/|gliner_bento/cli/|benchmark/jobs/naive_service\.py",
     "_bentoml_sdk": r"(?!)",
     "_bentoml_impl": r"(?!)",
     "torch": f"{ENGINE}|{TRAINING}|{JOBS}",
@@ -41,17 +41,17 @@ ALLOWED_IN = {
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
     "starlette": r"gliner_bento/(gateway/|disconnect\.py|log\.py)",
-    "httpx": r"gliner_bento/(client|benchmark)/",
+    "httpx": r"gliner_bento/client/|benchmark/server\.py",
     "fast_gliner": JOBS,
-    "matplotlib": r"gliner_bento/benchmark/plots\.py",
+    "matplotlib": r"benchmark/plots\.py",
     "prometheus_client": r"gliner_bento/metrics\.py",
-    "argparse": r"gliner_bento/(cli|benchmark)/|models/demo/train/__main__\.py",
+    "argparse": r"gliner_bento/cli/|(benchmark|training)/__main__\.py",
 }
 VIEWS = {
     SchedulerConfig: "gliner_bento/scheduler/",
     EngineOptions: "gliner_bento/engine/",
     AdapterSettings: "gliner_bento/adapters/",
-    Limits: "gliner_bento/gateway/",
+    GatewayOptions: "gliner_bento/gateway/",
 }
 STANDS_ALONE = {
     "gliner_bento/types.py": {"pydantic", "gliner_bento"},
@@ -92,6 +92,12 @@ def test_a_library_is_imported_only_where_it_belongs(path):
         assert allowed is None or re.match(allowed, path), f"{path} imports {package}"
 
 
+@pytest.mark.parametrize("path", SOURCES)
+def test_what_is_shipped_imports_neither_the_benchmark_nor_the_training(path):
+    shipped = path == "service.py" or path.startswith(("gliner_bento/", "runners/"))
+    assert not shipped or not {"benchmark", "training", "models"} & set(imported(path))
+
+
 @pytest.mark.parametrize("path", STANDS_ALONE)
 def test_types_settings_and_errors_import_little(path):
     assert set(imported(path)) - set(sys.stdlib_module_names) <= STANDS_ALONE[path]
@@ -104,7 +110,14 @@ def test_only_the_command_line_reads_argv(path):
 
 
 @pytest.mark.parametrize(
-    "module", ["gliner_bento.client", "gliner_bento.engine.base", "gliner_bento.scheduler.scheduler", "service"]
+    "module",
+    [
+        "gliner_bento.client",
+        "gliner_bento.engine.base",
+        "gliner_bento.loadtest.measure",
+        "gliner_bento.scheduler.scheduler",
+        "service",
+    ],
 )
 def test_importing_it_loads_no_torch(module):
     assert not {"torch", "transformers", "gliner", "peft"} & loaded_by(f"import {module}")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gliner_bento.benchmark import report
-from gliner_bento.benchmark.bench import QUICK, Bench
-from gliner_bento.benchmark.load import Reply, Run
-from gliner_bento.benchmark.rows import Row
+from benchmark import report
+from benchmark.bench import QUICK, Bench
+from benchmark.rows import Row
+from gliner_bento.loadtest.load import Reply, Run
 
 AGREEMENT = {"wrong": 3, "f1": 0.75}
 
@@ -20,21 +20,21 @@ def row(ours: float | None, theirs: float | None, target: float | None, better: 
 
 
 @pytest.mark.parametrize(
-    ("judged", "ratio", "verdict"),
+    ("of", "ratio", "verdict"),
     [
         (row(40, 10, 4.0), 4.0, "met"),
-        (row(30, 10, 4.0), 3.0, "short by 25%"),
+        (row(30, 10, 4.0), 3.0, "missed"),
         (row(45, 75, 0.6, "less"), 0.6, "met"),
-        (row(90, 75, 0.6, "less"), 1.2, "short by 100%"),
+        (row(90, 75, 0.6, "less"), 1.2, "missed"),
         (row(40, 10, None), 4.0, ""),
         (row(40, None, 4.0), None, "not measured"),
         (row(None, 10, 4.0), None, "not measured"),
         (row(40, 0.0, 4.0), None, "not measured"),
     ],
 )
-def test_a_row_is_judged_by_its_ratio(judged, ratio, verdict):
-    assert (judged.ratio, judged.verdict) == (ratio, verdict)
-    assert Row.from_data(json.loads(json.dumps(judged.as_data()))) == judged
+def test_the_verdict_of_a_row_follows_from_its_ratio(of, ratio, verdict):
+    assert (of.ratio, of.verdict) == (ratio, verdict)
+    assert Row.from_data(json.loads(json.dumps(of.as_data()))) == of
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_results_say_what_they_belong_to(folder):
+def test_results_have_their_provenance(folder):
     data = json.loads((folder / report.RESULTS).read_text())
     assert data["machine"]["cores"] >= 1
     assert data["packages"]["torch"]
@@ -68,16 +68,16 @@ def test_results_say_what_they_belong_to(folder):
 
 
 def test_a_report_is_made_of_the_results_alone(folder):
-    page = report.tell(folder)
-    assert "| 3.00x | >= 4x | short by 25% |" in page
-    assert "| ours | bf16 bfloat16 /v1/extract | 32 at once | 2.000 | 10.0 | 30.0 |" in page
+    page = report.render(folder)
+    assert "| 3.00x | >= 4x | missed |" in page
+    assert "| ours | bf16 bfloat16 /v1/extract | concurrency 32 | 2.000 | 10.0 | 30.0 |" in page
     assert "| ours | 0.750 | - | - |\n| PEFT | 0.750 | 3 | 0.750 |" in page
     assert (folder / report.REPORT).read_text() == page
 
 
 def test_plots_are_drawn_of_what_there_is(folder):
     pytest.importorskip("matplotlib")
-    report.tell(folder)
+    report.render(folder)
     drawn = {path.stem for path in folder.glob("*.png")}
     assert drawn == {"throughput", "latency", "roofline", "stages", "adapters", "settings", "soak"}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.glob("*.png"))
@@ -85,4 +85,4 @@ def test_plots_are_drawn_of_what_there_is(folder):
 
 def test_without_matplotlib_the_report_says_so(folder, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    assert "No plots: matplotlib is not installed." in report.tell(folder)
+    assert "No plots: matplotlib is not installed." in report.render(folder)

@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertModel
 
-from gliner_bento.benchmark.roofline import encoder_flop, texts_per_s
+from benchmark.roofline import encoder_flop, texts_per_s
 
 DEBERTA_SMALL = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 6, "position_buckets": 256,
                  "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}  # fmt: skip

@@ -21,7 +21,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from gliner import GLiNER
 
     folder = tmp_path_factory.mktemp("elsewhere") / "copy"
-    shutil.copytree(DEMO, folder, ignore=shutil.ignore_patterns("train", "templates", "*.md"))
+    shutil.copytree(DEMO, folder, ignore=shutil.ignore_patterns("*.md"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
         return GLiNER.from_pretrained(str(folder), local_files_only=True)

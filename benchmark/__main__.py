@@ -1,0 +1,64 @@
+"""Command line: `python -m benchmark` measures the sections of the comparison, or renders the report of old results."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmark import report
+from benchmark.bench import MODELS, QUICK, Bench, Plan, log_progress
+from benchmark.sections import DEFAULT, SECTIONS, measure
+from gliner_bento.loadtest.machine import provenance
+from gliner_bento.loadtest.measure import new_folder
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the report; the exit code. An unknown section is one line and 2."""
+    flags = _parser().parse_args(argv)
+    try:
+        rows = flags.rows.split(",") if flags.rows else None
+        plan = QUICK if flags.quick else Plan.of(flags.seconds)
+        page = report.render(flags.report) if flags.report else compare(flags.out, rows, plan)
+    except ValueError as error:
+        sys.stderr.write(f"benchmark: {error}\n")
+        return 2
+    sys.stdout.write(page)
+    return 0
+
+
+def compare(out: Path | None, rows: Sequence[str] | None, plan: Plan) -> str:
+    """Measure sections of the comparison (default: all but the soak); the report. Raises ValueError."""
+    if unknown := [name for name in rows or () if name not in SECTIONS]:
+        raise ValueError(f"no row {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    folder = new_folder(out)
+    MODELS.mkdir(parents=True, exist_ok=True)
+    bench = Bench(plan, folder, MODELS)
+    at_start = provenance()
+
+    def keep() -> None:
+        report.write(folder, report.results(bench) | at_start)
+
+    measure(bench, rows or DEFAULT, keep)
+    page = report.render(folder)
+    log_progress(f"written to {folder}")
+    return page
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmark",
+        description="Compare gliner-bento with other ways to serve GLiNER models.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--rows", help="sections to measure, separated by commas (default: all but soak)")
+    parser.add_argument("--quick", action="store_true", help="smoke test: the bundled model, about a second per load")
+    parser.add_argument("--seconds", type=float, default=Plan.seconds, help="duration of each load (default: 15)")
+    parser.add_argument("--out", type=Path, help="folder for the results (default: build/bench/<time>)")
+    parser.add_argument("--report", type=Path, metavar="DIR", help="only render the report of the results in DIR")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

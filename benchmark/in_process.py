@@ -1,0 +1,167 @@
+"""Sections without a server: our engine, gliner, and other runtimes of its models, each in a process of its own.
+
+Each section measures both sides one after the other and returns its rows; it raises NotMeasured if it cannot.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from benchmark import job
+from benchmark.answers import agreement_of, predictions_of
+from benchmark.bench import DEMO, Bench, log_progress
+from benchmark.job import NotMeasured
+from benchmark.labelled import f1, sentences
+from benchmark.roofline import texts_per_s
+from benchmark.rows import Row, note_if_missing
+from gliner_bento.loadtest import workload
+from gliner_bento.loadtest.measure import BUILD
+
+
+def in_process(bench: Bench, section: str) -> list[Row]:
+    """Texts/s without a server, fp32: all texts are there from the start, sorted as suits each baseline best."""
+    model, plan = bench.checkpoint("ner"), bench.plan
+    bodies = bench.bodies("ner", plan.in_process_texts)
+    expected = bench.expected(model, bench.bodies("ner", plan.texts))[: len(bodies)]  # cached for these texts
+    ours = bench.ours_in_process(model, {"dtype": "float32"}, what="throughput", bodies=bodies,
+                                 seconds=plan.in_process_s)  # fmt: skip
+    bench.extra["in_process"] = {
+        "ours": {"texts_per_s": ours["texts_per_s"]} | {"agreement": agreement_of(ours["answers"], expected)}
+    }
+    inputs: dict[str, Any] = {"bodies": bodies, "batch_sizes": [8, 4, 1], "seconds": plan.in_process_s}
+    baselines: dict[str, Callable[[], dict[str, Any]]] = {
+        "gliner on torch": lambda: job.run("gliner_own", model=str(model.resolve()), **inputs),
+        "gliner on ONNX Runtime": lambda: job.run(
+            "gliner_own", model=str(bench.exported().resolve()), runtime="onnx", **inputs
+        ),
+        "fast-gliner": lambda: job.run_in_environment(
+            "fast_gliner", (BUILD / "fast-gliner-venv").resolve(), job.FAST_GLINER,
+            model=str(bench.exported().resolve()), **inputs
+        ),
+    }  # fmt: skip
+    rows = []
+    for name, measure in baselines.items():
+        speed, note = None, ""
+        try:
+            theirs = measure()
+            speed = theirs["best"]
+            agreement = agreement_of(theirs["answers"], expected)
+            bench.extra["in_process"][name] = {"texts_per_s": theirs["texts_per_s"], "agreement": agreement}
+            note = _batch_sizes(theirs)
+        except NotMeasured as reason:
+            note = f"not measured: {reason}"
+        log_progress(f"  {name}: {note}")
+        rows.append(Row(section, "in process, fp32", "texts/s", ours["texts_per_s"], speed, name, 1.5, note=note))
+    return rows
+
+
+def served(bench: Bench, section: str) -> list[Row]:
+    """The cost of HTTP, gateway and runner client: requests/s over texts/s of the same engine under the same load."""
+    model, least, most = bench.checkpoint("ner"), min(bench.plan.concurrencies), max(bench.plan.concurrencies)
+    bodies = bench.bodies("ner", bench.plan.texts)
+    rows = []
+    for number in (least, most):
+        inside = bench.ours_in_process(model, {"dtype": "bfloat16"}, what="throughput", bodies=bodies,
+                                       seconds=bench.plan.in_process_s, concurrency=number)["texts_per_s"]  # fmt: skip
+        over_http = bench.speed("ours", "bfloat16", number)
+        bench.extra.setdefault("served", {})[str(number)] = {"http": over_http, "in_process": inside}
+        target = 0.9 if number == most else None
+        note = note_if_missing(over_http, "run the section bf16 too")
+        if over_http and number == least:
+            note = f"{1000 / over_http - 1000 / inside:.1f} ms of a request are outside of the engine"
+        rows.append(Row(section, f"served over in process, bf16, concurrency {number}", "requests/s", over_http, inside,
+                        "our engine in process", target, note=note))  # fmt: skip
+    return rows
+
+
+def labels1000(bench: Bench, section: str) -> list[Row]:
+    """1,000 labels on a bi-encoder, in process, fp32: repeated requests with the same labels, one text each."""
+    model = bench.checkpoint("bi")
+    [body] = workload.many_labels(1, labels=1000)
+    ours = bench.ours_in_process(model, {"dtype": "float32"}, what="repeated", body=body, times=8)
+    theirs = job.run("gliner_own", model=str(model.resolve()), bodies=[body] * 4, batch_sizes=[1], seconds=0.0)
+    expected = [predictions_of(theirs["answers"][0])]
+    bench.extra["labels1000"] = {"ours_s": ours["seconds"], "gliner_s": theirs["latencies_s"]}
+    bench.extra["labels1000"]["agreement"] = agreement_of(ours["answers"], expected)
+    first_ms, later_ms = ours["seconds"][0] * 1000, statistics.median(ours["seconds"][1:]) * 1000
+    gliner_ms = statistics.median(theirs["latencies_s"]) * 1000
+    notes = [f"labels encoded: {count}" for count in (ours["encoded_labels"][0], max(ours["encoded_labels"][1:]))]
+    return [
+        Row(section, "bi-encoder, 1,000 labels, first request", "ms", first_ms, gliner_ms, "gliner in process",
+            better="less", note=notes[0]),
+        Row(section, "bi-encoder, 1,000 labels, repeated request", "ms", later_ms, gliner_ms, "gliner in process",
+            better="less", note=notes[1]),
+        Row(section, "bi-encoder, repeated request over first", "ms", later_ms, first_ms, "ours, first request",
+            better="less", note="well below 1 if label embeddings are cached"),
+    ]  # fmt: skip
+
+
+def int8(bench: Bench, section: str) -> list[Row]:
+    """The cost of quantization on the bundled model: F1 on sentences with known entities, and against float32."""
+    bodies, gold = sentences(24 if bench.plan.bundled else 400)
+    results: dict[str, Any] = {}
+    for name, changed in {"float32": {}, "bfloat16": {"dtype": "bfloat16"}, "int8": {"quantization": "int8"}}.items():
+        try:
+            results[name] = bench.ours_in_process(DEMO, {"dtype": "float32", **changed}, what="throughput",
+                                                  bodies=bodies, seconds=bench.plan.in_process_s / 2)  # fmt: skip
+        except NotMeasured as reason:
+            results[name] = {"missing": str(reason)}
+    if "missing" in results["float32"]:
+        raise NotMeasured(results["float32"]["missing"])
+    exact, rows = results.pop("float32"), []
+    expected = [predictions_of(answer) for answer in exact["answers"]]
+    exact_f1 = f1(exact["answers"], gold)
+    for name, result in results.items():
+        own_f1 = f1(result["answers"], gold) if "answers" in result else None
+        note = f"not measured: {result['missing']}" if own_f1 is None else (
+            f"F1 loss {exact_f1 - own_f1:+.4f}; F1 against the predictions in float32 "
+            f"{agreement_of(result['answers'], expected)['f1']:.4f}")  # fmt: skip
+        rows.append(Row(section, f"bundled model in {name}", "F1", own_f1, exact_f1, "float32", note=note))
+        rows.append(Row(section, f"bundled model in {name}", "texts/s", result.get("texts_per_s"),
+                        exact["texts_per_s"], "float32"))  # fmt: skip
+    return rows
+
+
+def stages(bench: Bench, section: str) -> list[Row]:
+    """Time per stage of the engine, in one thread."""
+    model = bench.checkpoint("ner")
+    bodies = bench.bodies("ner", bench.plan.in_process_texts)
+    rows = []
+    for dtype in ("float32", "bfloat16"):
+        spent = bench.ours_in_process(model, {"dtype": dtype}, what="stages", bodies=bodies,
+                                      seconds=bench.plan.in_process_s)  # fmt: skip
+        bench.extra.setdefault("stages", {})[dtype] = spent
+        total = sum(spent.values())
+        note = ", ".join(f"{name} {seconds / total:.1%}" for name, seconds in spent.items())
+        rows.append(Row(section, f"one text, one thread, {dtype}", "ms", total * 1000, note=note))
+    return rows
+
+
+def roofline(bench: Bench, section: str) -> list[Row]:
+    """Our speed as a share of the upper bound by the encoder's arithmetic on this machine."""
+    model, most = bench.checkpoint("ner"), max(bench.plan.concurrencies)
+    config = json.loads((model / "gliner_config.json").read_text("utf-8"))["encoder_config"]
+    bodies = bench.bodies("ner", bench.plan.texts)
+    tokens = bench.ours_in_process(model, {"dtype": "float32"}, what="lengths", bodies=bodies)["tokens"]
+    rows = []
+    for dtype in ("float32", "bfloat16"):
+        peak = job.run("gemm", dtype=dtype, threads=2, rows=1024, inner=config["hidden_size"],
+                       outer=config["intermediate_size"], seconds=min(3.0, bench.plan.in_process_s))  # fmt: skip
+        limit = texts_per_s(config, tokens, peak["flop_per_s"])
+        speed = bench.speed("ours", dtype, most)
+        bench.extra.setdefault("roofline", {})[dtype] = {
+            "flop_per_s": peak["flop_per_s"], "texts_per_s": limit, "ours": speed,
+            "gliner.serve": bench.speed("gliner.serve", dtype, most), "mean_tokens": statistics.mean(tokens),
+        }  # fmt: skip
+        note = f"dense product {peak['flop_per_s'] / 1e9:.0f} GFLOP/s, {statistics.mean(tokens):.0f} tokens per text"
+        rows.append(Row(section, f"share of the roofline, {dtype}", "requests/s", speed, limit,
+                        "upper bound: the encoder's arithmetic", note=note))  # fmt: skip
+    return rows
+
+
+def _batch_sizes(result: dict[str, Any]) -> str:
+    speeds = ", ".join(f"{size}: {speed:.1f}" for size, speed in result["texts_per_s"].items())
+    return f"texts/s by batch size: {speeds}"

@@ -1,0 +1,171 @@
+"""Our engine in process: under our scheduler with the settings in the environment, or stage by stage in one thread."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import asdict
+from typing import Any
+
+from benchmark.jobs import run_job
+from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.loading import pick_device
+from gliner_bento.engine.options import EngineOptions
+from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.scheduler.scheduler import Scheduler
+from gliner_bento.settings import Settings
+from gliner_bento.types import Extraction, Item, LongText
+
+Body = dict[str, Any]
+
+
+def main(what: str, **arguments: Any) -> dict[str, Any]:
+    """Do `what`: one of the public functions below."""
+    functions: dict[str, Callable[..., dict[str, Any]]] = {
+        "throughput": throughput,
+        "stages": stages,
+        "repeated": repeated,
+        "lengths": lengths,
+        "windows": windows,
+    }
+    return functions[what](**arguments)
+
+
+def throughput(bodies: list[Body], seconds: float, concurrency: int | None = None) -> dict[str, Any]:
+    """Texts/s with `concurrency` texts in progress (None: all of them), over whole passes; the first pass is warm-up.
+
+    Bodies may name adapters where the settings enable them.
+    """
+    settings = Settings.load()
+    replica = LocalReplica.load(settings)
+    items = [_item(body) for body in bodies]
+    answers = _all(replica.scheduler, items, concurrency)
+    start, done = time.perf_counter(), 0
+    while done == 0 or time.perf_counter() - start < seconds:
+        _all(replica.scheduler, items, concurrency)
+        done += 1
+    speed = done * len(items) / (time.perf_counter() - start)
+    replica.close()
+    return {
+        "texts_per_s": speed,
+        "info": asdict(replica.model),
+        "answers": [_answer(extraction) for extraction in answers],
+    }
+
+
+def stages(bodies: list[Body], seconds: float, batch_size: int = 8) -> dict[str, Any]:
+    """Seconds per text in each stage, one thread, batches of texts of similar length."""
+    engine = _engine(Settings.load())
+    engine.start_lane()
+    items = [_item(body) for body in bodies]
+    names = ("prepare", "collate", "forward", "decode")
+    spent = dict.fromkeys(names, 0.0)
+    until, done = time.perf_counter() + seconds, -1  # the first pass is warm-up
+    while done < 1 or time.perf_counter() < until:
+        took = dict.fromkeys(names, 0.0)
+        start = time.perf_counter()
+        prepared = [engine.prepare(item) for item in items]
+        took["prepare"] += time.perf_counter() - start
+        for batch in _batches(prepared, batch_size):
+            marks = [time.perf_counter()]
+            collated = engine.collate(batch)
+            marks.append(time.perf_counter())
+            scores = engine.forward(collated, 1)
+            marks.append(time.perf_counter())
+            engine.decode(scores)
+            marks.append(time.perf_counter())
+            for name, before, after in zip(names[1:], marks, marks[1:], strict=False):
+                took[name] += after - before
+        done += 1
+        if done:
+            spent = {name: spent[name] + took[name] for name in names}
+    return {name: seconds / (done * len(items)) for name, seconds in spent.items()}
+
+
+def repeated(body: Body, times: int) -> dict[str, Any]:
+    """Seconds of a repeated request, from the first one, and how many labels were encoded separately each time: 0
+    unless the model is a bi-encoder. The warm-up uses other labels."""
+    settings = Settings.load()
+    engine = _engine(settings)
+    engine.start_lane()
+    threads = settings.decided_for(engine.info.device)
+    all_threads = threads.inference_lanes * threads.torch_threads
+    seconds, encoded = [], []
+    for sent in [body | {"labels": ["warm", "up"]}] * 3 + [body] * times:
+        before = engine.encoded_labels
+        start = time.perf_counter()
+        [extraction] = engine.decode(engine.forward(engine.collate([engine.prepare(_item(sent))]), all_threads))
+        seconds.append(time.perf_counter() - start)
+        encoded.append(engine.encoded_labels - before)
+    return {"seconds": seconds[3:], "encoded_labels": encoded[3:], "answers": [_answer(extraction)]}
+
+
+def lengths(bodies: list[Body]) -> dict[str, Any]:
+    """Words and tokens (prompt included) of each text, as the model processes them."""
+    engine = _engine(Settings.load())
+    prepared = [engine.prepare(_item(body)) for body in bodies]
+    return {"tokens": [one.tokens for one in prepared], "words": [one.words for one in prepared]}
+
+
+def windows(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """The windows of each text: first character, one past the last, words.
+
+    documents: `model`, which replaces the setting, and `body`, without relations and with labels for one pass.
+    """
+    result = []
+    for document in documents:
+        settings = Settings.load().model_copy(update={"model": document["model"]})
+        prepared = _engine(settings).prepare(_item(document["body"], "window"))
+        passes = [] if prepared.chunked else [prepared]
+        while prepared.chunked and not prepared.chunked.exhausted:
+            passes += prepared.chunked.next_passes()
+        places = [one.payload.words for one in passes]
+        result.append([{"start": words[0][0], "end": words[-1][1], "words": len(words)} for words in places])
+    return {"windows": result}
+
+
+def _engine(settings: Settings) -> GLiNEREngine:
+    options = settings.decided_for(str(pick_device(settings.device))).view(EngineOptions)
+    return GLiNEREngine.load(settings.model, device=settings.device, dtype=settings.dtype, options=options)
+
+
+def _item(body: Body, long_text: LongText = "truncate") -> Item:
+    """In one pass, as in gliner, by default."""
+    labels, relations = ({name: name for name in body.get(kind) or ()} for kind in ("labels", "relations"))
+    return Item(body["text"], labels, relations, adapter_id=body.get("adapter_id"), long_text=long_text)
+
+
+def _all(scheduler: Scheduler, items: Sequence[Item], concurrency: int | None) -> list[Extraction]:
+    """The extraction of every item, in order."""
+    numbers = iter(range(len(items)))
+    submitted: dict[int, Future[Extraction]] = {}
+    waiting: set[Future[Extraction]] = set()
+
+    def submit(some: Iterator[int]) -> None:
+        for number in some:
+            submitted[number] = scheduler.submit(items[number], request_id=str(number))
+            waiting.add(submitted[number])
+
+    submit(itertools.islice(numbers, concurrency))
+    while waiting:
+        finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+        submit(itertools.islice(numbers, len(finished)))
+    return [submitted[number].result() for number in range(len(items))]
+
+
+def _batches(prepared: Sequence[Prepared], size: int) -> Iterator[list[Prepared]]:
+    ordered = sorted((one for one in prepared if one.tokens), key=lambda one: one.tokens)
+    yield from (ordered[at : at + size] for at in range(0, len(ordered), size))
+
+
+def _answer(result: Any) -> dict[str, Any]:
+    """In the format of `/v1/extract`."""
+    answer = asdict(result)
+    return {"entities": answer["entities"], "relations": answer["relations"]}
+
+
+if __name__ == "__main__":
+    run_job(main)

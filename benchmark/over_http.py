@@ -1,0 +1,207 @@
+"""Sections over HTTP: gliner-bento against gliner.serve, and against gliner behind BentoML's own batching.
+
+Each section measures both sides one after the other and returns its rows; it raises NotMeasured if it cannot.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from benchmark.bench import UNLIMITED_S, Bench
+from benchmark.job import NotMeasured
+from benchmark.rows import Better, Row, note_if_missing
+from benchmark.server import memory_samples
+from gliner_bento.loadtest import workload
+from gliner_bento.loadtest.load import closed_loop
+
+EXTRACT, GLINER = "/v1/extract", "/gliner"
+BYTES_PER_MB = 2**20
+_SIDES = ("ours", "gliner.serve")
+
+
+def http(dtype: str, target: float, bench: Bench, section: str) -> list[Row]:
+    """Requests/s, latencies and memory over HTTP against gliner.serve in the same precision."""
+    model, most = bench.checkpoint("ner"), max(bench.plan.concurrencies)
+    bodies = bench.bodies("ner", bench.plan.texts)
+    about: dict[str, Any] = {"section": section, "dtype": dtype, "expected": bench.expected(model, bodies)}
+    memory = bench.extra.setdefault("memory", {}).setdefault(dtype, {})
+    with bench.ours(model, dtype=dtype) as server:
+        route = server.url + EXTRACT
+        bench.warm_up(route, bodies)
+        ours = {
+            n: bench.measure_load("ours", route, bodies, concurrency=n, route=EXTRACT, **about)
+            for n in bench.plan.concurrencies
+        }
+        bench.measure_load("ours", server.url + GLINER, bodies, concurrency=most, route=GLINER, **about)
+        rate = 0.7 * ours[most]["requests_per_s"]
+        paced = bench.measure_load("ours", route, bodies, rate=rate, route=EXTRACT, **about)
+        memory["ours"] = server.resident_bytes()
+    theirs: dict[int, dict[str, Any]] = {}
+    missing = ""
+    try:
+        with bench.gliner_serve(model, dtype) as server:
+            route = server.url + GLINER
+            bench.warm_up(route, bodies)
+            for n in bench.plan.concurrencies:
+                theirs[n] = bench.measure_load("gliner.serve", route, bodies, concurrency=n, route=GLINER, **about)
+            memory["gliner.serve"] = server.resident_bytes()
+    except NotMeasured as reason:
+        missing = f"not measured: {reason}"
+    rows = _closed_loop_rows(section, ours, theirs, missing, target, dtype)
+    resident = [memory[side]["model_process"] / BYTES_PER_MB if side in memory else None for side in _SIDES]
+    title, paced_title = "resident memory of the process with the model", f"p95, open loop, {rate:.1f} requests/s"
+    note = (
+        f"70 % of capacity, Poisson; p50 {paced['p50_ms']:.0f} ms, p99 {paced['p99_ms']:.0f} ms, unanswered "
+        f"{paced['unanswered']}; latencies count from when a request was due"
+    )
+    return [
+        *rows,
+        Row(section, paced_title, "ms", paced["p95_ms"], note=note),
+        Row(section, title, "MB", resident[0], resident[1], "gliner.serve", 1.0, "less", missing),
+    ]
+
+
+def _closed_loop_rows(
+    section: str,
+    ours: dict[int, dict[str, Any]],
+    theirs: dict[int, dict[str, Any]],
+    missing: str,
+    target: float,
+    dtype: str,
+) -> list[Row]:
+    """Rows of the closed loops. ours, theirs: points by concurrency."""
+
+    def row(value: str, number: int, name: str, unit: str, target: float | None, better: Better) -> Row:
+        baseline = theirs.get(number, {}).get(value)
+        return Row(section, name, unit, ours[number][value], baseline, "gliner.serve", target, better, missing)
+
+    least, most, per_s = min(ours), max(ours), "requests_per_s"
+    rows = [
+        row(per_s, n, f"throughput, concurrency {n}", "requests/s", target if n == most else None, "more") for n in ours
+    ]
+    for value, number, latency_target in (("p50_ms", least, 0.6), ("p95_ms", most, 0.3), ("p99_ms", most, None)):
+        in_bf16 = latency_target if dtype == "bfloat16" else None
+        rows.append(row(value, number, f"{value[:3]}, concurrency {number}", "ms", in_bf16, "less"))
+    name = f"throughput, concurrency {most} over {least}"
+    return [
+        *rows,
+        Row(section, name, "requests/s", ours[most][per_s], ours[least][per_s], f"ours, concurrency {least}", 1.3),
+    ]
+
+
+def naive(bench: Bench, section: str) -> list[Row]:
+    """BentoML's own batching in place of our scheduler, and gliner in place of our engine."""
+    if bench.plan.bundled:
+        raise NotMeasured("the naive service passes no relations, which the bundled model requires")
+    model, most = bench.checkpoint("ner"), max(bench.plan.concurrencies)
+    bodies = bench.bodies("ner", bench.plan.texts)
+    expected = bench.expected(model, bodies)
+    wrapped = [{"items": [body]} for body in bodies]
+    with bench.naive(model, "bfloat16") as server:
+        bench.warm_up(server.url + "/extract", wrapped)
+        theirs = bench.measure_load("naive batchable=True", server.url + "/extract", wrapped, concurrency=most,
+                                    expected=expected, section=section, dtype="bfloat16")  # fmt: skip
+    ours = bench.speed("ours", "bfloat16", most)
+    return [Row(section, f"throughput, concurrency {most}, bf16", "requests/s", ours, theirs["requests_per_s"],
+                "BentoML batchable=True, gliner", note=note_if_missing(ours, "run the section bf16 too"))]  # fmt: skip
+
+
+def relex(bench: Bench, section: str) -> list[Row]:
+    """Entities and relations, bf16."""
+    bodies = bench.bodies("relex", bench.plan.texts)
+    return _against_gliner_serve(bench, section, "relex", bodies, max(bench.plan.concurrencies), "relations, bf16", 3.0)
+
+
+def labels128(bench: Bench, section: str) -> list[Row]:
+    """128 labels in the prompt of every text, bf16; in one pass, as in gliner.serve."""
+    bodies = workload.many_labels(bench.plan.texts // 4)
+    if bench.plan.bundled:
+        bodies = workload.with_relations(bodies)
+    return _against_gliner_serve(bench, section, "ner", bodies, 8, "128 labels, bf16", None, max_labels_per_pass=1000)
+
+
+def settings(bench: Bench, section: str) -> list[Row]:
+    """Our throughput with one setting changed at a time, bf16 over HTTP."""
+    model, most = bench.checkpoint("ner"), max(bench.plan.concurrencies)
+    bodies = bench.bodies("ner", bench.plan.texts)
+    variants: list[dict[str, Any]] = [
+        *({"inference_lanes": number} for number in (1, 2)),
+        *({"inference_lanes": 1, "torch_threads": number} for number in (1, 2)),
+        *({"tokenizer_threads": number} for number in (1, 2)),
+        *({"decoding_threads": number} for number in (1, 2)),
+        *({"max_batch_tokens": number} for number in (512, 1024, 2048, 4096)),
+        *({"max_batch_size": number} for number in (1, 8)),
+        {"enable_compilation": True},
+        {"dtype": "float32"},
+        {"dtype": "float32", "quantization": "int8"},
+    ]
+    rows: list[Row] = []
+    default: float | None = None
+    for variant in [{}, *(variants[:1] if bench.plan.bundled else variants)]:
+        name = ", ".join(f"{key}={value}" for key, value in variant.items()) or "defaults"
+        speed, note = None, ""
+        try:
+            with bench.ours(model, **{"dtype": "bfloat16", **variant}) as server:
+                bench.warm_up(server.url + EXTRACT, bodies)
+                point = bench.measure_load("ours", server.url + EXTRACT, bodies, concurrency=most, section=section,
+                                           seconds=bench.plan.settings_s, settings=variant)  # fmt: skip
+            speed, note = point["requests_per_s"], f"p50 {point['p50_ms']:.0f} ms, p95 {point['p95_ms']:.0f} ms"
+        except NotMeasured as reason:
+            note = f"not measured: {reason}"
+        default = default if variant else speed
+        rows.append(Row(section, name, "requests/s", speed, default, "defaults", note=note))
+    return rows
+
+
+def soak(bench: Bench, section: str) -> list[Row]:
+    """Resident memory over many requests of random lengths: the last tenth of the run over the second one."""
+    model, count = bench.checkpoint("ner"), bench.plan.soak_requests
+    bodies = workload.uniform(min(count, 2000))
+    if bench.plan.bundled:
+        bodies = workload.with_relations(bodies)
+    with bench.ours(model, dtype="bfloat16") as server:
+        bench.warm_up(server.url + EXTRACT, bodies)
+        start = time.monotonic()
+        with memory_samples(server) as sizes:
+            run = closed_loop(server.url + EXTRACT, workload.encoded(bodies), concurrency=32, seconds=UNLIMITED_S,
+                              max_requests=count)  # fmt: skip
+    bench.extra["soak"] = {"resident_bytes": sizes, "seconds": time.monotonic() - start, **run.summary()}
+    tenth = max(1, len(sizes) // 10)
+    early, late = statistics.median(sizes[tenth : 2 * tenth] or sizes), statistics.median(sizes[-tenth:])
+    return [Row(section, f"resident memory, {count} requests, last tenth over second tenth", "MB", late / BYTES_PER_MB,
+                early / BYTES_PER_MB, "ours, second tenth", 1.05, "less",
+                f"maximum {max(sizes) / BYTES_PER_MB:.0f} MB; responses: {run.summary()['statuses']}")]  # fmt: skip
+
+
+def _against_gliner_serve(
+    bench: Bench, section: str, family: str, bodies: Sequence[workload.Body], number: int, name: str,
+    target: float | None, **settings: Any,
+) -> list[Row]:  # fmt: skip
+    """The same load on both servers in bf16, ours with these settings; long texts are truncated, as gliner does."""
+    model, dtype = bench.checkpoint(family), "bfloat16"
+    about: dict[str, Any] = {"section": section, "dtype": dtype, "concurrency": number}
+    expected = bench.expected(model, bodies)
+    truncated = [body | {"long_text": "truncate"} for body in bodies]
+    with bench.ours(model, dtype=dtype, **settings) as server:
+        bench.warm_up(server.url + EXTRACT, truncated, number)
+        ours = bench.measure_load("ours", server.url + EXTRACT, truncated, expected=expected, **about)
+    theirs: dict[str, Any] = {}
+    notes = [f"{setting}={value}" for setting, value in settings.items()]
+    try:
+        with bench.gliner_serve(model, dtype) as server:
+            bench.warm_up(server.url + GLINER, bodies, number)
+            theirs = bench.measure_load("gliner.serve", server.url + GLINER, bodies, expected=expected, **about)
+    except NotMeasured as reason:
+        notes.append(f"not measured: {reason}")
+    note = "; ".join(notes)
+
+    def row(value: str, title: str, unit: str, **options: Any) -> Row:
+        return Row(section, title, unit, ours[value], theirs.get(value), "gliner.serve", note=note, **options)
+
+    return [
+        row("requests_per_s", f"{name}, concurrency {number}", "requests/s", target=target),
+        row("p50_ms", f"{name}, p50, concurrency {number}", "ms", better="less"),
+    ]

@@ -1,0 +1,1 @@
+"""Measures one running server over HTTP: workloads, a load generator, a table of the results. Loads no torch."""

@@ -1,0 +1,147 @@
+"""The load generator: a closed loop of clients, or an open loop that sends on a schedule, whatever the server does.
+
+It may share the machine with the server, so it only sends and keeps bytes; responses are parsed after the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+TIMEOUT_S = 120.0
+_HEADERS = {"Content-Type": "application/json"}
+_OK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The response to body number `body`; `status` is an HTTP status, or the name of the error if there was none."""
+
+    body: int
+    status: str
+    content: bytes
+    latency_s: float
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of `seconds`, up to the last response. `lag_s`: the longest delay of the generator's own sends."""
+
+    replies: list[Reply] = field(default_factory=list)
+    seconds: float = 0.0
+    lag_s: float = 0.0
+    unanswered: int = 0
+
+    def summary(self) -> dict[str, Any]:
+        """Plain values; latencies are those of responses with status 200."""
+        latencies_s = sorted(reply.latency_s for reply in self.replies if reply.status == str(_OK))
+        return {
+            "requests": len(self.replies) + self.unanswered,
+            "seconds": self.seconds,
+            "requests_per_s": len(latencies_s) / self.seconds if self.seconds else 0.0,
+            **{f"p{percent}_ms": percentile_ms(latencies_s, percent) for percent in (50, 95, 99)},
+            "latencies_ms": [percentile_ms(latencies_s, percent) for percent in range(1, 100)],
+            "statuses": dict(sorted(Counter(reply.status for reply in self.replies).items())),
+            "unanswered": self.unanswered,
+            "generator_lag_ms": self.lag_s * 1000,
+        }
+
+
+def closed_loop(
+    url: str, bodies: Sequence[bytes], *, concurrency: int, seconds: float, max_requests: int | None = None
+) -> Run:
+    """Cycle through `bodies` for `seconds`, or for `max_requests`: each of `concurrency` clients sends its next request
+    when its last one is answered."""
+    return asyncio.run(_closed_loop(url, bodies, concurrency, seconds, max_requests))
+
+
+def open_loop(
+    url: str, bodies: Sequence[bytes], *, rate: float, seconds: float, seed: int = 0, grace_s: float = 30.0
+) -> Run:
+    """Send `rate` requests/s on average, at times drawn beforehand (Poisson), whether or not responses arrive.
+
+    A latency counts from the time at which a request was due, so a server that stalls is charged for every request
+    that became due meanwhile. A request without a response `grace_s` after the last one was due counts as unanswered.
+    """
+    return asyncio.run(_open_loop(url, bodies, schedule(rate, seconds, seed), grace_s))
+
+
+def schedule(rate: float, seconds: float, seed: int = 0) -> list[float]:
+    """When requests are due, in seconds from the start: a Poisson process."""
+    rng = random.Random(seed)
+    due = itertools.accumulate(rng.expovariate(rate) for _ in itertools.count())
+    return list(itertools.takewhile(lambda at: at < seconds, due))
+
+
+def percentile_ms(sorted_s: Sequence[float], percent: float) -> float | None:
+    """The value that `percent` % of the values do not exceed (nearest rank), in ms; None if there are no values."""
+    if not sorted_s:
+        return None
+    rank = -(-len(sorted_s) * percent // 100)
+    return sorted_s[max(0, int(rank) - 1)] * 1000
+
+
+async def _closed_loop(
+    url: str, bodies: Sequence[bytes], concurrency: int, seconds: float, max_requests: int | None
+) -> Run:
+    run = Run()
+    numbers = itertools.islice(itertools.cycle(range(len(bodies))), max_requests)
+    async with _session(concurrency) as session:
+        start = time.perf_counter()
+        clients = (_client(session, url, bodies, numbers, start + seconds, run) for _ in range(concurrency))
+        await asyncio.gather(*clients)
+        run.seconds = time.perf_counter() - start
+    return run
+
+
+async def _client(
+    session: aiohttp.ClientSession, url: str, bodies: Sequence[bytes], numbers: Iterator[int], until: float, run: Run
+) -> None:
+    while time.perf_counter() < until and (body := next(numbers, None)) is not None:
+        run.replies.append(await _send(session, url, bodies, body, time.perf_counter()))
+
+
+async def _open_loop(url: str, bodies: Sequence[bytes], due_s: Sequence[float], grace_s: float) -> Run:
+    run = Run()
+    async with _session(0) as session:
+        start = time.perf_counter()
+        sent = []
+        for number, at_s in enumerate(due_s):
+            await asyncio.sleep(max(0.0, start + at_s - time.perf_counter()))
+            run.lag_s = max(run.lag_s, time.perf_counter() - start - at_s)
+            sent.append(asyncio.create_task(_send(session, url, bodies, number % len(bodies), start + at_s)))
+        answered, pending = await asyncio.wait(sent, timeout=grace_s) if sent else (set(), set())
+        run.seconds = time.perf_counter() - start
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+    run.replies = [task.result() for task in sent if task in answered]
+    run.unanswered = len(pending)
+    return run
+
+
+async def _send(session: aiohttp.ClientSession, url: str, bodies: Sequence[bytes], body: int, since: float) -> Reply:
+    try:
+        async with session.post(url, data=bodies[body], headers=_HEADERS) as response:
+            content = await response.read()
+            status = str(response.status)
+    except (aiohttp.ClientError, TimeoutError, asyncio.TimeoutError) as error:
+        content, status = b"", type(error).__name__
+    return Reply(body, status, content, time.perf_counter() - since)
+
+
+def _session(max_connections: int) -> aiohttp.ClientSession:
+    """0 connections: no limit."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=max_connections),
+        timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )

@@ -1,0 +1,90 @@
+"""Measures one running server: closed loops at several concurrencies, or one open loop at a rate."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from gliner_bento.loadtest import workload
+from gliner_bento.loadtest.load import Reply, Run, closed_loop, open_loop
+from gliner_bento.loadtest.machine import provenance
+from gliner_bento.loadtest.table import loads_table
+
+BUILD = Path("build") / "bench"
+_BODIES = 256
+_WARM_UP_S = 5.0
+_STATUS_TIMEOUT_S = 30.0
+
+
+def measure_server(
+    url: str, out: Path | None, *, name: str, concurrencies: Sequence[int], rate: float | None, seconds: float
+) -> str:
+    """Measure the gliner-bento server at `url` under the workload `name`: at each concurrency, or with `rate` on a
+    schedule, for `seconds` each. Writes `server.json` into `out`; returns a Markdown table.
+
+    Raises ValueError for an unknown workload, and if there is no such server at `url`.
+    """
+    if name not in workload.WORKLOADS:
+        raise ValueError(f"no workload {name}; there are {', '.join(workload.WORKLOADS)}")
+    model = _model(url)
+    bodies = workload.WORKLOADS[name](_BODIES, 0)
+    texts, payloads, route = [body["text"] for body in bodies], workload.encoded(bodies), f"{url}/v1/extract"
+    closed_loop(route, payloads, concurrency=max(concurrencies), seconds=min(_WARM_UP_S, seconds))
+    points: list[dict[str, Any]] = []
+
+    def add(run: Run, **load: Any) -> None:
+        wrong = {"wrong": offset_errors(run.replies, texts)}
+        points.append({"server": model["model"], "section": name, **load, **run.summary(), "agreement": wrong})
+
+    if rate:
+        add(open_loop(route, payloads, rate=rate, seconds=seconds), concurrency=0, rate=rate)
+    else:
+        for number in concurrencies:
+            add(closed_loop(route, payloads, concurrency=number, seconds=seconds), concurrency=number, rate=0.0)
+    file = _written(new_folder(out), provenance() | {"server": model, "workload": name, "points": points})
+    return f"{loads_table(points)}\n\nwritten to {file}\n"
+
+
+def offset_errors(replies: Iterable[Reply], texts: Sequence[str]) -> int:
+    """Number of 200 responses in which the offsets of an entity do not match its text. texts: of each body."""
+    count = 0
+    for reply in replies:
+        if reply.status == "200":
+            entities = json.loads(reply.content)["entities"]
+            text = texts[reply.body]
+            count += any(text[entity["start"] : entity["end"]] != entity["text"] for entity in entities)
+    return count
+
+
+def new_folder(out: Path | None) -> Path:
+    """`out`, or `build/bench/<time>` by default, created."""
+    folder = out or BUILD / time.strftime("%Y%m%d-%H%M%S")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _written(folder: Path, data: dict[str, Any]) -> Path:
+    file = folder / "server.json"
+    file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return file
+
+
+def _model(url: str) -> dict[str, Any]:
+    """The response of `/v1/model`."""
+    try:
+        return asyncio.run(_get_json(f"{url}/v1/model"))
+    except (aiohttp.ClientError, asyncio.TimeoutError, TimeoutError, json.JSONDecodeError) as error:
+        raise ValueError(f"no gliner-bento server at {url}: {str(error) or type(error).__name__}") from error
+
+
+async def _get_json(url: str) -> dict[str, Any]:
+    timeout = aiohttp.ClientTimeout(total=_STATUS_TIMEOUT_S)
+    async with aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session, session.get(url) as response:
+        content: dict[str, Any] = await response.json()
+        return content

@@ -1,0 +1,87 @@
+"""Training targets: the most specific prompted type wins, the undecidable is masked, relations keep their direction."""
+
+import random
+
+from training.naming import plural
+from training.ontology import Ontology
+from training.records import Mention, Record, parse_record
+from training.refine import Refiner
+from training.sampling import Sampler
+
+
+def sampler(ontology: Ontology) -> Sampler:
+    return Sampler(ontology, {}, random.Random(0))
+
+
+def record(*mentions: Mention, source: str = "news", pool: tuple[str, ...] = ("person",)) -> Record:
+    return Record(["Olga", "votes", "in", "Graz"], list(mentions), source, frozenset(pool))
+
+
+def ontology() -> Ontology:
+    result = Ontology()
+    result.add_type("politician", "person", [])
+    result.add_type("city", "location", [])
+    return result
+
+
+def test_child_beats_parent() -> None:
+    mention = Mention(0, 0, "politician")
+    targets = sampler(ontology())._targets(mention, record(mention), ["person", "politician", "city"])
+    assert targets == [0, 1, 0]
+
+
+def test_parent_alone_is_right() -> None:
+    mention = Mention(0, 0, "politician")
+    assert sampler(ontology())._targets(mention, record(mention), ["city", "person"]) == [0, 1]
+
+
+def test_unknown_child_is_masked_unless_annotated() -> None:
+    mention = Mention(0, 0, "person")
+    coarse, fine = record(mention), record(mention, pool=("person", "politician"))
+    assert sampler(ontology())._targets(mention, coarse, ["person", "politician"]) == [1, -1]
+    assert sampler(ontology())._targets(mention, fine, ["person", "politician"]) == [1, 0]
+
+
+def test_example_targets_follow_offsets_of_the_pack() -> None:
+    first = record(Mention(0, 0, "person"), Mention(3, 3, "city"), pool=("person", "city"))
+    draw = sampler(ontology())
+    for _ in range(20):
+        example = draw.example([first, first])
+        assert example.words == [*first.words, *first.words]
+        assert {(a, b) for a, b, _ in example.positives} <= {(0, 0), (3, 3), (4, 4), (7, 7)}
+        assert len(set(example.labels)) == len(example.labels)
+
+
+def test_places_and_years_are_refined() -> None:
+    text = Record(
+        ["Graz", "1998"], [Mention(0, 0, "location"), Mention(1, 1, "date")], "news", frozenset({"location", "date"})
+    )
+    refined = Refiner({"city": ["Graz"]}).refine(text)
+    assert [m.type for m in refined.mentions] == ["city", "year"]
+    assert {"city", "country", "year"} <= refined.pool
+
+
+def test_words_are_split_as_served() -> None:
+    raw = {
+        "tokenized_text": ["The", "U.S.", "economy", "grew"],
+        "ner": [[1, 1, "location"]],
+        "relations": [],
+        "source": "news",
+        "ent_pool": ["location"],
+        "rel_pool": [],
+        "partial": False,
+        "unknown_pairs": [],
+    }
+    parsed = parse_record(raw, 12)
+    assert parsed is not None
+    assert parsed.words == ["The", "U", ".", "S", ".", "economy", "grew"]
+    assert parsed.text_of(parsed.mentions[0]) == "U . S ."
+
+
+def test_plural() -> None:
+    assert [plural(name) for name in ("person", "city", "job title", "phone number")] == [
+        "people",
+        "cities",
+        "job titles",
+        "phone numbers",
+    ]

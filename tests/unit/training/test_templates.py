@@ -1,0 +1,85 @@
+"""The template files of the bundled model: they parse, their annotations fit, and no reserved name occurs in them."""
+
+import random
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from training.ontology import Ontology
+from training.templates import DATA, Library, TemplateError, Writer, load_library, parse_template
+
+WORD_FILES = [
+    *sorted((DATA / "templates").glob("*.txt")),
+    DATA / "names.txt",
+    DATA / "gazetteer.txt",
+]
+
+
+@pytest.fixture(scope="module")
+def ontology() -> Ontology:
+    return Ontology()
+
+
+@pytest.fixture(scope="module")
+def library(ontology: Ontology) -> Library:
+    return load_library(ontology)
+
+
+def test_all_files_are_read(library: Library) -> None:
+    domains = {template.domain for template in library.templates}
+    assert {"business", "culture", "knowledge"} <= domains
+    assert len(library.templates) > 1000
+
+
+def test_mentions_are_whole_slot_values(library: Library, ontology: Ontology) -> None:
+    writer, rng = Writer(library, ontology), random.Random(1)
+    for template in rng.sample(library.templates, 300):
+        record = writer.write(template, rng)
+        assert all(0 <= m.first <= m.last < len(record.words) for m in record.mentions), record.words
+        assert all(max(head, tail) < len(record.mentions) for head, tail, _ in record.relations)
+        spans = sorted((m.first, m.last) for m in record.mentions)
+        assert all(left[1] < right[0] for left, right in pairwise(spans)), record.words
+
+
+def test_every_relation_is_declared(library: Library, ontology: Ontology) -> None:
+    used = {name for template in library.templates for _, _, name in template.relations}
+    assert used <= ontology.relations.keys()
+
+
+def test_same_seed_same_text(library: Library, ontology: Ontology) -> None:
+    writer = Writer(library, ontology)
+    texts = [
+        [writer.write(t, rng).words for t in library.templates[:50]] for rng in (random.Random(5), random.Random(5))
+    ]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{person#a} met {person#a}.",
+        "{person#a} met {person}. => knows(a, b)",
+        "{person met {person}.",
+        "{person#a} works. => works at(a)",
+    ],
+)
+def test_malformed_templates_are_refused(line: str) -> None:
+    with pytest.raises(TemplateError):
+        parse_template(line, "test")
+
+
+def test_relations_keep_their_direction(ontology: Ontology) -> None:
+    template = parse_template("{city#b} is home to {person#a}. => lives in(a, b)", "test")
+    assert template.relations == [(1, 0, "lives in")]
+
+
+@pytest.mark.parametrize("path", WORD_FILES, ids=lambda path: path.name)
+def test_no_reserved_name_occurs(path: Path) -> None:
+    """What the README, the tests and the examples show must be new to the model's own sentences."""
+    listed = (DATA / "reserved.txt").read_text(encoding="utf-8").replace("\n", ",").split(",")
+    reserved = [name.strip() for name in listed if name.strip()]
+    pattern = re.compile(r"(?<!\w)(" + "|".join(map(re.escape, reserved)) + r")(?!\w)")
+    found = {match.group() for match in pattern.finditer(path.read_text(encoding="utf-8"))}
+    assert not found

@@ -1,0 +1,73 @@
+"""The stream of training packs: which sources, how many records together, always drawn from one seed."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+
+from training.records import Record
+from training.templates import Library, Writer
+
+WEIGHTS = {
+    "multiconer2_en": 0.25,
+    "btc": 0.05,
+    "wnut17_train": 0.035,
+    "wikigold": 0.045,
+    "sec_filings": 0.01,
+    "stackoverflow_ner": 0.03,
+    "presidio_synth": 0.04,
+    "slurp_devel": 0.015,
+    "snips": 0.03,
+    "fire": 0.05,
+    "redocred": 0.17,
+    "docred_test_ents": 0.03,
+    "fewrel_val": 0.03,
+    "templates": 0.30,
+}
+"""Share of the training texts by source: prose with many types and relations most, chat and tweets least."""
+
+LENGTHS = (1, 1, 1, 2, 2, 3, 3, 4, 5, 6)
+"""Records per text, drawn uniformly."""
+
+
+class Mixer:
+    """Draws packs of records: without end, every record of a source once before any comes again."""
+
+    def __init__(self, records: Sequence[Record], library: Library, writer: Writer, rng: random.Random) -> None:
+        """`records` without templates; these are written afresh for every draw."""
+        self._rng = rng
+        self._library = library
+        self._writer = writer
+        self._by_source: dict[str, list[Record]] = defaultdict(list)
+        for record in records:
+            self._by_source[record.source].append(record)
+        self._queues: dict[str, list[Record]] = {}
+        self._order: list[int] = []
+        names = [name for name in WEIGHTS if name in self._by_source or name == "templates"]
+        self._names, self._weights = names, [WEIGHTS[name] for name in names]
+
+    def pack(self, max_words: int) -> list[Record]:
+        """Records of one source that together have at most `max_words` words (a longer single one may come alone)."""
+        source = self._rng.choices(self._names, self._weights)[0]
+        pack = [self._next(source)]
+        size = len(pack[0].words)
+        for _ in range(self._rng.choice(LENGTHS) - 1):
+            record = self._next(source)
+            size += len(record.words)
+            if size > max_words:
+                break
+            pack.append(record)
+        return pack
+
+    def _next(self, source: str) -> Record:
+        if source == "templates":
+            if not self._order:
+                self._order = list(range(len(self._library.templates)))
+                self._rng.shuffle(self._order)
+            return self._writer.write(self._library.templates[self._order.pop()], self._rng)
+        queue = self._queues.setdefault(source, [])
+        if not queue:
+            queue.extend(self._by_source[source])
+            self._rng.shuffle(queue)
+        return queue.pop()
