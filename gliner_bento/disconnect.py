@@ -1,7 +1,7 @@
-"""Work for a caller that has gone is stopped: a closed connection cancels the request that came over it.
+"""A closed connection cancels the request that came over it, so that no work is done for a disconnected client.
 
-Both services use it, so that it carries through: the client goes, the gateway's request is cancelled, its call to the
-runner with it, and the runner's items leave the queue.
+Gateway and runner both use it: the client disconnects, the gateway's request is cancelled and closes its call to the
+runner, and the runner's items leave the queue.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class CancelOnDisconnect:
-    """ASGI middleware. Watches the connection once the request's body has been read."""
+    """ASGI middleware. Watches the connection after the request's body has been read."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection, for as long as it is there."""
+        """Serve one request; cancel it if the client disconnects."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -40,7 +40,7 @@ class CancelOnDisconnect:
             await read.wait()
             while (await receive())["type"] != "http.disconnect":
                 pass
-            if not answered:  # afterwards a connection may close, and what still runs is the server's own
+            if not answered:  # after the response, background work continues
                 left = True
                 serving.cancel()
 
@@ -49,7 +49,7 @@ class CancelOnDisconnect:
         try:
             await serving
         except asyncio.CancelledError:
-            if not left:  # the server stops this request, and has stopped `serving` with it
+            if not left:  # the server cancels this request, and `serving` with it
                 raise
         finally:
             watching.cancel()

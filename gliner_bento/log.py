@@ -1,4 +1,4 @@
-"""Our log records go where BentoML's go; a wrong request, or a caller that left, is no error of the server's."""
+"""Log records of gliner_bento under BentoML: its level and handlers, no tracebacks for invalid requests."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from starlette.requests import ClientDisconnect
 
 
 def join_bentoml() -> None:
-    """Show our records from BentoML's level on in this process, and hush its traces of what is no fault."""
-    logging.getLogger("gliner_bento").setLevel(logging.getLogger("bentoml").level)  # the root logger has the handlers
+    """Use BentoML's log level in this process, and drop its tracebacks of requests that are the caller's fault."""
+    logging.getLogger("gliner_bento").setLevel(logging.getLogger("bentoml").level)  # the root logger has handlers
     logging.getLogger("bentoml._internal.server.http_app").addFilter(_is_fault)
 
 

@@ -1,7 +1,6 @@
-"""Every metric of ours, declared once; served at /metrics beside BentoML's own (`bentoml_service_*`).
+"""Every `gliner_*` metric, declared once; served at /metrics, in the bento together with `bentoml_service_*`.
 
-prometheus_client binds to its files at import, so import this module inside a worker only, never where services are
-merely described.
+prometheus_client opens its files at import, so import this module inside a worker only.
 """
 
 from __future__ import annotations
@@ -27,35 +26,38 @@ ITEMS = Counter("gliner_items_total", "Items that ended, by outcome.", ["outcome
 UNFINISHED_ITEMS = Gauge("gliner_unfinished_items", "Items that wait or run.", multiprocess_mode="mostrecent")
 BATCH_ITEMS = Histogram("gliner_batch_items", "Items of a batch.", buckets=_ITEMS)
 BATCH_PADDED_TOKENS = Histogram("gliner_batch_padded_tokens", "Tokens of a batch, padding included.", buckets=_TOKENS)
-TOKENS = Counter("gliner_tokens_total", "Tokens that the model has read, without padding.")
+TOKENS = Counter("gliner_tokens_total", "Tokens that the model has processed, without padding.")
 WAIT_SECONDS = Histogram("gliner_batch_wait_seconds", "A batch's oldest item: admission to start.", buckets=_SECONDS)
 STAGE_SECONDS = Histogram(
-    "gliner_stage_seconds", "Work of a stage: prepare on an item, the others on a batch.", ["stage"], buckets=_SECONDS
+    "gliner_stage_seconds", "Duration of a stage: prepare per item, the others per batch.", ["stage"], buckets=_SECONDS
 )
-SPLITS = Counter("gliner_batch_splits_total", "Batches that failed or no longer fitted, and were run in halves.")
+SPLITS = Counter("gliner_batch_splits_total", "Batches that failed or no longer fit the device, and were halved.")
 
 ADAPTER_LOAD_SECONDS = Histogram(
-    "gliner_adapter_load_seconds", "An adapter: from disk into memory, by outcome.", ["outcome"], buckets=_SECONDS
+    "gliner_adapter_load_seconds",
+    "Time to load an adapter from disk into memory, by outcome.",
+    ["outcome"],
+    buckets=_SECONDS,
 )
-ADAPTER_EVICTIONS = Counter("gliner_adapter_evictions_total", "Adapters that left the memory.")
+ADAPTER_EVICTIONS = Counter("gliner_adapter_evictions_total", "Adapters evicted from memory or removed.")
 
 
 class PrometheusObserver:
-    """Counts what the scheduler and the adapters tell; fits their `Observer` contracts."""
+    """Implements the observers of the scheduler, the adapters and the replica."""
 
     def on_stage(self, stage: str, seconds: float) -> None:
-        """A stage has done its work."""
+        """A stage has ended."""
         STAGE_SECONDS.labels(stage).observe(seconds)
 
     def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
-        """The model has read a batch."""
+        """The model has processed a batch."""
         BATCH_ITEMS.observe(size)
         BATCH_PADDED_TOKENS.observe(padded_tokens)
         TOKENS.inc(real_tokens)
         WAIT_SECONDS.observe(wait_s)
 
     def on_split(self, size: int) -> None:
-        """A batch failed and is run again in halves."""
+        """A batch failed and is halved."""
         SPLITS.inc()
 
     def on_finish(self, outcome: str) -> None:
@@ -63,7 +65,7 @@ class PrometheusObserver:
         ITEMS.labels(outcome).inc()
 
     def on_load(self, seconds: float, outcome: str) -> None:
-        """An adapter has come into memory, or has failed to."""
+        """An adapter was loaded into memory, or failed to load."""
         ADAPTER_LOAD_SECONDS.labels(outcome).observe(seconds)
 
     def on_unfinished(self, items: int) -> None:

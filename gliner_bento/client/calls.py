@@ -1,4 +1,4 @@
-"""What a call sends and what its answer means: shared by both clients, and free of IO."""
+"""What a call sends and how its answer is parsed: shared by both clients, without IO."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def adapter(adapter_id: str) -> Call[AdapterInfo]:
 
 
 def put_adapter(adapter_id: str, adapter: Path | str | None, options: dict[str, Any]) -> Call[AdapterInfo]:
-    """`PUT /v1/adapters/{adapter_id}`: of a path the content is sent, of a string the string."""
+    """`PUT /v1/adapters/{adapter_id}`: uploads the content of a path, sends a string as the source."""
     path, answer = _adapter_path(adapter_id), _parsed(AdapterInfo)
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(adapter, str):
@@ -113,7 +113,7 @@ def _adapter_of(kind: Any) -> TypeAdapter[Any]:
 
 
 def _streamed(line: bytes) -> StreamedEntity | StreamedEnd:
-    """Raises the `GLiNERBentoError` of a text that could not be read to its end."""
+    """Raises the `GLiNERBentoError` of an error line."""
     if line.startswith(b'{"error"'):
         raise from_detail(_parsed(ErrorBody)(line).error)
     if line.startswith(b'{"entity"'):

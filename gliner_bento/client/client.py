@@ -1,4 +1,4 @@
-"""The clients themselves: one connection pool each, and nothing that the other has to repeat but the waiting."""
+"""The two clients, sync and async: one connection pool each, over the same calls."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Client:
         return self._send(calls.extract(text, labels, options))
 
     def extract_stream(self, text: str, labels: Labels, **options: Any) -> Iterator[Entity | StreamedEnd]:
-        """Entities of one text, in order of position, while the server reads it; at last what else there is to say.
+        """Entities of one text, in order of position, as they become final; last the rest of the answer.
 
-        Ending the iteration early stops the server's work.
+        Ending the iteration early stops the server's work on the text.
         """
         call = calls.extract_stream(text, labels, options)
         with self._http.stream(call.method, call.path, json=call.body) as answer:
@@ -58,8 +58,8 @@ class Client:
                 answer.read()
                 call.read(answer)
             for line in answer.iter_lines():
-                told = call.answer(line.encode())
-                yield told.entity if isinstance(told, StreamedEntity) else told
+                part = call.answer(line.encode())
+                yield part.entity if isinstance(part, StreamedEntity) else part
 
     def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchResponse:
         """One result or error per text, in order."""
@@ -90,19 +90,19 @@ class Client:
         pinned: bool | None = None,
         preload: bool = True,
     ) -> AdapterInfo:
-        """Serve an adapter from now on, or change how it is kept.
+        """Install an adapter, or change how it is kept.
 
-        adapter: a `Path` is here, and uploaded: the folder that PEFT saved, or a .zip or .tar.gz of it. A string is
-            what the server takes it from: a folder's name in its `adapter_root`, or `hub:owner/name` (of `revision`).
-            None: the adapter is there already.
-        pinned: kept in memory while others make room; None leaves that as it is.
-        preload: loaded when this returns, not when a request first asks for it.
+        adapter: a `Path` is uploaded: the folder that PEFT saved, or a .zip or .tar.gz of it. A string names a source on
+            the server's side: a folder in its `adapter_root`, or `hub:owner/name` (of `revision`). None: the adapter is
+            installed already.
+        pinned: evicted from memory last; None leaves that as it is.
+        preload: load it before this returns, instead of at its first request.
         """
         options = {"revision": revision, "pinned": pinned, "preload": preload}
         return self._send(calls.put_adapter(adapter_id, adapter, options))
 
     def delete_adapter(self, adapter_id: str) -> None:
-        """Serve an adapter no longer; waits for the requests that run with it."""
+        """Delete an adapter, after the requests that use it have ended."""
         self._send(calls.delete_adapter(adapter_id))
 
     def close(self) -> None:
@@ -139,8 +139,8 @@ class AsyncClient:
                 await answer.aread()
                 call.read(answer)
             async for line in answer.aiter_lines():
-                told = call.answer(line.encode())
-                yield told.entity if isinstance(told, StreamedEntity) else told
+                part = call.answer(line.encode())
+                yield part.entity if isinstance(part, StreamedEntity) else part
 
     async def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchResponse:
         """As `Client.extract_batch`."""

@@ -1,4 +1,4 @@
-"""Adapters on their way to the server: a file, or a folder that becomes one, read as it is sent."""
+"""Adapter uploads: an archive, or a folder that is packed into one, read while it is sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PIECE_BYTES = 2**20
 
 @contextlib.contextmanager
 def opened(adapter: Path | None) -> Iterator[IO[bytes] | None]:
-    """An archive's content, or that of one that holds the adapter of a folder; None for None. Raises OSError."""
+    """The open archive; a folder is packed into a temporary one first. None for None. Raises OSError."""
     if adapter is None:
         yield None
     elif adapter.is_dir():
@@ -32,6 +32,6 @@ def opened(adapter: Path | None) -> Iterator[IO[bytes] | None]:
 
 
 async def pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
-    """The content, without making the event loop wait for the disk."""
+    """The content in pieces, read in a thread."""
     while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
         yield piece

@@ -1,8 +1,8 @@
 """The wire format of `gliner.serve` (gliner 0.2.29, Ray Serve): its `GLiNERClient` works against it unchanged.
 
-What differs from that server, on purpose: a misspelt field, a bad value or malformed JSON is answered 400 and concerns
-that request alone, and long texts are read whole. Where the setting `compat_long_text` has them cut, the answer says so
-in the header `X-GLiNER-Truncated`.
+Intended differences from that server: a misspelt field, an invalid value or malformed JSON is answered 400 and affects
+no other request; long texts are processed whole. With `compat_long_text: truncate` they are cut, and the answer has the
+header `X-GLiNER-Truncated`.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class GLiNERServeRelation(BaseModel):
 
 
 class GLiNERServeResponse(BaseModel):
-    """The answer of `POST /gliner`; `relations` is there if the model finds any and some were asked for."""
+    """The answer of `POST /gliner`; `relations` is present if the request has any and the model supports them."""
 
     entities: Sequence[Entity]
     relations: list[GLiNERServeRelation] | None = None
 
 
 class GLiNERServeAdapterCache(BaseModel):
-    """The answer of `GET /gliner/adapter-cache`: the first two where adapters are not enabled, the last four of one."""
+    """The answer of `GET /gliner/adapter-cache`: two fields where adapters are not enabled, four more for one adapter."""
 
     enabled: bool
     base_adapter_id: str = BASE_ADAPTER_ID
@@ -95,20 +95,20 @@ async def _adapter_cache_route(gateway: Gateway, request: Request) -> Response:
     return await _adapter_cache(gateway.adapters, request.query_params.get("adapter_id"))
 
 
-async def _predict(gateway: Gateway, asked: GLiNERServeRequest) -> Response:
-    """Relations asked of a model without them are ignored, as gliner.serve does."""
-    relates = bool(asked.relations) and (await gateway.model_info()).supports_relations
+async def _predict(gateway: Gateway, request: GLiNERServeRequest) -> Response:
+    """Relations are ignored by a model without relation extraction, as in gliner.serve."""
+    relates = bool(request.relations) and (await gateway.model_info()).supports_relations
     long_text = gateway.options.compat_long_text
-    options = asked.model_dump() | {"relations": asked.relations if relates else None, "long_text": long_text}
-    found = await gateway.extract(ExtractRequest.model_construct(**options))
-    headers = {"X-GLiNER-Truncated": "true"} if found.truncated else None
-    relations = [_relation(relation) for relation in found.relations] if relates else None
-    answer = GLiNERServeResponse(entities=found.entities, relations=relations)
-    return Response(answer.model_dump_json(exclude_none=True), media_type="application/json", headers=headers)
+    options = request.model_dump() | {"relations": request.relations if relates else None, "long_text": long_text}
+    answer = await gateway.extract(ExtractRequest.model_construct(**options))
+    headers = {"X-GLiNER-Truncated": "true"} if answer.truncated else None
+    relations = [_relation(relation) for relation in answer.relations] if relates else None
+    body = GLiNERServeResponse(entities=answer.entities, relations=relations)
+    return Response(body.model_dump_json(exclude_none=True), media_type="application/json", headers=headers)
 
 
 async def _adapter_cache(adapters: AdapterApi, adapter_id: str | None) -> Response:
-    """As gliner.serve has it, `cached` means on disk, and the model itself is there always."""
+    """As in gliner.serve, `cached` means on disk, and the base model is always resident."""
     answer = GLiNERServeAdapterCache(enabled=adapters.enabled)
     if adapters.enabled:
         is_base = adapter_id == BASE_ADAPTER_ID

@@ -50,18 +50,18 @@ class ReplicaServer:
 
     async def extract(self, message: bytes) -> bytes:
         """A list of `Reply[Extraction]` to an `ExtractMessage`."""
-        asked: ExtractMessage = _extract_message.decode(message)
-        outcomes = await self._replica.extract(asked.items, _call(asked))
+        arguments: ExtractMessage = _extract_message.decode(message)
+        outcomes = await self._replica.extract(arguments.items, _call(arguments))
         return encode([Reply.of(outcome) for outcome in outcomes])
 
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
         """Frames of `StreamPart` to a `StreamMessage`; none after `stop_stream`."""
-        asked: StreamMessage = _stream_message.decode(message)
-        parts = self._replica.stream(asked.item, _call(asked))
+        arguments: StreamMessage = _stream_message.decode(message)
+        parts = self._replica.stream(arguments.item, _call(arguments))
         pending: asyncio.Future[StreamPart] | None = None
         try:
             while True:
-                pending = self._streams[asked.stream_id] = asyncio.ensure_future(_next_part(parts))
+                pending = self._streams[arguments.stream_id] = asyncio.ensure_future(_next_part(parts))
                 await asyncio.wait([pending])
                 if pending.cancelled():  # by `stop_stream`
                     return
@@ -70,7 +70,7 @@ class ReplicaServer:
                 if part.last:
                     return
         finally:
-            self._streams.pop(asked.stream_id, None)
+            self._streams.pop(arguments.stream_id, None)
             if pending and not pending.done():
                 pending.cancel()
                 await asyncio.wait([pending])
@@ -101,8 +101,8 @@ class ReplicaServer:
         return await self._replica.adapters.install(adapter_id, archive=archive, **options)
 
 
-def _call(asked: ExtractMessage | StreamMessage) -> Call:
-    return Call(asked.request_id, time.monotonic() + asked.timeout_ms / 1000, asked.priority)
+def _call(message: ExtractMessage | StreamMessage) -> Call:
+    return Call(message.request_id, time.monotonic() + message.timeout_ms / 1000, message.priority)
 
 
 async def _next_part(parts: AsyncGenerator[Sequence[Entity] | Extraction, None]) -> StreamPart:
