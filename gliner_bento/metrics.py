@@ -35,7 +35,7 @@ SPLITS = Counter("gliner_batch_splits_total", "Batches that failed or no longer 
 
 ADAPTER_LOAD_SECONDS = Histogram(
     "gliner_adapter_load_seconds",
-    "Time to load an adapter from disk into memory, by outcome.",
+    "Loading an adapter from disk into memory.",
     ["outcome"],
     buckets=_SECONDS,
 )

@@ -92,8 +92,8 @@ class Client:
     ) -> AdapterInfo:
         """Install an adapter, or change how it is kept.
 
-        adapter: a `Path` is uploaded: the folder that PEFT saved, or a .zip or .tar.gz of it. A string names a source on
-            the server's side: a folder in its `adapter_root`, or `hub:owner/name` (of `revision`). None: the adapter is
+        adapter: a `Path` is uploaded: the folder that PEFT saved, or a .zip or .tar.gz of it. A string names a source
+            of the server: a folder in its `adapter_root`, or `hub:owner/name` (of `revision`). None: the adapter is
             installed already.
         pinned: evicted from memory last; None leaves that as it is.
         preload: load it before this returns, instead of at its first request.

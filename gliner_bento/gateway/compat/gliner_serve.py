@@ -72,7 +72,7 @@ class GLiNERServeResponse(BaseModel):
 
 
 class GLiNERServeAdapterCache(BaseModel):
-    """The answer of `GET /gliner/adapter-cache`: two fields where adapters are not enabled, four more for one adapter."""
+    """The answer of `GET /gliner/adapter-cache`: two fields if adapters are disabled, four more for one adapter."""
 
     enabled: bool
     base_adapter_id: str = BASE_ADAPTER_ID
