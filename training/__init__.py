@@ -1,1 +1,1 @@
-"""Training of the bundled demo model: data, sampling, loop, export and evaluation."""
+"""Training of the bundled model: data, sampling, loop, export and evaluation. Not shipped."""

@@ -33,7 +33,7 @@ STAGES = (
 """Seed and settings of each stage. A stage starts from the checkpoint of the one before, with a fresh optimiser."""
 
 BUCKET = 12
-"""Batches drawn together and sorted by length, so that texts of one batch are about equally long."""
+"""Number of batches drawn together and sorted by length, so that texts of one batch have similar lengths."""
 
 
 def batches(data: Path, collator: Collator, settings: Settings, seed: int) -> Iterator[Batch]:
@@ -58,7 +58,7 @@ def batches(data: Path, collator: Collator, settings: Settings, seed: int) -> It
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
     parser.add_argument(
         "--data", type=Path, required=True, help="folder with train.jsonl.gz, dev.jsonl.gz, labels.json"
     )
@@ -66,7 +66,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--work", type=Path, default=Path("build/demo-model"), help="folder for the encoder and the log"
     )
-    parser.add_argument("--trial", type=int, metavar="STEPS", help="stop every stage after so many steps")
+    parser.add_argument("--trial", type=int, metavar="STEPS", help="stop every stage after STEPS steps")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     return parser.parse_args()
 
@@ -83,8 +83,8 @@ def main() -> None:
         model = reload_model(arguments.out) if number else build_model(encoder)
         collator = Collator(model.data_processor.transformer_tokenizer, model.config)
         stream = batches(arguments.data, collator, settings, seed)
-        wanted = replace(settings, stop=min(settings.stop, arguments.trial or settings.stop))
-        train(model, stream, wanted, partial(save_checkpoint, folder=arguments.out), arguments.work / "train.log")
+        stage = replace(settings, stop=min(settings.stop, arguments.trial or settings.stop))
+        train(model, stream, stage, partial(save_checkpoint, folder=arguments.out), arguments.work / "train.log")
     print(f"trained in {(time.monotonic() - begin) / 60:.1f} minutes")
     print(report(evaluate(arguments.out, arguments.data)))
 

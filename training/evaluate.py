@@ -15,27 +15,27 @@ from training.ontology import Ontology, load_ontology
 from training.records import Record, read_records
 
 NEGATIVES = 8
-"""Types (and relations) asked for in vain beside those that a text holds, drawn once per text."""
+"""Absent types (and relations) in the prompt of a text, drawn once per text."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Predicted, wanted and right answers."""
+    """Number of predicted, gold and right entities or relations."""
 
     right: int = 0
     predicted: int = 0
-    wanted: int = 0
+    gold: int = 0
 
-    def add(self, predicted: set[Any], wanted: set[Any]) -> None:
+    def add(self, predicted: set[Any], gold: set[Any]) -> None:
         """Count one text."""
-        self.right += len(predicted & wanted)
+        self.right += len(predicted & gold)
         self.predicted += len(predicted)
-        self.wanted += len(wanted)
+        self.gold += len(gold)
 
     @property
     def f1(self) -> float:
         """Micro-F1."""
-        return 2 * self.right / max(1, self.predicted + self.wanted)
+        return 2 * self.right / max(1, self.predicted + self.gold)
 
 
 Scores = dict[str, tuple[Counts, Counts]]
@@ -53,7 +53,7 @@ def evaluate(model_folder: Path, data: Path, threshold: float = 0.5) -> Scores:
     return dict(scores)
 
 
-def _asked(present: set[str], pool: frozenset[str], rng: random.Random) -> list[str]:
+def _prompt(present: set[str], pool: frozenset[str], rng: random.Random) -> list[str]:
     """The present names and some that are absent, in a drawn order."""
     absent = sorted(pool - present)
     names = sorted(present) + rng.sample(absent, min(NEGATIVES, len(absent)))
@@ -69,9 +69,9 @@ def _score(model: Any, record: Record, ontology: Ontology, threshold: float, sco
         offsets.append((position, position + len(word)))
         position += len(word) + 1
     gold = {(offsets[m.first][0], offsets[m.last][1], m.type) for m in record.mentions if m.type}
-    relations = _asked({name for _, _, name in record.relations}, record.rel_pool, rng)
-    types = _asked({m.type for m in record.mentions if m.type}, record.pool, rng)
-    entities, found = model.inference([text], types or ["person"], relations=relations, threshold=threshold)
+    relations = _prompt({name for _, _, name in record.relations}, record.rel_pool, rng)
+    types = _prompt({m.type for m in record.mentions if m.type}, record.pool, rng)
+    entities, related = model.inference([text], types or ["person"], relations=relations, threshold=threshold)
     both = (scores[record.source], scores["all"])
     predicted = {(e["start"], e["end"], e["label"]) for e in entities[0]}
     for counts, _ in both:
@@ -79,12 +79,12 @@ def _score(model: Any, record: Record, ontology: Ontology, threshold: float, sco
             counts.add(predicted, gold)
     if relations:
         ends = [(offsets[m.first][0], offsets[m.last][1]) for m in record.mentions]
-        wanted = {(ends[head], name, ends[tail]) for head, tail, name in record.relations}
-        answered = {(_ends(r["head"]), r["relation"], _ends(r["tail"])) for r in found[0]}
+        gold_relations = {(ends[head], name, ends[tail]) for head, tail, name in record.relations}
+        predicted_relations = {(_ends(r["head"]), r["relation"], _ends(r["tail"])) for r in related[0]}
         unknown = {(ends[head], ends[tail]) for head, tail in record.unknown_pairs}
-        answered = {r for r in answered if r in wanted or (r[0], r[2]) not in unknown}
+        predicted_relations = {r for r in predicted_relations if r in gold_relations or (r[0], r[2]) not in unknown}
         for _, counts in both:
-            counts.add(answered, wanted)
+            counts.add(predicted_relations, gold_relations)
 
 
 def _ends(mention: dict[str, Any]) -> tuple[int, int]:
@@ -95,6 +95,6 @@ def report(scores: Scores) -> str:
     """A table of the scores."""
     lines = ["| source | entities F1 | entities | relations F1 | relations |", "|---|---|---|---|---|"]
     for name, (entities, relations) in sorted(scores.items()):
-        shown = f"{relations.f1:.3f}" if relations.wanted else "-"
-        lines.append(f"| {name} | {entities.f1:.3f} | {entities.wanted} | {shown} | {relations.wanted} |")
+        shown = f"{relations.f1:.3f}" if relations.gold else "-"
+        lines.append(f"| {name} | {entities.f1:.3f} | {entities.gold} | {shown} | {relations.gold} |")
     return "\n".join(lines)

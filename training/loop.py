@@ -22,7 +22,7 @@ RELATION_WEIGHT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What defines a stage of the training, beside the data and the seed.
+    """The settings of a stage of the training, except data and seed.
 
     The learning rate falls linearly to nothing over the last `decay` of `steps`; the stage ends after step `stop`.
     """
@@ -44,9 +44,9 @@ class Settings:
 def binary_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Summed binary cross-entropy in fp32 over the targets that are not -1."""
     valid = targets >= 0
-    picked, wanted = logits[valid].float(), targets[valid].float()
-    weight = torch.where(wanted > 0, POSITIVE_WEIGHT, 1.0)
-    return F.binary_cross_entropy_with_logits(picked, wanted, weight, reduction="sum")
+    picked, expected = logits[valid].float(), targets[valid].float()
+    weight = torch.where(expected > 0, POSITIVE_WEIGHT, 1.0)
+    return F.binary_cross_entropy_with_logits(picked, expected, weight, reduction="sum")
 
 
 def losses(forward: FastForward, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -69,7 +69,7 @@ def make_optimizer(core: nn.Module, settings: Settings) -> torch.optim.Optimizer
 
 
 def rate_factor(step: int, settings: Settings) -> float:
-    """Linear warm-up, then the full rate, then linear decay to nothing at the last step."""
+    """Linear warm-up, then the full rate, then linear decay to zero at the last step."""
     if step < settings.warmup:
         return (step + 1) / settings.warmup
     return max(0.0, min(1.0, (settings.steps - step) / settings.decay))
@@ -97,7 +97,7 @@ class Average:
 
 
 def train(model: Any, batches: Iterator[Batch], settings: Settings, save: Callable[[Any], None], log: Path) -> None:
-    """Run all steps; `save` is called with the (averaged) model now and then and at the end."""
+    """Run all steps; `save` is called with the (averaged) model at intervals and at the end."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     core = model.model.to(device)
     forward = FastForward(core)

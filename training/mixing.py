@@ -1,4 +1,4 @@
-"""The stream of training packs: which sources, how many records together, always drawn from one seed."""
+"""The stream of training packs: which sources, and how many records per pack; drawn from one seed."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ WEIGHTS = {
     "fewrel_val": 0.03,
     "templates": 0.30,
 }
-"""Share of the training texts by source: prose with many types and relations most, chat and tweets least."""
+"""Share of the training texts by source: largest for prose with many types and relations, smallest for chat."""
 
 LENGTHS = (1, 1, 1, 2, 2, 3, 3, 4, 5, 6)
 """Records per text, drawn uniformly."""
 
 
 class Mixer:
-    """Draws packs of records: without end, every record of a source once before any comes again."""
+    """Draws packs of records endlessly: every record of a source once before any is repeated."""
 
     def __init__(self, records: Sequence[Record], library: Library, writer: Writer, rng: random.Random) -> None:
-        """`records` without templates; these are written afresh for every draw."""
+        """`records` without those from templates, which are generated for every draw."""
         self._rng = rng
         self._library = library
         self._writer = writer
@@ -48,7 +48,7 @@ class Mixer:
         self._names, self._weights = names, [WEIGHTS[name] for name in names]
 
     def pack(self, max_words: int) -> list[Record]:
-        """Records of one source that together have at most `max_words` words (a longer single one may come alone)."""
+        """Records of one source that together have at most `max_words` words (a longer one makes a pack of its own)."""
         source = self._rng.choices(self._names, self._weights)[0]
         pack = [self._next(source)]
         size = len(pack[0].words)

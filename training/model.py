@@ -53,7 +53,7 @@ def _prepared(model: Any) -> Any:
 
 
 class ByteDropout(nn.Module):
-    """Dropout that draws eight mask elements per random number: on CPUs the drawing costs more than the rest."""
+    """Dropout that draws eight mask elements per random number, since drawing dominates its cost on CPUs."""
 
     def __init__(self, p: float) -> None:
         """`p`: share of zeroed elements, rounded to 1/256."""
@@ -92,7 +92,7 @@ def _gather(states: Tensor, positions: Tensor) -> Tensor:
 
 
 class FastForward(nn.Module):
-    """Scores of a batch, computed on the layers of a gliner relation model (which it only borrows)."""
+    """Scores of a batch, computed on the layers of a gliner relation model, which are shared with it."""
 
     def __init__(self, core: nn.Module) -> None:
         """`core`: the `UniEncoderSpanRelexModel` inside a GLiNER."""

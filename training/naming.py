@@ -13,7 +13,7 @@ IRREGULAR = {"person": "people", "human": "humans", "species": "species", "news"
 
 @dataclass(frozen=True, slots=True)
 class NameStyle:
-    """How one example writes all its labels."""
+    """The style in which one example writes all its labels."""
 
     underscores: bool
     plural: bool
@@ -46,7 +46,7 @@ class Namer:
         return NameStyle(underscores=self._rng.random() < 0.15, plural=self._rng.random() < 0.08)
 
     def type_name(self, name: str, types: Sequence[str], style: NameStyle) -> str:
-        """A name for a type that no other prompted type goes by."""
+        """A name for a type that no other type in the prompt has."""
         taken = {label for other in types if other != name for label in [other, *self._onto.ancestors(other)]}
         options = [label for label in self._onto.names(name) if label not in taken] or [name]
         label = name if self._rng.random() < 0.55 else self._rng.choice(options)
@@ -55,7 +55,7 @@ class Namer:
         return label.replace(" ", "_") if style.underscores else label
 
     def backwards(self, name: str) -> bool:
-        """Whether to ask for a relation by a tail-to-head name."""
+        """Whether to prompt a relation by a tail-to-head name."""
         return bool(self._onto.relations[name].inverse) and self._rng.random() < 0.25
 
     def relation_name(self, name: str, backwards: bool, style: NameStyle) -> str:

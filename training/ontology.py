@@ -1,4 +1,4 @@
-"""Types and relations by name: parents, synonyms, and which names must not stand for different things in one prompt."""
+"""Types and relations by name: parents, synonyms, and names that must not occur in one prompt for different types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARENTS = {
     "application": "software",
     "game": "software",
 }
-"""Child to parent, beside the pairs that the data's own label file declares."""
+"""Child to parent, in addition to the pairs in the label file of the data."""
 
 SYNONYMS = {
     "person": ["people", "persons", "name", "full name"],
@@ -149,7 +149,7 @@ def load_ontology(labels_file: Path | None) -> Ontology:
 
 
 def relation_families() -> dict[str, frozenset[str]]:
-    """For each relation, those that may hold beside it."""
+    """For each relation, those that may hold for the same pair."""
     together: dict[str, set[str]] = {}
     for family in RELATION_FAMILIES:
         for name in family:

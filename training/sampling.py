@@ -86,15 +86,15 @@ class Sampler:
         pool = frozenset.intersection(*(record.pool for record in pack))
         banned = {other for name in present for kind in onto.lineage(name) for other in onto.name_set(kind)}
         candidates = [name for name in sorted(pool - set(chosen)) if self._is_negative(name, present, banned)]
-        wanted = rng.choice((0, 1, 2, 3, 4, 5, 6, 8, 10, 12)) if len(chosen) < 12 else 2
-        for name in rng.sample(candidates, min(wanted, len(candidates))):
+        count = rng.choice((0, 1, 2, 3, 4, 5, 6, 8, 10, 12)) if len(chosen) < 12 else 2
+        for name in rng.sample(candidates, min(count, len(candidates))):
             chosen[name] = None
         names = list(chosen) or ["person"]
         rng.shuffle(names)
         return names[:20]
 
     def _is_negative(self, name: str, present: Sequence[str], banned: set[str]) -> bool:
-        """Whether a type is safe to ask for in vain: no ancestor and no namesake of a present type."""
+        """Whether a type is a safe negative: no ancestor and no namesake of a present type."""
         if any(name in self._onto.lineage(kind) for kind in present):
             return False
         return not (self._onto.name_set(name) & banned)
@@ -161,10 +161,10 @@ class Sampler:
             roots = [onto.lineage(m.type)[-1] for m in record.mentions if m.type]
             found |= {(a, b) for a in roots for b in roots}
         hard = [name for name in free if self._signatures.get(name, set()) & found]
-        wanted = rng.randint(1, 10) if held else rng.randint(1, 5)
-        picked = rng.sample(hard, min(len(hard), round(wanted * 2 / 3)))
+        count = rng.randint(1, 10) if held else rng.randint(1, 5)
+        picked = rng.sample(hard, min(len(hard), round(count * 2 / 3)))
         rest = [name for name in free if name not in picked]
-        return picked + rng.sample(rest, min(len(rest), wanted - len(picked)))
+        return picked + rng.sample(rest, min(len(rest), count - len(picked)))
 
     def _pairs(self, record: Record, base: int, names: Sequence[str], backwards: Sequence[bool], out: Example) -> None:
         true = {(h, t): {n for a, b, n in record.relations if (a, b) == (h, t)} for h, t, _ in record.relations}

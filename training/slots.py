@@ -22,7 +22,7 @@ def _fill(rng: random.Random, pattern: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name as it would stand in an address: lower case, letters only."""
+    """A name as part of an e-mail address: lower case, letters only."""
     return "".join(c for c in name.lower() if c in string.ascii_lowercase)
 
 

@@ -202,7 +202,7 @@ class Writer:
         source = _sources(slot, self._library, self._ontology)[0]
         generate = GENERATORS.get(source)
         values = self._library.lists.get(source)
-        # Where both exist, the generator brings the variety and the list the well-known values.
+        # If both exist, the generator adds variety and the list well-known values.
         if generate and (not values or rng.random() < 0.8):
             return generate(rng, self._library.lists)
         return rng.choice(values or [])

@@ -44,6 +44,7 @@ ALLOWED_IN = {
     "httpx": r"gliner_bento/client/|benchmark/server\.py",
     "fast_gliner": JOBS,
     "matplotlib": r"benchmark/plots\.py",
+    "psutil": r"benchmark/server\.py",
     "prometheus_client": r"gliner_bento/metrics\.py",
     "argparse": r"gliner_bento/cli/|(benchmark|training)/__main__\.py",
 }
