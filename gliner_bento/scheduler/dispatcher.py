@@ -23,7 +23,7 @@ from functools import partial
 from gliner_bento.engine.base import Engine
 from gliner_bento.errors import InternalError, NotReady
 from gliner_bento.scheduler.batching import BatchLimits, least
-from gliner_bento.scheduler.entry import Entry, ItemOwner, ResultOrError
+from gliner_bento.scheduler.entry import Entry, ItemOwner
 from gliner_bento.scheduler.lanes import Lanes
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.queue import NextBatch, WaitingQueue
@@ -70,7 +70,7 @@ class Dispatcher:
         self._lock = queue.lock
         self._items = items
         self._clock = clock
-        self._stages = Stages(engine, self, observer, clock)
+        self._stages = Stages(engine, items, self, observer, clock)
         self._lane_work = [threading.Condition(self._lock) for _ in range(config.inference_lanes)]
         self._collator_work = threading.Condition(self._lock)
         self._lane_started = threading.Condition(self._lock)
@@ -172,18 +172,12 @@ class Dispatcher:
                 self._queue.close("no inference lane is alive")
                 stranded = self._queue.unfinished()
         for entry in batch.entries if batch else ():
-            self.finish(entry, InternalError())
+            self._items.finish(entry, InternalError())
         for entry in stranded:
-            self.finish(entry, NotReady("no inference lane is alive"))
-
-    # What the stages make of a batch
-
-    def finish(self, entry: Entry, outcome: ResultOrError) -> None:
-        """Pass the outcome of an entry on to the items' owner."""
-        self._items.finish(entry, outcome)
+            self._items.finish(entry, NotReady("no inference lane is alive"))
 
     def run_again(self, batches: Sequence[Batch]) -> None:
-        """Run the halves of a failed batch before anything else."""
+        """Run the halves of a failed batch next; see `BatchOwner`."""
         with self._lock:
             self._next_batches.extendleft(reversed(batches))
             self.wake()

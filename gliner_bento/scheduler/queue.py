@@ -17,19 +17,29 @@ from math import inf
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import NO_ADAPTERS, BatchLimits, form_batch, is_full
-from gliner_bento.scheduler.entry import Entry, Sink, State
+from gliner_bento.scheduler.entry import (
+    CHUNKED,
+    FINISHED,
+    LOADING_ADAPTER,
+    PREPARING,
+    RUNNING,
+    WAITING,
+    Entry,
+    Sink,
+    State,
+)
 from gliner_bento.types import Item
 
 # Fairness between requests: a pass of a chunked request waits behind this many items that are admitted later.
 ITEMS_BEFORE_A_PASS = 32
 
 _NEXT_STATES = {
-    State.PREPARING: (State.LOADING_ADAPTER, State.WAITING, State.CHUNKED, State.FINISHED),
-    State.LOADING_ADAPTER: (State.WAITING, State.CHUNKED, State.FINISHED),
-    State.WAITING: (State.RUNNING, State.FINISHED),
-    State.RUNNING: (State.FINISHED,),
-    State.CHUNKED: (State.FINISHED,),
-    State.FINISHED: (),
+    PREPARING: (WAITING, LOADING_ADAPTER, CHUNKED, FINISHED),
+    LOADING_ADAPTER: (WAITING, CHUNKED, FINISHED),
+    WAITING: (RUNNING, FINISHED),
+    RUNNING: (FINISHED,),
+    CHUNKED: (FINISHED,),
+    FINISHED: (),
 }
 
 
@@ -86,7 +96,7 @@ class WaitingQueue:
         self._requests: dict[str, dict[int, Entry]] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._waiting: list[Entry] = []
-        self._tallies = {state: Tally() for state in State}
+        self._tallies = [Tally() for _ in State]
 
     # Counters, all derived from the tallies
 
@@ -97,32 +107,32 @@ class WaitingQueue:
     @property
     def unfinished_items(self) -> int:
         """Admitted and not finished; a chunked item counts once, and its passes do not."""
-        return sum(tally.items for state, tally in self._tallies.items() if state is not State.FINISHED)
+        return sum(self._tallies[state].items for state in State if state is not FINISHED)
 
     @property
     def preparing_items(self) -> int:
         """Admitted, and soon to wait."""
-        return self._tallies[State.PREPARING].items + self._tallies[State.LOADING_ADAPTER].items
+        return self._tallies[PREPARING].items + self._tallies[LOADING_ADAPTER].items
 
     @property
     def waiting_entries(self) -> int:
         """Items and passes that are in no batch yet."""
-        return self._tallies[State.WAITING].entries
+        return self._tallies[WAITING].entries
 
     @property
     def waiting_cost(self) -> int:
         """Their cost, in tokens."""
-        return self._tallies[State.WAITING].cost
+        return self._tallies[WAITING].cost
 
     @property
     def only_passes_wait(self) -> bool:
         """Nothing waits but passes of chunked items."""
-        return not self._tallies[State.WAITING].items
+        return not self._tallies[WAITING].items
 
     @property
     def _queued_items(self) -> int:
         """Items that count towards `capacity`."""
-        return self.preparing_items + self._tallies[State.WAITING].items + self._tallies[State.CHUNKED].items
+        return self.preparing_items + self._tallies[WAITING].items + self._tallies[CHUNKED].items
 
     # Admission
 
@@ -164,7 +174,8 @@ class WaitingQueue:
         for item in items:
             self._sequences += 1
             self._turns += 1
-            entry = Entry(item, request_id, self._sequences, priority, self._turns, now, deadline_s, sink)
+            order = priority, self._turns, self._sequences
+            entry = Entry(item, request_id, self._sequences, order, now, deadline_s, sink)
             self._register(entry)
             entries.append(entry)
         return entries
@@ -174,14 +185,14 @@ class WaitingQueue:
     def load_adapter(self, entry: Entry, prepared: Prepared) -> None:
         """`entry` has been prepared and its adapter is not in memory yet. No effect on a finished one."""
         if not entry.finished:
-            self._move(entry, State.LOADING_ADAPTER, prepared)
+            self._move(entry, LOADING_ADAPTER, prepared)
 
     def put(self, entry: Entry, prepared: Prepared) -> None:
         """`entry` waits from now on, or its passes will. No effect on a finished one."""
         if entry.finished:
             return
         if prepared.chunked is not None:
-            self._move(entry, State.CHUNKED, prepared)
+            self._move(entry, CHUNKED, prepared)
         else:
             self.last_item = self._clock(), entry.priority
             self._wait(entry, prepared)
@@ -189,16 +200,9 @@ class WaitingQueue:
     def put_pass(self, parent: Entry, prepared: Prepared) -> Entry:
         """A pass of `parent`, which is chunked, waits from now on, behind the next `ITEMS_BEFORE_A_PASS` items."""
         self._sequences += 1
-        entry = Entry(
-            parent.item,
-            parent.request_id,
-            self._sequences,
-            parent.priority,
-            self._turns + ITEMS_BEFORE_A_PASS + 1,
-            self._clock(),
-            parent.deadline_s,
-            parent=parent,
-        )
+        order = parent.priority, self._turns + ITEMS_BEFORE_A_PASS + 1, self._sequences
+        now_s, deadline_s = self._clock(), parent.deadline_s
+        entry = Entry(parent.item, parent.request_id, self._sequences, order, now_s, deadline_s, parent=parent)
         self._register(entry)
         self._wait(entry, prepared)
         return entry
@@ -210,18 +214,24 @@ class WaitingQueue:
         for index in reversed(batch.indices):
             del self._waiting[index]
         for entry in batch.entries:
-            self._move(entry, State.RUNNING)
+            self._move(entry, RUNNING)
         return batch.entries
 
     def finish(self, entry: Entry) -> State | None:
         """Forget `entry`, wherever it is; returns the state it was in, None if it had finished before."""
         before = entry.state
-        if before is State.FINISHED:
+        if before is FINISHED:
             return None
-        if before is State.WAITING:
+        if before is WAITING:
             del self._waiting[bisect_left(self._waiting, entry.order, key=_order)]
-        self._move(entry, State.FINISHED)
-        self._unregister(entry)
+        self._move(entry, FINISHED)
+        del self._entries[entry.sequence]
+        request = self._requests[entry.request_id]
+        del request[entry.sequence]
+        if not request:
+            del self._requests[entry.request_id]
+        if entry.deadline_s is not None:
+            del self._deadlines[bisect_left(self._deadlines, (entry.deadline_s, entry.sequence))]
         return before
 
     def _move(self, entry: Entry, state: State, prepared: Prepared | None = None) -> None:
@@ -235,7 +245,7 @@ class WaitingQueue:
         self._tallies[state].add(entry)
 
     def _wait(self, entry: Entry, prepared: Prepared) -> None:
-        self._move(entry, State.WAITING, prepared)
+        self._move(entry, WAITING, prepared)
         insort(self._waiting, entry, key=_order)
 
     # Order of service
@@ -253,7 +263,7 @@ class WaitingQueue:
         passes: False leaves out passes of chunked items; something else waits."""
         places: Sequence[int] = range(len(self._waiting))
         waiting = self._waiting
-        if not passes and self._tallies[State.WAITING].passes:
+        if not passes and self._tallies[WAITING].passes:
             places = [place for place in places if not waiting[place].is_pass]
             waiting = [waiting[place] for place in places]
         chosen = form_batch(waiting, limits, packs=self._packs, slots=slots, lanes=lanes)
@@ -292,14 +302,6 @@ class WaitingQueue:
         self._requests.setdefault(entry.request_id, {})[entry.sequence] = entry
         if entry.deadline_s is not None:
             insort(self._deadlines, (entry.deadline_s, entry.sequence))
-
-    def _unregister(self, entry: Entry) -> None:
-        del self._entries[entry.sequence]
-        del self._requests[entry.request_id][entry.sequence]
-        if not self._requests[entry.request_id]:
-            del self._requests[entry.request_id]
-        if entry.deadline_s is not None:
-            del self._deadlines[bisect_left(self._deadlines, (entry.deadline_s, entry.sequence))]
 
 
 def _order(entry: Entry) -> tuple[int, int, int]:

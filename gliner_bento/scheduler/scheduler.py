@@ -20,7 +20,7 @@ from gliner_bento.engine.base import Engine, Result
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import Dispatcher, DispatcherConfig
-from gliner_bento.scheduler.entry import Entry, ResultOrError, Sink, State
+from gliner_bento.scheduler.entry import LOADING_ADAPTER, PREPARING, RUNNING, WAITING, Entry, ResultOrError, Sink
 from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
 from gliner_bento.scheduler.preparation import Preparation, release
 from gliner_bento.scheduler.queue import WaitingQueue
@@ -134,7 +134,7 @@ class Scheduler:
         """Counts of items and lanes now."""
         with self._lock:
             queue, lanes = self._queue, self._dispatcher.lanes
-            waiting, running = queue.tally(State.WAITING), queue.tally(State.RUNNING)
+            waiting, running = queue.tally(WAITING), queue.tally(RUNNING)
             return Stats(
                 unfinished_items=queue.unfinished_items,
                 preparing_items=queue.preparing_items,
@@ -250,9 +250,9 @@ class Scheduler:
             if state is None:
                 return
             self._chunked.on_finish(entry)
-            if state is State.PREPARING or state is State.LOADING_ADAPTER:
+            if state is PREPARING or state is LOADING_ADAPTER:
                 self._dispatcher.wake()  # a lane may hold a partial batch for it
-        if entry.is_pass:
+        if entry.parent is not None:
             self._chunked.add(entry, outcome)
         else:
             self._answer(entry, outcome)

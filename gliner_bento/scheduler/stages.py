@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from gliner_bento.engine.base import Engine, Prepared, Result
 from gliner_bento.errors import GLiNERBentoError, InternalError
 from gliner_bento.scheduler.batching import batch_cost
-from gliner_bento.scheduler.entry import Entry, ResultOrError
+from gliner_bento.scheduler.entry import Entry, ItemOwner
 from gliner_bento.scheduler.observer import Observer, Stage
 
 logger = logging.getLogger(__name__)
@@ -45,13 +45,10 @@ class Batch:
 
 
 class BatchOwner(Protocol):
-    """Takes what the stages make of a batch: the outcome of each entry, or batches to run again."""
-
-    def finish(self, entry: Entry, outcome: ResultOrError) -> None:
-        """Finish one entry."""
+    """The dispatcher, as the stages see it."""
 
     def run_again(self, batches: Sequence[Batch]) -> None:
-        """Run these before anything that waits."""
+        """Run the halves of a failed batch before anything that waits. Called without the lock."""
 
 
 def public_error(error: BaseException, request_id: str, doing: str) -> GLiNERBentoError:
@@ -63,14 +60,22 @@ def public_error(error: BaseException, request_id: str, doing: str) -> GLiNERBen
 
 
 class Stages:
-    """Takes batches through the engine.
+    """Takes batches through the engine, and finishes each entry through `items`.
 
     A batch that fails in any stage is split in halves until the failing item is alone: at most 2n - 1 runs for n items.
     """
 
-    def __init__(self, engine: Engine, owner: BatchOwner, observer: Observer, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        items: ItemOwner,
+        batches: BatchOwner,
+        observer: Observer,
+        clock: Callable[[], float],
+    ) -> None:
         self._engine = engine
-        self._owner = owner
+        self._items = items
+        self._batches = batches
         self._observer = observer
         self._clock = clock
 
@@ -107,7 +112,7 @@ class Stages:
             self._report(batch, error, "decoding")
         else:
             for entry, result in zip(batch.entries, results, strict=True):
-                self._owner.finish(entry, result)
+                self._items.finish(entry, result)
             return
         self._split(batch)
 
@@ -143,7 +148,7 @@ class Stages:
         """Finish a lone entry with its error; of several it is not known which one fails."""
         if len(batch.entries) == 1:
             entry = batch.entries[0]
-            self._owner.finish(entry, public_error(error, entry.request_id, doing))
+            self._items.finish(entry, public_error(error, entry.request_id, doing))
         else:
             # As text: a log record that held the exception would hold its frames, and with them the tensors.
             logger.warning("a batch of %d items failed in %s and is split: %s", len(batch.entries), doing, repr(error))
@@ -154,4 +159,4 @@ class Stages:
         half = len(batch.entries) // 2
         if half:
             self._observer.on_split(len(batch.entries))
-            self._owner.run_again([Batch(batch.entries[:half]), Batch(batch.entries[half:])])
+            self._batches.run_again([Batch(batch.entries[:half]), Batch(batch.entries[half:])])

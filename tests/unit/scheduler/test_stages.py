@@ -24,7 +24,7 @@ def batch_of(engine: FakeEngine, texts: Sequence[str]) -> Batch:
     entries = []
     for sequence, text in enumerate(texts):
         item = Item(text, {"person": "person"})
-        entries.append(Entry(item, f"request {sequence}", sequence, 0, sequence, 100.0))
+        entries.append(Entry(item, f"request {sequence}", sequence, (0, sequence, sequence), 100.0))
         entries[-1].set_prepared(engine.prepare(item))
     return Batch(entries)
 
@@ -37,7 +37,7 @@ class Run:
         self.tally = tally or Tally()
         self._waiting = [batch]
         del batch  # no frame keeps it, as in a lane
-        stages = Stages(engine, self, self.tally, lambda: 101.0)
+        stages = Stages(engine, self, self, self.tally, lambda: 101.0)
         while self._waiting:
             running = self._waiting.pop(0)
             if stages.forward(running, threads=1):
@@ -46,6 +46,9 @@ class Run:
 
     def finish(self, entry: Entry, outcome: ResultOrError) -> None:
         self.outcomes.append((entry.sequence, outcome))
+
+    def expire(self) -> None:
+        """Nothing expires here."""
 
     def run_again(self, batches: Sequence[Batch]) -> None:
         self._waiting[:0] = batches
@@ -223,7 +226,8 @@ def test_size_of_each_batch_and_time_of_each_stage_are_observed(packs: bool, pad
         on_decode=pass_time(4),
     )
     tally = Times()
-    stages = Stages(engine, Run(engine, Batch([])), tally, clock)
+    run = Run(engine, Batch([]))
+    stages = Stages(engine, run, run, tally, clock)
     batch = batch_of(engine, ["aaa", "a"])
     assert stages.forward(batch, threads=1)
     stages.decode(batch)
