@@ -1,9 +1,11 @@
 """The lanes' threads and the collator: from the waiting queue to finished items. Each lane runs one loop:
 
-    schedule ──▶ forward ──▶ postprocess          schedule: the batch that is next, or a share of what waits
-       ▲            │             │               forward: collate it, unless the collator has, and run the model
-       │            │ fails       │ fails         postprocess: decode in the decoding pool, finish the items
-       └────────────┴── halves ◀──┴──▶ results
+    schedule ──▶ forward ──▶ postprocess ──▶ results
+       ▲            │             │
+       └── halves ──┴── failed ───┘
+
+schedule: take a batch collated ahead, else form one out of what waits. forward: collate it unless that is done, and run
+the model. postprocess: decode in the decoding pool, and finish the items. A batch that fails is split in halves.
 
 While all lanes are busy, the collator forms full batches and makes their tensors, for whichever lane is free next.
 
@@ -96,7 +98,7 @@ class Dispatcher:
             self._lane_started.wait_for(lambda: "starting" not in self.lanes.states)
 
     def wake(self) -> None:
-        """Entries have come to wait, or are no longer expected to. Called with the lock held.
+        """There is something new to run, or nothing more to hold a batch for. Called with the lock held.
 
         Notifies one idle lane, which notifies the next if it leaves something: with all cores busy, waking every lane
         costs latency.
@@ -107,7 +109,7 @@ class Dispatcher:
             self._collator_work.notify()
 
     def close(self) -> None:
-        """End the threads after the batches that they run now. Called with the lock held; the items are finished."""
+        """End the threads after the batches that they run now. Called with the lock held."""
         self._closed = True
         for work in self._lane_work:
             work.notify()

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 class Preparation:
     """Takes entries from PREPARING to WAITING or CHUNKED, or finishes them.
 
-    threads: of `pool`. max_burst: items of a request that come to wait together, at most.
+    threads: of `pool`. max_burst: highest number of items that are put together.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Preparation:
             self._pool.submit(self._prepare, burst)
 
     def _bursts(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """The parts of a request that come to wait together: a batch each, unless that leaves threads idle."""
+        """The parts of a request that are put together: a batch each, unless that leaves threads idle."""
         size = max(1, min(self._max_burst, ceil(len(entries) / self._threads)))
         return (entries[start : start + size] for start in range(0, len(entries), size))
 

@@ -2,8 +2,9 @@
 
 Locking, for the whole scheduler: `WaitingQueue.lock` guards the queue, its entries, and the state of the dispatcher and
 of chunked requests. A method that needs it held says so. Nothing foreign runs under it (an engine's steps, a sink's
-`put`, an observer, a future's callbacks, the release of an adapter), except what the engine and a sink only report:
-`batch_tokens`, `slot_state`, `exhausted`, `full`.
+`put`, an observer, a future's callbacks, the release of an adapter), except properties that only report:
+`batch_tokens`, `slot_state`, `exhausted`, `full`. It may be taken while a chunked item's own lock is held, never the
+other way round.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class WaitingQueue:
     Every method and property needs `lock` held; none takes it. `capacity` bounds the items that are in no batch yet,
     in preparation, waiting or chunked; `packs` is the engine's.
 
-    last_item: when an item of one pass last came to wait, and its priority.
+    last_item: when an item of one pass was last put, and its priority.
     """
 
     def __init__(self, capacity: int, clock: Callable[[], float], *, packs: bool) -> None:
@@ -111,7 +112,7 @@ class WaitingQueue:
 
     @property
     def preparing_items(self) -> int:
-        """Admitted, and soon to wait."""
+        """Admitted, and not yet put."""
         return self._tallies[PREPARING].items + self._tallies[LOADING_ADAPTER].items
 
     @property

@@ -9,6 +9,7 @@ from gliner_bento.errors import (
     InternalError,
     TooLarge,
 )
+from gliner_bento.scheduler.scheduler import Stats
 from gliner_bento.types import Extraction, Item
 
 
@@ -183,3 +184,20 @@ def test_batch_that_cannot_be_collated_ahead_is_split_by_its_lane(
     assert ending_of(good) == extract(item("a"))
     assert isinstance(ending_of(bad), InternalError)
     assert scheduler.ready
+
+
+def test_stats_count_items_and_their_cost_in_tokens(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    scheduler = start(FakeEngine(on_forward=gate, cost=lambda item: 10 * len(item.text)), inference_lanes=2)
+    hold_lane(scheduler, gate, item, "aa")
+    hold_lane(scheduler, gate, item, "bbb")
+    submit_waiting(scheduler, until, [item("c"), item("dddd")])
+    assert scheduler.stats == Stats(
+        unfinished_items=4,
+        preparing_items=0,
+        waiting_items=2,
+        waiting_tokens=50,
+        running_items=2,
+        running_tokens=50,
+        lanes_alive=2,
+        lanes_free=0,
+    )
