@@ -1,7 +1,7 @@
-"""An engine without a model, for tests of the scheduler and the services. Loads no torch.
+"""An engine without a model: the test double of the scheduler's and the services' tests. Loads no torch.
 
-Its answer depends on the item alone: every capitalised word is an entity of the item's first label, and the first
-relation holds from each entity to the next. What else happens (waiting, failing) is what the test passes in.
+Its results depend on the item alone: every capitalised word is an entity of the item's first label, and the first
+relation holds from each entity to the next. Waiting and failing is up to the functions that the test passes in.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from dataclasses import replace
 
 from gliner_bento.engine.base import AdapterLease, ChunkedRequest, Prepared, SlotState
 from gliner_bento.types import Entity, Extraction, Item, ModelInfo, Relation, RelationArgument, Usage
-
-Batch = Sequence[Prepared]
 
 _WORD = re.compile(r"\S+")
 _NAME = re.compile(r"\b[A-Z]\w*")
@@ -39,7 +37,7 @@ def words_and_labels(item: Item) -> int:
 
 
 def extract(item: Item) -> Extraction:
-    """The answer for one item: all that a batch mate could never change."""
+    """The result of one item, which no other item of its batch may change."""
     label = next(iter(item.labels), "name")
     entities = [Entity(m.start(), m.end(), m.group(), label, 1.0) for m in _NAME.finditer(item.text)]
     relation = next(iter(item.relations), None)
@@ -56,67 +54,68 @@ def _argument(index: int, entities: Sequence[Entity]) -> RelationArgument:
 
 
 class FakeChunkedRequest:
-    """Texts in passes of `words` words each, without overlap; entities stand when all passes before are in.
+    """Texts in passes of `words` words each, without overlap; entities are final when all earlier passes are added.
 
-    made: passes so far. per_call: how many `more` makes at once.
+    made: passes so far. per_call: how many `next_passes` makes in one call.
     """
 
     def __init__(self, item: Item, words: int, per_call: int = 1) -> None:
-        places = [match.start() for match in _WORD.finditer(item.text)][::words]
-        self._pieces = [item.text[start:end] for start, end in zip(places, [*places[1:], None], strict=False)]
+        starts = [match.start() for match in _WORD.finditer(item.text)][::words]
+        self._texts = [item.text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=False)]
         self._item = item
-        self._starts = places
+        self._starts = starts
         self._per_call = per_call
         self._numbers: dict[int, int] = {}
-        self._found: dict[int, Extraction] = {}
-        self._settled = 0
+        self._results: dict[int, Extraction] = {}
+        self._final = 0
         self._begun = False
         self.made = 0
 
     def next_passes(self) -> list[Prepared]:
         """The next passes."""
         self._begun = True
-        pieces = self._pieces[self.made : self.made + self._per_call]
-        passes = [_measured(replace(self._item, text=piece)) for piece in pieces]
-        self._numbers |= {id(prepared): self.made + place for place, prepared in enumerate(passes)}
+        texts = self._texts[self.made : self.made + self._per_call]
+        passes = [_measured(replace(self._item, text=text)) for text in texts]
+        self._numbers |= {id(prepared): number for number, prepared in enumerate(passes, self.made)}
         self.made += len(passes)
         return passes
 
     @property
     def exhausted(self) -> bool:
         """All passes are made."""
-        return self._begun and self.made == len(self._pieces)
+        return self._begun and self.made == len(self._texts)
 
-    def add(self, made: Prepared, found: Extraction) -> list[Entity]:
-        """Entities of the passes that are in without a gap."""
-        self._found[self._numbers.pop(id(made))] = found
+    def add(self, made: Prepared, result: Extraction) -> list[Entity]:
+        """The entities that became final."""
+        self._results[self._numbers.pop(id(made))] = result
         entities: list[Entity] = []
-        while self._settled in self._found:
-            entities += self._moved(self._settled)
-            self._settled += 1
+        while self._final in self._results:
+            entities += self._entities_of(self._final)
+            self._final += 1
         return entities
 
     @property
     def done(self) -> bool:
-        """All passes are in."""
-        return self.exhausted and len(self._found) == len(self._pieces)
+        """All passes are added."""
+        return self.exhausted and len(self._results) == len(self._texts)
 
     def result(self) -> Extraction:
         """All entities, no relations."""
-        parts = [self._found[number] for number in range(len(self._pieces))]
+        usages = [result.usage for result in self._results.values()]
         return Extraction(
-            [entity for number in range(len(self._pieces)) for entity in self._moved(number)],
+            [entity for number in range(len(self._texts)) for entity in self._entities_of(number)],
             usage=Usage(
-                words=sum(part.usage.words for part in parts),
-                tokens=sum(part.usage.tokens for part in parts),
-                windows=len(parts),
+                words=sum(usage.words for usage in usages),
+                tokens=sum(usage.tokens for usage in usages),
+                windows=len(usages),
             ),
         )
 
-    def _moved(self, number: int) -> list[Entity]:
+    def _entities_of(self, number: int) -> list[Entity]:
+        """Entities of one pass, with offsets in the item's text."""
         start = self._starts[number]
-        found = self._found[number].entities
-        return [replace(entity, start=entity.start + start, end=entity.end + start) for entity in found]
+        entities = self._results[number].entities
+        return [replace(entity, start=entity.start + start, end=entity.end + start) for entity in entities]
 
 
 def _measured(item: Item) -> Prepared:
@@ -132,17 +131,17 @@ NO_ADAPTERS = SlotState()
 
 
 class FakeEngine:
-    """An `Engine` whose every step the test may watch, hold up or break.
+    """An `Engine` of which the test can observe, block or fail every step.
 
     tokens: sub-word tokens of an item (default: words + labels, 0 for a blank text).
-    cost: what an item costs in a batch (default: as many as its tokens).
-    lease: an item's claim to its adapter (default: none has one).
-    chunked: the passes of an item that takes several (default: none does).
+    cost: cost of an item in a batch (default: its tokens).
+    lease: lease of an item's adapter (default: None, the base model).
+    chunked: the passes of an item that takes several (default: None).
     prepare_error, collate_error, forward_error, decode_error: called with each item in that step; an exception that it
         returns is raised there (in all but `prepare` the whole batch fails, as with a real engine).
     on_prepare, on_collate, on_forward, on_decode: called before the step does its work, in the thread that runs it; may
         block or sleep, e.g. `on_forward=lambda batch: gate.wait()`.
-    packs, batch_tokens, room: as in `Engine` (`slot_state`); the latter two may be set at any time.
+    packs, batch_tokens, slot_state: as in `Engine`. The attributes `batch_tokens` and `slots` may be set at any time.
 
     prepared: items that `prepare` was called with, in order. batches: batches that `forward` was called with, in order
     of arrival, failed ones included. lanes: thread name -> threads of its last `forward`, 0 before the first.
@@ -161,12 +160,12 @@ class FakeEngine:
         forward_error: Callable[[Item], Exception | None] = never,
         decode_error: Callable[[Item], Exception | None] = never,
         on_prepare: Callable[[Item], object] = lambda item: None,
-        on_collate: Callable[[Batch], object] = lambda batch: None,
-        on_forward: Callable[[Batch], object] = lambda batch: None,
+        on_collate: Callable[[Sequence[Prepared]], object] = lambda batch: None,
+        on_forward: Callable[[Sequence[Prepared]], object] = lambda batch: None,
         on_decode: Callable[[Sequence[Item]], object] = lambda items: None,
         packs: bool = False,
         batch_tokens: int | None = None,
-        room: SlotState = NO_ADAPTERS,
+        slot_state: SlotState = NO_ADAPTERS,
     ) -> None:
         self.info = info
         self.prepared: list[Item] = []
@@ -186,11 +185,11 @@ class FakeEngine:
         self._on_decode = on_decode
         self.packs = packs
         self.batch_tokens = batch_tokens
-        self.room = room
+        self.slots = slot_state
 
     def slot_state(self) -> SlotState:
-        """What the test has set."""
-        return self.room
+        """`slots`."""
+        return self.slots
 
     def prepare(self, item: Item) -> Prepared:
         """Measure `item` by `tokens` and `cost`."""
@@ -205,19 +204,19 @@ class FakeEngine:
             return Prepared(item, 0, words, result=Extraction(), adapter=self._lease(item))
         return Prepared(item, tokens, words, cost_tokens=cost, adapter=self._lease(item))
 
-    def collate(self, batch: Batch) -> list[Prepared]:
-        """The batch itself; more adapters than slots, or one that is not in memory, are the scheduler's mistake."""
+    def collate(self, batch: Sequence[Prepared]) -> list[Prepared]:
+        """The batch itself; checks that its adapters are in memory and fit the slots, which is up to the scheduler."""
         self._on_collate(batch)
         _raise_first(self._collate_error, [prepared.item for prepared in batch])
         leases = [prepared.adapter for prepared in batch if prepared.adapter]
         if not all(lease.ready.done() and lease.ready.exception() is None for lease in leases):
             raise AssertionError("an adapter is not in memory")
-        if (adapters := len({lease.key for lease in leases})) > self.room.slots:
-            raise AssertionError(f"one batch, {adapters} adapters for {self.room.slots} slots")
+        if (adapters := len({lease.key for lease in leases})) > self.slots.slots:
+            raise AssertionError(f"one batch, {adapters} adapters for {self.slots.slots} slots")
         return list(batch)
 
-    def forward(self, collated: Batch, threads: int) -> list[Item]:
-        """The items; notes the threads of this lane."""
+    def forward(self, collated: Sequence[Prepared], threads: int) -> list[Item]:
+        """The items; records the threads of this lane."""
         self.lanes[threading.current_thread().name] = threads
         items = [prepared.item for prepared in collated]
         self.batches.append(items)
@@ -226,13 +225,13 @@ class FakeEngine:
         return items
 
     def decode(self, scores: Sequence[Item]) -> list[Extraction]:
-        """One answer per item."""
+        """One result per item."""
         self._on_decode(scores)
         _raise_first(self._decode_error, scores)
         return [extract(item) for item in scores]
 
     def start_lane(self) -> None:
-        """Note the lane."""
+        """Record the lane."""
         self.lanes[threading.current_thread().name] = 0
 
 

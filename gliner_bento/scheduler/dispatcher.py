@@ -1,9 +1,15 @@
-"""From the waiting queue to the items' endings: the lanes' threads, the collator and the decoding pool.
+"""The lanes' threads and the collator: from the waiting queue to finished items. Each lane runs one loop:
 
-    waiting queue ─┬─▶ a free lane takes its share of what waits ──┬─▶ forward ─▶ decoding pool ─▶ finish
-                   └─▶ collator, all lanes busy: full batches ─────┘      └── a batch that fails: halves, first in line
+    schedule ──▶ forward ──▶ postprocess ──▶ results
+       ▲            │             │
+       └── halves ──┴── failed ───┘
 
-Knows nothing of admission and deadlines: it shares the scheduler's lock and queue, and tells how each item ended.
+schedule: take a batch collated ahead, else form one out of what waits. forward: collate it unless that is done, and run
+the model. postprocess: decode in the decoding pool, and finish the items. A batch that fails is split in halves.
+
+While all lanes are busy, the collator forms full batches and makes their tensors, for whichever lane is free next.
+
+Knows nothing of admission and futures. Shares the queue's lock.
 """
 
 from __future__ import annotations
@@ -19,25 +25,26 @@ from functools import partial
 from gliner_bento.engine.base import Engine
 from gliner_bento.errors import InternalError, NotReady
 from gliner_bento.scheduler.batching import BatchLimits, least
+from gliner_bento.scheduler.entry import Entry, ItemOwner
 from gliner_bento.scheduler.lanes import Lanes
 from gliner_bento.scheduler.observer import Observer
-from gliner_bento.scheduler.queue import Entry, NextBatch, WaitingQueue
-from gliner_bento.scheduler.stages import Batch, Ending, Stages
+from gliner_bento.scheduler.queue import NextBatch, WaitingQueue
+from gliner_bento.scheduler.stages import Batch, Stages
 
 logger = logging.getLogger(__name__)
 
-# While items of one pass have come within so many seconds, one lane runs no passes of long texts: a window takes far
-# longer than a short text, and nothing stops one that runs.
-_KEPT_FOR_OTHERS_S = 1.0
+# After an item of one pass has arrived, one lane is reserved for such items for so many seconds: a pass of a long text
+# takes far longer than a short text, and a running batch cannot be interrupted.
+_RESERVED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatcherConfig(BatchLimits):
-    """The limits of a batch, and how much runs at once.
+    """The limits of a batch, and how many run concurrently.
 
-    inference_lanes: threads that run batches, each with `torch_threads` for computing, which it lends while idle.
+    inference_lanes: threads that run batches, each with `torch_threads` for computing, which it shares while idle.
     decoding_threads: threads that decode batches while the lanes run the next ones; 0: each lane decodes its own.
-    batch_wait_timeout_ms: how long after its admission an item may be kept for company that is on its way.
+    batch_wait_timeout_ms: a partial batch is held for items in preparation until this long after its oldest admission.
     """
 
     inference_lanes: int
@@ -47,37 +54,30 @@ class DispatcherConfig(BatchLimits):
 
 
 class Dispatcher:
-    """Runs what waits in `queue`. `lock` guards all state and is never held while foreign code runs, but for the
-    engine's `batch_tokens` and `slot_state`, which are read under it.
-
-    finish: told how each item ended. expire: ends the items whose deadline has passed.
-    """
+    """Runs what waits in `queue`, and finishes it through `items`."""
 
     def __init__(
         self,
         engine: Engine,
         config: DispatcherConfig,
         queue: WaitingQueue,
-        lock: threading.Lock,
+        items: ItemOwner,
         *,
-        finish: Callable[[int, Ending], None],
-        expire: Callable[[], None],
         observer: Observer,
         clock: Callable[[], float],
     ) -> None:
         self._engine = engine
         self._config = config
         self._queue = queue
-        self._lock = lock
-        self._finish = finish
-        self._expire = expire
+        self._lock = queue.lock
+        self._items = items
         self._clock = clock
-        self._stages = Stages(engine, finish, self._run_again, observer, clock)
-        self._work = [threading.Condition(lock) for _ in range(config.inference_lanes)]  # one for each lane, when idle
-        self._ahead = threading.Condition(lock)  # for the collator
-        self._started = threading.Condition(lock)
-        self._ready: deque[Batch] = deque()  # for whichever lane is free next, before anything that waits
-        self._reading: set[int] = set()  # lanes that run passes of long texts
+        self._stages = Stages(engine, items, self, observer, clock)
+        self._lane_work = [threading.Condition(self._lock) for _ in range(config.inference_lanes)]
+        self._collator_work = threading.Condition(self._lock)
+        self._lane_started = threading.Condition(self._lock)
+        self._next_batches: deque[Batch] = deque()  # collated ahead, or halves; run before anything that waits
+        self._pass_lanes: set[int] = set()  # lanes that run passes of chunked requests
         self._closed = False
         self.lanes = Lanes(config.inference_lanes)
         self._decoders = (
@@ -90,182 +90,197 @@ class Dispatcher:
     def loops(self) -> dict[str, Callable[[], None]]:
         """What to run, each in a thread of its own with this name."""
         lanes = {f"lane-{number}": partial(self._run_lane, number) for number in range(self._config.inference_lanes)}
-        return {"collator": self._collate_ahead, **lanes}
+        return {"collator": self._run_collator, **lanes}
 
     def wait_for_lanes(self) -> None:
         """Return when every lane has started or failed to."""
-        with self._started:
-            self._started.wait_for(lambda: "starting" not in self.lanes.states)
+        with self._lane_started:
+            self._lane_started.wait_for(lambda: "starting" not in self.lanes.states)
 
     def wake(self) -> None:
-        """Something has come to wait, or will not come any more. Called with the lock held.
+        """There is something new to run, or nothing more to hold a batch for. Called with the lock held.
 
-        One free lane is enough: it wakes the next if it leaves something. With two cores busy, a herd costs latency.
+        Notifies one idle lane, which notifies the next if it leaves something: with all cores busy, waking every lane
+        costs latency.
         """
         if self.lanes.idle:
-            self._work[min(self.lanes.idle)].notify()
+            self._lane_work[min(self.lanes.idle)].notify()
         elif self._may_collate_ahead():
-            self._ahead.notify()
+            self._collator_work.notify()
 
     def close(self) -> None:
-        """Let the threads end, after what they run now. Called with the lock held, and all items being ended."""
+        """End the threads after the batches that they run now. Called with the lock held."""
         self._closed = True
-        for work in self._work:
+        for work in self._lane_work:
             work.notify()
-        self._ahead.notify()
+        self._collator_work.notify()
         if self._decoders:
             self._decoders.shutdown(wait=False)
 
-    # Lanes
+    # One lane: schedule, forward, postprocess
 
     def _run_lane(self, number: int) -> None:
-        """One lane's life, in its inference thread. A lane that dies takes its batch along, the last one everything."""
+        """The loop of one lane, in its inference thread."""
         batch: Batch | None = None
         decoding: Future[None] | None = None
         try:
-            self._engine.start_lane()
-            with self._lock:
-                self.lanes.become(number, "alive")
-                self._started.notify_all()
-            while (batch := self._next_batch(number)) is not None:
-                decoding = self._run(batch, decoding)
-                batch = None  # an idle lane holds on to nothing
+            self._start_lane(number)
+            while (batch := self._schedule(number)) is not None:
+                if self._forward(batch):
+                    decoding = self._postprocess(batch, decoding)
+                batch = None  # an idle lane keeps no tensors alive
         except BaseException:
-            self._bury(number, batch)
+            self._fail_lane(number, batch)
             raise
 
-    def _run(self, batch: Batch, earlier: Future[None] | None) -> Future[None] | None:
-        """Run `batch`; its decoding, which begins when that of the lane's `earlier` batch has ended."""
-        forwarded = self._stages.forward(batch, self._config.torch_threads * (1 + batch.borrowed_lanes))
-        if forwarded is None:
-            return earlier
-        if self._decoders is None:
-            self._stages.decode(forwarded)
-            return None
-        if earlier:
-            wait([earlier])
+    def _start_lane(self, number: int) -> None:
+        self._engine.start_lane()
         with self._lock:
-            return None if self._closed else self._decoders.submit(self._stages.decode, forwarded)
+            self.lanes.set_state(number, "alive")
+            self._lane_started.notify_all()
 
-    def _next_batch(self, number: int) -> Batch | None:
-        """What a free lane runs next: a batch made ahead, else its share of what waits. Blocks; None at the end."""
+    def _schedule(self, number: int) -> Batch | None:
+        """The batch that a free lane runs next. Blocks until there is one; None once closed."""
         while True:
             with self._lock:
-                self.lanes.idle.append(number)
-                self._reading.discard(number)
-                while not self._closed and not self._ready:
-                    patience_s = self._patience_s() if self._queue.waiting_items else None
-                    if patience_s == 0:
-                        break
-                    self._work[number].wait(patience_s)
-                self.lanes.idle.remove(number)
+                self._wait_for_work(number)
                 if self._closed:
                     return None
                 if not self._queue.expired():
-                    return self._take(number)
-            self._expire()
+                    return self._take_batch(number)
+            self._items.expire()
 
-    def _patience_s(self) -> float:
-        """How long the free lanes go on waiting for company for what waits, which is not nothing.
+    def _forward(self, batch: Batch) -> bool:
+        """Run the model with the lane's threads and those of the lanes that share theirs; False: nothing to decode."""
+        return self._stages.forward(batch, self._config.torch_threads * (1 + batch.shared_lanes))
 
-        Only for items that are being prepared, while they could join, and where no other lane is free for them. And
-        with nothing but passes of long texts waiting, for as long as this lane is kept for others.
-        """
-        if self._queue.only_passes_wait and (kept_s := self._kept_for_others_s()):
-            return kept_s
-        if not self._config.batch_wait_timeout_ms or not self._queue.preparing_items or self.lanes.free > 1:
-            return 0
-        batch = self._form(passes=not self._kept_for_others_s())
-        oldest_s = min(entry.admitted_s for entry in batch.entries)
-        left_s = oldest_s + self._config.batch_wait_timeout_ms / 1000 - self._clock()
-        return 0 if batch.full else max(0.0, left_s)
-
-    def _take(self, number: int) -> Batch:
-        """A batch for lane `number`, which has just stopped being free, and wake those whom the rest concerns."""
-        if self._ready:
-            batch = self._ready.popleft()
-        else:
-            share = self.lanes.share(self._queue.waiting_cost)
-            batch = Batch(self._queue.take(self._form(share, passes=not self._kept_for_others_s())))
-        waiting = self._queue.waiting_items + len(self._ready)
-        if any(entry.whole for entry in batch.entries):
-            self._reading.add(number)
-        if not (number in self._reading and self._kept_for_others_s()):
-            batch.borrowed_lanes = self.lanes.borrow(number, waiting + self._queue.preparing_items)
-        if waiting:
-            self.wake()
-        return batch
-
-    def _kept_for_others_s(self) -> float:
-        """How long a lane that is free now is none for passes of long texts: all others run such, and items of one pass
-        have been coming that are not less urgent."""
-        came = self._queue.last_item
-        if came is None or not 0 < self.lanes.alive - 1 <= len(self._reading) or self._queue.most_urgent < came[1]:
-            return 0
-        return max(0.0, came[0] + _KEPT_FOR_OTHERS_S - self._clock())
-
-    def _form(self, share: int | None = None, *, passes: bool = True) -> NextBatch:
-        """What would run now; something waits. passes: see `WaitingQueue.next_batch`."""
-        room, lanes = self._engine.slot_state(), self._config.inference_lanes
-        return self._queue.next_batch(self._limits(share), room, lanes, passes=passes)
-
-    def _limits(self, share: int | None = None) -> BatchLimits:
-        """The limits of a batch that is formed now."""
-        rooms = (self._config.max_batch_tokens, self._engine.batch_tokens, share)
-        return replace(self._config, max_batch_tokens=max(1, min(room for room in rooms if room is not None)))
-
-    def _run_again(self, halves: Sequence[Batch]) -> None:
+    def _postprocess(self, batch: Batch, previous: Future[None] | None) -> Future[None] | None:
+        """Decode `batch` and finish its items, in the pool once the lane's `previous` batch is decoded."""
+        if self._decoders is None:
+            self._stages.decode(batch)
+            return None
+        if previous:
+            wait([previous])
         with self._lock:
-            self._ready.extendleft(reversed(halves))
-            self.wake()
+            return None if self._closed else self._decoders.submit(self._stages.decode, batch)
 
-    def _bury(self, number: int, batch: Batch | None) -> None:
-        """Lane `number` is dead: fail what it held, and everything if it was the last."""
+    def _fail_lane(self, number: int, batch: Batch | None) -> None:
+        """Lane `number` is dead: fail its batch, and every item if it was the last lane."""
         with self._lock:
-            self.lanes.become(number, "dead")
-            self._started.notify_all()
+            self.lanes.set_state(number, "dead")
+            self._lane_started.notify_all()
             stranded: list[Entry] = []
             if set(self.lanes.states) == {"dead"}:
                 self._queue.close("no inference lane is alive")
                 stranded = self._queue.unfinished()
         for entry in batch.entries if batch else ():
-            self._finish(entry.sequence, InternalError())
+            self._items.finish(entry, InternalError())
         for entry in stranded:
-            self._finish(entry.sequence, NotReady("no inference lane is alive"))
+            self._items.finish(entry, NotReady("no inference lane is alive"))
+
+    def run_again(self, batches: Sequence[Batch]) -> None:
+        """Run the halves of a failed batch next; see `BatchOwner`."""
+        with self._lock:
+            self._next_batches.extendleft(reversed(batches))
+            self.wake()
+
+    # Scheduling, with the lock held
+
+    def _wait_for_work(self, number: int) -> None:
+        """Return when lane `number` has a batch to take, or is closed; until then it is idle."""
+        self.lanes.idle.append(number)
+        self._pass_lanes.discard(number)
+        while not self._closed and not self._next_batches:
+            timeout_s = self._hold_s() if self._queue.waiting_entries else None
+            if timeout_s == 0:
+                break
+            self._lane_work[number].wait(timeout_s)
+        self.lanes.idle.remove(number)
+
+    def _hold_s(self) -> float:
+        """Hold a partial batch up to `batch_wait_timeout_ms`, while items in preparation could join it and no other
+        lane is free for them. Where only passes wait, hold them while the lane is reserved."""
+        if self._queue.only_passes_wait and (reserved_s := self._reserved_s()):
+            return reserved_s
+        if not self._config.batch_wait_timeout_ms or not self._queue.preparing_items or self.lanes.free > 1:
+            return 0
+        batch = self._form(passes=not self._reserved_s())
+        oldest_s = min(entry.admitted_s for entry in batch.entries)
+        left_s = oldest_s + self._config.batch_wait_timeout_ms / 1000 - self._clock()
+        return 0 if batch.full else max(0.0, left_s)
+
+    def _reserved_s(self) -> float:
+        """How long the free lane stays reserved for items of one pass: while all others run passes, such an item came
+        lately, and nothing more urgent waits."""
+        last = self._queue.last_item
+        if last is None or not 0 < self.lanes.alive - 1 <= len(self._pass_lanes) or self._queue.most_urgent < last[1]:
+            return 0
+        return max(0.0, last[0] + _RESERVED_S - self._clock())
+
+    def _take_batch(self, number: int) -> Batch:
+        """The batch for lane `number`, which is idle no more; wakes whoever is needed for what is left."""
+        if self._next_batches:
+            batch = self._next_batches.popleft()
+        else:
+            share_tokens = self.lanes.fair_share_tokens(self._queue.waiting_cost)
+            batch = Batch(self._queue.take(self._form(share_tokens, passes=not self._reserved_s())))
+        left = self._queue.waiting_entries + len(self._next_batches)
+        if batch.has_passes:
+            self._pass_lanes.add(number)
+        if number not in self._pass_lanes or not self._reserved_s():
+            batch.shared_lanes = self.lanes.shared_by(number, left + self._queue.preparing_items)
+        if left:
+            self.wake()
+        return batch
+
+    def _form(self, share_tokens: int | None = None, *, passes: bool) -> NextBatch:
+        """The batch that would run next; something waits. share_tokens: its highest cost. passes: may be in it."""
+        budget_tokens = self._budget_tokens()
+        if share_tokens is not None:
+            budget_tokens = max(1, min(budget_tokens, share_tokens))
+        limits = replace(self._config, max_batch_tokens=budget_tokens)
+        return self._queue.next_batch(limits, self._engine.slot_state(), self._config.inference_lanes, passes=passes)
+
+    def _budget_tokens(self) -> int:
+        """Cost of a batch that fits now: the setting, or less where the device's memory does not hold as much."""
+        limit = self._engine.batch_tokens
+        return self._config.max_batch_tokens if limit is None else max(1, min(limit, self._config.max_batch_tokens))
 
     # Collator
 
-    def _collate_ahead(self) -> None:
+    def _run_collator(self) -> None:
         """Make tensors of full batches while all lanes are busy, one batch per lane ahead at most.
 
-        Only of full ones: a batch that could still grow is better formed when a lane is free to run it. Nor of passes
-        of long texts, which let others pass until then.
+        Only of full ones: a batch that could still grow is better formed when a lane is free to run it. Nor of passes,
+        which other requests' items may bypass until then.
         """
-        while (batch := self._next_to_collate()) is not None:
+        while (batch := self._schedule_ahead()) is not None:
             try:
                 self._stages.collate(batch)
             except Exception as error:
                 logger.warning("a batch could not be collated ahead, its lane tries again: %s", repr(error))
             finally:
                 with self._lock:
-                    self._ready.append(batch)
+                    self._next_batches.append(batch)
                     self.wake()
 
-    def _next_to_collate(self) -> Batch | None:
+    def _schedule_ahead(self) -> Batch | None:
+        """A full batch to collate. Blocks until there is one; None once closed."""
         with self._lock:
             while not self._closed:
                 if self._may_collate_ahead():
-                    batch = self._form()
-                    if batch.full and not any(entry.whole for entry in batch.entries):
+                    batch = self._form(passes=True)
+                    if batch.full and not any(entry.is_pass for entry in batch.entries):
                         return Batch(self._queue.take(batch))
-                self._ahead.wait()
+                self._collator_work.wait()
             return None
 
     def _may_collate_ahead(self) -> bool:
-        """All lanes are busy, and there may be a full batch to make: a cheap look, at every arrival."""
+        """All lanes are busy, and there may be a full batch to form: a cheap test, at every arrival."""
+        if self.lanes.free or len(self._next_batches) >= self.lanes.alive:
+            return False
         limits = self._config
-        much_waits = (
-            self._queue.waiting_items >= min(limits.max_batch_size, limits.batch_lookahead)
-            or 2 * self._queue.waiting_cost > self._limits().max_batch_tokens
+        return (
+            self._queue.waiting_entries >= min(limits.max_batch_size, limits.batch_lookahead)
+            or 2 * self._queue.waiting_cost > self._budget_tokens()
         )
-        return much_waits and not self.lanes.free and len(self._ready) < self.lanes.alive

@@ -1,6 +1,6 @@
-"""Which lanes live, which are free, and to whom the free ones lend their threads.
+"""Which lanes are alive, which are idle, and which share their threads.
 
-Pure counting: not thread-safe, the dispatcher calls it under the scheduler's lock.
+Counts only: not thread-safe, the dispatcher calls it with the scheduler's lock held.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ LaneState = Literal["starting", "alive", "dead"]
 
 
 class Lanes:
-    """`count` lanes. Those in `idle` are alive and do nothing; the lowest number is the one to use next. The dispatcher
-    keeps that list.
+    """`count` lanes. idle: numbers of those that are alive and run nothing, kept by the dispatcher; the lowest is used
+    next.
 
-    One lane alone borrows. A thread that has computed with several others keeps them, and where there are more of these
-    than cores, OpenMP lets all of them sleep between any two operations: that made two threads slower than one.
+    Only one lane, the first that is alive, computes with the threads of idle lanes. An OpenMP thread that has computed
+    with several others keeps them, and where there are more of these than cores, all of them sleep between any two
+    operations: that made two threads slower than one.
     """
 
     def __init__(self, count: int) -> None:
@@ -36,23 +37,23 @@ class Lanes:
 
     @property
     def free(self) -> int:
-        """How many do nothing."""
+        """How many are idle."""
         return len(self.idle)
 
-    def become(self, number: int, state: LaneState) -> None:
-        """A lane has started or died."""
+    def set_state(self, number: int, state: LaneState) -> None:
+        """Lane `number` has started or died."""
         self._states[number] = state
 
-    def share(self, waiting_cost: int) -> int:
-        """How much of what waits a lane takes that has just stopped being free, so that the free ones have as much.
+    def fair_share_tokens(self, waiting_cost: int) -> int:
+        """Cost of what a lane takes that has just stopped being idle, so that as much is left for each idle one.
 
-        Two lanes of one thread do more than one lane of two, so what waits is spread before threads are lent.
+        Two lanes of one thread do more than one lane of two, so batches are spread before threads are shared.
         """
         return ceil(waiting_cost / (1 + self.free))
 
-    def borrow(self, number: int, coming: int) -> int:
-        """Lanes whose threads lane `number` may compute with, beside its own, in a batch that starts now.
+    def shared_by(self, number: int, arriving: int) -> int:
+        """How many idle lanes share their threads with lane `number` for a batch that starts now.
 
-        coming: items that wait, or will in a moment. A free lane that they need lends nothing.
+        arriving: items that wait or will soon. An idle lane that they need keeps its threads.
         """
-        return max(0, self.free - coming) if number == self._states.index("alive") else 0
+        return max(0, self.free - arriving) if number == self._states.index("alive") else 0

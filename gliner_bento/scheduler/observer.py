@@ -1,4 +1,4 @@
-"""What the scheduler tells whoever measures it. Knows no metrics library."""
+"""Measurements of the scheduler, for whoever exports them. Knows no metrics library."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ Stage = Literal["prepare", "collate", "forward", "decode"]
 
 
 class Observer(Protocol):
-    """Hooks for metrics, called from the scheduler's threads, several at once. They must not block."""
+    """Hooks for metrics, called concurrently from the scheduler's threads. They must not block."""
 
     def on_stage(self, stage: Stage, seconds: float) -> None:
         """A stage has done its work: `prepare` on one item, the others on a batch."""
 
     def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
-        """The model has read a batch; `wait_s` is its oldest item's time from admission to the device."""
+        """A batch was forwarded; `wait_s` is its oldest item's time from admission to the device."""
 
     def on_split(self, size: int) -> None:
         """A batch of `size` items failed, or no longer fits the device, and is run in halves."""
 
     def on_finish(self, outcome: Outcome) -> None:
-        """An item has ended, or was refused at admission."""
+        """An item has finished, or was refused at admission."""
 
 
 class GuardedObserver(Observer):
-    """Passes on to `observer`, if any; what it raises is logged, because measuring must never fail a request."""
+    """Calls `observer`, if any; what it raises is logged, because measuring must never fail a request."""
 
     def __init__(self, observer: Observer | None) -> None:
         self._observer = observer
 
     def on_stage(self, stage: Stage, seconds: float) -> None:
-        self._tell(lambda observer: observer.on_stage(stage, seconds))
+        self._call(lambda observer: observer.on_stage(stage, seconds))
 
     def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
-        self._tell(lambda observer: observer.on_batch(size, padded_tokens, real_tokens, wait_s))
+        self._call(lambda observer: observer.on_batch(size, padded_tokens, real_tokens, wait_s))
 
     def on_split(self, size: int) -> None:
-        self._tell(lambda observer: observer.on_split(size))
+        self._call(lambda observer: observer.on_split(size))
 
     def on_finish(self, outcome: Outcome) -> None:
-        self._tell(lambda observer: observer.on_finish(outcome))
+        self._call(lambda observer: observer.on_finish(outcome))
 
-    def _tell(self, tell: Callable[[Observer], None]) -> None:
+    def _call(self, hook: Callable[[Observer], None]) -> None:
         if self._observer is not None:
             try:
-                tell(self._observer)
+                hook(self._observer)
             except Exception:
                 logger.exception("an observer failed")

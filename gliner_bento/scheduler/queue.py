@@ -1,75 +1,74 @@
-"""The waiting queue: who is admitted, in which order items are served, and which items have not ended yet.
+"""The waiting queue: who is admitted, in which order items are served, and which have not finished yet.
 
-Not thread-safe: the scheduler calls it under its lock. It never touches a future beyond making it.
+Locking, for the whole scheduler: `WaitingQueue.lock` guards the queue, its entries, and the state of the dispatcher and
+of chunked requests. A method that needs it held says so. Nothing foreign runs under it (an engine's steps, a sink's
+`put`, an observer, a future's callbacks, the release of an adapter), except properties that only report:
+`batch_tokens`, `slot_state`, `exhausted`, `full`. It may be taken while a chunked item's own lock is held, never the
+other way round.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf
 
-from gliner_bento.engine.base import AdapterLease, Prepared, Result, SlotState
+from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import NO_ADAPTERS, BatchLimits, form_batch, is_full
+from gliner_bento.scheduler.entry import (
+    CHUNKED,
+    FINISHED,
+    LOADING_ADAPTER,
+    PREPARING,
+    RUNNING,
+    WAITING,
+    Entry,
+    Sink,
+    State,
+)
 from gliner_bento.types import Item
 
-# A long text takes turns with the other requests: one of its few waiting passes stands behind so many items that come
-# later.
+# Fairness between requests: a pass of a chunked request waits behind this many items that are admitted later.
 ITEMS_BEFORE_A_PASS = 32
 
+_NEXT_STATES = {
+    PREPARING: (WAITING, LOADING_ADAPTER, CHUNKED, FINISHED),
+    LOADING_ADAPTER: (WAITING, CHUNKED, FINISHED),
+    WAITING: (RUNNING, FINISHED),
+    RUNNING: (FINISHED,),
+    CHUNKED: (FINISHED,),
+    FINISHED: (),
+}
 
-@dataclass(slots=True, eq=False)
-class Entry:
-    """An admitted item on its way: preparing (`prepared` is None), waiting, then taken, until `ended`.
 
-    An item that takes several passes never waits; its passes do, each as an entry of its own that knows the `whole`.
+@dataclass(slots=True)
+class Tally:
+    """Entries in one state. cost: of all of them, in tokens."""
 
-    `sequence` is its identity and, but for passes, its place in the order of admission (`turn`); times are seconds of
-    the queue's clock.
-    """
-
-    item: Item
-    request_id: str
-    sequence: int
-    priority: int
-    admitted_s: float
-    deadline_s: float | None = None
-    future: Future[Result] = field(default_factory=Future)
-    prepared: Prepared | None = None
-    lease: AdapterLease | None = None
-    whole: Entry | None = None
-    turn: int = 0
-    overtaken: int = 0
-    taken: bool = False
-    ended: bool = False
+    items: int = 0
+    passes: int = 0
+    cost: int = 0
 
     @property
-    def cost(self) -> int:
-        """What the item costs in a batch, in tokens; 0 before it is prepared."""
-        return self.prepared.cost if self.prepared else 0
+    def entries(self) -> int:
+        """Items and passes."""
+        return self.items + self.passes
 
-    @property
-    def adapter(self) -> Hashable:
-        """Which adapter the item is read with; None: the base model."""
-        return self.prepared.adapter.key if self.prepared and self.prepared.adapter else None
-
-    @property
-    def order(self) -> tuple[int, int, int]:
-        """Place in the order of service: more urgent (lower priority number, as in vLLM) first, then older first."""
-        return self.priority, self.turn, self.sequence
-
-    @property
-    def in_passes(self) -> bool:
-        """Whether it takes several passes."""
-        return self.prepared is not None and self.prepared.chunked is not None
+    def add(self, entry: Entry, sign: int = 1) -> None:
+        """Count `entry`; sign -1: no longer."""
+        if entry.parent is None:
+            self.items += sign
+        else:
+            self.passes += sign
+        self.cost += sign * entry.cost
 
 
 @dataclass(frozen=True, slots=True)
 class NextBatch:
-    """What would run next: waiting items and their places, and whether an item that comes later could not join."""
+    """What would run next: waiting entries and their places, and whether a later arrival could not join."""
 
     entries: list[Entry]
     indices: list[int]
@@ -77,13 +76,17 @@ class NextBatch:
 
 
 class WaitingQueue:
-    """Admitted items that have not ended, and the order in which those that wait are served.
+    """Admitted items that have not finished, and the order in which those that wait are served.
 
-    `capacity` bounds the items that no batch has taken yet, being prepared or waiting; `packs` is the engine's.
-    last_item: when an item of one pass last came to wait, and its priority.
+    Every method and property needs `lock` held; none takes it. `capacity` bounds the items that are in no batch yet,
+    in preparation, waiting or chunked; `packs` is the engine's.
+
+    last_item: when an item of one pass was last put, and its priority.
     """
 
     def __init__(self, capacity: int, clock: Callable[[], float], *, packs: bool) -> None:
+        self.lock = threading.Lock()
+        self.last_item: tuple[float, int] | None = None
         self._capacity = capacity
         self._packs = packs
         self._clock = clock
@@ -94,51 +97,45 @@ class WaitingQueue:
         self._requests: dict[str, dict[int, Entry]] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._waiting: list[Entry] = []
-        self._taken_items = 0
-        self._items_in_passes = 0
-        self._passes = 0
-        self._waiting_passes = 0
-        self.waiting_cost = 0
-        self.last_item: tuple[float, int] | None = None
+        self._tallies = [Tally() for _ in State]
 
-    @property
-    def waiting_items(self) -> int:
-        """Prepared, in no batch yet."""
-        return len(self._waiting)
+    # Counters, all derived from the tallies
 
-    @property
-    def running_items(self) -> int:
-        """Taken into a batch and not ended."""
-        return self._taken_items
-
-    @property
-    def preparing_items(self) -> int:
-        """Admitted, and waiting soon."""
-        return len(self._entries) - self._taken_items - len(self._waiting) - self._items_in_passes
+    def tally(self, state: State) -> Tally:
+        """Entries in `state` now; of FINISHED, all so far."""
+        return self._tallies[state]
 
     @property
     def unfinished_items(self) -> int:
-        """Admitted and not ended."""
-        return len(self._entries) - self._passes
+        """Admitted and not finished; a chunked item counts once, and its passes do not."""
+        return sum(self._tallies[state].items for state in State if state is not FINISHED)
 
     @property
-    def most_urgent(self) -> float:
-        """The priority of what is served next."""
-        return self._waiting[0].priority if self._waiting else inf
+    def preparing_items(self) -> int:
+        """Admitted, and not yet put."""
+        return self._tallies[PREPARING].items + self._tallies[LOADING_ADAPTER].items
+
+    @property
+    def waiting_entries(self) -> int:
+        """Items and passes that are in no batch yet."""
+        return self._tallies[WAITING].entries
+
+    @property
+    def waiting_cost(self) -> int:
+        """Their cost, in tokens."""
+        return self._tallies[WAITING].cost
 
     @property
     def only_passes_wait(self) -> bool:
-        """Nothing waits but passes of items that take several."""
-        return len(self._waiting) == self._waiting_passes
+        """Nothing waits but passes of chunked items."""
+        return not self._tallies[WAITING].items
 
     @property
-    def _unserved_items(self) -> int:
-        return self.preparing_items + len(self._waiting) - self._waiting_passes + self._items_in_passes
+    def _queued_items(self) -> int:
+        """Items that count towards `capacity`."""
+        return self.preparing_items + self._tallies[WAITING].items + self._tallies[CHUNKED].items
 
-    @property
-    def next_deadline_s(self) -> float | None:
-        """The earliest deadline of all that has not ended."""
-        return self._deadlines[0][0] if self._deadlines else None
+    # Admission
 
     @property
     def admitting(self) -> bool:
@@ -150,15 +147,20 @@ class WaitingQueue:
         self._closed = None
 
     def close(self, reason: str) -> None:
-        """Admit nothing from now on; `reason` is told to callers."""
+        """Admit nothing from now on; `reason` is the refusal's message."""
         self._closed = reason
 
     def admit(
-        self, items: Sequence[Item], request_id: str, deadline_s: float | None = None, priority: int = 0
+        self,
+        items: Sequence[Item],
+        request_id: str,
+        deadline_s: float | None = None,
+        priority: int = 0,
+        sink: Sink | None = None,
     ) -> list[Entry]:
-        """Take responsibility for all of `items` or for none.
+        """Admit all of `items` or none.
 
-        Raises `NotReady`, `DeadlineExceeded` (too late already), `TooLarge` (never room for so many) or `QueueFull`.
+        Raises `NotReady`, `DeadlineExceeded` (it has passed), `TooLarge` (more than the capacity) or `QueueFull`.
         """
         now = self._clock()
         if self._closed is not None:
@@ -166,110 +168,142 @@ class WaitingQueue:
         if deadline_s is not None and deadline_s <= now:
             raise DeadlineExceeded("the deadline had passed before the request was admitted")
         if len(items) > self._capacity:
-            raise TooLarge(f"{len(items)} items at once are more than the waiting queue holds ({self._capacity})")
-        if self._unserved_items + len(items) > self._capacity:
+            raise TooLarge(f"{len(items)} items are more than the waiting queue holds ({self._capacity})")
+        if self._queued_items + len(items) > self._capacity:
             raise QueueFull(f"the waiting queue is full ({self._capacity} items); try again later")
-        return [self._admit(item, request_id, now, deadline_s, priority) for item in items]
+        entries = []
+        for item in items:
+            self._sequences += 1
+            self._turns += 1
+            order = priority, self._turns, self._sequences
+            entry = Entry(item, request_id, self._sequences, order, now, deadline_s, sink)
+            self._register(entry)
+            entries.append(entry)
+        return entries
+
+    # States
+
+    def load_adapter(self, entry: Entry, prepared: Prepared) -> None:
+        """`entry` has been prepared and its adapter is not in memory yet. No effect on a finished one."""
+        if not entry.finished:
+            self._move(entry, LOADING_ADAPTER, prepared)
 
     def put(self, entry: Entry, prepared: Prepared) -> None:
-        """`entry` has been prepared: it waits from now on, unless it has ended meanwhile."""
-        if entry.ended:
+        """`entry` waits from now on, or its passes will. No effect on a finished one."""
+        if entry.finished:
             return
-        entry.prepared = prepared
-        if entry.in_passes:
-            self._items_in_passes += 1
+        if prepared.chunked is not None:
+            self._move(entry, CHUNKED, prepared)
         else:
             self.last_item = self._clock(), entry.priority
-            self._wait(entry)
+            self._wait(entry, prepared)
 
-    def put_pass(self, whole: Entry, prepared: Prepared) -> Entry:
-        """A pass of `whole`, which has not ended, waits from now on, behind the next `ITEMS_BEFORE_A_PASS` items."""
-        passed = self._enter(whole.item, whole.request_id, self._clock(), whole.deadline_s, whole.priority)
-        passed.whole, passed.prepared, passed.turn = whole, prepared, self._turns + ITEMS_BEFORE_A_PASS + 1
-        self._passes += 1
-        self._waiting_passes += 1
-        self._wait(passed)
-        return passed
+    def put_pass(self, parent: Entry, prepared: Prepared) -> Entry:
+        """A pass of `parent`, which is chunked, waits from now on, behind the next `ITEMS_BEFORE_A_PASS` items."""
+        self._sequences += 1
+        order = parent.priority, self._turns + ITEMS_BEFORE_A_PASS + 1, self._sequences
+        now_s, deadline_s = self._clock(), parent.deadline_s
+        entry = Entry(parent.item, parent.request_id, self._sequences, order, now_s, deadline_s, parent=parent)
+        self._register(entry)
+        self._wait(entry, prepared)
+        return entry
+
+    def take(self, batch: NextBatch) -> list[Entry]:
+        """Remove `batch` from the queue to run it: the last that `next_batch` returned, with no change since."""
+        for bypassed in self._waiting[: batch.indices[-1]]:
+            bypassed.bypassed += 1  # also of the batch's own entries, where it no longer matters
+        for index in reversed(batch.indices):
+            del self._waiting[index]
+        for entry in batch.entries:
+            self._move(entry, RUNNING)
+        return batch.entries
+
+    def finish(self, entry: Entry) -> State | None:
+        """Forget `entry`, wherever it is; returns the state it was in, None if it had finished before."""
+        before = entry.state
+        if before is FINISHED:
+            return None
+        if before is WAITING:
+            del self._waiting[bisect_left(self._waiting, entry.order, key=_order)]
+        self._move(entry, FINISHED)
+        del self._entries[entry.sequence]
+        request = self._requests[entry.request_id]
+        del request[entry.sequence]
+        if not request:
+            del self._requests[entry.request_id]
+        if entry.deadline_s is not None:
+            del self._deadlines[bisect_left(self._deadlines, (entry.deadline_s, entry.sequence))]
+        return before
+
+    def _move(self, entry: Entry, state: State, prepared: Prepared | None = None) -> None:
+        """The only transition of an entry; keeps the tallies. prepared: set with it, because it sets the cost."""
+        if state not in _NEXT_STATES[entry.state]:
+            raise RuntimeError(f"an entry cannot go from {entry.state.name} to {state.name}")
+        self._tallies[entry.state].add(entry, -1)
+        if prepared is not None:
+            entry.set_prepared(prepared)
+        entry.state = state
+        self._tallies[state].add(entry)
+
+    def _wait(self, entry: Entry, prepared: Prepared) -> None:
+        self._move(entry, WAITING, prepared)
+        insort(self._waiting, entry, key=_order)
+
+    # Order of service
+
+    @property
+    def most_urgent(self) -> float:
+        """The priority of what is served next."""
+        return self._waiting[0].priority if self._waiting else inf
 
     def next_batch(
-        self, limits: BatchLimits, room: SlotState = NO_ADAPTERS, lanes: int = 1, *, passes: bool = True
+        self, limits: BatchLimits, slots: SlotState = NO_ADAPTERS, lanes: int = 1, *, passes: bool = True
     ) -> NextBatch:
-        """What `take` would take now, in the order of service; something waits. room, lanes: see `form_batch`.
+        """What `take` would take now, in the order of service; the queue is not empty. slots, lanes: see `form_batch`.
 
-        passes: also of items that take several; else there is another."""
+        passes: False leaves out passes of chunked items; something else waits."""
         places: Sequence[int] = range(len(self._waiting))
         waiting = self._waiting
-        if self._waiting_passes and not passes:
-            places = [place for place in places if waiting[place].whole is None]
+        if not passes and self._tallies[WAITING].passes:
+            places = [place for place in places if not waiting[place].is_pass]
             waiting = [waiting[place] for place in places]
-        chosen = form_batch(waiting, limits, packs=self._packs, room=room, lanes=lanes)
+        chosen = form_batch(waiting, limits, packs=self._packs, slots=slots, lanes=lanes)
         entries = [waiting[index] for index in chosen]
         full = is_full(entries, len(waiting), limits, packs=self._packs)
         return NextBatch(entries, [places[index] for index in chosen], full)
 
-    def take(self, batch: NextBatch) -> list[Entry]:
-        """Hand out `batch`, which must be the last that `next_batch` told, with no change to the queue since."""
-        for passed in self._waiting[: batch.indices[-1]]:
-            passed.overtaken += 1  # the batch's own are counted too, but they wait no more
-        for index in reversed(batch.indices):
-            del self._waiting[index]
-        for entry in batch.entries:
-            entry.taken = True
-            self.waiting_cost -= entry.cost
-            self._waiting_passes -= entry.whole is not None
-        self._taken_items += len(batch.entries)
-        return batch.entries
-
-    def end(self, sequence: int) -> Entry | None:
-        """Forget an item, wherever it is; None if it has ended before: whoever is given the entry is the only one."""
-        entry = self._entries.pop(sequence, None)
-        if entry is None:
-            return None
-        entry.ended = True
-        del self._requests[entry.request_id][sequence]
-        if not self._requests[entry.request_id]:
-            del self._requests[entry.request_id]
-        if entry.deadline_s is not None:
-            del self._deadlines[bisect_left(self._deadlines, (entry.deadline_s, sequence))]
-        self._passes -= entry.whole is not None
-        if entry.taken:
-            self._taken_items -= 1
-        elif entry.in_passes:
-            self._items_in_passes -= 1
-        elif entry.prepared is not None:
-            del self._waiting[bisect_left(self._waiting, entry.order, key=lambda waiting: waiting.order)]
-            self.waiting_cost -= entry.cost
-            self._waiting_passes -= entry.whole is not None
-        return entry
+    # Look-ups
 
     def unfinished(self) -> list[Entry]:
-        """All that has not ended, oldest first."""
+        """Items and passes that have not finished, oldest first."""
         return list(self._entries.values())
 
+    def find(self, sequence: int) -> Entry | None:
+        """The unfinished entry of this `sequence`."""
+        return self._entries.get(sequence)
+
     def of_request(self, request_id: str) -> list[Entry]:
-        """The unfinished items of a request."""
+        """Unfinished items and passes of a request."""
         return list(self._requests.get(request_id, {}).values())
 
+    @property
+    def next_deadline_s(self) -> float | None:
+        """The earliest deadline of all that has not finished."""
+        return self._deadlines[0][0] if self._deadlines else None
+
     def expired(self) -> list[Entry]:
-        """Unfinished items whose deadline has passed, earliest deadline first."""
+        """Unfinished entries whose deadline has passed, earliest deadline first."""
         count = bisect_right(self._deadlines, (self._clock(), self._sequences))
         return [self._entries[sequence] for _, sequence in self._deadlines[:count]]
 
-    def _admit(self, item: Item, request_id: str, now_s: float, deadline_s: float | None, priority: int) -> Entry:
-        entry = self._enter(item, request_id, now_s, deadline_s, priority)
-        self._turns += 1
-        entry.turn = self._turns
-        return entry
-
-    def _enter(self, item: Item, request_id: str, now_s: float, deadline_s: float | None, priority: int) -> Entry:
-        self._sequences += 1
-        entry = Entry(item, request_id, self._sequences, priority, now_s, deadline_s)
+    def _register(self, entry: Entry) -> None:
+        """A new entry, in its first state."""
+        self._tallies[entry.state].add(entry)
         self._entries[entry.sequence] = entry
-        self._requests.setdefault(request_id, {})[entry.sequence] = entry
-        if deadline_s is not None:
-            insort(self._deadlines, (deadline_s, entry.sequence))
-        return entry
+        self._requests.setdefault(entry.request_id, {})[entry.sequence] = entry
+        if entry.deadline_s is not None:
+            insort(self._deadlines, (entry.deadline_s, entry.sequence))
 
-    def _wait(self, entry: Entry) -> None:
-        insort(self._waiting, entry, key=lambda waiting: waiting.order)
-        self.waiting_cost += entry.cost
+
+def _order(entry: Entry) -> tuple[int, int, int]:
+    return entry.order

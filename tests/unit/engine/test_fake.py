@@ -68,13 +68,13 @@ class Lease:
 def test_a_batch_of_more_adapters_than_slots_is_refused() -> None:
     ready: Future[None] = Future()
     ready.set_result(None)
-    engine = FakeEngine(lease=lambda one: Lease(one.text, ready) if one.text else None, room=SlotState(slots=1))
+    engine = FakeEngine(lease=lambda one: Lease(one.text, ready) if one.text else None, slot_state=SlotState(slots=1))
     assert engine.slot_state() == SlotState(slots=1)
     batch = [engine.prepare(item(text)) for text in ("a", "", "b", "a")]
     assert engine.collate([batch[0], batch[1], batch[3]])
     with pytest.raises(AssertionError, match="2 adapters for 1 slots"):
         engine.collate(batch)
-    engine.room = SlotState(slots=2)
+    engine.slots = SlotState(slots=2)
     assert engine.collate(batch)
 
 
@@ -83,7 +83,7 @@ def test_a_batch_with_an_adapter_that_is_not_in_memory_is_refused(error: Excepti
     lease = Lease("a")
     if error:
         lease.ready.set_exception(error)
-    engine = FakeEngine(lease=lambda one: lease, room=SlotState(slots=1))
+    engine = FakeEngine(lease=lambda one: lease, slot_state=SlotState(slots=1))
     with pytest.raises(AssertionError, match="not in memory"):
         engine.collate([engine.prepare(item("a"))])
 

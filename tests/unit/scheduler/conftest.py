@@ -1,4 +1,4 @@
-"""Schedulers that end with their test."""
+"""Schedulers that are closed with their test."""
 
 from __future__ import annotations
 
@@ -32,8 +32,13 @@ def gate() -> Iterator[Gate]:
 
 @pytest.fixture
 def tally() -> Tally:
-    """What the scheduler of `start` has told, unless it was given an observer."""
+    """The default observer of the scheduler of `start`."""
     return Tally()
+
+
+@pytest.fixture
+def config() -> SchedulerConfig:
+    return CONFIG
 
 
 @pytest.fixture
@@ -59,7 +64,7 @@ def item() -> Callable[[str], Item]:
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], bool]], None]:
-    """Wait until a condition holds: for states that no future tells of, such as an item having joined the queue."""
+    """Wait until a condition holds: for states that no future shows, such as an item waiting in the queue."""
 
     def until(condition: Callable[[], bool]) -> None:
         latest_s = time.monotonic() + PATIENCE_S

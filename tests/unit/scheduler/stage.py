@@ -1,5 +1,5 @@
-"""What the scheduler's tests stand on: a clock that stands still, a gate in front of the device, adapters that come
-when they are told to, and a tally."""
+"""Test doubles of the scheduler's tests: a clock that stands still, a gate in front of the device, adapters that the
+test loads, and a counting observer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Until = Callable[[Callable[[], bool]], None]
 
 
 class Clock:
-    """Seconds that pass only when told to."""
+    """Seconds that the test sets."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Gate:
-    """Stands in front of a stage: tells which batch has come, and holds it until it is let through."""
+    """Blocks a stage: reports which batch has arrived, and holds it until the test lets it through."""
 
     def __init__(self) -> None:
         self._arrivals: queue.Queue[list[str]] = queue.Queue()
@@ -55,7 +55,7 @@ class Gate:
         return self._arrivals.get(timeout=PATIENCE_S)
 
     @property
-    def nobody_came(self) -> bool:
+    def nothing_came(self) -> bool:
         return self._arrivals.empty()
 
     def let_through(self, batches: int = 1) -> None:
@@ -66,7 +66,7 @@ class Gate:
 
 
 class Lease:
-    """A claim to an adapter that counts how often it is released. on_release: called then."""
+    """A lease of an adapter that counts its releases. on_release: called at each."""
 
     def __init__(
         self, key: Hashable, ready: Future[None] | None = None, on_release: Callable[[], object] = lambda: None
@@ -84,23 +84,23 @@ class Lease:
 
 
 def in_memory() -> Future[None]:
-    """An adapter that has come."""
+    """An adapter that is loaded."""
     ready: Future[None] = Future()
     ready.set_result(None)
     return ready
 
 
 class Adapters:
-    """Leases for items that name an adapter, of which each comes, or fails, when the test says so.
+    """Leases for items that name an adapter; the test loads it or lets it fail.
 
-    leases: in the order in which the engine has asked for them. on_release: called at each release.
+    leases: in the order in which the engine asked for them. on_release: called at each release.
     """
 
-    def __init__(self, *there: str, on_release: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, *loaded: str, on_release: Callable[[], object] = lambda: None) -> None:
         self.leases: list[Lease] = []
         self._ready: dict[str, Future[None]] = {}
         self._on_release = on_release
-        self.come(*there)
+        self.load(*loaded)
 
     def __call__(self, item: Item) -> Lease | None:
         if item.adapter_id is None:
@@ -109,7 +109,7 @@ class Adapters:
         self.leases.append(lease)
         return lease
 
-    def come(self, *adapter_ids: str) -> None:
+    def load(self, *adapter_ids: str) -> None:
         for adapter_id in adapter_ids:
             self._ready_of(adapter_id).set_result(None)
 
@@ -131,7 +131,7 @@ class Adapters:
 
 
 class Tally(Observer):
-    """Counts what the scheduler tells: `tally["completed"]`."""
+    """An observer that counts: `tally["completed"]`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -12,11 +12,11 @@ from gliner_bento.errors import (
     QueueFull,
     TooLarge,
 )
-from gliner_bento.scheduler.scheduler import Scheduler
+from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.types import Extraction
 
 
-def test_overload_is_refused_at_once_and_before_preparation(
+def test_overload_is_refused_immediately_and_before_preparation(
     start: Start, gate: Gate, item: MakeItem, tally: Tally
 ) -> None:
     engine = FakeEngine(on_prepare=lambda item: gate([Prepared(item, 1, 1)]))
@@ -47,23 +47,25 @@ def test_request_that_does_not_fit_is_refused_whole(start: Start, gate: Gate, it
     assert scheduler.submit_many([], request_id="nothing") == []
 
 
-def test_large_request_comes_to_wait_in_parts_and_is_answered_in_order(start: Start, item: MakeItem) -> None:
+def test_large_request_is_prepared_in_parts_and_answered_in_order(start: Start, item: MakeItem) -> None:
     scheduler = start(FakeEngine(), max_batch_size=3, tokenizer_threads=2, inference_lanes=2)
     texts = [f"Ada {number}" for number in range(20)]
     futures = scheduler.submit_many([item(text) for text in texts], request_id="r")
     assert [ending_of(future) for future in futures] == [extract(item(text)) for text in texts]
 
 
-def test_place_is_free_again_when_the_answer_is_seen(start: Start, item: MakeItem, tally: Tally) -> None:
+def test_place_in_the_queue_is_free_before_the_future_is_answered(start: Start, item: MakeItem, tally: Tally) -> None:
     scheduler = start(FakeEngine(), queue_capacity=1)
     for _ in range(200):
         assert isinstance(ending_of(scheduler.submit(item("Ada"), request_id="r")), Extraction)
     assert tally["completed"] == 200
 
 
-def test_not_ready_before_start_and_after_close(start: Start, clock: Clock, item: MakeItem) -> None:
+def test_not_ready_before_start_and_after_close(
+    start: Start, config: SchedulerConfig, clock: Clock, item: MakeItem
+) -> None:
     running = start(FakeEngine())
-    unstarted = Scheduler(FakeEngine(), running._config, clock=clock)
+    unstarted = Scheduler(FakeEngine(), config, clock=clock)
     assert not unstarted.ready
     assert isinstance(unstarted.submit(item("early"), request_id="r").exception(0), NotReady)
     unstarted.close()
@@ -92,7 +94,7 @@ def test_drain_refuses_new_items_and_waits_for_the_admitted(
     assert tally["completed"] == 2
 
 
-def test_close_ends_everything_that_has_not_ended(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+def test_close_fails_every_unfinished_item(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
     scheduler = start(FakeEngine(on_forward=gate), max_batch_size=2)
     running = hold_lane(scheduler, gate, item)
     ahead = [scheduler.submit(item(text), request_id="r") for text in "ab"]

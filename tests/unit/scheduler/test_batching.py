@@ -18,28 +18,28 @@ from gliner_bento.scheduler.batching import NO_ADAPTERS, BatchLimits, batch_cost
 class Waiting:
     cost: int
     adapter: str | None = None
-    overtaken: int = 0
+    bypassed: int = 0
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What waits, and where its adapters are. coming: waits later."""
+    """Waiting items, and the state of the device's slots. coming: items that arrive later."""
 
     waiting: Sequence[Waiting]
-    room: SlotState = NO_ADAPTERS
+    slots: SlotState = NO_ADAPTERS
     lanes: int = 1
     coming: Sequence[Waiting] = ()
 
     def form(self, limits: BatchLimits, packs: bool, waiting: Sequence[Waiting] | None = None) -> list[int]:
-        """`form_batch` of what waits, or of `waiting`."""
+        """`form_batch` of the waiting items, or of `waiting`."""
         waiting = self.waiting if waiting is None else waiting
-        return form_batch(waiting, limits, packs=packs, room=self.room, lanes=self.lanes)
+        return form_batch(waiting, limits, packs=packs, slots=self.slots, lanes=self.lanes)
 
     def may_share(self, batch: Iterable[Waiting]) -> bool:
         """Whether these items' adapters may be in one batch."""
         adapters = {item.adapter for item in batch} - {None}
-        fresh = adapters - self.room.in_use
-        return len(adapters) <= self.room.slots and len(fresh) <= max(1, self.room.slots // self.lanes)
+        new = adapters - self.slots.in_use
+        return len(adapters) <= self.slots.slots and len(new) <= max(1, self.slots.slots // self.lanes)
 
 
 LIMITS = view(BatchLimits, max_batch_size=4, max_batch_tokens=100)
@@ -47,19 +47,19 @@ LIMITS = view(BatchLimits, max_batch_size=4, max_batch_tokens=100)
 
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
-    """Items wait for adapters only where there are slots. What comes later are items of adapters on the device."""
+    """Items have adapters only where there are slots; those that arrive later have resident ones."""
     slots = draw(st.integers(0, 3))
     resident = draw(st.frozensets(st.sampled_from("abcd"), max_size=slots))
-    held = frozenset(adapter for adapter in sorted(resident) if draw(st.booleans()))
-    room = SlotState(slots, resident, held)
+    in_use = frozenset(adapter for adapter in sorted(resident) if draw(st.booleans()))
+    slot_state = SlotState(slots, resident, in_use)
     adapters = st.none() | st.sampled_from("abcd") if slots else st.none()
     cost = st.integers(10, 12) | st.integers(1, 120)  # many could share a batch
-    items = st.builds(Waiting, cost=cost, adapter=adapters, overtaken=st.integers(0, 5))
-    there = st.sampled_from([None, *sorted(resident)])
-    later = st.builds(Waiting, cost=cost, adapter=there)
+    items = st.builds(Waiting, cost=cost, adapter=adapters, bypassed=st.integers(0, 5))
+    ready = st.sampled_from([None, *sorted(resident)])
+    later = st.builds(Waiting, cost=cost, adapter=ready)
     return Scene(
         draw(st.lists(items, min_size=1, max_size=40)),
-        room,
+        slot_state,
         draw(st.integers(1, 3)),
         draw(st.lists(later, max_size=40)),
     )
@@ -70,7 +70,7 @@ limits = st.builds(
     max_batch_size=st.integers(1, 10),
     max_batch_tokens=st.integers(1, 400),
     batch_lookahead=st.integers(1, 40),
-    max_overtakes=st.integers(0, 6),
+    max_bypasses=st.integers(0, 6),
     free_padding_tokens=st.integers(0, 60),
 )
 
@@ -83,21 +83,21 @@ def cost_of(batch: list[Waiting], packs: bool = False) -> int:
 
 
 def serve_all(scene: Scene, limits: BatchLimits, packs: bool = False) -> list[list[int]]:
-    """Form batches until nothing waits; each as positions in all of the scene. Counts overtaking as the queue does.
+    """Form batches until nothing waits; each as positions in the scene. Counts bypasses as the queue does.
 
-    For each item that is served another one comes, as long as there are any.
+    For each item that is served another one arrives, while there are any.
     """
-    everyone = enumerate([*scene.waiting, *scene.coming])
-    rest = list(islice(everyone, len(scene.waiting)))
+    arrivals = enumerate([*scene.waiting, *scene.coming])
+    rest = list(islice(arrivals, len(scene.waiting)))
     batches = []
     while rest:
         taken = scene.form(limits, packs, [item for _, item in rest])
         batches.append([rest[index][0] for index in taken])
         rest = [
-            (position, replace(item, overtaken=item.overtaken + (index < taken[-1])))
+            (position, replace(item, bypassed=item.bypassed + (index < taken[-1])))
             for index, (position, item) in enumerate(rest)
             if index not in taken
-        ] + list(islice(everyone, len(taken)))
+        ] + list(islice(arrivals, len(taken)))
     return batches
 
 
@@ -116,7 +116,7 @@ def test_batch_keeps_every_limit(packs: bool, scene: Scene, limits: BatchLimits)
 @both_kinds
 @UNHURRIED
 @given(scene=scenes(), limits=limits)
-def test_oldest_is_in_and_nobody_twice_in_order_of_age(packs: bool, scene: Scene, limits: BatchLimits) -> None:
+def test_oldest_is_in_and_no_item_twice_in_order_of_age(packs: bool, scene: Scene, limits: BatchLimits) -> None:
     indices = scene.form(limits, packs)
     assert indices[0] == 0
     assert indices == sorted(set(indices))
@@ -124,7 +124,7 @@ def test_oldest_is_in_and_nobody_twice_in_order_of_age(packs: bool, scene: Scene
 
 @UNHURRIED
 @given(scenes(), limits)
-def test_batch_never_costs_more_than_its_items_alone(scene: Scene, limits: BatchLimits) -> None:
+def test_batch_never_costs_more_than_its_items_one_by_one(scene: Scene, limits: BatchLimits) -> None:
     batch = [scene.waiting[index] for index in scene.form(limits, packs=False)]
     per_batch = limits.free_padding_tokens
     assert cost_of(batch) + per_batch <= sum(item.cost + per_batch for item in batch)
@@ -132,23 +132,23 @@ def test_batch_never_costs_more_than_its_items_alone(scene: Scene, limits: Batch
 
 @UNHURRIED
 @given(scenes(), limits)
-def test_batch_stops_only_where_no_item_in_sight_could_join(scene: Scene, limits: BatchLimits) -> None:
-    roomy = replace(limits, max_overtakes=10**6)
-    indices = scene.form(roomy, packs=False)
+def test_batch_stops_only_where_no_item_within_the_lookahead_could_join(scene: Scene, limits: BatchLimits) -> None:
+    generous_limits = replace(limits, max_bypasses=10**6)
+    indices = scene.form(generous_limits, packs=False)
     batch = [scene.waiting[index] for index in indices]
-    if len(batch) == roomy.max_batch_size:
+    if len(batch) == generous_limits.max_batch_size:
         return
-    for index, item in enumerate(scene.waiting[: roomy.batch_lookahead]):
+    for index, item in enumerate(scene.waiting[: generous_limits.batch_lookahead]):
         if index not in indices and scene.may_share([*batch, item]):
             grown = cost_of([*batch, item])
             extra_padding = grown - cost_of(batch) - item.cost
-            assert grown > roomy.max_batch_tokens or extra_padding > roomy.free_padding_tokens
+            assert grown > generous_limits.max_batch_tokens or extra_padding > generous_limits.free_padding_tokens
 
 
 @both_kinds
 @UNHURRIED
 @given(scene=scenes(), limits=limits)
-def test_choice_is_deterministic_and_blind_to_what_is_out_of_sight(
+def test_choice_is_deterministic_and_depends_on_nothing_beyond_the_lookahead(
     packs: bool, scene: Scene, limits: BatchLimits
 ) -> None:
     assert scene.form(limits, packs) == scene.form(limits, packs, scene.waiting[: limits.batch_lookahead])
@@ -157,24 +157,24 @@ def test_choice_is_deterministic_and_blind_to_what_is_out_of_sight(
 @both_kinds
 @UNHURRIED
 @given(scene=scenes(), limits=limits)
-def test_item_overtaken_too_often_lets_nobody_pass(packs: bool, scene: Scene, limits: BatchLimits) -> None:
+def test_item_at_the_limit_is_not_bypassed(packs: bool, scene: Scene, limits: BatchLimits) -> None:
     indices = scene.form(limits, packs)
-    passed = [scene.waiting[index] for index in range(indices[-1]) if index not in indices]
-    assert all(item.overtaken < limits.max_overtakes for item in passed)
+    bypassed = [scene.waiting[index] for index in range(indices[-1]) if index not in indices]
+    assert all(item.bypassed < limits.max_bypasses for item in bypassed)
 
 
 @both_kinds
 @UNHURRIED
 @given(scene=scenes(), limits=limits)
-def test_everyone_is_served_once_and_overtaken_at_most_so_often(packs: bool, scene: Scene, limits: BatchLimits) -> None:
-    scene = replace(scene, waiting=[replace(item, overtaken=0) for item in scene.waiting])
+def test_each_item_is_served_once_and_bypassed_at_most_so_often(packs: bool, scene: Scene, limits: BatchLimits) -> None:
+    scene = replace(scene, waiting=[replace(item, bypassed=0) for item in scene.waiting])
     batches = serve_all(scene, limits, packs)
     items = len(scene.waiting) + len(scene.coming)
     assert sorted(position for batch in batches for position in batch) == list(range(items))
     turn = {position: number for number, batch in enumerate(batches) for position in batch}
     for position in range(items):
-        overtakes = sum(batch[-1] > position for batch in batches[: turn[position]])
-        assert overtakes <= min(limits.max_overtakes, limits.batch_lookahead - 1)
+        bypasses = sum(batch[-1] > position for batch in batches[: turn[position]])
+        assert bypasses <= min(limits.max_bypasses, limits.batch_lookahead - 1)
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,10 @@ def test_everyone_is_served_once_and_overtaken_at_most_so_often(packs: bool, sce
         (True, 2, "here", [[0, 7], [1, 8], [2, 9], [3, 4], [5, 6]]),
     ],
 )
-def test_items_that_fit_the_device_better_starve_nobody_however_many_come(
+def test_items_with_resident_adapters_starve_no_other_however_many_arrive(
     packs: bool, slots: int, coming: str | None, batches: list[list[int]]
 ) -> None:
-    limits = view(BatchLimits, max_batch_size=2, max_batch_tokens=1000, max_overtakes=3)
+    limits = view(BatchLimits, max_batch_size=2, max_batch_tokens=1000, max_bypasses=3)
     waiting = [Waiting(10, "here"), *[Waiting(10, adapter) for adapter in "abcdef"], *[Waiting(10, coming)] * 5]
     scene = Scene(waiting, SlotState(slots, frozenset({"here"})), coming=[Waiting(10, coming)] * 20)
     assert serve_all(scene, limits, packs)[: len(batches)] == batches
@@ -198,7 +198,7 @@ def test_items_that_fit_the_device_better_starve_nobody_however_many_come(
 @given(scenes(), limits)
 def test_batch_is_full_when_even_the_shortest_later_arrival_could_not_join(scene: Scene, limits: BatchLimits) -> None:
     batch = [scene.waiting[index] for index in scene.form(limits, packs=False)]
-    generous = replace(limits, free_padding_tokens=10**6, max_overtakes=10**6, batch_lookahead=len(batch) + 1)
+    generous = replace(limits, free_padding_tokens=10**6, max_bypasses=10**6, batch_lookahead=len(batch) + 1)
     grown = scene.form(generous, packs=False, waiting=[*batch, Waiting(1, batch[0].adapter)])
     out_of_sight = len(scene.waiting) >= limits.batch_lookahead
     assert is_full(batch, len(scene.waiting), limits, packs=False) == (out_of_sight or len(grown) == len(batch))
@@ -206,18 +206,22 @@ def test_batch_is_full_when_even_the_shortest_later_arrival_could_not_join(scene
 
 @UNHURRIED
 @given(scene=scenes(), limits=limits)
-def test_packed_batch_leaves_out_only_what_could_not_join_in_its_turn(scene: Scene, limits: BatchLimits) -> None:
-    """Items whose adapters are on the device have their turn first."""
-    roomy = replace(limits, max_overtakes=10**6)
-    indices = scene.form(roomy, packs=True)
-    there = {None, scene.waiting[0].adapter, *scene.room.resident}
-    turns = sorted(range(len(scene.waiting)), key=lambda index: (scene.waiting[index].adapter not in there, index))
+def test_packed_batch_leaves_out_only_items_that_could_not_join_in_their_turn(
+    scene: Scene, limits: BatchLimits
+) -> None:
+    """Items with resident adapters have their turn first."""
+    generous_limits = replace(limits, max_bypasses=10**6)
+    indices = scene.form(generous_limits, packs=True)
+    resident = {None, scene.waiting[0].adapter, *scene.slots.resident}
+    turns = sorted(range(len(scene.waiting)), key=lambda index: (scene.waiting[index].adapter not in resident, index))
     for turn, index in enumerate(turns):
-        if index not in indices and index < roomy.batch_lookahead:
+        if index not in indices and index < generous_limits.batch_lookahead:
             before = [scene.waiting[earlier] for earlier in turns[:turn] if earlier in indices]
             grown = [*before, scene.waiting[index]]
-            too_many = len(before) == roomy.max_batch_size
-            assert too_many or cost_of(grown, packs=True) > roomy.max_batch_tokens or not scene.may_share(grown)
+            too_many = len(before) == generous_limits.max_batch_size
+            assert (
+                too_many or cost_of(grown, packs=True) > generous_limits.max_batch_tokens or not scene.may_share(grown)
+            )
 
 
 @UNHURRIED
@@ -236,26 +240,26 @@ def test_packed_items_go_in_order_and_a_smaller_one_fills_what_is_left() -> None
     assert form_batch(waiting, LIMITS, packs=True) == [0, 1, 4]
 
 
-def test_packed_items_of_adapters_on_the_device_go_first() -> None:
+def test_packed_items_with_resident_adapters_go_first() -> None:
     waiting = [Waiting(10), Waiting(10, "b"), Waiting(10, "a"), Waiting(10), Waiting(10, "a")]
-    room = SlotState(slots=2, resident=frozenset({"a"}))
-    assert form_batch(waiting, LIMITS, packs=True, room=room) == [0, 2, 3, 4]
+    slots = SlotState(slots=2, resident=frozenset({"a"}))
+    assert form_batch(waiting, LIMITS, packs=True, slots=slots) == [0, 2, 3, 4]
 
 
-def test_adapter_of_the_oldest_counts_as_one_on_the_device() -> None:
+def test_adapter_of_the_oldest_counts_as_resident() -> None:
     waiting = [Waiting(10, "b"), Waiting(10, "c"), *[Waiting(10, "b")] * 3]
-    assert form_batch(waiting, LIMITS, packs=True, room=SlotState(slots=2)) == [0, 2, 3, 4]
+    assert form_batch(waiting, LIMITS, packs=True, slots=SlotState(slots=2)) == [0, 2, 3, 4]
 
 
 @both_kinds
-def test_oldest_runs_even_if_there_is_no_slot(packs: bool) -> None:
+def test_oldest_runs_even_without_a_slot(packs: bool) -> None:
     waiting = [Waiting(10, "a"), Waiting(10, "b"), Waiting(10), Waiting(10, "a")]
     assert form_batch(waiting, LIMITS, packs=packs) == [0, 2, 3]
 
 
 @both_kinds
 @pytest.mark.parametrize(
-    ("lanes", "held", "batch"),
+    ("lanes", "in_use", "batch"),
     [
         (1, "", [0, 1, 2, 3, 5]),
         (2, "", [0, 1, 5]),
@@ -265,11 +269,11 @@ def test_oldest_runs_even_if_there_is_no_slot(packs: bool) -> None:
         (9, "bcde", [0, 1, 2, 3, 5]),
     ],
 )
-def test_lanes_share_the_slots_that_no_batch_holds(packs: bool, lanes: int, held: str, batch: list[int]) -> None:
+def test_lanes_share_the_slots_that_no_batch_uses(packs: bool, lanes: int, in_use: str, batch: list[int]) -> None:
     waiting = [*[Waiting(10, adapter) for adapter in "abcde"], Waiting(10)]
     limits = replace(LIMITS, max_batch_size=8)
-    room = SlotState(4, frozenset(held), frozenset(held))
-    assert form_batch(waiting, limits, packs=packs, room=room, lanes=lanes) == batch
+    slots = SlotState(4, frozenset(in_use), frozenset(in_use))
+    assert form_batch(waiting, limits, packs=packs, slots=slots, lanes=lanes) == batch
 
 
 def test_near_lengths_go_together_before_older_ones() -> None:
@@ -290,7 +294,7 @@ def test_oversize_item_joins_no_other() -> None:
     assert form_batch([Waiting(50), Waiting(101), Waiting(50)], LIMITS, packs=False) == [0, 2]
 
 
-def test_short_item_stays_out_of_a_long_batch() -> None:
+def test_short_item_stays_out_of_a_batch_of_long_ones() -> None:
     few = view(BatchLimits, max_batch_size=8, max_batch_tokens=10_000, free_padding_tokens=32)
     assert form_batch([Waiting(400), Waiting(10), Waiting(390)], few, packs=False) == [0, 2]
 
@@ -317,7 +321,7 @@ def test_limit_below_one_is_refused(field: str) -> None:
         replace(LIMITS, **{field: 0})
 
 
-@pytest.mark.parametrize("field", ["max_overtakes", "free_padding_tokens"])
+@pytest.mark.parametrize("field", ["max_bypasses", "free_padding_tokens"])
 def test_negative_allowance_is_refused(field: str) -> None:
     assert getattr(replace(LIMITS, **{field: 0}), field) == 0
     with pytest.raises(ValueError, match=f"{field} must be at least 0"):

@@ -1,4 +1,4 @@
-"""How batches are spread over lanes, budgets, decoding and waiting: by gates, never by time."""
+"""Lanes that share threads, token budgets, decoding, and held batches: tested with gates, never by time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gliner_bento.errors import DoesNotFit, InternalError, NotReady
 from gliner_bento.scheduler.dispatcher import DispatcherConfig
 from gliner_bento.types import Extraction, Item
 
-# Lanes that lend and share
+# Lanes
 
 
 def test_lone_item_is_computed_with_the_threads_of_all_lanes(
@@ -25,7 +25,7 @@ def test_lone_item_is_computed_with_the_threads_of_all_lanes(
     scheduler = start(engine, inference_lanes=3, torch_threads=2)
     until(lambda: scheduler.stats.lanes_free == 3)
     hold_lane(scheduler, gate, item, "first")
-    hold_lane(scheduler, gate, item, "second")  # one lane alone borrows
+    hold_lane(scheduler, gate, item, "second")  # no lane but the first uses shared threads
     assert engine.lanes == {"lane-0": 6, "lane-1": 2, "lane-2": 0}
     gate.let_through(2)
     until(lambda: scheduler.stats.lanes_free == 3)
@@ -34,7 +34,7 @@ def test_lone_item_is_computed_with_the_threads_of_all_lanes(
     assert list(engine.lanes.values()) == [6]
 
 
-def test_the_same_lane_is_used_as_long_as_one_is_enough(start: Start, item: MakeItem, until: Until) -> None:
+def test_the_same_lane_is_used_while_one_is_enough(start: Start, item: MakeItem, until: Until) -> None:
     lanes: list[str] = []
     engine = FakeEngine(on_forward=lambda batch: lanes.append(threading.current_thread().name))
     scheduler = start(engine, inference_lanes=4)
@@ -44,7 +44,7 @@ def test_the_same_lane_is_used_as_long_as_one_is_enough(start: Start, item: Make
     assert set(lanes) == {"lane-0"}
 
 
-def test_items_that_come_together_are_spread_over_the_free_lanes_by_cost(
+def test_items_that_arrive_together_are_spread_over_the_free_lanes_by_cost(
     start: Start, gate: Gate, item: MakeItem, until: Until
 ) -> None:
     engine = FakeEngine(on_forward=gate, packs=True, tokens=lambda item: len(item.text))
@@ -55,7 +55,7 @@ def test_items_that_come_together_are_spread_over_the_free_lanes_by_cost(
     assert list(engine.lanes.values()) == [1, 1]
 
 
-def test_items_that_come_together_share_a_batch_on_a_single_lane(start: Start, gate: Gate, item: MakeItem) -> None:
+def test_items_that_arrive_together_share_a_batch_on_a_single_lane(start: Start, gate: Gate, item: MakeItem) -> None:
     scheduler = start(FakeEngine(on_forward=gate))
     scheduler.submit_many([item("a"), item("b"), item("c")], request_id="r")
     assert gate.arrival() == ["a", "b", "c"]
@@ -71,7 +71,7 @@ def test_budget_is_read_before_each_batch(start: Start, gate: Gate, item: MakeIt
     hold_lane(scheduler, gate, item)
     for text in "abcdef":
         scheduler.submit(item(text), request_id=text)
-    until(lambda: (scheduler.stats.running_items, scheduler.stats.waiting_items) == (3, 4))  # one is made ahead
+    until(lambda: (scheduler.stats.running_items, scheduler.stats.waiting_items) == (3, 4))  # one is collated ahead
     engine.batch_tokens = 10_000
     gate.let_through(2)
     assert [gate.arrival(), gate.arrival()] == [["a", "b"], ["c", "d", "e", "f"]]
@@ -84,7 +84,7 @@ def test_budget_never_exceeds_the_setting(start: Start, gate: Gate, item: MakeIt
     assert [gate.arrival(), gate.arrival()] == [["a", "b"], ["c"]]
 
 
-def test_batch_made_ahead_is_split_if_memory_has_shrunk_since(
+def test_batch_collated_ahead_is_split_if_memory_has_shrunk_since(
     start: Start, gate: Gate, item: MakeItem, until: Until
 ) -> None:
     engine = FakeEngine(on_forward=gate, packs=True, cost=lambda item: 10)
@@ -98,7 +98,7 @@ def test_batch_made_ahead_is_split_if_memory_has_shrunk_since(
     assert [ending_of(future) for future in futures] == [extract(item(text)) for text in "abcd"]
 
 
-def test_device_that_runs_out_of_memory_fails_only_what_it_can_never_hold(start: Start, item: MakeItem) -> None:
+def test_device_that_runs_out_of_memory_fails_only_the_item_that_never_fits(start: Start, item: MakeItem) -> None:
     def run_out(batch: Sequence[Prepared]) -> None:
         if sum(prepared.cost for prepared in batch) > 15:
             engine.batch_tokens = 15
@@ -119,7 +119,7 @@ def test_device_that_runs_out_of_memory_fails_only_what_it_can_never_hold(start:
 # Decoding
 
 
-def test_lane_goes_on_while_its_batch_is_decoded_but_never_two_ahead(
+def test_lane_continues_while_its_batch_is_decoded_but_never_two_ahead(
     start: Start, gate: Gate, item: MakeItem, until: Until
 ) -> None:
     engine = FakeEngine(on_decode=gate.hold)
@@ -133,7 +133,9 @@ def test_lane_goes_on_while_its_batch_is_decoded_but_never_two_ahead(
 
 
 @pytest.mark.parametrize(("decoding_threads", "name"), [(0, "lane-0"), (1, "decode_0")])
-def test_decoding_happens_where_it_should(start: Start, item: MakeItem, decoding_threads: int, name: str) -> None:
+def test_decoding_runs_in_its_pool_or_in_the_lane(
+    start: Start, item: MakeItem, decoding_threads: int, name: str
+) -> None:
     threads: list[str] = []
     engine = FakeEngine(on_decode=lambda items: threads.append(threading.current_thread().name))
     scheduler = start(engine, decoding_threads=decoding_threads)
@@ -142,7 +144,7 @@ def test_decoding_happens_where_it_should(start: Start, item: MakeItem, decoding
 
 
 @pytest.mark.parametrize("decoding_threads", [0, 1])
-def test_item_that_cannot_be_decoded_fails_alone(
+def test_only_the_item_that_cannot_be_decoded_fails(
     start: Start, item: MakeItem, tally: Tally, decoding_threads: int
 ) -> None:
     engine = FakeEngine(decode_error=lambda item: ValueError("bad") if item.text == "c" else None)
@@ -155,9 +157,9 @@ def test_item_that_cannot_be_decoded_fails_alone(
 
 
 @pytest.mark.parametrize("decoding_threads", [0, 1])
-def test_base_exception_in_decoding_ends_the_item(start: Start, item: MakeItem, decoding_threads: int) -> None:
+def test_base_exception_in_decoding_fails_the_item(start: Start, item: MakeItem, decoding_threads: int) -> None:
     class Fatal(BaseException):
-        """What an executor would keep to itself."""
+        """An error that an executor swallows."""
 
     def die(items: Sequence[Item]) -> None:
         if items[0].text == "fatal":
@@ -183,11 +185,11 @@ def test_drain_waits_for_decoding_and_close_does_not(start: Start, gate: Gate, i
     assert not scheduler._broken
 
 
-# Waiting for company
+# Holding a partial batch
 
 
 class Preparing:
-    """A scheduler whose lane sees `first` wait while `second` is being prepared, until that is let through."""
+    """A scheduler in which `first` waits while `second` is in preparation, until the gate lets it through."""
 
     def __init__(self, start: Start, gate: Gate, item: MakeItem, until: Until, **changes: float) -> None:
         self.engine = FakeEngine(on_prepare=lambda item: gate.hold([item]))
@@ -204,14 +206,16 @@ class Preparing:
         return [[item.text for item in batch] for batch in self.engine.batches]
 
 
-def test_lane_waits_for_an_item_that_is_on_its_way(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+def test_partial_batch_is_held_for_an_item_in_preparation(
+    start: Start, gate: Gate, item: MakeItem, until: Until
+) -> None:
     preparing = Preparing(start, gate, item, until)
     gate.let_through()
     assert isinstance(ending_of(preparing.second), Extraction)
     assert preparing.batches == [["first", "second"]]
 
 
-def test_lane_waits_no_longer_than_the_setting(
+def test_partial_batch_is_held_no_longer_than_the_setting(
     start: Start, gate: Gate, clock: Clock, item: MakeItem, until: Until
 ) -> None:
     preparing = Preparing(start, gate, item, until)
@@ -224,7 +228,7 @@ def test_lane_waits_no_longer_than_the_setting(
 @pytest.mark.parametrize(
     "changes", [{"batch_wait_timeout_ms": 0}, {"max_batch_size": 1}, {"max_batch_tokens": 3}, {"inference_lanes": 2}]
 )
-def test_lane_does_not_wait_where_it_cannot_pay(
+def test_batch_is_not_held_where_nothing_could_join(
     start: Start, gate: Gate, item: MakeItem, until: Until, changes: dict[str, float]
 ) -> None:
     preparing = Preparing(start, gate, item, until, **changes)
@@ -232,7 +236,7 @@ def test_lane_does_not_wait_where_it_cannot_pay(
     assert preparing.batches == [["first"]]
 
 
-def test_lane_stops_waiting_for_an_item_that_fails_in_preparation(
+def test_batch_is_not_held_for_an_item_that_failed_in_preparation(
     start: Start, gate: Gate, item: MakeItem, until: Until
 ) -> None:
     engine = FakeEngine(
@@ -248,7 +252,7 @@ def test_lane_stops_waiting_for_an_item_that_fails_in_preparation(
 
 
 @pytest.mark.parametrize("name", ["decoding_threads", "batch_wait_timeout_ms"])
-def test_what_may_be_absent_may_not_be_negative(name: str) -> None:
+def test_zero_is_allowed_and_less_is_not(name: str) -> None:
     assert getattr(view(DispatcherConfig, **{name: 0}), name) == 0
     with pytest.raises(ValueError, match=f"{name} must be at least 0"):
         view(DispatcherConfig, **{name: -1})

@@ -17,7 +17,7 @@ from gliner_bento.types import Extraction, Item
 
 
 class Fatal(BaseException):
-    """What no batch survives."""
+    """An error that kills the thread."""
 
 
 def die(item: Item) -> None:
@@ -30,7 +30,7 @@ def die_together(batch: Sequence[Prepared]) -> None:
         die(prepared.item)
 
 
-def test_dead_lane_fails_its_batch_and_readiness_while_the_other_goes_on(start: Start, item: MakeItem) -> None:
+def test_dead_lane_fails_its_batch_and_readiness_while_the_other_continues(start: Start, item: MakeItem) -> None:
     scheduler = start(FakeEngine(on_forward=die_together), inference_lanes=2)
     assert isinstance(ending_of(scheduler.submit(item("fatal"), request_id="r")), InternalError)
     assert not scheduler.ready
@@ -39,7 +39,7 @@ def test_dead_lane_fails_its_batch_and_readiness_while_the_other_goes_on(start: 
     assert scheduler.drain(PATIENCE_S)
 
 
-def test_last_lane_takes_everything_along_and_nothing_hangs(
+def test_last_lane_that_dies_fails_every_item_and_nothing_hangs(
     start: Start, gate: Gate, item: MakeItem, until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
     def gate_then_die(batch: Sequence[Prepared]) -> None:
@@ -74,7 +74,7 @@ def test_lane_that_cannot_start_is_dead_from_the_start(start: Start, item: MakeI
     assert isinstance(ending_of(scheduler.submit(item("Ada"), request_id="r")), Extraction)
 
 
-def test_dead_collator_costs_readiness_but_no_item(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+def test_dead_collator_ends_readiness_but_fails_no_item(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
     def die_in_collator(batch: Sequence[Prepared]) -> None:
         if threading.current_thread().name == "collator":
             raise Fatal
@@ -87,7 +87,7 @@ def test_dead_collator_costs_readiness_but_no_item(start: Start, gate: Gate, ite
     assert [type(ending_of(future)) for future in futures] == [Extraction] * 4
 
 
-def test_base_exception_in_preparation_ends_the_item(start: Start, item: MakeItem) -> None:
+def test_base_exception_in_preparation_fails_the_item(start: Start, item: MakeItem) -> None:
     scheduler = start(FakeEngine(on_prepare=die))
     assert isinstance(ending_of(scheduler.submit(item("fatal"), request_id="r")), InternalError)
     assert isinstance(ending_of(scheduler.submit(item("Ada"), request_id="r")), Extraction)

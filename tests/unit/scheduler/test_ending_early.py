@@ -12,11 +12,11 @@ from gliner_bento.errors import (
     Aborted,
     DeadlineExceeded,
 )
-from gliner_bento.scheduler.scheduler import Scheduler
+from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.types import Extraction
 
 
-def test_abort_ends_all_waiting_items_of_the_request_and_no_other(
+def test_abort_fails_all_waiting_items_of_the_request_and_no_other(
     start: Start, gate: Gate, item: MakeItem, until: Until
 ) -> None:
     engine = FakeEngine(on_forward=gate)
@@ -34,7 +34,7 @@ def test_abort_ends_all_waiting_items_of_the_request_and_no_other(
     assert [[item.text for item in batch] for batch in engine.batches] == [["holds the lane"], ["c"]]
 
 
-def test_abort_of_a_running_item_answers_at_once_and_drops_the_late_result(
+def test_abort_of_a_running_item_answers_immediately_and_drops_its_result(
     start: Start, gate: Gate, item: MakeItem, tally: Tally
 ) -> None:
     scheduler = start(FakeEngine(on_forward=gate))
@@ -79,9 +79,7 @@ def test_cancelling_a_waiting_future_takes_the_item_out_of_the_queue(
     assert tally["aborted"] == 1
 
 
-def test_caller_that_leaves_takes_no_other_request_of_the_same_id_along(
-    start: Start, gate: Gate, item: MakeItem
-) -> None:
+def test_cancelled_futures_abort_no_other_request_of_the_same_id(start: Start, gate: Gate, item: MakeItem) -> None:
     scheduler = start(FakeEngine(on_forward=gate))
     hold_lane(scheduler, gate, item)
     gone = scheduler.submit_many([item("gone"), item("gone too")], request_id="same")
@@ -101,7 +99,7 @@ def test_cancelling_a_running_future_drops_its_result(start: Start, gate: Gate, 
     assert (tally["aborted"], tally["completed"]) == (1, 1)
 
 
-def test_client_that_leaves_an_asyncio_server_aborts_its_item(
+def test_client_that_disconnects_from_an_asyncio_server_aborts_its_item(
     start: Start, gate: Gate, item: MakeItem, until: Until
 ) -> None:
     scheduler = start(FakeEngine(on_forward=gate))
@@ -115,7 +113,7 @@ def test_client_that_leaves_an_asyncio_server_aborts_its_item(
         gone.cancel()
         with pytest.raises(asyncio.CancelledError):
             await gone
-        while scheduler.stats.waiting_items == 2:  # the cancellation travels by the event loop
+        while scheduler.stats.waiting_items == 2:  # the event loop passes the cancellation on
             await asyncio.sleep(0)
         gate.open()
         return await stays
@@ -144,8 +142,7 @@ def test_deadlines_fire_while_all_lanes_are_busy(
     assert (tally["expired"], tally["completed"]) == (2, 1)
 
 
-def test_watch_fires_a_deadline_by_itself_with_a_real_clock(gate: Gate, start: Start, item: MakeItem) -> None:
-    config = start(FakeEngine())._config
+def test_deadline_fires_by_itself_with_a_real_clock(gate: Gate, config: SchedulerConfig, item: MakeItem) -> None:
     scheduler = Scheduler(FakeEngine(on_forward=gate), config)
     scheduler.start()
     now_s = scheduler._clock()
@@ -158,7 +155,7 @@ def test_watch_fires_a_deadline_by_itself_with_a_real_clock(gate: Gate, start: S
     scheduler.close()
 
 
-def test_item_that_expired_unnoticed_never_reaches_the_device(
+def test_item_that_expired_while_waiting_never_reaches_the_device(
     start: Start, gate: Gate, clock: Clock, item: MakeItem, until: Until
 ) -> None:
     engine = FakeEngine(on_forward=gate)

@@ -9,8 +9,8 @@ from gliner_bento.scheduler.lanes import Lanes
 def test_lane_is_alive_from_its_start_to_its_death() -> None:
     lanes = Lanes(2)
     assert (lanes.alive, list(lanes.states)) == (0, ["starting", "starting"])
-    lanes.become(0, "alive")
-    lanes.become(1, "dead")
+    lanes.set_state(0, "alive")
+    lanes.set_state(1, "dead")
     assert (lanes.alive, list(lanes.states)) == (1, ["alive", "dead"])
 
 
@@ -18,30 +18,30 @@ def test_lane_is_alive_from_its_start_to_its_death() -> None:
 def test_shares_of_all_free_lanes_hold_all_that_waits_and_no_more_than_needed(free: int, costs: list[int]) -> None:
     lanes = Lanes(9)
     lanes.idle = list(range(free))
-    share = lanes.share(sum(costs))
+    share = lanes.fair_share_tokens(sum(costs))
     assert share * (1 + free) >= sum(costs) > (share - 1) * (1 + free)
 
 
 def lanes_of(count: int, idle: list[int]) -> Lanes:
     lanes = Lanes(count)
     for number in range(count):
-        lanes.become(number, "alive")
+        lanes.set_state(number, "alive")
     lanes.idle = idle
     return lanes
 
 
-def test_lone_batch_computes_with_the_threads_of_all_idle_lanes() -> None:
-    assert lanes_of(4, [1, 2, 3]).borrow(0, coming=0) == 3
+def test_idle_lanes_share_their_threads_with_a_lone_batch() -> None:
+    assert lanes_of(4, [1, 2, 3]).shared_by(0, arriving=0) == 3
 
 
-def test_lanes_that_are_about_to_be_used_lend_nothing() -> None:
+def test_lanes_that_are_about_to_be_used_keep_their_threads() -> None:
     lanes = lanes_of(4, [1, 2, 3])
-    assert [lanes.borrow(0, coming) for coming in range(5)] == [3, 2, 1, 0, 0]
+    assert [lanes.shared_by(0, arriving) for arriving in range(5)] == [3, 2, 1, 0, 0]
 
 
-def test_one_lane_alone_borrows_and_the_next_one_when_it_is_dead() -> None:
+def test_only_the_first_lane_that_is_alive_uses_shared_threads() -> None:
     lanes = lanes_of(3, [0, 2])
-    assert lanes.borrow(1, coming=0) == 0
-    lanes.become(0, "dead")
+    assert lanes.shared_by(1, arriving=0) == 0
+    lanes.set_state(0, "dead")
     lanes.idle = [2]
-    assert lanes.borrow(1, coming=0) == 1
+    assert lanes.shared_by(1, arriving=0) == 1

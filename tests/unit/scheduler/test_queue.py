@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from stage import UNHURRIED, Clock, Lease
 from views import view
 
 from gliner_bento.engine.base import Prepared, SlotState
+from gliner_bento.engine.fake import FakeChunkedRequest
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import BatchLimits
-from gliner_bento.scheduler.queue import Entry, WaitingQueue
+from gliner_bento.scheduler.entry import Entry, State
+from gliner_bento.scheduler.queue import ITEMS_BEFORE_A_PASS, Tally, WaitingQueue
 from gliner_bento.types import Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
@@ -46,13 +50,13 @@ def test_admits_nothing_before_it_is_opened_or_after_it_is_closed(clock: Clock) 
         admit(queue, "r")
     queue.open()
     admit(queue, "r")
-    queue.close("closed for a walk")
-    with pytest.raises(NotReady, match="closed for a walk"):
+    queue.close("closed by the test")
+    with pytest.raises(NotReady, match="closed by the test"):
         admit(queue, "r")
     assert len(queue.unfinished()) == 1
 
 
-def test_capacity_counts_items_in_preparation_and_waiting_but_not_taken_ones(queue: WaitingQueue) -> None:
+def test_capacity_counts_items_in_preparation_and_waiting_but_not_running_ones(queue: WaitingQueue) -> None:
     admit(queue, "preparing")
     wait(queue)
     wait(queue)
@@ -60,24 +64,24 @@ def test_capacity_counts_items_in_preparation_and_waiting_but_not_taken_ones(que
         admit(queue, "too many")
     take(queue, ONE)
     admit(queue, "fits again")
-    assert (queue.preparing_items, queue.waiting_items, queue.running_items) == (2, 1, 1)
+    assert (queue.preparing_items, queue.waiting_entries, queue.tally(State.RUNNING).items) == (2, 1, 1)
 
 
-def test_ending_an_item_frees_its_place(queue: WaitingQueue) -> None:
+def test_finishing_an_item_frees_its_place(queue: WaitingQueue) -> None:
     entries = [wait(queue) for _ in range(3)]
-    queue.end(entries[1].sequence)
+    queue.finish(entries[1])
     wait(queue)
     with pytest.raises(QueueFull):
         wait(queue)
 
 
-def test_item_that_is_late_already_is_not_admitted(queue: WaitingQueue, clock: Clock) -> None:
+def test_item_whose_deadline_has_passed_is_not_admitted(queue: WaitingQueue, clock: Clock) -> None:
     with pytest.raises(DeadlineExceeded):
         admit(queue, "r", deadline_s=clock.now_s)
     assert queue.unfinished() == []
 
 
-def test_order_is_of_admission_even_if_preparation_ends_in_another(queue: WaitingQueue) -> None:
+def test_order_is_of_admission_whatever_the_order_of_preparation(queue: WaitingQueue) -> None:
     first, second = admit(queue, "first"), admit(queue, "second")
     queue.put(second, Prepared(ITEM, 10, words=5))
     queue.put(first, Prepared(ITEM, 10, words=5))
@@ -89,24 +93,24 @@ def test_lower_priority_number_is_served_first(queue: WaitingQueue) -> None:
     assert [take(queue, ONE) for _ in range(3)] == [[urgent], [usual], [later]]
 
 
-def test_being_passed_by_a_later_item_is_counted(queue: WaitingQueue) -> None:
+def test_bypasses_are_counted(queue: WaitingQueue) -> None:
     wait(queue, tokens=10)
     odd = wait(queue, tokens=90)
     wait(queue, tokens=10)
     assert len(take(queue, MANY)) == 2
-    assert odd.overtaken == 1
+    assert odd.bypassed == 1
     urgent = wait(queue, tokens=10, priority=-1)
     assert take(queue, MANY) == [urgent]
-    assert odd.overtaken == 1
+    assert odd.bypassed == 1
 
 
 def test_next_batch_may_be_looked_at_before_it_is_taken(queue: WaitingQueue) -> None:
     entry = wait(queue)
     assert not queue.next_batch(MANY).full
     assert queue.next_batch(ONE).full
-    assert queue.waiting_items == 1
+    assert queue.waiting_entries == 1
     assert take(queue, MANY) == [entry]
-    assert (queue.waiting_items, entry.overtaken) == (0, 0)
+    assert (queue.waiting_entries, entry.bypassed) == (0, 0)
 
 
 def test_many_are_admitted_together_or_not_at_all(queue: WaitingQueue) -> None:
@@ -121,7 +125,7 @@ def test_many_are_admitted_together_or_not_at_all(queue: WaitingQueue) -> None:
     assert queue.of_request("both") == [first, second]
 
 
-def test_packed_batch_takes_what_comes_next_whatever_its_cost(clock: Clock) -> None:
+def test_packed_batch_takes_the_next_items_whatever_their_cost(clock: Clock) -> None:
     queue = WaitingQueue(3, clock, packs=True)
     queue.open()
     entries = [wait(queue, tokens=tokens) for tokens in (10, 900, 10)]
@@ -141,18 +145,18 @@ def test_batch_is_chosen_by_adapters_too(clock: Clock, packs: bool) -> None:
     assert queue.next_batch(MANY, SlotState(slots=2)).entries == [base, first, second]
 
 
-def test_item_that_ends_during_preparation_never_waits(queue: WaitingQueue) -> None:
+def test_item_that_finishes_during_preparation_never_waits(queue: WaitingQueue) -> None:
     entry = admit(queue, "r")
-    assert queue.end(entry.sequence) is entry
+    assert queue.finish(entry) is State.PREPARING
     queue.put(entry, Prepared(ITEM, 10, words=5))
-    assert queue.waiting_items == 0
+    assert queue.waiting_entries == 0
     assert queue.waiting_cost == 0
 
 
 def test_request_is_all_its_unfinished_items(queue: WaitingQueue) -> None:
     first, other, second = wait(queue, "a"), wait(queue, "b"), wait(queue, "a")
     assert queue.of_request("a") == [first, second]
-    queue.end(first.sequence)
+    queue.finish(first)
     assert queue.of_request("a") == [second]
     assert queue.unfinished() == [other, second]
     assert queue.of_request("unknown") == []
@@ -169,13 +173,68 @@ def test_deadline_expires_at_its_second_wherever_the_item_is(queue: WaitingQueue
     assert queue.expired() == []
     clock.now_s = 105.0
     assert queue.expired() == [preparing, running]
-    queue.end(preparing.sequence)
+    queue.finish(preparing)
     assert queue.next_deadline_s == 105.0
+
+
+@pytest.mark.parametrize("before", State)
+def test_finishing_says_where_the_entry_was_and_nothing_comes_after(queue: WaitingQueue, before: State) -> None:
+    entry = entry_in(queue, before)
+    assert entry.state is before
+    assert queue.finish(entry) is (None if before is State.FINISHED else before)
+    assert (entry.state, entry.finished, queue.unfinished()) == (State.FINISHED, True, [])
+    assert queue.finish(entry) is None
+    queue.put(entry, Prepared(ITEM, 10, words=5))
+    queue.load_adapter(entry, Prepared(ITEM, 10, words=5))
+    assert (entry.state, queue.tally(State.FINISHED)) == (State.FINISHED, Tally(items=1, cost=entry.cost))
+    assert [queue.tally(state) for state in State if state is not State.FINISHED] == [Tally()] * (len(State) - 1)
+
+
+@pytest.mark.parametrize("before", [State.WAITING, State.RUNNING, State.CHUNKED])
+def test_entry_is_prepared_once(queue: WaitingQueue, before: State) -> None:
+    entry = entry_in(queue, before)
+    for again in (queue.put, queue.load_adapter):
+        with pytest.raises(RuntimeError, match=f"cannot go from {before.name}"):
+            again(entry, Prepared(ITEM, 99, words=5))
+    assert (entry.state, queue.tally(before)) == (before, Tally(items=1, cost=entry.cost))
+
+
+def entry_in(queue: WaitingQueue, state: State) -> Entry:
+    """A new entry, alone in `queue`, in this state."""
+    entry = admit(queue, "r")
+    prepared = Prepared(ITEM, 10, words=5)
+    if state is State.LOADING_ADAPTER:
+        queue.load_adapter(entry, prepared)
+    elif state is State.CHUNKED:
+        queue.put(entry, chunked())
+    elif state is not State.PREPARING:
+        queue.put(entry, prepared)
+    if state is State.RUNNING:
+        take(queue, ONE)
+    elif state is State.FINISHED:
+        queue.finish(entry)
+    return entry
+
+
+def chunked() -> Prepared:
+    return Prepared(ITEM, 0, words=0, chunked=FakeChunkedRequest(ITEM, 2))
+
+
+def test_pass_waits_behind_the_items_that_are_admitted_next(clock: Clock) -> None:
+    queue = WaitingQueue(100, clock, packs=False)
+    queue.open()
+    parent = admit(queue, "r")
+    queue.put(parent, chunked())
+    passed = queue.put_pass(parent, Prepared(ITEM, 10, words=2))
+    items = [wait(queue) for _ in range(ITEMS_BEFORE_A_PASS + 1)]
+    order = [take(queue, ONE)[0] for _ in range(len(items) + 1)]
+    assert order == [*items[:-1], passed, items[-1]]
+    assert (queue.unfinished_items, queue.tally(State.RUNNING).passes) == (len(items) + 1, 1)
 
 
 @settings(UNHURRIED, max_examples=60, stateful_step_count=40)
 class AnyHistory(RuleBasedStateMachine):
-    """Whatever happens in whatever order, the counters tell the truth and each item is given away once."""
+    """Whatever happens in whatever order, the tallies equal a recount and each entry is finished once."""
 
     CAPACITY = 6
 
@@ -183,61 +242,94 @@ class AnyHistory(RuleBasedStateMachine):
         super().__init__()
         self.queue = WaitingQueue(self.CAPACITY, lambda: 0.0, packs=False)
         self.queue.open()
-        self.preparing: list[Entry] = []
-        self.waiting: list[Entry] = []
-        self.taken: list[Entry] = []
-        self.ended: list[Entry] = []
+        self.everything: list[Entry] = []
 
-    @rule(request_id=st.sampled_from("ab"), priority=st.integers(-1, 1), deadline_s=st.none() | st.integers(1, 3))
-    def admit(self, request_id: str, priority: int, deadline_s: int | None) -> None:
-        if len(self.preparing) + len(self.waiting) == self.CAPACITY:
+    def entries(self, *states: State) -> list[Entry]:
+        return [entry for entry in self.everything if entry.state in states]
+
+    def draw(self, data: st.DataObject, *states: State) -> Entry | None:
+        entries = self.entries(*states)
+        return data.draw(st.sampled_from(entries)) if entries else None
+
+    @rule(
+        request_id=st.sampled_from("ab"),
+        priority=st.integers(-1, 1),
+        deadline_s=st.none() | st.integers(1, 3),
+        count=st.integers(1, 2),
+    )
+    def admit(self, request_id: str, priority: int, deadline_s: int | None, count: int) -> None:
+        queued = self.entries(State.PREPARING, State.LOADING_ADAPTER, State.WAITING, State.CHUNKED)
+        items = [entry for entry in queued if not entry.is_pass]
+        if len(items) + count > self.CAPACITY:
             with pytest.raises(QueueFull):
-                self.queue.admit([ITEM], request_id, deadline_s, priority)
+                self.queue.admit([ITEM] * count, request_id, deadline_s, priority)
         else:
-            self.preparing += self.queue.admit([ITEM], request_id, deadline_s, priority)
+            self.everything += self.queue.admit([ITEM] * count, request_id, deadline_s, priority)
 
-    @precondition(lambda self: self.preparing)
     @rule(data=st.data(), tokens=st.integers(1, 120))
-    def prepared(self, data: st.DataObject, tokens: int) -> None:
-        entry = self.preparing.pop(data.draw(st.integers(0, len(self.preparing) - 1)))
-        self.queue.put(entry, Prepared(ITEM, tokens, words=5))
-        self.waiting.append(entry)
+    def load_adapter(self, data: st.DataObject, tokens: int) -> None:
+        if entry := self.draw(data, State.PREPARING, State.FINISHED):
+            finished = entry.finished
+            self.queue.load_adapter(entry, Prepared(ITEM, tokens, words=5))
+            assert entry.state is (State.FINISHED if finished else State.LOADING_ADAPTER)
 
-    @precondition(lambda self: self.waiting)
-    @rule(size=st.integers(1, 4))
-    def take(self, size: int) -> None:
-        oldest = min(self.waiting, key=lambda entry: (entry.priority, entry.sequence))
-        batch = take(self.queue, view(BatchLimits, max_batch_size=size, max_batch_tokens=200))
-        assert batch[0] is oldest
-        for entry in batch:
-            self.waiting.remove(entry)
-        self.taken += batch
+    @rule(data=st.data(), tokens=st.integers(1, 120))
+    def put(self, data: st.DataObject, tokens: int) -> None:
+        if entry := self.draw(data, State.PREPARING, State.LOADING_ADAPTER, State.FINISHED):
+            finished = entry.finished
+            prepared = data.draw(st.sampled_from([chunked(), Prepared(ITEM, tokens, words=5)]))
+            self.queue.put(entry, prepared)
+            assert entry.state is (State.FINISHED if finished else State.CHUNKED if prepared.chunked else State.WAITING)
+
+    @rule(data=st.data(), tokens=st.integers(1, 120))
+    def put_pass(self, data: st.DataObject, tokens: int) -> None:
+        if parent := self.draw(data, State.CHUNKED):
+            self.everything.append(self.queue.put_pass(parent, Prepared(ITEM, tokens, words=5)))
+
+    @rule(size=st.integers(1, 4), passes=st.booleans())
+    def take(self, size: int, passes: bool) -> None:
+        waiting = [entry for entry in self.entries(State.WAITING) if passes or not entry.is_pass]
+        if waiting:
+            limits = view(BatchLimits, max_batch_size=size, max_batch_tokens=200)
+            batch = self.queue.take(self.queue.next_batch(limits, passes=passes))
+            assert batch[0] is min(waiting, key=lambda entry: entry.order)
+            assert set(batch) <= set(waiting)
+            assert {entry.state for entry in batch} == {State.RUNNING}
 
     @rule(data=st.data())
-    def end(self, data: st.DataObject) -> None:
-        places = [place for place in (self.preparing, self.waiting, self.taken) if place]
-        if places:
-            place = data.draw(st.sampled_from(places))
-            entry = place.pop(data.draw(st.integers(0, len(place) - 1)))
-            assert self.queue.end(entry.sequence) is entry
-            assert entry.ended
-            self.ended.append(entry)
+    def finish(self, data: st.DataObject) -> None:
+        if entry := self.draw(data, *(state for state in State if state is not State.FINISHED)):
+            before = entry.state
+            assert self.queue.finish(entry) is before
+            assert entry.finished
 
     @invariant()
-    def counters_tell_the_truth(self) -> None:
-        unfinished = sorted(self.preparing + self.waiting + self.taken, key=lambda entry: entry.sequence)
+    def tallies_equal_a_recount(self) -> None:
+        for state in State:
+            entries = self.entries(state)
+            passes = sum(entry.is_pass for entry in entries)
+            cost = sum(entry.cost for entry in entries)
+            assert self.queue.tally(state) == Tally(len(entries) - passes, passes, cost)
+
+    @invariant()
+    def counters_and_look_ups_are_right(self) -> None:
+        unfinished = [entry for entry in self.everything if not entry.finished]
+        waiting = self.entries(State.WAITING)
         assert self.queue.unfinished() == unfinished
-        assert self.queue.preparing_items == len(self.preparing)
-        assert self.queue.waiting_items == len(self.waiting)
-        assert self.queue.waiting_cost == sum(entry.cost for entry in self.waiting)
-        assert self.queue.running_items == len(self.taken)
+        assert self.queue.unfinished_items == sum(not entry.is_pass for entry in unfinished)
+        assert self.queue.preparing_items == len(self.entries(State.PREPARING, State.LOADING_ADAPTER))
+        assert self.queue.waiting_entries == len(waiting)
+        assert self.queue.waiting_cost == sum(entry.cost for entry in waiting)
+        assert self.queue.only_passes_wait == all(entry.is_pass for entry in waiting)
+        assert self.queue.most_urgent == min((entry.priority for entry in waiting), default=inf)
         assert self.queue.next_deadline_s == min((e.deadline_s for e in unfinished if e.deadline_s), default=None)
         for request_id in "ab":
             assert self.queue.of_request(request_id) == [e for e in unfinished if e.request_id == request_id]
+        assert all((self.queue.find(entry.sequence) is entry) != entry.finished for entry in self.everything)
 
     @invariant()
-    def nobody_is_given_away_twice(self) -> None:
-        assert all(self.queue.end(entry.sequence) is None for entry in self.ended)
+    def no_entry_is_finished_twice(self) -> None:
+        assert all(self.queue.finish(entry) is None for entry in self.entries(State.FINISHED))
 
 
 TestAnyHistory = AnyHistory.TestCase

@@ -9,10 +9,11 @@ from gliner_bento.errors import (
     InternalError,
     TooLarge,
 )
+from gliner_bento.scheduler.scheduler import Stats
 from gliner_bento.types import Extraction, Item
 
 
-def test_item_is_answered_as_the_engine_answers_it_alone(start: Start, item: MakeItem, tally: Tally) -> None:
+def test_item_gets_the_engine_result(start: Start, item: MakeItem, tally: Tally) -> None:
     scheduler = start(FakeEngine())
     ada = item("Ada Lovelace met Charles Babbage.")
     assert ending_of(scheduler.submit(ada, request_id="r")) == extract(ada)
@@ -32,7 +33,7 @@ def test_items_that_wait_together_run_together_in_order(
     assert (tally["batches"], tally["batched_items"]) == (2, 4)
 
 
-def test_idle_lane_takes_a_lone_item_at_once(start: Start, gate: Gate, item: MakeItem) -> None:
+def test_idle_lane_takes_a_lone_item_immediately(start: Start, gate: Gate, item: MakeItem) -> None:
     scheduler = start(FakeEngine(on_forward=gate), inference_lanes=2)
     first = hold_lane(scheduler, gate, item, "first")
     hold_lane(scheduler, gate, item, "second")
@@ -53,7 +54,7 @@ def test_full_batch_is_collated_while_the_lane_is_busy(start: Start, gate: Gate,
     assert sorted(collated) == [1, 1, 3, 3]
 
 
-def test_partial_batch_is_left_open_for_more_while_the_lane_is_busy(
+def test_partial_batch_stays_open_while_the_lane_is_busy(
     start: Start, gate: Gate, item: MakeItem, until: Until
 ) -> None:
     collated: list[int] = []
@@ -66,7 +67,7 @@ def test_partial_batch_is_left_open_for_more_while_the_lane_is_busy(
     assert gate.arrival() == ["a", "b", "c"]
 
 
-def test_batch_made_ahead_goes_to_whichever_lane_is_free_first(
+def test_batch_collated_ahead_goes_to_the_next_free_lane(
     start: Start, gate: Gate, item: MakeItem, until: Until
 ) -> None:
     scheduler = start(FakeEngine(on_forward=gate), inference_lanes=2, max_batch_size=2)
@@ -88,7 +89,7 @@ def test_each_lane_is_started_once(start: Start) -> None:
 
 
 def lease_by_first_letter(item: Item) -> Lease | None:
-    """The base model's items begin with "-"."""
+    """Items that begin with "-" use the base model."""
     return None if item.text[0] == "-" else Lease(item.text[0])
 
 
@@ -96,23 +97,25 @@ def lease_by_first_letter(item: Item) -> Lease | None:
 def test_batch_has_as_many_adapters_as_there_are_slots_at_that_time(
     start: Start, gate: Gate, item: MakeItem, until: Until, packs: bool
 ) -> None:
-    engine = FakeEngine(on_forward=gate, lease=lease_by_first_letter, packs=packs, room=SlotState(slots=1))
+    engine = FakeEngine(on_forward=gate, lease=lease_by_first_letter, packs=packs, slot_state=SlotState(slots=1))
     scheduler = start(engine)
     hold_lane(scheduler, gate, item, "- holds the lane")
     submit_waiting(scheduler, until, [item(text) for text in ("x1", "y1", "-1", "x2", "z1", "y2", "z2")])
     gate.let_through()
     assert gate.arrival() == ["x1", "-1", "x2"]
-    engine.room = SlotState(slots=2)
+    engine.slots = SlotState(slots=2)
     gate.let_through()
     assert gate.arrival() == ["y1", "z1", "y2", "z2"]
 
 
-@pytest.mark.parametrize(("held", "batch"), [(frozenset(), ["x"]), (frozenset("y"), ["x", "y"])])
-def test_lane_leaves_slots_to_the_other_but_shares_those_that_are_held(
-    start: Start, gate: Gate, item: MakeItem, until: Until, held: frozenset[str], batch: list[str]
+@pytest.mark.parametrize(("in_use", "batch"), [(frozenset(), ["x"]), (frozenset("y"), ["x", "y"])])
+def test_lane_leaves_free_slots_to_the_other_and_shares_those_in_use(
+    start: Start, gate: Gate, item: MakeItem, until: Until, in_use: frozenset[str], batch: list[str]
 ) -> None:
-    room = SlotState(slots=2, resident=held, in_use=held)
-    scheduler = start(FakeEngine(on_forward=gate, lease=lease_by_first_letter, room=room), inference_lanes=2)
+    slot_state = SlotState(slots=2, resident=in_use, in_use=in_use)
+    scheduler = start(
+        FakeEngine(on_forward=gate, lease=lease_by_first_letter, slot_state=slot_state), inference_lanes=2
+    )
     hold_lane(scheduler, gate, item, "- first")
     hold_lane(scheduler, gate, item, "- second")
     submit_waiting(scheduler, until, [item("x"), item("y")])
@@ -142,7 +145,7 @@ def test_blank_item_is_answered_without_the_device(start: Start) -> None:
     assert engine.batches == []
 
 
-def test_error_in_preparation_fails_that_item_alone(start: Start, item: MakeItem, tally: Tally) -> None:
+def test_error_in_preparation_fails_only_that_item(start: Start, item: MakeItem, tally: Tally) -> None:
     errors = {"long": TooLarge("text: too long", param="text"), "odd": ValueError("odd")}
     scheduler = start(FakeEngine(prepare_error=lambda item: errors.get(item.text)))
     long, odd, good = (scheduler.submit(item(text), request_id="r") for text in ("long", "odd", "good"))
@@ -152,7 +155,7 @@ def test_error_in_preparation_fails_that_item_alone(start: Start, item: MakeItem
     assert (tally["failed"], tally["completed"]) == (2, 1)
 
 
-def test_failing_item_fails_alone_in_a_shared_batch(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+def test_failing_item_fails_none_of_its_batch(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
     engine = FakeEngine(on_forward=gate, forward_error=lambda item: ValueError("bad") if item.text == "c" else None)
     scheduler = start(engine)
     hold_lane(scheduler, gate, item)
@@ -181,3 +184,20 @@ def test_batch_that_cannot_be_collated_ahead_is_split_by_its_lane(
     assert ending_of(good) == extract(item("a"))
     assert isinstance(ending_of(bad), InternalError)
     assert scheduler.ready
+
+
+def test_stats_count_items_and_their_cost_in_tokens(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    scheduler = start(FakeEngine(on_forward=gate, cost=lambda item: 10 * len(item.text)), inference_lanes=2)
+    hold_lane(scheduler, gate, item, "aa")
+    hold_lane(scheduler, gate, item, "bbb")
+    submit_waiting(scheduler, until, [item("c"), item("dddd")])
+    assert scheduler.stats == Stats(
+        unfinished_items=4,
+        preparing_items=0,
+        waiting_items=2,
+        waiting_tokens=50,
+        running_items=2,
+        running_tokens=50,
+        lanes_alive=2,
+        lanes_free=0,
+    )

@@ -1,4 +1,4 @@
-"""Thousands of items of every kind at once: each ends exactly once, with the right answer or the right error."""
+"""Thousands of concurrent items of every kind: each finishes exactly once, with the right result or the right error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FAILURES = {
 
 @dataclass
 class Submitted:
-    """One item, the error that it must end with if any, and what else may happen to it first."""
+    """One item, the error that it must fail with if any, and what else may happen to it first."""
 
     item: Item
     future: Future[Extraction]
@@ -64,8 +64,8 @@ class Submitted:
         self.endings += 1
 
 
-class ComingAdapters:
-    """Adapters that are loaded when somebody asks for them, fail if they are broken, and change now and then."""
+class LoadingAdapters:
+    """Adapters that load when they are first asked for, fail if they are broken, and change now and then."""
 
     def __init__(self) -> None:
         self.leases: list[Lease] = []
@@ -96,29 +96,29 @@ class ComingAdapters:
 
 
 class Device(FakeEngine):
-    """Knows which adapters it runs, and which it has run last. most_adapters: in one batch so far."""
+    """Knows which adapters it runs, and which it ran last. most_adapters: in one batch so far."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(room=SlotState(SLOTS), on_collate=self._count, **options)
+        super().__init__(slot_state=SlotState(SLOTS), on_collate=self._count, **options)
         self.most_adapters = 0
         self._lock = threading.Lock()
-        self._held: Counter[Hashable] = Counter()
+        self._in_use: Counter[Hashable] = Counter()
         self._recent: list[Hashable] = []
 
     def forward(self, collated: Sequence[Prepared], threads: int) -> list[Item]:
         adapters = adapters_of(collated)
-        self._hold(dict.fromkeys(adapters, 1))
+        self._use(dict.fromkeys(adapters, 1))
         try:
             return super().forward(collated, threads)
         finally:
-            self._hold(dict.fromkeys(adapters, -1))
+            self._use(dict.fromkeys(adapters, -1))
 
-    def _hold(self, adapters: dict[Hashable, int]) -> None:
+    def _use(self, adapters: dict[Hashable, int]) -> None:
         with self._lock:
-            self._held.update(adapters)
+            self._in_use.update(adapters)
             self._recent = list(dict.fromkeys([*adapters, *self._recent]))[:SLOTS]
-            held = frozenset(+self._held)
-            self.room = SlotState(SLOTS, held.union(self._recent), held)
+            in_use = frozenset(+self._in_use)
+            self.slots = SlotState(SLOTS, in_use.union(self._recent), in_use)
 
     def _count(self, batch: Sequence[Prepared]) -> None:
         self.most_adapters = max(self.most_adapters, len(adapters_of(batch)))
@@ -128,8 +128,8 @@ def adapters_of(batch: Sequence[Prepared]) -> set[Hashable]:
     return {prepared.adapter.key for prepared in batch if prepared.adapter}
 
 
-class Watch(Tally):
-    """Batches as they really were, to check that the limits held."""
+class Batches(Tally):
+    """Records the batches that ran, to check the limits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def fails_as(kind: str, error: Exception) -> Callable[[Item], Exception | None]:
 
 
 def client(scheduler: Scheduler, seed: int, submitted: list[Submitted]) -> None:
-    """Submit requests, and abort or cancel some of those of its own that are still under way."""
+    """Submit requests, and abort or cancel some of them before they finish."""
     chance = random.Random(seed)
     for number in range(REQUESTS // CLIENTS):
         items = [random_item(chance) for _ in range(chance.choice([1, 1, 1, 9]))]
@@ -186,7 +186,7 @@ def client(scheduler: Scheduler, seed: int, submitted: list[Submitted]) -> None:
 
 
 def prelude(scheduler: Scheduler, device: threading.Event) -> list[Submitted]:
-    """A queue before anything runs, so that items share batches, split and are aborted whatever the timing."""
+    """Fill the queue before anything runs, so that items share batches, split and are aborted whatever the timing."""
     texts = ["unrunnable" if number == 50 else f"Marie {number}" for number in range(100)]
     submitted = []
     for number, text in enumerate(texts):
@@ -203,7 +203,7 @@ def prelude(scheduler: Scheduler, device: threading.Event) -> list[Submitted]:
 
 
 def check(one: Submitted) -> Outcome:
-    """How `one` ended, which must be a way that it may end."""
+    """How `one` finished, which must be a way that it may."""
     assert one.endings == 1
     if one.future.cancelled():
         return "aborted"
@@ -219,20 +219,20 @@ def check(one: Submitted) -> Outcome:
 
 
 @pytest.mark.parametrize(("packs", "decoding_threads", "batch_wait_timeout_ms"), [(False, 0, 0), (True, 2, 5)])
-def test_every_item_ends_exactly_once_and_rightly(
+def test_every_item_finishes_exactly_once_with_the_right_outcome(
     packs: bool, decoding_threads: int, batch_wait_timeout_ms: float
 ) -> None:
-    watch = Watch()
+    observer = Batches()
     device = threading.Event()
 
     def on_device(batch: Sequence[Prepared]) -> None:
         assert device.wait(PATIENCE_S)
         time.sleep(0.0002 * len(batch))  # so that a queue builds up
 
-    adapters = ComingAdapters()
+    adapters = LoadingAdapters()
     engine = Device(
         lease=adapters.lease,
-        on_prepare=lambda item: time.sleep(0.0002),  # so that some end meanwhile
+        on_prepare=lambda item: time.sleep(0.0002),  # so that some finish meanwhile
         prepare_error=fails_as("unpreparable", InvalidField("text: cannot be prepared")),
         collate_error=fails_as("uncollatable", ValueError("cannot be collated")),
         forward_error=fails_as("unrunnable", ValueError("cannot be run")),
@@ -245,14 +245,14 @@ def test_every_item_ends_exactly_once_and_rightly(
         max_batch_size=8,
         max_batch_tokens=MAX_BATCH_TOKENS,
         batch_lookahead=64,
-        max_overtakes=8,
+        max_bypasses=8,
         queue_capacity=400,
         inference_lanes=LANES,
         tokenizer_threads=2,
         decoding_threads=decoding_threads,
         batch_wait_timeout_ms=batch_wait_timeout_ms,
     )
-    scheduler = Scheduler(engine, config, observer=watch)
+    scheduler = Scheduler(engine, config, observer=observer)
     scheduler.start()
     everyone = prelude(scheduler, device)
     submitted: list[list[Submitted]] = [[] for _ in range(CLIENTS)]
@@ -263,23 +263,23 @@ def test_every_item_ends_exactly_once_and_rightly(
         thread.join()
     assert scheduler.drain(PATIENCE_S)
     stats = scheduler.stats
-    scheduler._preparation.shutdown()
+    scheduler._pool.shutdown()
     scheduler.close()
     adapters.close()
 
     for mine in submitted:
         everyone += mine
     seen = Counter(check(one) for one in everyone)
-    assert seen["completed"] == watch["completed"]
-    assert seen["aborted"] == watch["aborted"]
-    assert seen["failed"] + seen["expired"] == watch["failed"] + watch["expired"] + watch["refused"]
-    assert sum(watch[name] for name in get_args(Outcome)) == len(everyone)
+    assert seen["completed"] == observer["completed"]
+    assert seen["aborted"] == observer["aborted"]
+    assert seen["failed"] + seen["expired"] == observer["failed"] + observer["expired"] + observer["refused"]
+    assert sum(observer[name] for name in get_args(Outcome)) == len(everyone)
     assert (stats.unfinished_items, stats.lanes_alive) == (0, LANES)
     assert set(seen) == {"completed", "failed", "aborted", "expired"}
-    assert watch["splits"] > 0
-    assert all(size <= config.max_batch_size for size, _ in watch.batches)
-    assert all(size == 1 or padded <= MAX_BATCH_TOKENS for size, padded in watch.batches)
-    assert max(size for size, _ in watch.batches) == config.max_batch_size
-    assert watch.stages == set(get_args(Stage))
+    assert observer["splits"] > 0
+    assert all(size <= config.max_batch_size for size, _ in observer.batches)
+    assert all(size == 1 or padded <= MAX_BATCH_TOKENS for size, padded in observer.batches)
+    assert max(size for size, _ in observer.batches) == config.max_batch_size
+    assert observer.stages == set(get_args(Stage))
     assert {lease.releases for lease in adapters.leases} == {1}
     assert 1 < engine.most_adapters <= SLOTS

@@ -14,9 +14,9 @@ from stage import UNHURRIED, Clock, Tally
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import DoesNotFit, GLiNERBentoError, InternalError
+from gliner_bento.scheduler.entry import Entry, ResultOrError, State
 from gliner_bento.scheduler.observer import Stage
-from gliner_bento.scheduler.queue import Entry
-from gliner_bento.scheduler.stages import Batch, Ending, Stages
+from gliner_bento.scheduler.stages import Batch, Stages
 from gliner_bento.types import Extraction, Item
 
 
@@ -24,30 +24,34 @@ def batch_of(engine: FakeEngine, texts: Sequence[str]) -> Batch:
     entries = []
     for sequence, text in enumerate(texts):
         item = Item(text, {"person": "person"})
-        entries.append(Entry(item, f"request {sequence}", sequence, 0, 100.0, prepared=engine.prepare(item)))
+        entries.append(Entry(item, f"request {sequence}", sequence, (0, sequence, sequence), 100.0))
+        entries[-1].set_prepared(engine.prepare(item))
     return Batch(entries)
 
 
 class Run:
-    """One batch run to its end: how each item ended, in order."""
+    """One batch run to its end, with its halves: the outcome of each item, in order."""
 
     def __init__(self, engine: FakeEngine, batch: Batch, tally: Tally | None = None) -> None:
-        self.endings: list[tuple[int, Ending]] = []
+        self.outcomes: list[tuple[int, ResultOrError]] = []
         self.tally = tally or Tally()
-        waiting = [batch]
-        del batch  # nobody holds on to it, as in a lane
-        stages = Stages(
-            engine,
-            lambda *ending: self.endings.append(ending),
-            lambda halves: waiting.__setitem__(slice(0, 0), halves),
-            self.tally,
-            lambda: 101.0,
-        )
-        while waiting:
-            forwarded = stages.forward(waiting.pop(0), threads=1)
-            if forwarded:
-                stages.decode(forwarded)
-            del forwarded
+        self._waiting = [batch]
+        del batch  # no frame keeps it, as in a lane
+        stages = Stages(engine, self, self, self.tally, lambda: 101.0)
+        while self._waiting:
+            running = self._waiting.pop(0)
+            if stages.forward(running, threads=1):
+                stages.decode(running)
+            del running
+
+    def finish(self, entry: Entry, outcome: ResultOrError) -> None:
+        self.outcomes.append((entry.sequence, outcome))
+
+    def expire(self) -> None:
+        """Nothing expires here."""
+
+    def run_again(self, batches: Sequence[Batch]) -> None:
+        self._waiting[:0] = batches
 
 
 def broken(*texts: str) -> Callable[[Item], Exception | None]:
@@ -57,39 +61,39 @@ def broken(*texts: str) -> Callable[[Item], Exception | None]:
 @pytest.mark.parametrize("stage", ["collate", "forward", "decode"])
 @UNHURRIED
 @given(size=st.integers(1, 16), data=st.data())
-def test_only_the_culprits_fail_in_order_and_in_bounded_work(stage: str, size: int, data: st.DataObject) -> None:
+def test_only_the_failing_items_fail_in_order_and_in_bounded_work(stage: str, size: int, data: st.DataObject) -> None:
     texts = [f"Ada {number}" for number in range(size)]
-    culprits = data.draw(st.sets(st.sampled_from(texts)))
+    failing = data.draw(st.sets(st.sampled_from(texts)))
     attempts: list[int] = []
     engine = FakeEngine(
-        collate_error=broken(*culprits if stage == "collate" else ()),
-        forward_error=broken(*culprits if stage == "forward" else ()),
-        decode_error=broken(*culprits if stage == "decode" else ()),
+        collate_error=broken(*failing if stage == "collate" else ()),
+        forward_error=broken(*failing if stage == "forward" else ()),
+        decode_error=broken(*failing if stage == "decode" else ()),
         on_collate=lambda batch: attempts.append(len(batch)),
     )
     run = Run(engine, batch_of(engine, texts))
-    assert [sequence for sequence, _ in run.endings] == list(range(size))
-    for text, (_, ending) in zip(texts, run.endings, strict=True):
-        if text in culprits:
-            assert isinstance(ending, InternalError)
-            assert "broken" not in ending.message
+    assert [sequence for sequence, _ in run.outcomes] == list(range(size))
+    for text, (_, outcome) in zip(texts, run.outcomes, strict=True):
+        if text in failing:
+            assert isinstance(outcome, InternalError)
+            assert "broken" not in outcome.message
         else:
-            assert ending == extract(Item(text, {"person": "person"}))
+            assert outcome == extract(Item(text, {"person": "person"}))
     assert len(attempts) <= 2 * size - 1
-    if len(culprits) == 1:
+    if len(failing) == 1:
         assert len(attempts) <= 2 * ceil(log2(size)) + 1
     assert len(attempts) == 2 * run.tally["splits"] + 1  # a tree of halves
     if stage == "decode":
         assert run.tally["batches"] == len(attempts)  # each has been on the device
     else:
-        assert run.tally["batched_items"] == size - len(culprits)
+        assert run.tally["batched_items"] == size - len(failing)
 
 
 def test_known_error_of_a_single_item_reaches_it_as_it_is() -> None:
     engine = FakeEngine(forward_error=lambda item: DoesNotFit("too long for this device") if item.text == "b" else None)
     run = Run(engine, batch_of(engine, ["a", "b"]))
-    assert isinstance(run.endings[0][1], Extraction)
-    assert isinstance(run.endings[1][1], DoesNotFit)
+    assert isinstance(run.outcomes[0][1], Extraction)
+    assert isinstance(run.outcomes[1][1], DoesNotFit)
 
 
 def test_unknown_error_is_logged_whole_and_answered_generically(caplog: pytest.LogCaptureFixture) -> None:
@@ -112,24 +116,24 @@ def test_wrong_number_of_results_never_reaches_a_wrong_item(given_results: int) 
 
     engine = Miscounting()
     run = Run(engine, batch_of(engine, ["Ada", "Charles"]))
-    assert run.endings == [(n, extract(Item(text, {"person": "person"}))) for n, text in enumerate(["Ada", "Charles"])]
+    assert run.outcomes == [(n, extract(Item(text, {"person": "person"}))) for n, text in enumerate(["Ada", "Charles"])]
 
 
-def test_items_that_have_ended_never_reach_the_device_even_when_collated_already() -> None:
+def test_items_that_have_finished_never_reach_the_device_even_when_collated() -> None:
     engine = FakeEngine()
     batch = batch_of(engine, ["a", "b", "c"])
     batch.collated = engine.collate(batch.prepared)
-    batch.entries[1].ended = True
+    batch.entries[1].state = State.FINISHED
     run = Run(engine, batch)
     assert [[item.text for item in forwarded] for forwarded in engine.batches] == [["a", "c"]]
-    assert [sequence for sequence, _ in run.endings] == [0, 2]
+    assert [sequence for sequence, _ in run.outcomes] == [0, 2]
 
 
-def test_batch_whose_items_have_all_ended_is_not_run() -> None:
+def test_batch_whose_items_have_all_finished_is_not_run() -> None:
     engine = FakeEngine()
     batch = batch_of(engine, ["a"])
-    batch.entries[0].ended = True
-    assert Run(engine, batch).endings == []
+    batch.entries[0].state = State.FINISHED
+    assert Run(engine, batch).outcomes == []
     assert engine.batches == []
 
 
@@ -145,7 +149,7 @@ def test_collated_batch_is_not_collated_again() -> None:
 @pytest.mark.parametrize("ahead", [False, True])
 def test_tensors_of_a_failed_batch_are_free_before_its_halves_run(ahead: bool) -> None:
     class Tensors(list[Prepared]):
-        """A list that can be watched."""
+        """A list that can be weakly referenced."""
 
     alive: list[weakref.ref[Tensors]] = []
 
@@ -166,21 +170,21 @@ def test_tensors_of_a_failed_batch_are_free_before_its_halves_run(ahead: bool) -
     if ahead:
         batch.collated = engine.collate(batch.prepared)
     run = Run(engine, batch)
-    assert [isinstance(ending, GLiNERBentoError) for _, ending in run.endings] == [False, False, False, True]
+    assert [isinstance(outcome, GLiNERBentoError) for _, outcome in run.outcomes] == [False, False, False, True]
 
 
-def test_batch_that_fits_no_more_is_split_before_the_device_sees_it_and_a_lone_item_is_tried() -> None:
+def test_batch_that_no_longer_fits_is_split_before_it_runs_and_a_lone_item_is_tried() -> None:
     engine = FakeEngine(packs=True, tokens=lambda item: len(item.text))
     batch = batch_of(engine, ["aaaa", "bb", "cc", "d"])
     batch.collated = engine.collate(batch.prepared)
     engine.batch_tokens = 3
     run = Run(engine, batch)
     assert [[item.text for item in forwarded] for forwarded in engine.batches] == [["aaaa"], ["bb"], ["cc", "d"]]
-    assert [isinstance(ending, Extraction) for _, ending in run.endings] == [True] * 4
+    assert [isinstance(outcome, Extraction) for _, outcome in run.outcomes] == [True] * 4
     assert run.tally["splits"] == 2
 
 
-def test_device_that_runs_out_of_memory_is_given_what_it_then_can_hold() -> None:
+def test_device_that_runs_out_of_memory_gets_batches_that_fit() -> None:
     holds = 3
 
     def run_out(batch: Sequence[Prepared]) -> None:
@@ -190,18 +194,18 @@ def test_device_that_runs_out_of_memory_is_given_what_it_then_can_hold() -> None
 
     engine = FakeEngine(packs=True, batch_tokens=16, tokens=lambda item: len(item.text), on_forward=run_out)
     run = Run(engine, batch_of(engine, ["a", "b", "c", "dddd", "e", "f", "g", "h"]))
-    assert [isinstance(ending, Extraction) for _, ending in run.endings] == [True] * 3 + [False] + [True] * 4
-    assert isinstance(run.endings[3][1], DoesNotFit)
+    assert [isinstance(outcome, Extraction) for _, outcome in run.outcomes] == [True] * 3 + [False] + [True] * 4
+    assert isinstance(run.outcomes[3][1], DoesNotFit)
     tried = ["".join(item.text[0] for item in forwarded) for forwarded in engine.batches]
     assert tried == ["abcdefgh", "abcd", "ab", "c", "d", "ef", "gh"]
 
 
 @pytest.mark.parametrize(("packs", "padded"), [(False, 6), (True, 4)])
-def test_size_of_each_batch_and_the_time_of_each_stage_are_told(packs: bool, padded: int) -> None:
+def test_size_of_each_batch_and_time_of_each_stage_are_observed(packs: bool, padded: int) -> None:
     waits_s: list[float] = []
     spent_s: dict[str, float] = {}
 
-    class Watching(Tally):
+    class Times(Tally):
         def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
             super().on_batch(size, padded_tokens, real_tokens, wait_s)
             waits_s.append(wait_s)
@@ -221,11 +225,12 @@ def test_size_of_each_batch_and_the_time_of_each_stage_are_told(packs: bool, pad
         on_forward=pass_time(2),
         on_decode=pass_time(4),
     )
-    tally = Watching()
-    stages = Stages(engine, lambda *_: None, lambda _: None, tally, clock)
-    forwarded = stages.forward(batch_of(engine, ["aaa", "a"]), threads=1)
-    assert forwarded is not None
-    stages.decode(forwarded)
+    tally = Times()
+    run = Run(engine, Batch([]))
+    stages = Stages(engine, run, run, tally, clock)
+    batch = batch_of(engine, ["aaa", "a"])
+    assert stages.forward(batch, threads=1)
+    stages.decode(batch)
     assert tally.counts == {"batches": 1, "batched_items": 2, "padded_tokens": padded, "real_tokens": 4}
     assert waits_s == [1.0]
     assert spent_s == {"collate": 1.0, "forward": 2.0, "decode": 4.0}

@@ -1,4 +1,4 @@
-"""Items that take several passes, in turn with the others."""
+"""Chunked requests: items of several passes, which take turns with other requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG = " ".join(f"Name{number}" for number in range(40))
 
 
 class LongTexts:
-    """Texts of more than three words take passes of two each; `made` holds every such reading."""
+    """Texts of more than three words take passes of two words each; `made` holds their chunked requests."""
 
     def __init__(self, words: int = 2, per_call: int = 1) -> None:
         self.made: list[FakeChunkedRequest] = []
@@ -35,35 +35,35 @@ class LongTexts:
         return self.made[-1]
 
 
-class Watcher:
-    """Keeps what it is told; has room for `room` more."""
+class ListSink:
+    """Keeps the entities; full after `capacity` calls of `put`."""
 
-    def __init__(self, room: int = 1000) -> None:
-        self.told: list[Entity] = []
-        self.room = room
+    def __init__(self, capacity: int = 1000) -> None:
+        self.entities: list[Entity] = []
+        self.capacity = capacity
 
-    def take(self, entities: Sequence[Entity]) -> None:
-        self.told += entities
-        self.room -= 1
+    def put(self, parts: Sequence[Entity]) -> None:
+        self.entities += parts
+        self.capacity -= 1
 
     @property
-    def has_room(self) -> bool:
-        return self.room > 0
+    def full(self) -> bool:
+        return self.capacity <= 0
 
 
 def submit_prepared(scheduler: Scheduler, until: Until, one: Item) -> None:
-    """Submit an item while every lane is held, and return when it waits or is made ready for a lane."""
+    """Submit an item while every lane is held, and return when it waits or is collated ahead."""
     scheduler.submit(one, request_id=one.text)
     until(lambda: scheduler.stats.preparing_items == 0)
 
 
-def names(ending: Extraction | BaseException) -> list[str]:
-    assert isinstance(ending, Extraction)
-    return [entity.text for entity in ending.entities]
+def names(outcome: Extraction | BaseException) -> list[str]:
+    assert isinstance(outcome, Extraction)
+    return [entity.text for entity in outcome.entities]
 
 
 @pytest.mark.parametrize(("lanes", "per_call", "packs"), [(1, 1, False), (3, 7, False), (2, 3, True)])
-def test_a_long_text_is_answered_as_a_whole(
+def test_the_results_of_all_passes_are_merged(
     start: Start, item: MakeItem, tally: Tally, lanes: int, per_call: int, packs: bool
 ) -> None:
     engine = FakeEngine(chunked=LongTexts(per_call=per_call), packs=packs)
@@ -93,7 +93,7 @@ def test_a_request_has_few_passes_under_way(start: Start, gate: Gate, item: Make
     until(lambda: scheduler.stats.waiting_items + scheduler.stats.running_items == 2)
 
 
-def test_short_texts_pass_the_passes_that_wait(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+def test_short_texts_bypass_waiting_passes(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
     scheduler = start(FakeEngine(on_forward=gate, chunked=LongTexts()), max_batch_tokens=3)
     scheduler.submit(item(LONG), request_id="long")
     gate.arrival()
@@ -103,7 +103,9 @@ def test_short_texts_pass_the_passes_that_wait(start: Start, gate: Gate, item: M
     assert gate.arrival() == ["Short"]
 
 
-def test_a_long_text_gets_its_turns_however_many_come(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+def test_a_long_text_gets_its_turns_however_many_short_texts_arrive(
+    start: Start, gate: Gate, item: MakeItem, until: Until
+) -> None:
     scheduler = start(FakeEngine(on_forward=gate, chunked=LongTexts()), max_batch_tokens=3)
     scheduler.submit(item(LONG), request_id="long")
     gate.arrival()
@@ -119,11 +121,11 @@ def test_a_long_text_gets_its_turns_however_many_come(start: Start, gate: Gate, 
 
 
 def hold_long(gate: Gate) -> Callable[[Sequence[Prepared]], object]:
-    """Holds passes, and lets others through."""
+    """Holds passes, and lets other items through."""
     return lambda batch: gate(batch) if batch[0].item.text.startswith("Name") else None
 
 
-def test_one_lane_is_kept_for_short_texts_while_they_come(
+def test_one_lane_is_reserved_for_short_texts_while_they_arrive(
     start: Start, gate: Gate, item: MakeItem, until: Until, clock: Clock
 ) -> None:
     engine = FakeEngine(on_forward=hold_long(gate), chunked=LongTexts())
@@ -134,14 +136,14 @@ def test_one_lane_is_kept_for_short_texts_while_they_come(
     for second in ("Name2 Name3 ", "Name4 Name5 "):
         until(lambda: scheduler.stats.waiting_items == 3)
         assert names(ending_of(scheduler.submit(item("Charles"), request_id="charles"))) == ["Charles"]
-        assert (scheduler.stats.running_items, gate.nobody_came) == (1, True)
+        assert (scheduler.stats.running_items, gate.nothing_came) == (1, True)
         gate.let_through()
         assert gate.arrival() == [second]
-    clock.now_s += 10  # nobody came for long
+    clock.now_s += 10  # no short text has arrived for long
     assert gate.arrival() == ["Name6 Name7 "]
 
 
-def test_no_lane_is_kept_from_a_more_urgent_long_text(start: Start, gate: Gate, item: MakeItem) -> None:
+def test_no_lane_is_reserved_when_a_long_text_is_more_urgent(start: Start, gate: Gate, item: MakeItem) -> None:
     engine = FakeEngine(on_forward=hold_long(gate), chunked=LongTexts())
     scheduler = start(engine, inference_lanes=2, max_batch_tokens=3)
     assert names(ending_of(scheduler.submit(item("Ada"), request_id="ada"))) == ["Ada"]
@@ -165,11 +167,11 @@ def test_long_texts_take_turns(start: Start, gate: Gate, item: MakeItem, until: 
     assert abs(first.count("A") - first.count("B")) <= 2
 
 
-def test_an_urgent_long_text_goes_before_others(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+def test_an_urgent_long_text_goes_first(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
     scheduler = start(FakeEngine(on_forward=gate, chunked=LongTexts()), max_batch_tokens=3)
     hold_lane(scheduler, gate, item)
     for name in ("Short", "Short too"):
-        submit_prepared(scheduler, until, item(name))  # the first is made ready for the lane, and stays so
+        submit_prepared(scheduler, until, item(name))  # the first is collated ahead, and runs first
     scheduler.submit(item(LONG), request_id="long", priority=-1)
     until(lambda: scheduler.stats.waiting_items == 3)
     arrivals = []
@@ -179,7 +181,7 @@ def test_an_urgent_long_text_goes_before_others(start: Start, gate: Gate, item: 
     assert arrivals == ["Short", "Name0 Name1 ", "Name2 Name3 "]
 
 
-def test_aborting_ends_every_pass(start: Start, gate: Gate, item: MakeItem, until: Until, tally: Tally) -> None:
+def test_abort_drops_every_pass(start: Start, gate: Gate, item: MakeItem, until: Until, tally: Tally) -> None:
     engine = FakeEngine(on_forward=gate, chunked=LongTexts())
     scheduler = start(engine, max_batch_tokens=3)
     future = scheduler.submit(item(LONG), request_id="r")
@@ -194,7 +196,7 @@ def test_aborting_ends_every_pass(start: Start, gate: Gate, item: MakeItem, unti
     assert (tally["aborted"], tally["completed"]) == (1, 1)
 
 
-def test_a_caller_that_has_gone_ends_every_pass(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+def test_cancelling_the_future_drops_every_pass(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
     engine = FakeEngine(on_forward=gate, chunked=LongTexts())
     scheduler = start(engine, max_batch_tokens=3)
     future = scheduler.submit(item(LONG), request_id="r")
@@ -206,7 +208,7 @@ def test_a_caller_that_has_gone_ends_every_pass(start: Start, gate: Gate, item: 
     assert len(engine.batches) == 1
 
 
-def test_a_deadline_ends_every_pass(
+def test_a_deadline_drops_every_pass(
     start: Start, gate: Gate, item: MakeItem, until: Until, clock: Clock, tally: Tally
 ) -> None:
     scheduler = start(FakeEngine(on_forward=gate, chunked=LongTexts()), max_batch_tokens=3)
@@ -222,7 +224,7 @@ def test_a_deadline_ends_every_pass(
 
 
 @pytest.mark.parametrize("step", ["forward_error", "decode_error", "collate_error"])
-def test_a_pass_that_fails_ends_its_item_alone(start: Start, item: MakeItem, step: str, tally: Tally) -> None:
+def test_a_pass_that_fails_fails_only_its_item(start: Start, item: MakeItem, step: str, tally: Tally) -> None:
     def fails(one: Item) -> Exception | None:
         return ValueError("broken") if "Name20" in one.text else None
 
@@ -237,29 +239,31 @@ def test_a_pass_that_fails_ends_its_item_alone(start: Start, item: MakeItem, ste
     assert (tally["failed"], tally["completed"]) == (1, 2)
 
 
-@pytest.mark.parametrize("where", ["more", "add", "result"])
+@pytest.mark.parametrize("where", ["next_passes", "add", "result"])
 @pytest.mark.parametrize("error", [TooLarge("too many spans"), ValueError("broken")])
-def test_a_reading_that_fails_ends_its_item_alone(start: Start, item: MakeItem, where: str, error: Exception) -> None:
+def test_a_chunked_request_that_fails_fails_only_its_item(
+    start: Start, item: MakeItem, where: str, error: Exception
+) -> None:
     class Broken(FakeChunkedRequest):
-        def more(self) -> list[Prepared]:
-            if where == "more" and self.made == 10:
+        def next_passes(self) -> list[Prepared]:
+            if where == "next_passes" and self.made == 10:
                 raise error
-            return super().more()
+            return super().next_passes()
 
-        def add(self, made: Prepared, found: Extraction) -> list[Entity]:
+        def add(self, made: Prepared, result: Extraction) -> list[Entity]:
             if where == "add" and self.made >= 10:
                 raise error
-            return super().add(made, found)
+            return super().add(made, result)
 
         def result(self) -> Extraction:
             if where == "result":
                 raise error
             return super().result()
 
-    def reading(one: Item) -> ChunkedRequest | None:
+    def chunked(one: Item) -> ChunkedRequest | None:
         return Broken(one, 2) if "Name" in one.text else None
 
-    scheduler = start(FakeEngine(chunked=reading))
+    scheduler = start(FakeEngine(chunked=chunked))
     bad, short = (scheduler.submit(item(text), request_id=text) for text in (LONG, "Ada"))
     ending = ending_of(bad)
     assert ending is error if isinstance(error, TooLarge) else isinstance(ending, InternalError)
@@ -267,14 +271,14 @@ def test_a_reading_that_fails_ends_its_item_alone(start: Start, item: MakeItem, 
     assert scheduler.drain(60)
 
 
-def test_a_text_of_which_nothing_can_be_read_is_answered(start: Start, item: MakeItem) -> None:
+def test_a_chunked_request_without_passes_is_answered(start: Start, item: MakeItem) -> None:
     scheduler = start(FakeEngine(chunked=lambda one: FakeChunkedRequest(replace(one, text=""), 2)))
-    answer = ending_of(scheduler.submit(item("unreadable"), request_id="r"))
+    answer = ending_of(scheduler.submit(item("no passes"), request_id="r"))
     assert isinstance(answer, Extraction)
     assert (answer.entities, answer.usage.windows) == ([], 0)
 
 
-def test_closing_ends_long_texts(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+def test_close_fails_long_texts(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
     scheduler = start(FakeEngine(on_forward=gate, chunked=LongTexts()), max_batch_tokens=3)
     future = scheduler.submit(item(LONG), request_id="r")
     gate.arrival()
@@ -306,55 +310,54 @@ def test_passes_wait_for_their_adapter_and_it_is_released_once(
     texts = LongTexts()
 
     class Leased(FakeChunkedRequest):
-        def more(self) -> list[Prepared]:
-            return [replace_adapter(prepared, self) for prepared in super().more()]
+        def next_passes(self) -> list[Prepared]:
+            return [replace_adapter(prepared, self) for prepared in super().next_passes()]
 
-    def replace_adapter(prepared: Prepared, reading: FakeChunkedRequest) -> Prepared:
+    def replace_adapter(prepared: Prepared, chunked: FakeChunkedRequest) -> Prepared:
         leased = replace(prepared, adapter=adapters.leases[0])
-        reading._numbers[id(leased)] = reading._numbers.pop(id(prepared))
+        chunked._numbers[id(leased)] = chunked._numbers.pop(id(prepared))
         return leased
 
-    room = SlotState(slots=1)
-    engine = FakeEngine(chunked=lambda one: Leased(one, 2), lease=adapters, room=room)
+    engine = FakeEngine(chunked=lambda one: Leased(one, 2), lease=adapters, slot_state=SlotState(slots=1))
     scheduler = start(engine)
     future = scheduler.submit(replace(item(LONG), adapter_id="a"), request_id="r")
     until(lambda: len(adapters.leases) == 1)
     assert not engine.batches
     assert not texts.made
-    adapters.come("a")
+    adapters.load("a")
     assert len(names(ending_of(future))) == 40
     assert adapters.releases == [1]
 
 
-def test_a_watch_is_told_entities_in_order(start: Start, item: MakeItem) -> None:
-    watcher = Watcher()
+def test_a_sink_receives_the_entities_in_order(start: Start, item: MakeItem) -> None:
+    sink = ListSink()
     scheduler = start(FakeEngine(chunked=LongTexts()), inference_lanes=4, decoding_threads=4, max_batch_tokens=3)
-    answer = ending_of(scheduler.watched(item(LONG), watcher, request_id="r"))
+    answer = ending_of(scheduler.submit_stream(item(LONG), sink, request_id="r"))
     assert isinstance(answer, Extraction)
-    assert watcher.told == answer.entities
-    assert watcher.room <= 1000 - 2
+    assert sink.entities == answer.entities
+    assert sink.capacity <= 1000 - 2
 
 
-def test_a_watch_without_room_holds_the_reading(start: Start, item: MakeItem, until: Until) -> None:
-    watcher, texts = Watcher(room=3), LongTexts()
+def test_processing_pauses_while_the_sink_is_full(start: Start, item: MakeItem, until: Until) -> None:
+    sink, texts = ListSink(capacity=3), LongTexts()
     scheduler = start(FakeEngine(chunked=texts), max_batch_tokens=3)
-    future = scheduler.watched(item(LONG), watcher, request_id="r")
-    until(lambda: not watcher.has_room)
+    future = scheduler.submit_stream(item(LONG), sink, request_id="r")
+    until(lambda: sink.full)
     until(lambda: scheduler.stats.waiting_items == scheduler.stats.running_items == 0)
     made = texts.made[0].made
     assert made < 20
-    scheduler.go_on("r")  # there is no room yet
+    scheduler.resume("r")  # it is still full
     other = ending_of(scheduler.submit(item("Ada"), request_id="s"))
     assert names(other) == ["Ada"]
     assert texts.made[0].made == made
-    watcher.room = 1000
-    scheduler.go_on("r")
+    sink.capacity = 1000
+    scheduler.resume("r")
     assert len(names(ending_of(future))) == 40
-    scheduler.go_on("r")  # nobody reads any more
-    scheduler.go_on("never was")
+    scheduler.resume("r")  # it has finished
+    scheduler.resume("unknown")
 
 
-def test_many_long_and_short_texts_end_once_each(start: Start, item: MakeItem, tally: Tally) -> None:
+def test_many_long_and_short_texts_finish_once_each(start: Start, item: MakeItem, tally: Tally) -> None:
     engine = FakeEngine(chunked=LongTexts(per_call=3))
     scheduler = start(engine, inference_lanes=3, tokenizer_threads=2, decoding_threads=2, queue_capacity=10_000)
     texts = [LONG.replace("Name", f"N{number}x") if number % 4 == 0 else f"Short{number}" for number in range(200)]

@@ -1,0 +1,176 @@
+"""Chunked requests: items of several passes. A few of a request's passes wait or run at any time; as one finishes, the
+next is made.
+
+    next_passes ──▶ passes in the waiting queue ──▶ lanes ──▶ add ──▶ next_passes … ──▶ result
+
+So memory is bounded whatever the text's length, and other requests get their turns between passes. A pass that fails
+finishes its item with its error; an item that finishes early (aborted, expired) drops its passes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from gliner_bento.engine.base import ChunkedRequest, Prepared
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.scheduler.dispatcher import Dispatcher
+from gliner_bento.scheduler.entry import Entry, ItemOwner, ResultOrError
+from gliner_bento.scheduler.queue import WaitingQueue
+from gliner_bento.scheduler.stages import public_error
+
+
+@dataclass(slots=True)
+class _ChunkedItem:
+    """An item whose passes are scheduled. lock: held from a pass's result to the sink, so that parts come in order."""
+
+    entry: Entry
+    passes: ChunkedRequest
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def wants_passes(self) -> bool:
+        """Passes can be made now, and the sink has room for their results."""
+        sink = self.entry.sink
+        return not self.entry.finished and not self.passes.exhausted and (sink is None or not sink.full)
+
+
+@dataclass(slots=True)
+class _Request:
+    """The chunked items of one request, in the order of their admission; they share its turns.
+
+    passes, cost: of those that wait or run. making: the next passes are being made.
+    """
+
+    items: dict[int, _ChunkedItem] = field(default_factory=dict)
+    passes: int = 0
+    cost: int = 0
+    making: bool = False
+
+
+class ChunkedRequests:
+    """Puts passes into `queue`: of each request at least `passes` are under way, and more while they cost less than
+    `cost`, in tokens. They are made in `pool`, which outlives the last unfinished item."""
+
+    def __init__(
+        self,
+        queue: WaitingQueue,
+        items: ItemOwner,
+        dispatcher: Dispatcher,
+        pool: Executor,
+        *,
+        passes: int,
+        cost: int,
+    ) -> None:
+        self._queue = queue
+        self._items = items
+        self._dispatcher = dispatcher
+        self._pool = pool
+        self._passes = passes
+        self._cost = cost
+        self._requests: dict[str, _Request] = {}
+
+    def begin(self, entry: Entry, passes: ChunkedRequest) -> None:
+        """Schedule the passes of `entry`, which the queue has. Called with the lock held."""
+        request = self._requests.setdefault(entry.request_id, _Request())
+        request.items[entry.sequence] = _ChunkedItem(entry, passes)
+        self._make_more(request)
+
+    def resume(self, request_id: str) -> None:
+        """Make passes again, if a sink of the request is not full any more."""
+        with self._queue.lock:
+            if request := self._requests.get(request_id):
+                self._make_more(request)
+
+    def on_finish(self, entry: Entry) -> None:
+        """`entry`, an item or a pass, has left the queue. Called with the lock held."""
+        request = self._requests.get(entry.request_id)
+        if request is None:
+            return
+        if entry.is_pass:
+            request.passes -= 1
+            request.cost -= entry.cost
+        elif request.items.pop(entry.sequence, None):
+            self._drop_passes(request, entry)
+        if request.items:
+            self._make_more(request)
+        elif not request.passes:
+            del self._requests[entry.request_id]
+
+    def add(self, entry: Entry, outcome: ResultOrError) -> None:
+        """Merge the result of a pass, which has left the queue, into its item."""
+        assert entry.parent is not None
+        assert entry.prepared is not None
+        with self._queue.lock:
+            request = self._requests.get(entry.request_id)
+            item = request.items.get(entry.parent.sequence) if request else None
+        if item is None:
+            return
+        if isinstance(outcome, GLiNERBentoError):
+            self._items.finish(entry.parent, outcome)
+            return
+        try:
+            with item.lock:
+                parts = item.passes.add(entry.prepared, outcome)
+                if parts and item.entry.sink:
+                    item.entry.sink.put(parts)
+        except BaseException as error:  # the decoding pool would swallow it, and the item would never finish
+            self._items.finish(entry.parent, public_error(error, entry.request_id, "merging its passes"))
+            return
+        self._finish_if_done(item)
+        self.resume(entry.request_id)
+
+    def _drop_passes(self, request: _Request, parent: Entry) -> None:
+        """Forget the passes of an item that has finished. Called with the lock held."""
+        for entry in self._queue.of_request(parent.request_id):
+            if entry.parent is parent:
+                self._queue.finish(entry)
+                request.passes -= 1
+                request.cost -= entry.cost
+
+    def _make_more(self, request: _Request) -> None:
+        """Make the request's next passes in the pool, if too few are under way. Called with the lock held."""
+        if request.making or (request.passes >= self._passes and request.cost >= self._cost):
+            return
+        item = next((item for item in request.items.values() if item.wants_passes), None)
+        if item is not None:
+            request.making = True
+            self._pool.submit(self._make, request, item)
+
+    def _make(self, request: _Request, item: _ChunkedItem) -> None:
+        """Make passes once; then other work has its turn in the pool."""
+        made: Sequence[Prepared] = ()
+        error: BaseException | None = None
+        try:
+            made = item.passes.next_passes()
+        except BaseException as raised:
+            error = raised
+        self._put(request, item.entry, made)
+        if error is not None:  # before the next passes are asked for
+            self._items.finish(item.entry, public_error(error, item.entry.request_id, "making its passes"))
+        else:
+            self._finish_if_done(item)
+        with self._queue.lock:
+            request.making = False
+            self._make_more(request)
+
+    def _put(self, request: _Request, parent: Entry, made: Sequence[Prepared]) -> None:
+        with self._queue.lock:
+            if not made or parent.finished:
+                return
+            for prepared in made:
+                entry = self._queue.put_pass(parent, prepared)
+                request.passes += 1
+                request.cost += entry.cost
+            self._dispatcher.wake()
+
+    def _finish_if_done(self, item: _ChunkedItem) -> None:
+        if item.entry.finished or not item.passes.done:
+            return
+        try:
+            outcome: ResultOrError = item.passes.result()
+        except BaseException as error:
+            outcome = public_error(error, item.entry.request_id, "merging its passes")
+        self._items.finish(item.entry, outcome)

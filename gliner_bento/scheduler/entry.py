@@ -1,0 +1,108 @@
+"""An admitted item and its state; no logic. `WaitingQueue` changes the state, everybody else reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import IntEnum, auto
+from typing import Any, Protocol
+
+from gliner_bento.engine.base import AdapterLease, Prepared, Result
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.types import Item
+
+ResultOrError = Result | GLiNERBentoError
+"""What an item finishes with."""
+
+
+class State(IntEnum):
+    """Where an entry is.
+
+        PREPARING ─┬─▶ LOADING_ADAPTER ─┬─▶ WAITING ─▶ RUNNING ─┐
+                   └────────────────────┴─▶ CHUNKED ────────────┴─▶ FINISHED, from each of them
+
+    PREPARING: not tokenized yet. LOADING_ADAPTER: prepared; its adapter is not in memory. WAITING: for a batch.
+    RUNNING: in a batch, which may be collated ahead or split. CHUNKED: its passes wait and run instead.
+    """
+
+    PREPARING = 0
+    LOADING_ADAPTER = auto()
+    WAITING = auto()
+    RUNNING = auto()
+    CHUNKED = auto()
+    FINISHED = auto()
+
+
+# The same as globals, for the code that runs for every item: before Python 3.12, `State.X` costs five times as much.
+PREPARING, LOADING_ADAPTER, WAITING, RUNNING, CHUNKED, FINISHED = State
+
+
+class Sink(Protocol):
+    """Receives the parts of a chunked request's result while it is processed."""
+
+    def put(self, parts: Sequence[Any]) -> None:
+        """The next parts of the result, in order. Must not block."""
+
+    @property
+    def full(self) -> bool:
+        """Processing pauses while this is true (backpressure); see `Scheduler.resume`."""
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """An admitted item, or a pass of a chunked one.
+
+    sequence: identity. order: key of the order of service: priority (lower first, as in vLLM), turn, sequence.
+    admitted_s, deadline_s: in seconds of the scheduler's clock.
+    parent: of a pass, the chunked item. sink: of a streamed item.
+    cost: in a batch, in tokens; 0 until it is prepared. adapter: key; None: the base model.
+    bypassed: how many batches took a later entry and left this one waiting.
+    """
+
+    item: Item
+    request_id: str
+    sequence: int
+    order: tuple[int, int, int]
+    admitted_s: float
+    deadline_s: float | None = None
+    sink: Sink | None = None
+    parent: Entry | None = None
+    future: Future[Result] = field(default_factory=Future)
+    state: State = PREPARING
+    prepared: Prepared | None = None
+    lease: AdapterLease | None = None
+    cost: int = 0
+    adapter: Hashable = None
+    bypassed: int = 0
+
+    @property
+    def priority(self) -> int:
+        """Lower is more urgent."""
+        return self.order[0]
+
+    def set_prepared(self, prepared: Prepared) -> None:
+        """Set what the engine has measured."""
+        self.prepared = prepared
+        self.cost = prepared.cost
+        self.adapter = prepared.adapter.key if prepared.adapter else None
+
+    @property
+    def is_pass(self) -> bool:
+        """Whether this is a pass of a chunked item."""
+        return self.parent is not None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has its result or error, and must not run any more."""
+        return self.state is FINISHED
+
+
+class ItemOwner(Protocol):
+    """The scheduler, as its parts see it. Both methods are called without the lock."""
+
+    def finish(self, entry: Entry, outcome: ResultOrError) -> None:
+        """Finish an item and answer its future, or hand the outcome of a pass to its item. Idempotent."""
+
+    def expire(self) -> None:
+        """Finish every item whose deadline has passed."""
