@@ -343,6 +343,7 @@ def test_processing_pauses_while_the_sink_is_full(start: Start, item: MakeItem, 
     scheduler = start(FakeEngine(chunked=texts), max_batch_tokens=3)
     future = scheduler.submit_stream(item(LONG), sink, request_id="r")
     until(lambda: sink.full)
+    ending_of(scheduler.submit(item("Eve"), request_id="flush"))  # prepared after any pass that was being made
     until(lambda: scheduler.stats.waiting_items == scheduler.stats.running_items == 0)
     made = texts.made[0].made
     assert made < 20
