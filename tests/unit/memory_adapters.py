@@ -98,7 +98,7 @@ class MemoryManager:
 
 
 class MemoryReplicaAdapters:
-    """A `ReplicaAdapters` over a manager; None: adapters are not enabled. Changes run in threads, because they block."""
+    """A `ReplicaAdapters` over a manager; None: adapters are not enabled. Changes may block, in threads."""
 
     def __init__(self, manager: MemoryManager | None) -> None:
         self._manager = manager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -77,16 +76,6 @@ def test_the_engine_is_configured_as_the_settings_say() -> None:
         name: getattr(settings, name) for name in options.__dataclass_fields__
     }
     assert options.window_words == 31
-
-
-def test_a_model_that_cannot_be_served_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "gliner_config.json").write_text("{}")
-    with pytest.raises(SystemExit) as exit_, caplog.at_level(logging.CRITICAL):
-        LocalReplica.load_or_exit(Settings.load({"model": str(tmp_path)}))
-    assert exit_.value.code == 1
-    (record,) = caplog.records
-    assert record.getMessage().startswith("the model cannot be served: ")
-    assert not record.exc_info
 
 
 class Tally:
