@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -59,24 +60,25 @@ class Gateway:
             request_id=call.request_id,
         )
 
-    async def extract_stream(self, request: ExtractRequest) -> AsyncIterator[StreamedEntity | StreamedEnd]:
+    async def extract_stream(self, request: ExtractRequest) -> AsyncGenerator[StreamedEntity | StreamedEnd, None]:
         """Entities of one text, in order of position, as they become final; then the rest of the answer."""
         call = self._call(request)
         item = self._item(request.text, _options(request))
         model = await self.model_info()
-        async for part in self._replica.stream(item, call):
-            for entity in part.entities if isinstance(part, Extraction) else part:
-                yield StreamedEntity(entity)
-            if isinstance(part, Extraction):
-                yield StreamedEnd(
-                    relations=part.relations,
-                    truncated=part.truncated,
-                    truncated_at=part.truncated_at,
-                    usage=part.usage,
-                    model=model.model,
-                    adapter_id=item.adapter_id,
-                    request_id=call.request_id,
-                )
+        async with aclosing(self._replica.stream(item, call)) as parts:
+            async for part in parts:
+                for entity in part.entities if isinstance(part, Extraction) else part:
+                    yield StreamedEntity(entity)
+                if isinstance(part, Extraction):
+                    yield StreamedEnd(
+                        relations=part.relations,
+                        truncated=part.truncated,
+                        truncated_at=part.truncated_at,
+                        usage=part.usage,
+                        model=model.model,
+                        adapter_id=item.adapter_id,
+                        request_id=call.request_id,
+                    )
 
     async def extract_batch(self, request: ExtractBatchRequest) -> ExtractBatchResponse:
         """One result or error per text, in order; the request fails as a whole only if it is wrong as a whole."""

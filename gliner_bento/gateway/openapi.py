@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from gliner_bento import __version__
 from gliner_bento.errors import ErrorBody
@@ -74,8 +75,21 @@ def _schemas(operations: Iterable[Operation]) -> dict[str, Any]:
     _, definitions = TypeAdapter.json_schemas(
         [(kind.__name__, "validation", TypeAdapter(kind)) for kind in types],
         ref_template="#/components/schemas/{model}",
+        schema_generator=_SchemaGenerator,
     )
     return dict(definitions["$defs"])
+
+
+class _SchemaGenerator(GenerateJsonSchema):
+    """Answers are dataclasses, and are written with every field, also with those that have a default."""
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        return field["type"] == "dataclass-field" or super().field_is_required(field, total)
+
+    def dataclass_field_schema(self, schema: Any) -> dict[str, Any]:
+        document = super().dataclass_field_schema(schema)
+        document.pop("default", None)
+        return document
 
 
 def _reference(kind: type[Any]) -> dict[str, Any]:

@@ -112,19 +112,25 @@ class LocalAdapters:
         preload: bool = True,
     ) -> tuple[AdapterInfo, bool]:
         """See `ReplicaAdapters`."""
-        manager = self._enabled
-        path = archive if archive is None or isinstance(archive, Path) else await self._store(archive)
-
-        def install() -> tuple[AdapterInfo, bool]:
-            try:
-                return manager.put(
-                    adapter_id, archive=path, source=source, revision=revision, pinned=pinned, preload=preload
-                )
-            finally:
-                if path:
-                    path.unlink(missing_ok=True)
-
-        return await self._run(install, self._changes)
+        path = archive if isinstance(archive, Path) else None
+        try:
+            manager = self._enabled
+            if archive is not None and not isinstance(archive, Path):
+                path = await self._store(archive)
+            change = self._changes.submit(
+                manager.put,
+                adapter_id,
+                archive=path,
+                source=source,
+                revision=revision,
+                pinned=pinned,
+                preload=preload,
+            )
+        except BaseException:
+            _delete(path)
+            raise
+        change.add_done_callback(lambda _: _delete(path))  # also of one that is cancelled before its turn
+        return await asyncio.wrap_future(change)
 
     async def remove(self, adapter_id: str, timeout_s: float) -> None:
         """See `ReplicaAdapters`."""
@@ -161,3 +167,8 @@ class LocalAdapters:
     @staticmethod
     async def _run(work: Callable[[], T], pool: ThreadPoolExecutor | None = None) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+
+def _delete(archive: Path | None) -> None:
+    if archive:
+        archive.unlink(missing_ok=True)

@@ -1,20 +1,30 @@
 """The public types: what is accepted, what is refused, and with which words."""
 
+import dataclasses
+from typing import get_args, get_type_hints
+
 import pytest
 from pydantic import ValidationError
 
 from gliner_bento import types
-from gliner_bento.adapters import base
+from gliner_bento.adapters.base import Source
 from gliner_bento.types import (
-    AdapterCard,
+    AdapterInfo,
     AdapterOptions,
     ExtractBatchRequest,
+    Extraction,
     ExtractItem,
     ExtractOptions,
     ExtractRequest,
+    ExtractResponse,
+    Item,
+    LongText,
     PutAdapterRequest,
+    RequestOptions,
+    StreamedEnd,
 )
 
+PUBLIC_TYPES = [kind for kind in vars(types).values() if getattr(kind, "__module__", "") == types.__name__]
 GOOD = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}
 
 
@@ -140,8 +150,55 @@ def test_a_wrong_field_of_an_adapter_is_named(field, value):
     assert [error["loc"] for error in caught.value.errors()] == [(field,)]
 
 
-def test_the_gateway_and_the_adapters_mean_the_same():
-    """They share no module."""
-    assert types.BASE_ADAPTER_ID == base.BASE_ADAPTER_ID
-    told = {name: field.annotation for name, field in AdapterCard.model_fields.items()}
-    assert (told["source"], told["tier"]) == (base.Source, base.Tier)
+def test_an_adapters_source_is_one_that_is_stored():
+    """The public types import no adapters."""
+    assert get_args(get_type_hints(AdapterInfo)["source"]) == get_args(Source)
+
+
+def test_the_options_of_a_text_are_declared_once():
+    """`ExtractOptions` has them; an item and both kinds of request have every one of them, with nothing added."""
+    options = set(ExtractOptions.model_fields)
+    assert {field.name for field in dataclasses.fields(Item)} == options | {"text"}
+    assert set(ExtractItem.model_fields) == options | {"text"}
+    assert set(ExtractRequest.model_fields) == options | set(RequestOptions.model_fields) | {"text"}
+    assert set(ExtractBatchRequest.model_fields) == options | set(RequestOptions.model_fields) | {"texts", "items"}
+    own = {kind: options & vars(kind).get("__annotations__", {}).keys() for kind in PUBLIC_TYPES}
+    answers = {"relations", "adapter_id"}  # have these names, too
+    assert {kind for kind, declared in own.items() if declared - answers} == {
+        ExtractOptions,
+        Item,
+        ExtractBatchRequest,
+    }
+    assert own[ExtractBatchRequest] == {"labels"}, "which may be absent there"
+
+
+def test_an_item_has_the_defaults_of_a_request():
+    """All but the thresholds, whose defaults are settings."""
+    for field in dataclasses.fields(Item):
+        if field.default is not dataclasses.MISSING and "threshold" not in field.name:
+            assert field.default == ExtractOptions.model_fields[field.name].default, field.name
+
+
+def test_an_option_of_an_item_has_the_description_of_the_requests():
+    for name, field in ExtractOptions.model_fields.items():
+        assert ExtractItem.model_fields[name].description == field.description
+
+
+def test_the_last_line_of_a_stream_is_an_answer_without_its_entities():
+    answer, end = ({field.name for field in dataclasses.fields(kind)} for kind in (ExtractResponse, StreamedEnd))
+    assert end == answer - {"entities"}
+    assert {field.name for field in dataclasses.fields(Extraction)} <= answer
+
+
+def test_what_to_do_with_a_long_text_is_one_type_everywhere():
+    assert get_type_hints(Item)["long_text"] == LongText
+    assert ExtractOptions.model_fields["long_text"].annotation == LongText
+
+
+def test_answers_cannot_be_changed():
+    """They are shared between the scheduler's threads and the event loop."""
+    for kind in PUBLIC_TYPES:
+        if dataclasses.is_dataclass(kind):
+            assert kind.__dataclass_params__.frozen, kind
+            fields = [field.name for field in dataclasses.fields(kind)]
+            assert not hasattr(kind(**dict.fromkeys(fields)), "__dict__"), kind

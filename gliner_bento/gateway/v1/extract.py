@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from gliner_bento.errors import ErrorBody, GLiNERBentoError
 from gliner_bento.gateway import request_id
@@ -57,20 +58,33 @@ async def _extract_stream(gateway: Gateway, request: Request) -> Response:
     """An error before the first line is the response; a later one is the last line."""
     parts = gateway.extract_stream(ExtractRequest.model_validate_json(await request.body() or b"{}"))
     first = await parts.__anext__()
-    return StreamingResponse(_lines(first, parts), media_type=NDJSON)
+    return _Lines(first, parts)
 
 
 async def _abort(gateway: Gateway, request: Request) -> Response:
     return json_response(await gateway.abort(request.path_params["request_id"]))
 
 
-async def _lines(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[str]:
-    yield _line(first)
-    try:
-        async for part in rest:
-            yield _line(part)
-    except GLiNERBentoError as error:
-        yield _line(ErrorBody(error.detail(request_id.current())))
+class _Lines(StreamingResponse):
+    """A line for each part. Closes `rest` when it ends, so that the item of a client that left is aborted."""
+
+    def __init__(self, first: Any, rest: AsyncGenerator[Any, None]) -> None:
+        self._rest = rest
+        super().__init__(self._written(first), media_type=NDJSON)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._rest.aclose()
+
+    async def _written(self, first: Any) -> AsyncIterator[str]:
+        yield _line(first)
+        try:
+            async for part in self._rest:
+                yield _line(part)
+        except GLiNERBentoError as error:
+            yield _line(ErrorBody(error.detail(request_id.current())))
 
 
 def _line(content: Any) -> str:

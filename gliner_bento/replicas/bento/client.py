@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 import aiohttp
+import msgspec
 
 from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
 from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus
@@ -79,8 +80,10 @@ class BentoReplica:
                 message=encode(ExtractMessage(items, call.request_id, _left_ms(call), call.priority))
             )
 
-        answer = await self._connection.call(send, _left_ms(call) / 1000 + _GRACE_S, DeadlineExceeded(_LATE))
-        replies: list[Reply[Extraction]] = _replies.decode(answer)
+        timeout_s = _left_ms(call) / 1000 + _GRACE_S
+        replies: list[Reply[Extraction]] = await self._connection.call(
+            send, _replies, timeout_s, DeadlineExceeded(_LATE)
+        )
         return [reply.outcome() for reply in replies]
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
@@ -89,20 +92,19 @@ class BentoReplica:
         try:
             pieces = self._open(item, call, stream_id)
             try:
-                piece = await self._next(pieces, call)
+                parts = await self._next(pieces, frames, call)
             except NotReady:  # dropped before it began
                 stream_id = uuid.uuid4().hex
                 pieces = self._open(item, call, stream_id)
-                piece = await self._next(pieces, call)
-            while piece is not None:
-                for message in frames.add(piece):
-                    part: StreamPart = _stream_part.decode(message)
+                parts = await self._next(pieces, frames, call)
+            while parts is not None:
+                for part in parts:
                     if part.last:
                         ended = True
                         yield part.last.unwrap()
                     else:
                         yield part.entities
-                piece = await self._next(pieces, call)
+                parts = await self._next(pieces, frames, call)
             if not ended:  # BentoML logs an exception in a stream, and ends the stream as if it were complete
                 raise InternalError()
         finally:
@@ -124,12 +126,14 @@ class BentoReplica:
         return self._runner.stream(message=encode(message))
 
     @staticmethod
-    async def _next(pieces: AsyncGenerator[bytes, None], call: Call) -> bytes | None:
+    async def _next(pieces: AsyncGenerator[bytes, None], frames: Frames, call: Call) -> list[StreamPart] | None:
+        """The parts that are complete with the next piece; None after the last piece."""
         with transport_errors(DeadlineExceeded(_LATE)):
             try:
-                return await asyncio.wait_for(pieces.__anext__(), _left_ms(call) / 1000 + _GRACE_S)
+                piece = await asyncio.wait_for(pieces.__anext__(), _left_ms(call) / 1000 + _GRACE_S)
             except StopAsyncIteration:
                 return None
+            return [_stream_part.decode(message) for message in frames.add(piece)]
 
     async def _stop(self, stream_id: str) -> None:
         with suppress(GLiNERBentoError):  # its reader is gone
@@ -156,7 +160,7 @@ class BentoAdapters:
         """See `ReplicaAdapters`. No deadline but the caller's."""
         if isinstance(archive, Path):
             raise ValueError("a path means a file on the replica's disk; send bytes")
-        upload_id = await self._upload(archive) if archive else None
+        upload_id = None if archive is None else await self._upload(archive)
         arguments = {"adapter_id": adapter_id, "upload_id": upload_id, "options": options}
         return await self._connection.control(tuple[AdapterInfo, bool], "install_adapter", arguments, timeout_s=None)
 
@@ -207,18 +211,24 @@ class Connection:
     ) -> T:
         """Call `method` of a `ReplicaServer`; its result, which is a `kind`. late: raised after `timeout_s`."""
         message = encode(arguments)
-        answer = await self.call(
-            lambda: self._runner.control(method=method, arguments=message), timeout_s, late or NotReady(_UNREACHABLE)
+        reply: Reply[T] = await self.call(
+            lambda: self._runner.control(method=method, arguments=message),
+            _reply_decoder(cast(Any, kind)),
+            timeout_s,
+            late or NotReady(_UNREACHABLE),
         )
-        reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)
         return reply.unwrap()
 
     async def call(
-        self, send: Callable[[], Awaitable[bytes]], timeout_s: float | None, late: GLiNERBentoError
-    ) -> bytes:
-        """The answer to `send()`, repeated once if its connection was dropped."""
+        self,
+        send: Callable[[], Awaitable[bytes]],
+        decoder: msgspec.msgpack.Decoder[Any],
+        timeout_s: float | None,
+        late: GLiNERBentoError,
+    ) -> Any:
+        """The decoded answer to `send()`, which is repeated once if its connection was dropped."""
         with transport_errors(late):
-            return await asyncio.wait_for(_repeated(send), timeout_s)
+            return decoder.decode(await asyncio.wait_for(_repeated(send), timeout_s))
 
 
 @contextmanager

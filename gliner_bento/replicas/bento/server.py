@@ -33,7 +33,7 @@ class ReplicaServer:
     def __init__(self, replica: Replica, uploads: Uploads) -> None:
         self._replica = replica
         self._uploads = uploads
-        self._streams: dict[str, asyncio.Future[Any]] = {}
+        self._streams: dict[str, _Stream] = {}
         adapters = replica.adapters
         self._controls: dict[str, Callable[..., Awaitable[Any]]] = {
             "abort": replica.abort,
@@ -57,24 +57,13 @@ class ReplicaServer:
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
         """Frames of `StreamPart` to a `StreamMessage`; none after `stop_stream`."""
         arguments: StreamMessage = _stream_message.decode(message)
-        parts = self._replica.stream(arguments.item, _call(arguments))
-        pending: asyncio.Future[StreamPart] | None = None
+        stream = self._streams[arguments.stream_id] = _Stream(self._replica.stream(arguments.item, _call(arguments)))
         try:
-            while True:
-                pending = self._streams[arguments.stream_id] = asyncio.ensure_future(_next_part(parts))
-                await asyncio.wait([pending])
-                if pending.cancelled():  # by `stop_stream`
-                    return
-                part = pending.result()
+            while part := await stream.next_part():
                 yield frame(encode(part))
-                if part.last:
-                    return
         finally:
-            self._streams.pop(arguments.stream_id, None)
-            if pending and not pending.done():
-                pending.cancel()
-                await asyncio.wait([pending])
-            await parts.aclose()
+            del self._streams[arguments.stream_id]
+            await stream.stop()
 
     async def control(self, method: str, arguments: bytes) -> bytes:
         """A `Reply` to any other call: the name of one of `_controls`, and its arguments by name."""
@@ -85,8 +74,8 @@ class ReplicaServer:
 
     async def _stop_stream(self, stream_id: str) -> None:
         """Nobody reads this stream any more, though its connection may stay open."""
-        if waiting := self._streams.get(stream_id):
-            waiting.cancel()
+        if stream := self._streams.get(stream_id):
+            await stream.stop()
 
     async def _upload(self, upload_id: str, offset: int, data: bytes) -> None:
         await asyncio.to_thread(self._uploads.write, upload_id, offset, data)
@@ -105,9 +94,31 @@ def _call(message: ExtractMessage | StreamMessage) -> Call:
     return Call(message.request_id, time.monotonic() + message.timeout_ms / 1000, message.priority)
 
 
-async def _next_part(parts: AsyncGenerator[Sequence[Entity] | Extraction, None]) -> StreamPart:
-    try:
-        part = await parts.__anext__()
-    except GLiNERBentoError as error:
-        return StreamPart(last=Reply.of(error))
-    return StreamPart(last=Reply(result=part)) if isinstance(part, Extraction) else StreamPart(part)
+class _Stream:
+    """A stream of the replica. `stop` ends it also while its reader holds up the connection and no part is awaited."""
+
+    def __init__(self, parts: AsyncGenerator[Sequence[Entity] | Extraction, None]) -> None:
+        self._parts = parts
+        self._pending: asyncio.Future[StreamPart | None] | None = None
+
+    async def next_part(self) -> StreamPart | None:
+        """The next part; None after the last one, and after `stop`."""
+        self._pending = asyncio.ensure_future(self._read())
+        await asyncio.wait([self._pending])
+        return None if self._pending.cancelled() else self._pending.result()
+
+    async def stop(self) -> None:
+        """Abort the item, unless it has ended."""
+        if self._pending and not self._pending.done():
+            self._pending.cancel()
+            await asyncio.wait([self._pending])
+        await self._parts.aclose()
+
+    async def _read(self) -> StreamPart | None:
+        try:
+            part = await self._parts.__anext__()
+        except StopAsyncIteration:
+            return None
+        except GLiNERBentoError as error:
+            return StreamPart(last=Reply.of(error))
+        return StreamPart(last=Reply(result=part)) if isinstance(part, Extraction) else StreamPart(part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict
 
 import httpx
 import pytest
@@ -55,7 +56,7 @@ class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 def content_of(*lines: StreamedEntity | StreamedEnd | ErrorBody) -> bytes:
-    return b"".join(f"{json.dumps(told.model_dump(mode='json'))}\n".encode() for told in lines)
+    return b"".join(f"{json.dumps(asdict(line))}\n".encode() for line in lines)
 
 
 def read(kind, response, told, most=None, **options) -> httpx.Request:

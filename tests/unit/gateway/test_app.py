@@ -1,13 +1,18 @@
-"""Middleware, our routes and the gliner.serve format, over real ASGI."""
+"""The gateway as it runs by itself, and its middleware around another framework's routes, over real ASGI."""
 
 import asyncio
 import dataclasses
+import json
 
 import httpx
 import pytest
+from starlette.responses import PlainTextResponse
 
-from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.gateway.runner import Hop
+from gliner_bento.errors import ERRORS_BY_CODE, InvalidField
+from gliner_bento.gateway import app as gateway_app
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.endpoint import Endpoint, Operation
+from gliner_bento.gateway.error_body import STATUSES, respond
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"]}
 LONG = {"text": "one two three four five six seven eight Nine"}
@@ -15,6 +20,165 @@ LONG = {"text": "one two three four five six seven eight Nine"}
 
 def ask(client, method, path, **kwargs):
     return asyncio.run(client.request(method, path, **kwargs))
+
+
+@pytest.mark.parametrize("path", ["/livez", "/healthz", "/readyz"])
+def test_the_probes_of_a_ready_replica(client, path):
+    assert ask(client, "GET", path).status_code == 200
+    assert ask(client, "HEAD", path).status_code == 200
+
+
+def test_a_replica_that_is_not_ready_is_alive_all_the_same(client, replica):
+    replica.alive = False
+    response = ask(client, "GET", "/readyz")
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "not_ready")
+    assert response.headers["retry-after"] == "1"
+    assert [ask(client, "GET", path).status_code for path in ("/livez", "/healthz")] == [200, 200]
+
+
+def test_metrics_are_in_prometheus_text_format(client):
+    response = ask(client, "GET", "/metrics")
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain; version=")
+
+
+def test_the_index_page_shows_the_document(client):
+    page = ask(client, "GET", "/")
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    assert "./docs.json" in page.text
+
+
+def test_the_document_lists_what_is_served(client, app):
+    document = ask(client, "GET", "/docs.json").json()
+    documented = {(one.path, one.method.lower()) for one in app.endpoints if one.operation}
+    assert {(path, method) for path, methods in document["paths"].items() for method in methods} == documented
+    assert {"/v1/extract", "/v1/extract/batch", "/v1/extract/stream", "/v1/model", "/gliner"} <= set(document["paths"])
+
+
+def test_a_route_answers_every_method_that_it_has_and_names_them_to_the_others(client, app):
+    by_path = {}
+    for endpoint in app.endpoints:
+        by_path.setdefault(endpoint.path, set()).add(endpoint.method)
+    for path, methods in by_path.items():
+        response = ask(client, "PATCH", path.replace("{", "").replace("}", ""))
+        assert (response.status_code, response.json()["error"]["code"]) == (405, "method_not_allowed"), path
+        assert methods <= set(response.headers["allow"].split(", ")), path
+
+
+def test_the_gateways_own_routes_extract(client):
+    answer = ask(client, "POST", "/v1/extract", json=BODY | {"request_id": "r"}).json()
+    assert [entity["text"] for entity in answer["entities"]] == ["Ada", "Charles"]
+    assert (answer["model"], answer["request_id"]) == ("memory", "r")
+    batch = ask(client, "POST", "/v1/extract/batch", json={"texts": ["Ada", "y" * 101], "labels": ["x"]}).json()
+    assert batch["results"][0]["result"]["entities"][0]["text"] == "Ada"
+    assert (batch["results"][0]["error"], batch["results"][1]["result"]) == (None, None)
+    assert batch["results"][1]["error"]["code"] == "too_large"
+    aborted = ask(client, "POST", "/v1/requests/r/abort").json()
+    assert aborted == {"request_id": "r", "aborted": False}
+    assert ask(client, "GET", "/v1/model").json()["max_labels"] == 5
+
+
+@pytest.mark.parametrize("path", ["/v1/extract", "/v1/extract/batch", "/v1/extract/stream"])
+@pytest.mark.parametrize(
+    ("content", "status", "code"),
+    [
+        (b"{", 400, "malformed_request"),
+        (b"[1]", 422, "invalid_field"),
+        (b"", 422, "invalid_field"),
+        (b'{"text": "a", "texts": ["a"], "labels": ["x"], "thresold": 1}', 422, "invalid_field"),
+        (b'{"text": "\xff", "labels": ["x"]}', 400, "malformed_request"),
+        (b'{"text": "' + b"a" * 1000 + b'", "labels": ["x"]}', 413, "too_large"),
+    ],
+)
+def test_a_bad_body_is_one_clear_error(client, path, content, status, code):
+    response = ask(client, "POST", path, content=content, headers={"Content-Type": "application/json"})
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+    assert response.json()["error"]["request_id"] == response.headers["x-request-id"]
+
+
+def test_a_fault_of_a_handler_is_an_internal_error_that_shows_nothing(app, replica):
+    async def broken(*_):
+        raise RuntimeError("a secret")
+
+    replica.extract = broken
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    client = httpx.AsyncClient(transport=transport, base_url="http://test")
+    response = ask(client, "POST", "/v1/extract", json=BODY)
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "internal")
+    assert "secret" not in response.text
+
+
+def test_an_app_serves_no_replica_before_one_is_bound(options):
+    with pytest.raises(AssertionError, match="bind"):
+        _ = GatewayApp(options).gateway
+
+
+def test_every_error_has_a_status():
+    assert set(STATUSES) == set(ERRORS_BY_CODE)
+    assert all(400 <= status < 600 for status in STATUSES.values())
+
+
+@pytest.mark.parametrize("code", STATUSES)
+def test_an_errors_answer_has_its_status_its_body_and_nothing_else(code):
+    async def failing():
+        raise ERRORS_BY_CODE[code]("what is wrong", param="field")
+
+    response = asyncio.run(respond(failing()))
+    error = json.loads(response.body)["error"]
+    assert (response.status_code, error["code"], error["message"], error["param"]) == (
+        STATUSES[code],
+        code,
+        "what is wrong",
+        "field",
+    )
+    assert set(error) == {"code", "message", "param", "request_id"}
+    assert ("retry-after" in response.headers) == (response.status_code in (429, 503))
+
+
+def test_an_endpoint_may_have_statuses_of_its_own():
+    async def failing():
+        raise InvalidField("text: wrong", param="text")
+
+    assert asyncio.run(respond(failing(), {**STATUSES, "invalid_field": 400})).status_code == 400
+
+
+def test_what_is_no_error_of_ours_passes_the_one_handler():
+    async def failing():
+        raise RuntimeError("a fault")
+
+    with pytest.raises(RuntimeError):
+        asyncio.run(respond(failing()))
+
+
+def test_another_wire_format_is_one_more_list_of_endpoints(replica, options, monkeypatch):
+    def endpoints(given):
+        async def answer(gateway, request):
+            asked = InvalidField("text: wrong", param="text") if await request.body() else None
+            if asked:
+                raise asked
+            return PlainTextResponse((await gateway.model_info()).model)
+
+        assert given is options
+        operation = Operation(name="peer", tag="compat", summary="Another server's format")
+        return [
+            Endpoint(
+                method="POST",
+                path="/peer",
+                answer=answer,
+                operation=operation,
+                statuses={**STATUSES, "invalid_field": 418},
+            )
+        ]
+
+    monkeypatch.setattr(gateway_app, "COMPAT", [*gateway_app.COMPAT, endpoints])
+    app = GatewayApp(options)
+    app.bind(replica)
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+    assert ask(client, "POST", "/peer").text == "memory"
+    assert ask(client, "POST", "/peer", json={}).status_code == 418
+    assert {"/peer", "/gliner"} <= set(ask(client, "GET", "/docs.json").json()["paths"])
+    assert ask(client, "POST", "/gliner", json=BODY).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -33,27 +197,27 @@ def ask(client, method, path, **kwargs):
         ("POST", "/foreign?status=599", 500, "internal"),
     ],
 )
-def test_a_foreign_error_is_said_in_the_one_error_body(client, method, path, status, code):
-    response = ask(client, method, path)
+def test_a_foreign_error_is_said_in_the_one_error_body(beside_foreign_routes, method, path, status, code):
+    response = ask(beside_foreign_routes, method, path)
     error = response.json()["error"]
     assert (response.status_code, error["code"]) == (status, code)
     assert error["request_id"] == response.headers["x-request-id"]
 
 
-def test_too_many_requests_say_when_to_come_back(client):
-    assert ask(client, "POST", "/foreign?status=429").headers["retry-after"] == "1"
+def test_too_many_requests_say_when_to_come_back(beside_foreign_routes):
+    assert ask(beside_foreign_routes, "POST", "/foreign?status=429").headers["retry-after"] == "1"
 
 
 def test_a_wrong_method_says_which_are_right(client):
     assert ask(client, "GET", "/gliner").headers["allow"] == "POST"
 
 
-def test_a_translated_error_keeps_its_headers(client):
-    assert ask(client, "POST", "/foreign?status=503").headers["access-control-allow-origin"] == "*"
+def test_a_translated_error_keeps_its_headers(beside_foreign_routes):
+    assert ask(beside_foreign_routes, "POST", "/foreign?status=503").headers["access-control-allow-origin"] == "*"
 
 
-def test_a_good_foreign_answer_passes_untouched(client):
-    response = ask(client, "POST", "/foreign", content=b"{}")
+def test_a_good_foreign_answer_passes_untouched(beside_foreign_routes):
+    response = ask(beside_foreign_routes, "POST", "/foreign", content=b"{}")
     assert (response.status_code, response.text) == (200, "read 2")
 
 
@@ -68,14 +232,27 @@ def test_the_id_of_the_request_is_the_one_in_its_body_if_there_is_one(client, ga
     assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"] == "mine-2"
 
 
-def test_a_body_over_the_limit_is_refused_with_and_without_a_length(client):
+def test_a_body_over_the_limit_is_refused_with_and_without_a_length(beside_foreign_routes):
     async def stream():
         for _ in range(20):
             yield b"x" * 100
 
     for content in (b"x" * 1001, stream()):
-        response = ask(client, "POST", "/foreign", content=content)
+        response = ask(beside_foreign_routes, "POST", "/foreign", content=content)
         assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize("path", ["/v1/extract", "/v1/extract/batch", "/v1/extract/stream", "/gliner"])
+@pytest.mark.parametrize("declared", [True, False], ids=["with a length", "without"])
+def test_a_body_over_the_limit_is_refused_by_our_own_routes(client, path, declared):
+    async def stream():
+        for _ in range(20):
+            yield b" " * 100
+
+    content = b" " * 1001 if declared else stream()
+    response = ask(client, "POST", path, content=content, headers={"Content-Type": "application/json"})
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
+    assert "max_body_bytes" in response.json()["error"]["message"]
 
 
 def test_only_json_is_read(client):
@@ -86,44 +263,43 @@ def test_only_json_is_read(client):
 def test_gliner_serve_predict(client):
     answer = ask(client, "POST", "/gliner", json=BODY).json()
     assert list(answer) == ["entities"]
-    assert answer["entities"][0] == {"start": 0, "end": 3, "text": "Ada", "label": "person", "score": 0.9}
+    assert answer["entities"][0] == {"start": 0, "end": 3, "text": "Ada", "label": "person", "score": 1.0}
 
 
 def test_gliner_serve_is_found_with_a_slash_too(client):
     assert ask(client, "POST", "/gliner/", json=BODY).status_code == 200
 
 
-def test_gliner_serve_relations(client, runner):
+def test_gliner_serve_relations(client, replica):
     answer = ask(client, "POST", "/gliner", json=BODY | {"relations": ["met"]}).json()
     assert answer["relations"] == [
         {
             "head": {"start": 0, "end": 3, "text": "Ada", "type": "person", "entity_idx": 0},
-            "tail": {"start": 8, "end": 16, "text": "Charles.", "type": "person", "entity_idx": 1},
+            "tail": {"start": 8, "end": 15, "text": "Charles", "type": "person", "entity_idx": 1},
             "relation": "met",
-            "score": 0.8,
+            "score": 1.0,
         }
     ]
 
 
-def test_gliner_serve_ignores_relations_that_the_model_cannot_find(client, runner):
-    runner.supports_relations = False
+def test_gliner_serve_ignores_relations_that_the_model_cannot_find(client, replica):
+    replica.model = dataclasses.replace(replica.model, supports_relations=False)
     assert list(ask(client, "POST", "/gliner", json=BODY | {"relations": ["met"]}).json()) == ["entities"]
-    assert runner.calls[0]["items"][0].relations == {}
+    assert replica.calls[0][0][0].relations == {}
 
 
-def test_gliner_serve_reads_a_long_text_whole(client, runner):
+def test_gliner_serve_reads_a_long_text_whole(client, replica):
     answer = ask(client, "POST", "/gliner", json=BODY | LONG)
     assert "x-gliner-truncated" not in answer.headers
     assert list(answer.json()) == ["entities"]
-    assert runner.calls[0]["items"][0].long_text == "window"
+    assert replica.calls[0][0][0].long_text == "window"
 
 
-def test_gliner_serve_cuts_a_long_text_where_it_is_told_to_and_says_so(runner, limits, served):
-    cuts = Gateway(Hop(runner), dataclasses.replace(limits, compat_long_text="truncate"))
-    client = httpx.AsyncClient(transport=httpx.ASGITransport(served(cuts)), base_url="http://test")
+def test_gliner_serve_cuts_a_long_text_where_it_is_told_to_and_says_so(replica, options, serving):
+    client = serving(replica, dataclasses.replace(options, compat_long_text="truncate"))
     assert "x-gliner-truncated" not in ask(client, "POST", "/gliner", json=BODY).headers
     assert ask(client, "POST", "/gliner", json=BODY | LONG).headers["x-gliner-truncated"] == "true"
-    assert runner.calls[1]["items"][0].long_text == "truncate"
+    assert replica.calls[1][0][0].long_text == "truncate"
 
 
 @pytest.mark.parametrize(

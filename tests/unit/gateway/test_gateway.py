@@ -1,10 +1,11 @@
 """The gateway: limits, defaults, shapes; each error names its field."""
 
 import asyncio
+import time
 
 import pytest
 
-from gliner_bento.errors import AdapterNotFound, InvalidField, TooLarge
+from gliner_bento.errors import Aborted, AdapterNotFound, InvalidField, NotReady, TooLarge
 from gliner_bento.types import ExtractBatchRequest, ExtractRequest
 
 TEXT = "Ada met Charles."
@@ -20,14 +21,14 @@ def extract_batch(gateway, **fields):
 
 def test_an_answer_has_entities_relations_and_what_was_run(gateway):
     answer = extract(gateway, relations=["met"], request_id="r1")
-    assert [(e.text, e.label) for e in answer.entities] == [("Ada", "person"), ("Charles.", "person")]
+    assert [(e.text, e.label) for e in answer.entities] == [("Ada", "person"), ("Charles", "person")]
     relation = answer.relations[0]
-    assert (relation.head.text, relation.relation, relation.tail.text) == ("Ada", "met", "Charles.")
+    assert (relation.head.text, relation.relation, relation.tail.text) == ("Ada", "met", "Charles")
     assert relation.tail.entity_idx == 1
     assert (answer.usage.words, answer.usage.windows, answer.usage.label_groups) == (3, 1, 1)
     assert (answer.usage.relation_groups, extract(gateway).usage.relation_groups) == (1, 0)
     assert (answer.truncated, answer.truncated_at) == (False, None)
-    assert (answer.model, answer.request_id, answer.adapter_id) == ("echo", "r1", None)
+    assert (answer.model, answer.request_id, answer.adapter_id) == ("memory", "r1", None)
 
 
 def test_a_blank_text_was_read_in_no_window(gateway):
@@ -41,12 +42,12 @@ def test_a_long_text_is_read_whole_unless_it_is_to_be_cut(gateway):
     assert (cut.truncated, cut.truncated_at, cut.usage.windows) == (True, 39, 1)
 
 
-def test_what_is_asked_of_windows_reaches_the_runner(gateway, runner):
+def test_what_is_asked_of_windows_reaches_the_replica(gateway, replica):
     extract(gateway)
     extract(gateway, long_text="reject", window_words=64, window_overlap_words=0)
     items = [{"text": "Ada", "window_words": 8}, {"text": "Bob"}]
     extract_batch(gateway, items=items, labels=["person"], window_words=9, window_overlap_words=3)
-    items = [item for call in runner.calls for item in call["items"]]
+    items = [item for sent, _ in replica.calls for item in sent]
     assert [(item.long_text, item.window_words, item.window_overlap_words) for item in items] == [
         ("window", None, None),
         ("reject", 64, 0),
@@ -55,36 +56,52 @@ def test_what_is_asked_of_windows_reaches_the_runner(gateway, runner):
     ]
 
 
-def test_absent_thresholds_are_the_servers(gateway, runner):
+def test_absent_thresholds_are_the_servers(gateway, replica):
     extract(gateway)
-    item = runner.calls[0]["items"][0]
+    item = replica.calls[0][0][0]
     assert (item.threshold, item.relation_threshold) == (0.4, 0.6)
 
 
-def test_a_threshold_of_zero_is_a_threshold(gateway, runner):
+def test_a_threshold_of_zero_is_a_threshold(gateway, replica):
     extract(gateway, threshold=0, relation_threshold=0)
-    item = runner.calls[0]["items"][0]
+    item = replica.calls[0][0][0]
     assert (item.threshold, item.relation_threshold) == (0, 0)
 
 
-def test_a_label_given_twice_counts_once(gateway, runner):
+def test_a_label_given_twice_counts_once(gateway, replica):
     extract(gateway, labels=["person", "city", "person"])
-    assert list(runner.calls[0]["items"][0].labels) == ["person", "city"]
+    assert list(replica.calls[0][0][0].labels) == ["person", "city"]
 
 
-def test_a_deadline_can_shorten_but_not_stretch_the_servers(gateway, runner):
-    extract(gateway, timeout_ms=5)
+def test_a_deadline_can_shorten_but_not_stretch_the_servers(gateway, replica):
+    began_s = time.monotonic()
+    extract(gateway, timeout_ms=20_000)
     extract(gateway, timeout_ms=10**9)
     extract(gateway)
-    shortened, longest, absent = (call["timeout_ms"] for call in runner.calls)
-    assert 0 <= shortened <= 5
-    assert 5 < longest <= 30_000
-    assert 5 < absent <= 30_000
+    ended_s = time.monotonic()
+    shortened_s, longest_s, absent_s = (call.deadline_s for _, call in replica.calls)
+    assert began_s + 20 <= shortened_s <= ended_s + 20
+    for deadline_s in (longest_s, absent_s):
+        assert began_s + 30 <= deadline_s <= ended_s + 30
 
 
-def test_the_priority_reaches_the_runner(gateway, runner):
+def test_the_deadline_counts_from_the_request_and_not_from_the_replicas_first_answer(gateway, replica):
+    """The first request also asks for the model."""
+    status = replica.status
+
+    async def slow():
+        await asyncio.sleep(0.05)
+        return await status()
+
+    replica.status = slow
+    began_s = time.monotonic()
+    extract(gateway, timeout_ms=10_000)
+    assert replica.calls[0][1].deadline_s < began_s + 10.04
+
+
+def test_the_priority_reaches_the_replica(gateway, replica):
     extract(gateway, priority=-3)
-    assert runner.calls[0]["priority"] == -3
+    assert replica.calls[0][1].priority == -3
 
 
 def test_the_error_of_the_item_is_raised(gateway):
@@ -92,11 +109,11 @@ def test_the_error_of_the_item_is_raised(gateway):
         extract(gateway, adapter_id="unknown")
 
 
-def test_the_base_adapter_is_no_adapter(gateway, runner):
+def test_the_base_adapter_is_no_adapter(gateway, replica):
     assert extract(gateway, adapter_id="__base__").adapter_id is None
     items = [{"text": "Ada", "adapter_id": "__base__"}, {"text": "Bob"}]
     extract_batch(gateway, items=items, labels=["person"], adapter_id="__base__")
-    assert [item.adapter_id for call in runner.calls for item in call["items"]] == [None, None, None]
+    assert [item.adapter_id for sent, _ in replica.calls for item in sent] == [None, None, None]
 
 
 @pytest.mark.parametrize(
@@ -107,12 +124,12 @@ def test_the_base_adapter_is_no_adapter(gateway, runner):
         ({"relations": [f"relation {i}" for i in range(6)]}, InvalidField, "relations"),
     ],
 )
-def test_what_is_over_a_limit_never_reaches_the_runner(gateway, runner, fields, error, param):
+def test_what_is_over_a_limit_never_reaches_the_replica(gateway, replica, fields, error, param):
     with pytest.raises(error) as caught:
         extract(gateway, **fields)
     assert caught.value.param == param
     assert caught.value.message.startswith(f"{param}: ")
-    assert not runner.calls
+    assert not replica.calls
 
 
 def test_a_batch_answers_one_result_or_error_per_text_in_order(gateway):
@@ -125,10 +142,10 @@ def test_a_batch_answers_one_result_or_error_per_text_in_order(gateway):
     assert {result.error.request_id for result in answer.results[1:]} == {"r2"}
 
 
-def test_an_items_own_options_win_over_the_batchs(gateway, runner):
+def test_an_items_own_options_win_over_the_batchs(gateway, replica):
     items = [{"text": "Ada", "labels": ["name"], "threshold": 0.1, "flat_ner": False}, {"text": "Bob"}]
     extract_batch(gateway, items=items, labels=["person"], threshold=0.9)
-    own, shared = runner.calls[0]["items"]
+    own, shared = replica.calls[0][0]
     assert (list(own.labels), own.threshold, own.flat_ner) == (["name"], 0.1, False)
     assert (list(shared.labels), shared.threshold, shared.flat_ner) == (["person"], 0.9, True)
 
@@ -155,9 +172,9 @@ def test_a_batch_of_texts_needs_labels(gateway):
         extract_batch(gateway, texts=["Ada"])
 
 
-def test_a_batch_without_texts_is_answered_without_results(gateway, runner):
+def test_a_batch_without_texts_is_answered_without_results(gateway, replica):
     assert extract_batch(gateway, texts=[], labels=["x"]).results == []
-    assert not runner.calls
+    assert not replica.calls
 
 
 def test_a_batch_has_at_most_max_batch_items(gateway):
@@ -173,9 +190,57 @@ def test_an_item_without_labels_is_named(gateway):
 
 def test_the_card_tells_the_model_and_the_limits(gateway):
     card = asyncio.run(gateway.model())
-    assert (card.model, card.dtype, card.max_labels, card.max_text_chars) == ("echo", "float32", 5, 100)
+    assert (card.model, card.dtype, card.max_labels, card.max_text_chars) == ("memory", "float32", 5, 100)
 
 
-def test_abort_tells_whether_there_was_a_request(gateway):
-    assert asyncio.run(gateway.abort("running")).aborted is True
-    assert asyncio.run(gateway.abort("unknown")).aborted is False
+def test_abort_tells_whether_there_was_a_request(gateway, replica):
+    async def scene():
+        replica.step = lambda: False
+        request = ExtractRequest.model_validate({"text": TEXT, "labels": ["person"], "request_id": "mine"})
+        running = asyncio.ensure_future(gateway.extract(request))
+        while not replica.admitted:
+            await asyncio.sleep(0)
+        answers = [await gateway.abort("unknown"), await gateway.abort("mine")]
+        with pytest.raises(Aborted):
+            await running
+        return [*answers, await gateway.abort("mine")]
+
+    answers = asyncio.run(scene())
+    assert [(answer.request_id, answer.aborted) for answer in answers] == [
+        ("unknown", False),
+        ("mine", True),
+        ("mine", False),
+    ]
+
+
+def test_the_model_is_requested_once(gateway, replica):
+    asked = []
+    status = replica.status
+
+    async def counted():
+        asked.append(None)
+        return await status()
+
+    replica.status = counted
+    for _ in range(3):
+        extract(gateway)
+        asyncio.run(gateway.model())
+    assert len(asked) == 1
+
+
+def test_readiness_is_asked_for_every_time(gateway, replica):
+    assert asyncio.run(gateway.ready()) is True
+    replica.alive = False
+    assert asyncio.run(gateway.ready()) is False
+    replica.alive = True
+    assert asyncio.run(gateway.ready()) is True
+
+
+def test_a_replica_that_cannot_be_reached_is_not_ready(gateway, replica):
+    async def unreachable():
+        raise NotReady("the model's process cannot be reached; try again")
+
+    replica.status = unreachable
+    assert asyncio.run(gateway.ready()) is False
+    with pytest.raises(NotReady):
+        extract(gateway)

@@ -1,17 +1,103 @@
 """The published document validates, and lists what is served."""
 
+import dataclasses
 import json
+import re
 
+from gateway_options import OPTIONS
 from openapi_spec_validator import validate
 
+from gliner_bento.client.calls import _parsed
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.compat import gliner_serve
+from gliner_bento.gateway.endpoint import Endpoint, Operation
+from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.openapi import openapi_document
-from gliner_bento.types import AdapterCard, PutAdapterRequest
+from gliner_bento.types import AdapterInfo, ExtractItem, PutAdapterRequest
 
-DOCUMENT = json.loads(openapi_document("/gliner"))
+DOCUMENT = json.loads(openapi_document(GatewayApp(OPTIONS).endpoints))
+SCHEMAS = DOCUMENT["components"]["schemas"]
 
 
 def test_the_document_validates():
     validate(DOCUMENT)
+
+
+def test_public_types_have_their_public_names():
+    assert {
+        "ExtractRequest",
+        "ExtractResponse",
+        "ExtractBatchRequest",
+        "ExtractBatchResponse",
+        "ExtractItem",
+        "BatchResult",
+        "Extraction",
+        "Entity",
+        "Relation",
+        "RelationArgument",
+        "Usage",
+        "StreamedEntity",
+        "StreamedEnd",
+        "ModelCard",
+        "AbortResponse",
+        "AdapterInfo",
+        "AdapterList",
+        "PutAdapterRequest",
+        "ErrorBody",
+        "ErrorDetail",
+        "GLiNERServeRequest",
+        "GLiNERServeResponse",
+    } <= set(SCHEMAS)
+    assert "AdapterCard" not in SCHEMAS
+
+
+def test_every_reference_of_the_document_leads_somewhere():
+    names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(DOCUMENT)))
+    assert names
+    assert names <= set(SCHEMAS)
+
+
+def test_the_options_of_an_item_are_those_of_a_request_and_none_is_required():
+    item, request = SCHEMAS["ExtractItem"], SCHEMAS["ExtractRequest"]
+    assert item["required"] == ["text"]
+    for name in item["properties"]:
+        assert item["properties"][name].get("description"), name
+    assert set(item["properties"]) == set(ExtractItem.model_fields)
+    assert set(item["properties"]) <= set(request["properties"])
+
+
+def test_an_answer_always_has_all_of_its_fields():
+    for name in ("ExtractResponse", "Extraction", "Usage", "ModelCard", "AdapterInfo", "StreamedEnd", "ErrorDetail"):
+        assert set(SCHEMAS[name]["required"]) == set(SCHEMAS[name]["properties"]), name
+        assert not [field for field in SCHEMAS[name]["properties"].values() if "default" in field], name
+
+
+def test_every_error_is_listed_under_the_status_that_it_has():
+    """An endpoint with statuses of its own lists the codes by those."""
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            for status, answer in operation["responses"].items():
+                if int(status) >= 400:
+                    codes = answer["description"].split(" or ")
+                    assert codes, (path, method)
+                    assert {STATUSES[code] for code in codes} <= {int(status), 422}, (path, method, status)
+
+
+def test_every_operation_has_an_id_of_its_own():
+    ids = [operation["operationId"] for methods in DOCUMENT["paths"].values() for operation in methods.values()]
+    assert len(ids) == len(set(ids))
+
+
+def test_what_is_not_documented_is_not_listed():
+    async def answer(gateway, request):
+        raise NotImplementedError
+
+    documented = Endpoint(
+        method="GET", path="/a", answer=answer, operation=Operation(name="a", tag="server", summary="A")
+    )
+    document = json.loads(openapi_document([documented, Endpoint(method="GET", path="/b", answer=answer)]))
+    validate(document)
+    assert set(document["paths"]) == {"/a"}
 
 
 def test_every_route_with_a_body_documents_the_errors_it_answers():
@@ -39,7 +125,8 @@ def test_a_stream_is_lines_of_entities_an_end_or_an_error():
 
 
 def test_the_compat_routes_follow_the_prefix():
-    paths = json.loads(openapi_document("/ner"))["paths"]
+    options = dataclasses.replace(OPTIONS, route_prefix="/ner")
+    paths = json.loads(openapi_document(gliner_serve.endpoints(options)))["paths"]
     assert "/ner" in paths
     assert "/ner/adapter-cache" in paths
 
@@ -48,12 +135,12 @@ def test_an_adapter_is_put_as_an_archive_or_as_json_and_is_new_or_not():
     put = DOCUMENT["paths"]["/v1/adapters/{adapter_id}"]["put"]
     assert {"application/json", "application/zip", "application/gzip"} <= set(put["requestBody"]["content"])
     assert {"200", "201", "404", "409", "413", "422", "507"} <= set(put["responses"])
-    assert [parameter["name"] for parameter in put["parameters"]] == ["pinned", "preload"]
+    assert [parameter["name"] for parameter in put["parameters"]] == ["adapter_id", "pinned", "preload"]
 
 
 def test_the_examples_of_adapters_are_what_the_types_say():
     operations = DOCUMENT["paths"]["/v1/adapters/{adapter_id}"]
     card = operations["get"]["responses"]["200"]["content"]["application/json"]["example"]
-    assert AdapterCard.model_validate(card).model_dump() == card
+    assert dataclasses.asdict(_parsed(AdapterInfo)(json.dumps(card).encode())) == card
     PutAdapterRequest.model_validate(operations["put"]["requestBody"]["content"]["application/json"]["example"])
     assert "200" not in operations["delete"]["responses"]

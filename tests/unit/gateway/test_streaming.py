@@ -1,112 +1,81 @@
-"""`/v1/extract/stream`: lines as they are found, and an end to every one of them, whatever the runner does."""
+"""`/v1/extract/stream`: lines as entities become final, and an end to every stream, whatever the replica does."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from types import SimpleNamespace
+from collections.abc import Sequence
+from typing import Any
 
-import aiohttp
-import httpx
 import pytest
+from memory_replica import MemoryReplica
 
-from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
-from gliner_bento.gateway import runner as hop
-from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.gateway.runner import Hop
-from runners.stream import line
+from gliner_bento.errors import Aborted, InternalError, NotReady
+from gliner_bento.types import Entity, Extraction, Relation, RelationArgument, Usage
 
 PATH = "/v1/extract/stream"
 BODY = {"text": "Ada met Charles.", "labels": ["person"]}
 LONG_S = 60.0
+ADA = Entity(0, 3, "Ada", "person", 0.9)
+CHARLES = Entity(8, 15, "Charles", "person", 0.8)
 FOUND = {"start": 0, "end": 3, "text": "Ada", "label": "person", "score": 0.9}
 USAGE = {"words": 3, "tokens": 9, "windows": 2, "label_groups": 1, "relation_groups": 1}
-RESULT = {
-    "entities": [],
-    "relations": [{"relation": "met", "score": 0.8, "head": 0, "tail": 1}],
-    "truncated_at": None,
-    **USAGE,
-}
-FIRST = line({"entities": [FOUND]})
-LAST = line({"outcome": {"result": RESULT | {"relations": []}}})
+LAST = Extraction(usage=Usage(**USAGE))
 
 
-class Scripted:
-    """A runner that says `script`: strings as they are; an exception is raised, an event is waited for."""
+class ScriptedReplica(MemoryReplica):
+    """A replica whose streams are a script: parts as they are; an exception is raised, an event is waited for."""
 
-    def __init__(self, *script: str | Exception | asyncio.Event) -> None:
+    def __init__(self, *script: Sequence[Entity] | Extraction | Exception | asyncio.Event) -> None:
+        super().__init__()
         self.script = script
-        self.timeouts_ms: list[float] = []
-        self.streams: list[str] = []
-        self.stopped: list[str] = []
         self.ended = False
 
-    async def extract_stream(self, item, request_id, stream_id, timeout_ms, priority):
-        self.timeouts_ms.append(timeout_ms)
-        self.streams.append(stream_id)
+    async def stream(self, item, call):
+        self.calls.append(([item], call))
         try:
-            for said in self.script:
-                if isinstance(said, asyncio.Event):
-                    await said.wait()
-                elif isinstance(said, Exception):
-                    raise said
+            for step in self.script:
+                if isinstance(step, asyncio.Event):
+                    await step.wait()
+                elif isinstance(step, Exception):
+                    raise step
                 else:
-                    yield said
+                    yield step
         finally:
             self.ended = True
-
-    async def stop_stream(self, stream_id):
-        self.stopped.append(stream_id)
-
-    async def describe(self):
-        return {"name": "scripted"}
 
 
 def ask(client, **sent):
     return asyncio.run(client.request("POST", PATH, **({"json": BODY} | sent)))
 
 
-def lines_of(response):
+def lines_of(response) -> list[dict[str, Any]]:
     assert response.status_code == 200, response.text
     assert response.headers["content-type"].startswith("application/x-ndjson")
     assert response.text.endswith("\n")
     return [json.loads(written) for written in response.text.split("\n")[:-1]]
 
 
-@pytest.fixture
-def serving(limits, served):
-    """Makes a client of a gateway over a runner."""
-
-    def serve(runner):
-        transport = httpx.ASGITransport(served(Gateway(Hop(runner), limits)))
-        return httpx.AsyncClient(transport=transport, base_url="http://test")
-
-    return serve
+LONG = "Ada one two three four five six seven Bob nine"  # two windows
 
 
-def parts_of(runner):
-    """What the hop makes of what the runner says, and how that ended."""
-
-    async def scene():
-        parts = []
-        try:
-            async for part in Hop(runner).extract_stream(None, request_id="r", timeout_ms=LONG_S * 1000, priority=0):
-                parts.append(part)
-        except Exception as error:
-            return parts, error
-        return parts, None
-
-    return asyncio.run(asyncio.wait_for(scene(), LONG_S))
-
-
-@pytest.mark.parametrize("body", [BODY, BODY | {"relations": ["met"]}, BODY | {"text": "nobody"}, BODY | {"text": " "}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        BODY,
+        BODY | {"relations": ["met"]},
+        BODY | {"text": "nobody"},
+        BODY | {"text": " "},
+        BODY | {"text": LONG},
+        BODY | {"text": LONG, "long_text": "truncate"},
+    ],
+)
 def test_the_lines_are_what_extract_answers(client, body):
     *entities, end = lines_of(ask(client, json=body | {"request_id": "r1"}))
-    answer = asyncio.run(client.post("/gliner", json=body)).json()
-    assert [told["entity"] for told in entities] == answer["entities"]
+    answer = asyncio.run(client.post("/v1/extract", json=body | {"request_id": "r1"})).json()
+    assert [line["entity"] for line in entities] == answer.pop("entities")
+    assert end == answer
     assert set(end) == {"relations", "truncated", "truncated_at", "usage", "model", "adapter_id", "request_id"}
-    assert (end["truncated"], end["truncated_at"], end["model"], end["request_id"]) == (False, None, "echo", "r1")
     assert [found["relation"] for found in end["relations"]] == body.get("relations", [])
     for relation in end["relations"]:
         for side in ("head", "tail"):
@@ -121,41 +90,25 @@ def test_a_text_that_is_cut_says_where(client):
 
 
 def test_relations_count_all_entities_that_came_before(serving):
-    second = FOUND | {"start": 8, "end": 15, "text": "Charles"}
-    runner = Scripted(
-        FIRST, line({"entities": []}), line({"entities": [second]}), line({"outcome": {"result": RESULT}})
+    sides = (
+        RelationArgument(index, one.start, one.end, one.text, one.label) for index, one in enumerate((ADA, CHARLES))
     )
-    *entities, end = lines_of(ask(serving(runner)))
-    assert [told["entity"]["text"] for told in entities] == ["Ada", "Charles"]
+    last = Extraction([CHARLES], [Relation("met", 0.8, *sides)], usage=Usage(**USAGE))
+    *entities, end = lines_of(ask(serving(ScriptedReplica([ADA], [], last))))
+    assert [line["entity"]["text"] for line in entities] == ["Ada", "Charles"]
     (relation,) = end["relations"]
     assert [relation[side]["text"] for side in ("head", "tail")] == ["Ada", "Charles"]
     assert [relation[side]["entity_idx"] for side in ("head", "tail")] == [0, 1]
     assert end["usage"] == USAGE
 
 
-def test_a_stream_that_is_dropped_before_it_began_is_asked_for_again():
-    class DroppedOnce(Scripted):
-        async def extract_stream(self, item, request_id, stream_id, timeout_ms, priority):
-            said = super().extract_stream(item, request_id, stream_id, timeout_ms, priority)
-            if not self.streams:
-                self.streams.append(stream_id)
-                raise aiohttp.ServerDisconnectedError
-            async for piece in said:
-                yield piece
-
-    runner = DroppedOnce(FIRST, LAST)
-    parts, error = parts_of(runner)
-    assert [*parts[0]] == ["entities"]
-    assert error is None
-    assert len(set(runner.streams)) == 2
-    assert not runner.stopped
-
-
-def test_a_line_has_no_other_line_ends_in_it(serving):
-    """Clients take U+2028 and its like for one."""
-    odd = FOUND | {"text": "S\u00e3o\u2028Pau\u0085lo\n"}
-    response = ask(serving(Scripted(line({"entities": [odd]}), LAST)))
-    assert lines_of(response)[0] == {"entity": odd}
+@pytest.mark.parametrize("text", ["S\u00e3o\u2028Pau\u0085lo\n", "日本 é 🙂", "a\nb\r\nc", "\u2028\u0085\x1c", '"\\'])
+def test_a_line_is_ascii_and_one_line(serving, text):
+    """Clients take U+2028 and its like for ends of lines."""
+    odd = Entity(0, 3, text, "person", 0.9)
+    response = ask(serving(ScriptedReplica([odd], LAST)))
+    assert lines_of(response)[0]["entity"]["text"] == text
+    assert response.content.isascii()
     assert len(response.text.splitlines()) == 2
 
 
@@ -189,82 +142,43 @@ def test_only_json_is_read(client):
 
 
 ERRORS = {
-    "the item's own": (line({"outcome": {"error": Aborted("stopped").detail("r").model_dump()}}), 499, "aborted"),
-    "the connection's": (aiohttp.ServerDisconnectedError(), 503, "not_ready"),
-    "a broken answer": (aiohttp.ClientPayloadError(), 503, "not_ready"),
-    "the system's": (ConnectionResetError(), 503, "not_ready"),
-    "a fault": (ValueError("a secret"), 500, "internal"),
-    "an early end": ("", 500, "internal"),
+    "the item's own": (Aborted("stopped"), 499, "aborted"),
+    "the replica's": (NotReady("cannot be reached"), 503, "not_ready"),
+    "a fault of the replica": (InternalError(), 500, "internal"),
 }
 
 
-@pytest.mark.parametrize(("said", "status", "code"), ERRORS.values(), ids=ERRORS.keys())
-def test_an_error_after_the_first_line_is_the_last_line(serving, said, status, code):
-    runner = Scripted(FIRST, said)
-    entity, last = lines_of(ask(serving(runner), json=BODY | {"request_id": "mine"}))
+@pytest.mark.parametrize(("error", "status", "code"), ERRORS.values(), ids=ERRORS.keys())
+def test_an_error_after_the_first_line_is_the_last_line(serving, error, status, code):
+    replica = ScriptedReplica([ADA], error)
+    entity, last = lines_of(ask(serving(replica), json=BODY | {"request_id": "mine"}))
     assert entity == {"entity": FOUND}
     assert set(last) == {"error"}
     assert (last["error"]["code"], last["error"]["request_id"]) == (code, "mine")
-    assert "secret" not in last["error"]["message"]
-    assert runner.ended
+    assert replica.ended
 
 
-@pytest.mark.parametrize(("said", "status", "code"), ERRORS.values(), ids=ERRORS.keys())
-def test_the_same_error_before_it_is_the_answer(serving, said, status, code):
-    response = ask(serving(Scripted(said)))
-    error = response.json()["error"]
-    assert (response.status_code, error["code"]) == (status, code)
-    assert error["request_id"] == response.headers["x-request-id"]
+@pytest.mark.parametrize(("error", "status", "code"), ERRORS.values(), ids=ERRORS.keys())
+def test_the_same_error_before_it_is_the_answer(serving, error, status, code):
+    response = ask(serving(ScriptedReplica(error)))
+    body = response.json()["error"]
+    assert (response.status_code, body["code"]) == (status, code)
+    assert body["request_id"] == response.headers["x-request-id"]
 
 
-def test_a_runner_that_hangs_costs_a_request_its_deadline(serving, monkeypatch):
-    monkeypatch.setattr(hop, "_GRACE_S", 0.01)
-    first = Scripted(asyncio.Event())
-    response = ask(serving(first), json=BODY | {"timeout_ms": 10})
+def test_a_deadline_is_the_answer_or_the_last_line(client, replica):
+    replica.step = lambda: False
+    response = ask(client, json=BODY | {"timeout_ms": 10})
     assert (response.status_code, response.json()["error"]["code"]) == (504, "deadline_exceeded")
-    later = Scripted(FIRST, asyncio.Event())
-    readings_s = iter([0.0, 0.0, 1e9])  # at the start, before the first piece, before the second
-    monkeypatch.setattr(hop, "time", SimpleNamespace(monotonic=lambda: next(readings_s)))
-    entity, last = lines_of(ask(serving(later)))
-    assert (entity, last["error"]["code"]) == ({"entity": FOUND}, "deadline_exceeded")
-    assert first.ended
-    assert later.ended, "the runner's side has to learn that nobody waits any more"
-
-
-def test_the_runner_is_told_the_deadline(serving):
-    runner = Scripted(FIRST, LAST)
-    client = serving(runner)
-    ask(client, json=BODY | {"timeout_ms": 500})
-    ask(client, json=BODY | {"timeout_ms": 10**9})
-    assert runner.timeouts_ms == [500, 30_000]
-
-
-@pytest.mark.parametrize("size", [1, 2, 17, 10_000])
-def test_pieces_may_be_cut_anywhere(size):
-    said = FIRST * 3 + line({"entities": []}) + LAST
-    parts, error = parts_of(Scripted(*(said[start : start + size] for start in range(0, len(said), size))))
-    assert error is None
-    assert parts == [{"entities": [FOUND]}] * 3 + [
-        {"entities": []},
-        {"outcome": {"result": RESULT | {"relations": []}}},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("said", "kind"),
-    [
-        ([], InternalError),
-        ([FIRST, LAST[:-2]], InternalError),
-        ([FIRST, ConnectionResetError()], NotReady),
-        ([FIRST, aiohttp.ClientPayloadError()], NotReady),
-        ([FIRST, asyncio.TimeoutError()], DeadlineExceeded),
-    ],
-    ids=str,
-)
-def test_a_stream_without_an_outcome_ends_with_an_error(said, kind):
-    parts, error = parts_of(Scripted(*said))
-    assert parts == [{"entities": [FOUND]}] * (FIRST in said)
-    assert type(error) is kind
+    steps = iter([True])
+    for timeout_ms in (200, 1000, 5000):  # on a slow machine it passes before the first line
+        steps = iter([True])
+        replica.step = lambda steps=steps: next(steps, False)
+        response = ask(client, json=BODY | {"text": LONG, "timeout_ms": timeout_ms})
+        if response.status_code == 200:
+            break
+    entity, last = lines_of(response)
+    assert (entity["entity"]["text"], last["error"]["code"]) == ("Ada", "deadline_exceeded")
 
 
 def connection(app, *, on_line):
@@ -291,71 +205,50 @@ def connection(app, *, on_line):
     asyncio.run(scene())
 
 
-def test_a_line_leaves_before_the_next_is_found(limits, served):
+def test_a_line_leaves_before_the_next_is_found(app):
     next_is_found, seen = asyncio.Event(), []
 
-    def on_line(told):
-        seen.append(set(told))
+    def on_line(line):
+        seen.append(set(line))
         next_is_found.set()
 
-    connection(served(Gateway(Hop(Scripted(FIRST, next_is_found, LAST)), limits)), on_line=on_line)
+    app.bind(ScriptedReplica([ADA], next_is_found, LAST))
+    connection(app, on_line=on_line)
     assert seen[0] == {"entity"}
     assert len(seen) == 2
 
 
-def test_a_client_that_leaves_ends_the_runners_stream(limits, served):
-    runner = Scripted(FIRST, asyncio.Event())
-    connection(served(Gateway(Hop(runner), limits)), on_line=lambda told: True)
-    assert runner.ended
-    assert runner.stopped == runner.streams
+def test_a_client_that_leaves_ends_the_replicas_stream(app):
+    replica = ScriptedReplica([ADA], asyncio.Event())
+    app.bind(replica)
+    connection(app, on_line=lambda line: True)
+    assert replica.ended
 
 
-@pytest.mark.parametrize(
-    ("said", "most", "stops"),
-    [
-        ([FIRST, FIRST, LAST], 1, True),
-        ([FIRST, FIRST, LAST], 3, False),
-        ([FIRST, LAST], None, False),
-        ([FIRST], None, True),
-        ([FIRST, ConnectionResetError()], None, True),
-    ],
-    ids=str,
-)
-def test_the_runner_is_told_if_its_stream_is_not_read_to_the_end(said, most, stops):
-    """Its connection may stay open: BentoML's client does not close it."""
-    runner = Scripted(*said)
+def test_a_client_that_stops_reading_and_leaves_ends_the_replicas_stream(app):
+    """The line is held up in the connection, and nothing waits for the replica."""
+    replica = ScriptedReplica([ADA], [CHARLES], LAST)
+    app.bind(replica)
 
     async def scene():
-        parts = Hop(runner).extract_stream(None, request_id="r", timeout_ms=LONG_S * 1000, priority=0)
-        with contextlib.suppress(GLiNERBentoError):
-            async with contextlib.aclosing(parts):
-                count = 0
-                async for _ in parts:
-                    count += 1
-                    if count == most:
-                        break
+        held_up, bodies = asyncio.Event(), [json.dumps(BODY).encode()]
+
+        async def receive():
+            if bodies:
+                return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+            await held_up.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            if message.get("body"):
+                held_up.set()
+                await asyncio.Event().wait()
+
+        scope = {"type": "http", "method": "POST", "path": PATH, "raw_path": PATH.encode(), "root_path": ""}
+        scope |= {"headers": [], "query_string": b"", "http_version": "1.1"}
+        await asyncio.wait_for(app(scope, receive, send), LONG_S)
         for _ in range(10):
             await asyncio.sleep(0)
+        assert replica.ended
 
     asyncio.run(scene())
-    assert runner.stopped == runner.streams * stops
-
-
-def test_a_runner_that_cannot_be_told_does_no_harm(caplog):
-    runner = Scripted(FIRST, ConnectionResetError())
-
-    async def unreachable(stream_id):
-        raise ConnectionResetError
-
-    runner.stop_stream = unreachable
-    parts, error = parts_of(runner)
-    assert (len(parts), type(error)) == (1, NotReady)
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
-
-
-def test_two_streams_of_one_request_id_have_ids_of_their_own(serving):
-    runner = Scripted(FIRST, LAST)
-    client = serving(runner)
-    for _ in range(2):
-        ask(client, json=BODY | {"request_id": "same"})
-    assert len(set(runner.streams)) == 2

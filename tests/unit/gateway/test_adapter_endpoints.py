@@ -1,13 +1,9 @@
-"""`/v1/adapters` and gliner.serve's adapter cache, over real ASGI and the runner's own calls."""
+"""`/v1/adapters` and gliner.serve's adapter cache, over real ASGI."""
 
 import asyncio
 import dataclasses
 
-import httpx
 import pytest
-
-from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.gateway.runner import Hop
 
 JSON = {"Content-Type": "application/json"}
 ARCHIVE = bytes(range(256)) * 10 * 2**10  # 2.5 MiB
@@ -60,29 +56,28 @@ def test_a_card_tells_all_of_an_adapter(client):
 
 
 @pytest.mark.parametrize("content_type", [None, "application/zip", "application/gzip", "text/plain", "a/b; c=d"])
-def test_an_archive_may_be_of_any_type(client, runner, content_type):
+def test_an_archive_may_be_of_any_type(client, manager, content_type):
     headers = {"Content-Type": content_type} if content_type else {}
     assert ask(client, "PUT", "/a", content=ARCHIVE, headers=headers).status_code == 201
-    assert runner.memory.contents["a"] == ARCHIVE
+    assert manager.contents["a"] == ARCHIVE
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["with a length", "without"])
-def test_an_archive_reaches_the_runner_whole_in_pieces(client, runner, whole):
+def test_an_archive_arrives_whole(client, manager, whole):
     assert ask(client, "PUT", "/a", content=ARCHIVE if whole else in_chunks(ARCHIVE)).status_code == 201
-    assert runner.memory.contents["a"] == ARCHIVE
-    assert runner.pieces == [2**20, 2**20, 2**19]
+    assert manager.contents["a"] == ARCHIVE
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["with a length", "without"])
-def test_an_archive_over_the_limit_never_reaches_the_runner(client, runner, whole):
+def test_an_archive_over_the_limit_changes_nothing(client, manager, whole):
     content = b"x" * (3 * 2**20 + 1)
     response = ask(client, "PUT", "/a", content=content if whole else in_chunks(content))
     assert error_of(response) == (413, "too_large", None)
     assert "3145728 bytes (max_adapter_bytes)" in response.json()["error"]["message"]
-    assert (runner.pieces, runner.memory.asked) == ([], [])
+    assert (manager.changes, manager.contents) == ([], {})
 
 
-def test_an_archive_at_the_limit_is_taken(client, runner):
+def test_an_archive_at_the_limit_is_taken(client, manager):
     assert ask(client, "PUT", "/a", content=b"x" * 3 * 2**20).status_code == 201
 
 
@@ -92,16 +87,16 @@ def test_json_is_limited_as_on_every_route(client):
     assert "max_body_bytes" in response.json()["error"]["message"]
 
 
-def test_json_that_is_cut_off_changes_nothing(client, runner):
+def test_json_that_is_cut_off_changes_nothing(client, manager):
     ask(client, "PUT", "/a", content=b"one")
     response = ask(client, "PUT", "/a?pinned=true", content=in_chunks(b" " * 1001), headers=JSON)
     assert error_of(response) == (413, "too_large", None)
-    assert len(runner.memory.asked) == 1
+    assert len(manager.changes) == 1
 
 
-def test_a_source_may_be_named(client, runner):
+def test_a_source_may_be_named(client, manager):
     assert ask(client, "PUT", "/a", json={"source": "hub:o/n", "revision": "v1", "pinned": True}).status_code == 201
-    assert runner.memory.asked == [
+    assert manager.changes == [
         {
             "adapter_id": "a",
             "uploaded": False,
@@ -122,20 +117,20 @@ def test_a_source_may_be_named(client, runner):
         ("/a?pinned=1", {"json": {"source": "one", "preload": False}}),
     ],
 )
-def test_options_are_in_the_query_or_in_the_json(client, runner, path, sent):
+def test_options_are_in_the_query_or_in_the_json(client, manager, path, sent):
     assert ask(client, "PUT", path, **sent).json()["pinned"] is True
-    assert (runner.memory.asked[0]["pinned"], runner.memory.asked[0]["preload"]) == (True, False)
+    assert (manager.changes[0]["pinned"], manager.changes[0]["preload"]) == (True, False)
 
 
 @pytest.mark.parametrize("sent", [{}, {"content": b""}, {"json": {}}, {"content": b"", "headers": JSON}])
-def test_without_a_source_the_options_of_an_adapter_change(client, runner, sent):
+def test_without_a_source_the_options_of_an_adapter_change(client, manager, sent):
     assert error_of(ask(client, "PUT", "/a?pinned=true", **sent)) == (404, "adapter_not_found", "adapter_id")
     ask(client, "PUT", "/a", content=b"one")
     changed = ask(client, "PUT", "/a?pinned=true", **sent)
     assert (changed.status_code, changed.json()["pinned"]) == (200, True)
     assert ask(client, "PUT", "/a", **sent).json()["pinned"] is True
     assert ask(client, "PUT", "/a?pinned=false", **sent).json()["pinned"] is False
-    assert runner.pieces == [3]
+    assert [change["uploaded"] for change in manager.changes].count(True) == 1
 
 
 @pytest.mark.parametrize(
@@ -160,9 +155,9 @@ def test_without_a_source_the_options_of_an_adapter_change(client, runner, sent)
         ("/0123456789", {"content": b"one"}, (422, "invalid_field", "adapter_id")),
     ],
 )
-def test_what_is_wrong_is_named_and_changes_nothing(client, runner, path, sent, answer):
+def test_what_is_wrong_is_named_and_changes_nothing(client, manager, path, sent, answer):
     assert error_of(ask(client, "PUT", path, **sent)) == answer
-    assert runner.memory.contents == {}
+    assert manager.contents == {}
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
@@ -178,10 +173,8 @@ def test_a_wrong_method_says_which_are_right(client):
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_where_adapters_are_not_enabled_every_route_says_so(runner, limits, served, method, path):
-    disabled = dataclasses.replace(limits, enable_lora=False)
-    transport = httpx.ASGITransport(served(Gateway(Hop(runner), disabled)))
-    client = httpx.AsyncClient(transport=transport, base_url="http://test")
+def test_where_adapters_are_not_enabled_every_route_says_so(replica, options, serving, method, path):
+    client = serving(replica, dataclasses.replace(options, enable_lora=False))
     response = ask(client, method, path)
     assert error_of(response) == (404, "adapter_not_found", None)
     assert "enable_lora" in response.json()["error"]["message"]
@@ -189,15 +182,25 @@ def test_where_adapters_are_not_enabled_every_route_says_so(runner, limits, serv
     assert (answer.status_code, answer.json()) == (200, {"enabled": False, "base_adapter_id": "__base__"})
 
 
-def test_a_put_that_takes_too_long_ends_by_the_deadline(runner, limits, served):
-    runner.memory.go_on.clear()
-    short = dataclasses.replace(limits, request_timeout_s=0.05)
-    transport = httpx.ASGITransport(served(Gateway(Hop(runner), short)))
-    client = httpx.AsyncClient(transport=transport, base_url="http://test")
-    assert error_of(ask(client, "PUT", "/a", content=b"one")) == (504, "deadline_exceeded", None)
+def test_a_put_that_takes_too_long_ends_by_the_deadline(replica, manager, options, serving):
+    manager.proceed.clear()
+    client = serving(replica, dataclasses.replace(options, request_timeout_s=0.05))
+
+    async def scene():
+        response = await client.put("/v1/adapters/a", content=b"one")
+        manager.proceed.set()  # its thread may end
+        return response
+
+    assert error_of(asyncio.run(scene())) == (504, "deadline_exceeded", None)
 
 
-def test_a_client_that_leaves_in_the_middle_leaves_nothing(runner, gateway, served, caplog):
+def test_a_deletion_may_take_as_long_as_any_request(client, manager):
+    ask(client, "PUT", "/a", content=b"one")
+    ask(client, "DELETE", "/a")
+    assert manager.timeouts_s == [30.0]
+
+
+def test_a_client_that_leaves_in_the_middle_leaves_nothing(app, manager, caplog):
     messages = [{"type": "http.request", "body": b"one", "more_body": True}, {"type": "http.disconnect"}]
     sent = []
 
@@ -209,9 +212,9 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing(runner, gateway, serv
 
     path = "/v1/adapters/a"
     scope = {"type": "http", "method": "PUT", "path": path, "raw_path": path.encode(), "headers": [], "root_path": ""}
-    asyncio.run(served(gateway)(scope | {"query_string": b"", "http_version": "1.1"}, receive, send))
+    asyncio.run(app(scope | {"query_string": b"", "http_version": "1.1"}, receive, send))
     assert sent[0]["status"] == 499
-    assert (runner.pieces, runner.memory.asked) == ([], [])
+    assert (manager.changes, manager.contents) == ([], {})
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
@@ -251,7 +254,7 @@ def test_gliner_serves_adapter_cache_knows_a_bad_id_by_400(client, adapter_id):
     assert error_of(answer) == (400, "invalid_field", "adapter_id")
 
 
-def test_gliner_serves_base_adapter_is_the_model(client, runner):
+def test_gliner_serves_base_adapter_is_the_model(client, replica):
     body = {"text": "Ada met Charles.", "labels": ["person"], "adapter_id": "__base__"}
     assert asyncio.run(client.post("/gliner", json=body)).json()["entities"]
-    assert runner.calls[0]["items"][0].adapter_id is None
+    assert replica.calls[0][0][0].adapter_id is None

@@ -1,0 +1,20 @@
+"""Options of a gateway, small enough for tests to exceed them."""
+
+from __future__ import annotations
+
+from gliner_bento.gateway.options import GatewayOptions
+
+OPTIONS = GatewayOptions(
+    default_threshold=0.4,
+    default_relation_threshold=0.6,
+    max_labels=5,
+    max_text_chars=100,
+    max_batch_items=3,
+    max_body_bytes=1000,
+    max_adapter_bytes=3 * 2**20,
+    request_timeout_s=30.0,
+    enable_lora=True,
+    adapter_id_pattern=r"[a-z0-9_-]{1,9}",
+    compat_long_text="window",
+    route_prefix="/gliner",
+)

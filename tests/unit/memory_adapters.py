@@ -1,0 +1,133 @@
+"""Adapters in a dictionary: the `Manager` of a local replica, and the `ReplicaAdapters` of a `MemoryReplica`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict
+from gliner_bento.types import AdapterCacheStatus, AdapterInfo
+
+LAST_USED = "2026-01-01T00:00:00.250Z"
+
+
+class MemoryManager:
+    """An adapter is its archive's content; `bad` is an invalid one.
+
+    proceed: clear it to let changes hang. begun: ids of every `put`; changes: the arguments, once it may proceed.
+    timeouts_s: of every `remove`.
+    """
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+        self.pinned: dict[str, bool] = {}
+        self.changes: list[dict[str, Any]] = []
+        self.timeouts_s: list[float] = []
+        self.begun: list[str] = []
+        self.proceed = threading.Event()
+        self.proceed.set()
+        self.closed = False
+
+    def infos(self) -> list[AdapterInfo]:
+        return [self.info(adapter_id) for adapter_id in sorted(self.contents)]
+
+    def info(self, adapter_id: str) -> AdapterInfo:
+        self._find(adapter_id)
+        used = adapter_id == "used"
+        return AdapterInfo(
+            id=adapter_id,
+            source="upload",
+            rank=4,
+            targets=["query", "value"],
+            bytes=len(self.contents[adapter_id]),
+            tier="cpu",
+            pinned=self.pinned[adapter_id],
+            uses=3 if used else 0,
+            last_used=LAST_USED if used else None,
+        )
+
+    def put(self, adapter_id: str, *, archive: Path | None, **options: Any) -> tuple[AdapterInfo, bool]:
+        return self.change(adapter_id, archive.read_bytes() if archive else None, **options)
+
+    def change(
+        self, adapter_id: str, uploaded: bytes | None, *, source=None, revision=None, pinned=None, preload=True
+    ) -> tuple[AdapterInfo, bool]:
+        """`put`, with the archive's content."""
+        self.begun.append(adapter_id)
+        self.proceed.wait(30)
+        options = {"source": source, "revision": revision, "pinned": pinned, "preload": preload}
+        self.changes.append({"adapter_id": adapter_id, "uploaded": uploaded is not None} | options)
+        content = uploaded if uploaded is not None else source.encode() if source else None
+        if content == b"bad":
+            raise AdapterInvalid("adapter: this is none", param="adapter")
+        if content is None:
+            self._find(adapter_id)
+        elif self.contents.get(adapter_id, content) != content:
+            raise Conflict("another adapter has this id")
+        created = adapter_id not in self.contents
+        self.contents.setdefault(adapter_id, content or b"")
+        if pinned is not None or created:
+            self.pinned[adapter_id] = bool(pinned)
+        return self.info(adapter_id), created
+
+    def remove(self, adapter_id: str, timeout_s: float) -> None:
+        self.timeouts_s.append(timeout_s)
+        self.proceed.wait(30)
+        self._find(adapter_id)
+        del self.contents[adapter_id]
+
+    def in_memory(self) -> Sequence[str]:
+        return list(self.contents)[:2]
+
+    def status(self) -> AdapterCacheStatus:
+        ids = list(self.contents)
+        return AdapterCacheStatus(
+            in_memory=ids[:2], on_disk=ids, device_slots=[*ids[:1], None], disk_cache_dir="cache", max_disk_adapters=9
+        )
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _find(self, adapter_id: str) -> None:
+        if adapter_id not in self.contents:
+            raise AdapterNotFound(f"adapter_id: no adapter {adapter_id!r}", param="adapter_id")
+
+
+class MemoryReplicaAdapters:
+    """A `ReplicaAdapters` over a manager; None: adapters are not enabled. Changes may block, in threads."""
+
+    def __init__(self, manager: MemoryManager | None) -> None:
+        self._manager = manager
+
+    @property
+    def resident(self) -> Sequence[str]:
+        return self._manager.in_memory() if self._manager else ()
+
+    async def list(self) -> Sequence[AdapterInfo]:
+        return self._enabled.infos()
+
+    async def get(self, adapter_id: str) -> AdapterInfo:
+        return self._enabled.info(adapter_id)
+
+    async def install(
+        self, adapter_id: str, *, archive: AsyncIterable[bytes] | None = None, **options: Any
+    ) -> tuple[AdapterInfo, bool]:
+        manager = self._enabled
+        content = b"".join([piece async for piece in archive]) if archive is not None else b""
+        return await asyncio.to_thread(partial(manager.change, adapter_id, content or None, **options))
+
+    async def remove(self, adapter_id: str, timeout_s: float) -> None:
+        await asyncio.to_thread(self._enabled.remove, adapter_id, timeout_s)
+
+    async def cache_status(self) -> AdapterCacheStatus:
+        return self._enabled.status()
+
+    @property
+    def _enabled(self) -> MemoryManager:
+        if self._manager is None:
+            raise AdapterNotFound("adapters are not enabled (enable_lora)")
+        return self._manager

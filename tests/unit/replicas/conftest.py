@@ -1,0 +1,35 @@
+"""Replicas that end with their test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from serving import BentoServing, LocalServing, MemoryServing, Serving
+
+KINDS = {"local": LocalServing, "bento": BentoServing, "memory": MemoryServing}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> type[Serving]:
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def start(kind: type[Serving], tmp_path) -> Iterator[Callable[..., Serving]]:
+    """Starts a replica of each kind, with the options of a `Serving`."""
+    started: list[Serving] = []
+
+    def start(**options: Any) -> Serving:
+        started.append(kind(tmp_path / "uploads", **options))
+        return started[-1]
+
+    yield start
+    for serving in started:
+        serving.end()
+
+
+@pytest.fixture
+def serving(start: Callable[..., Serving]) -> Serving:
+    return start()

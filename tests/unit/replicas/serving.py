@@ -1,0 +1,266 @@
+"""The replicas that have to fulfil the contract, each with handles on what it runs on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from memory_adapters import MemoryManager
+from memory_replica import MemoryReplica
+
+from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.fake import FakeChunkedRequest, FakeEngine
+from gliner_bento.errors import AdapterNotFound
+from gliner_bento.replicas.base import Call, Replica
+from gliner_bento.replicas.bento.client import BentoReplica
+from gliner_bento.replicas.bento.server import ReplicaServer
+from gliner_bento.replicas.local import LocalReplica, ReplicaObserver
+from gliner_bento.replicas.local_adapters import LocalAdapters
+from gliner_bento.replicas.uploads import Uploads
+from gliner_bento.scheduler.scheduler import SchedulerConfig
+from gliner_bento.types import Extraction, Item
+
+T = TypeVar("T")
+
+PATIENCE_S = 60.0  # a safety net: no test passes or fails by waiting, unless something hangs
+PASS_WORDS = 2
+LONG = " ".join(f"Name{number}" for number in range(400))
+LONG_PASSES = 200
+FREE = 10_000  # more passes than any test runs
+TOKENS_ARE_COUNTED = False
+"""Whether the scheduler counts `waiting_tokens` and `running_tokens`."""
+
+FATAL = "fatal"
+"""The text of an item that kills its lane."""
+
+
+class Fatal(BaseException):
+    """What no lane survives."""
+
+
+def scheduler_config(**options: Any) -> SchedulerConfig:
+    """By the names of the settings; what a test does not care for has a small value."""
+    options = {"max_batch_size": 1, "max_batch_tokens": 5, "batch_lookahead": 64, "queue_capacity": 1024} | options
+    lookahead = options.pop("batch_lookahead")
+    return SchedulerConfig(lookahead=lookahead, **options)
+
+
+def item(text: str = "Ada met Charles", **options: Any) -> Item:
+    return Item(text, {"name": "name"}, **options)
+
+
+def call(request_id: str = "r", timeout_s: float = PATIENCE_S, priority: int = 0) -> Call:
+    return Call(request_id, time.monotonic() + timeout_s, priority)
+
+
+def run(scene: Callable[[], Awaitable[T]]) -> T:
+    return asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))
+
+
+async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
+    """Wait for a state that nothing reports."""
+    latest_s = time.monotonic() + PATIENCE_S / 2
+    while True:
+        holds = condition()
+        if holds if isinstance(holds, bool) else await holds:
+            return
+        assert time.monotonic() < latest_s, "the condition never held"
+        await asyncio.sleep(0.001)
+
+
+class Serving:
+    """A replica under test. Passes of its items finish as `steps` are released; none has been.
+
+    options: error (of an item, in its first pass), queue_capacity, manager (None: adapters are not enabled).
+    """
+
+    replica: Replica
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.steps = threading.Semaphore(0)
+        self.manager: MemoryManager | None = options.pop("manager", MemoryManager())
+        self.folder = folder
+        self._start(**options)
+
+    def release(self, passes: int = FREE) -> None:
+        self.steps.release(passes)
+
+    def end(self) -> None:
+        """Let go of all that hangs, and stop."""
+        if self.manager:
+            self.manager.proceed.set()
+        self.release()
+        self.close()
+
+    def uploaded(self) -> list[Path]:
+        """Archives that are not installed, and not deleted."""
+        return [path for path in self.folder.rglob("*") if path.is_file()]
+
+    async def idle(self) -> bool:
+        status = await self.replica.status()
+        return status.waiting_items + status.running_items == 0
+
+    def _start(self, **options: Any) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    async def kill_lane(self) -> None:
+        """Kill the only thread that runs items."""
+        raise NotImplementedError
+
+    @property
+    def unfinished(self) -> int:
+        """Items that have not ended."""
+        raise NotImplementedError
+
+    @property
+    def passes(self) -> Sequence[str]:
+        """Texts of the passes that ran or run, in order."""
+        raise NotImplementedError
+
+    @property
+    def prepared(self) -> Sequence[str]:
+        """Texts of the items that wait or did, in order."""
+        raise NotImplementedError
+
+
+class LocalServing(Serving):
+    """`LocalReplica` over a `FakeEngine`, one lane, one item in a batch."""
+
+    def _start(
+        self,
+        error: Callable[[Item], Exception | None] = lambda item: None,
+        queue_capacity: int = 1024,
+        observer: ReplicaObserver | None = None,
+    ) -> None:
+        self.engine = FakeEngine(
+            prepare_error=self._adapter_error,
+            on_forward=self._forward,
+            forward_error=error,
+            chunked=lambda item: (
+                FakeChunkedRequest(item, PASS_WORDS) if len(item.text.split()) > PASS_WORDS + 1 else None
+            ),
+        )
+        adapters = LocalAdapters(self.manager, Uploads(self.folder))
+        config = scheduler_config(queue_capacity=queue_capacity)
+        self.local = LocalReplica(self.engine, config, adapters=adapters, observer=observer)
+        self.replica: Replica = self.local
+
+    def close(self) -> None:
+        self.local.close()
+
+    async def kill_lane(self) -> None:
+        self.release()
+        await self.replica.extract([item(FATAL)], call())
+
+    @property
+    def unfinished(self) -> int:
+        return self.local._scheduler.stats.unfinished_items
+
+    @property
+    def passes(self) -> Sequence[str]:
+        return [item.text for batch in self.engine.batches for item in batch]
+
+    @property
+    def prepared(self) -> Sequence[str]:
+        return [item.text for item in self.engine.prepared]
+
+    def _forward(self, batch: Sequence[Prepared]) -> None:
+        self.steps.acquire(timeout=PATIENCE_S)
+        if any(prepared.item.text == FATAL for prepared in batch):
+            raise Fatal
+
+    def _adapter_error(self, item: Item) -> Exception | None:
+        if item.adapter_id is None or (self.manager and item.adapter_id in self.manager.contents):
+            return None
+        return AdapterNotFound(f"adapter_id: no adapter {item.adapter_id!r}", param="adapter_id")
+
+
+class CuttingRunner:
+    """A `ReplicaServer` as BentoML's client shows it: streams arrive in odd pieces, and a stream that is no longer read
+    stays open."""
+
+    def __init__(self, server: ReplicaServer) -> None:
+        self._server = server
+        self._sending: set[asyncio.Future[None]] = set()
+
+    async def extract(self, message: bytes) -> bytes:
+        return await self._server.extract(message)
+
+    async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
+        connection: asyncio.Queue[bytes | None] = asyncio.Queue(4)
+        sending = asyncio.ensure_future(self._send(message, connection))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
+        while (piece := await connection.get()) is not None:
+            yield piece
+
+    async def control(self, method: str, arguments: bytes) -> bytes:
+        return await self._server.control(method, arguments)
+
+    async def _send(self, message: bytes, connection: asyncio.Queue[bytes | None]) -> None:
+        async for frame in self._server.stream(message):
+            for piece in cut(frame):
+                await connection.put(piece)
+        await connection.put(None)
+
+
+def cut(content: bytes) -> Iterator[bytes]:
+    """Into pieces of 1, 2, 4, ... bytes; one of none among them."""
+    start, size = 0, 1
+    yield b""
+    while start < len(content):
+        yield content[start : start + size]
+        start, size = start + size, 2 * size
+
+
+class BentoServing(LocalServing):
+    """The same behind the transport."""
+
+    def _start(self, **options: Any) -> None:
+        super()._start(**options)
+        self.server = ReplicaServer(self.local, Uploads(self.folder))
+        self.replica = BentoReplica(CuttingRunner(self.server))
+
+
+class MemoryServing(Serving):
+    """`MemoryReplica`, so that tests that use it can rely on it."""
+
+    def _start(self, **options: Any) -> None:
+        self.memory = MemoryReplica(
+            manager=self.manager,
+            pass_words=PASS_WORDS,
+            step=lambda: self.steps.acquire(blocking=False),
+            **options,
+        )
+        self.replica = self.memory
+
+    def close(self) -> None:
+        self.memory.close()
+
+    async def kill_lane(self) -> None:
+        self.memory.alive = False
+
+    @property
+    def unfinished(self) -> int:
+        return len(self.memory._unfinished)
+
+    @property
+    def passes(self) -> Sequence[str]:
+        return self.memory.passes
+
+    @property
+    def prepared(self) -> Sequence[str]:
+        return self.memory.admitted
+
+
+async def parts_of(stream: AsyncGenerator[Any, None]) -> tuple[list[Any], Extraction]:
+    """Entities of each part but the last, and the last."""
+    *parts, last = [part async for part in stream]
+    return parts, last

@@ -1,0 +1,147 @@
+"""What the replica of this process does beside the contract: warm up, drain, report its load, take its settings."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from memory_adapters import MemoryManager
+from serving import LONG, PASS_WORDS, LocalServing, call, item, parts_of, run, scheduler_config, until
+
+from gliner_bento.engine.fake import FakeEngine
+from gliner_bento.errors import NotReady
+from gliner_bento.replicas import local
+from gliner_bento.replicas.local import LocalReplica, engine_options
+from gliner_bento.replicas.local_adapters import LocalAdapters
+from gliner_bento.replicas.uploads import Uploads
+from gliner_bento.settings import Settings
+
+Start = Callable[..., LocalReplica]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a replica over an engine, which several items of a batch may reach."""
+    started: list[LocalReplica] = []
+
+    def start(engine: FakeEngine, **options: Any) -> LocalReplica:
+        config = scheduler_config(max_batch_size=8, max_batch_tokens=1000)
+        adapters = LocalAdapters(options.pop("manager", None), Uploads(tmp_path))
+        started.append(LocalReplica(engine, config, adapters=adapters, **options))
+        return started[-1]
+
+    yield start
+    for replica in started:
+        replica.close()
+
+
+@pytest.mark.parametrize(("sizes", "iterations", "items"), [((2, 4), 3, 19), ((), 5, 1), ((8,), 0, 1)])
+def test_warms_up_with_every_size_in_every_iteration(
+    start: Start, sizes: Sequence[int], iterations: int, items: int
+) -> None:
+    engine = FakeEngine()
+    start(engine).warm_up(sizes, iterations)
+    assert sum(map(len, engine.batches)) == items
+
+
+def test_a_warm_up_that_fails_raises(start: Start) -> None:
+    replica = start(FakeEngine(forward_error=lambda item: ValueError("broken")))
+    with pytest.raises(Exception, match="internal error"):
+        replica.warm_up((1,), 1)
+
+
+def test_the_scheduler_is_configured_as_the_settings_say() -> None:
+    options = {
+        "max_batch_size": 3,
+        "max_batch_tokens": 77,
+        "batch_lookahead": 5,
+        "queue_capacity": 6,
+        "inference_lanes": 2,
+        "torch_threads": 1,
+        "tokenizer_threads": 4,
+        "decoding_threads": 0,
+        "batch_wait_timeout_ms": 2.5,
+    }
+    assert local.scheduler_config(Settings.load(options)) == scheduler_config(**options)
+
+
+def test_the_engine_is_configured_as_the_settings_say() -> None:
+    settings = Settings.load({"window_words": 31})
+    options = engine_options(settings)
+    assert {name: getattr(options, name) for name in options.__dataclass_fields__} == {
+        name: getattr(settings, name) for name in options.__dataclass_fields__
+    }
+    assert options.window_words == 31
+
+
+class Tally:
+    """Counts what is reported."""
+
+    def __init__(self) -> None:
+        self.unfinished: list[int] = []
+
+    def on_unfinished(self, items: int) -> None:
+        self.unfinished.append(items)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_the_load_is_reported_when_items_come_and_when_they_have_ended(tmp_path: Path, streams: bool) -> None:
+    tally = Tally()
+    serving = LocalServing(tmp_path, observer=tally)
+    try:
+
+        async def scene() -> None:
+            if streams:
+                asked = asyncio.ensure_future(parts_of(serving.replica.stream(item(LONG), call())))
+            else:
+                asked = asyncio.ensure_future(serving.replica.extract([item()] * 3, call()))
+            await until(lambda: bool(tally.unfinished))
+            serving.release()
+            await asked
+
+        run(scene)
+    finally:
+        serving.end()
+    assert tally.unfinished == ([1, 0] if streams else [3, 0])
+
+
+def test_a_drained_replica_has_ended_its_items_and_admits_none(start: Start) -> None:
+    gate = threading.Event()
+    replica = start(FakeEngine(on_forward=lambda batch: gate.wait(30)))
+
+    async def scene() -> tuple[Any, bool, bool, Any]:
+        running = asyncio.ensure_future(replica.extract([item()], call()))
+        await asyncio.sleep(0)
+        early = await asyncio.to_thread(replica.drain, 0.01)
+        gate.set()
+        drained = await asyncio.to_thread(replica.drain, 30)
+        return await running, early, drained, await replica.extract([item()], call())
+
+    (outcome,), early, drained, (refused,) = run(scene)
+    assert outcome.entities
+    assert (early, drained, replica.ready) == (False, True, False)
+    assert type(refused) is NotReady
+
+
+def test_closing_closes_the_adapters(start: Start) -> None:
+    manager = MemoryManager()
+    start(FakeEngine(), manager=manager).close()
+    assert manager.closed
+
+
+def test_entities_arrive_in_the_parts_of_the_passes_they_are_from(tmp_path: Path) -> None:
+    serving = LocalServing(tmp_path)
+    serving.release()
+    try:
+        parts, last = run(lambda: parts_of(serving.replica.stream(item(LONG), call())))
+    finally:
+        serving.end()
+    assert {len(part) for part in parts} == {PASS_WORDS}
+    assert not last.entities
