@@ -55,7 +55,8 @@ class GatewayApp:
     @property
     def middleware(self) -> list[tuple[Any, dict[str, Any]]]:
         """What must be around `routes`, the outermost first: ASGI middleware classes and their arguments."""
-        limits = {name: getattr(self.options, name) for name in ("max_body_bytes", "max_adapter_bytes")}
+        options = self.options
+        limits = {"max_body_bytes": options.max_body_bytes, "max_adapter_bytes": options.max_adapter_bytes}
         return [(CancelOnDisconnect, {}), (GatewayMiddleware, limits)]
 
     @property

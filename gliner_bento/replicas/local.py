@@ -67,8 +67,8 @@ class LocalReplica:
         adapters = LocalAdapters.load(engine, decided, observer)
         replica = cls(engine, decided.view(SchedulerConfig), adapters=adapters, observer=observer)
         try:
-            sizes = [size for size in decided.precompiled_batch_sizes if size <= decided.queue_capacity]
-            replica.warm_up(sizes, decided.warmup_iterations)
+            sizes = [size for size in settings.precompiled_batch_sizes if size <= settings.queue_capacity]
+            replica.warm_up(sizes, settings.warmup_iterations)
         except BaseException:
             replica.close()
             raise

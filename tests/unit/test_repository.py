@@ -40,7 +40,7 @@ ALLOWED_IN = {
     "gliner": f"{ENGINE}|{TRAINING}|{JOBS}",
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
-    "starlette": r"gliner_bento/(gateway/|disconnect\.py|log\.py)",
+    "starlette": r"gliner_bento/(gateway/|asgi\.py|disconnect\.py|log\.py)",
     "httpx": r"gliner_bento/client/|benchmark/server\.py",
     "fast_gliner": JOBS,
     "matplotlib": r"benchmark/plots\.py",
@@ -124,7 +124,13 @@ def test_importing_it_loads_no_torch(module):
     assert not {"torch", "transformers", "gliner", "peft"} & loaded_by(f"import {module}")
 
 
-@pytest.mark.parametrize("module", ["gliner_bento.client", "gliner_bento.engine.base", "gliner_bento.gateway.app"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        *("gliner_bento.asgi", "gliner_bento.client", "gliner_bento.gateway.app", "gliner_bento.replicas.bento.client"),
+        *("gliner_bento.engine.base", "gliner_bento.replicas.local"),
+    ],
+)
 def test_importing_it_loads_no_bentoml(module):
     assert "bentoml" not in loaded_by(f"import {module}")
 

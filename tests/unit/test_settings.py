@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.configuration import BENTOML_KEYS, CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.gateway.limits import Limits
+from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.setting_names import ALIASES, aliases_of, env_name, flag_name, origin
 from gliner_bento.setting_types import text_of
@@ -321,7 +321,7 @@ def test_service_links_of_kubernetes_are_not_settings(monkeypatch, name):
     assert Settings.load().max_batch_size == 32
 
 
-VIEWS = (SchedulerConfig, EngineOptions, AdapterSettings, Limits)
+VIEWS = (SchedulerConfig, EngineOptions, AdapterSettings, GatewayOptions)
 CONSTANTS = {"max_overtakes", "free_padding_tokens"}
 """Fields of a view that are no settings."""
 

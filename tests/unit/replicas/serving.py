@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from memory_adapters import MemoryManager
 from memory_replica import MemoryReplica
+from views import view
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeChunkedRequest, FakeEngine
@@ -31,8 +32,6 @@ PASS_WORDS = 2
 LONG = " ".join(f"Name{number}" for number in range(400))
 LONG_PASSES = 200
 FREE = 10_000  # more passes than any test runs
-TOKENS_ARE_COUNTED = False
-"""Whether the scheduler counts `waiting_tokens` and `running_tokens`."""
 
 FATAL = "fatal"
 """The text of an item that kills its lane."""
@@ -43,10 +42,8 @@ class Fatal(BaseException):
 
 
 def scheduler_config(**options: Any) -> SchedulerConfig:
-    """By the names of the settings; what a test does not care for has a small value."""
-    options = {"max_batch_size": 1, "max_batch_tokens": 5, "batch_lookahead": 64, "queue_capacity": 1024} | options
-    lookahead = options.pop("batch_lookahead")
-    return SchedulerConfig(lookahead=lookahead, **options)
+    """The settings' defaults, but for small batches and `options`."""
+    return view(SchedulerConfig, **{"max_batch_size": 1, "max_batch_tokens": 5} | options)
 
 
 def item(text: str = "Ada met Charles", **options: Any) -> Item:
@@ -161,7 +158,7 @@ class LocalServing(Serving):
 
     @property
     def unfinished(self) -> int:
-        return self.local._scheduler.stats.unfinished_items
+        return self.local.scheduler.stats.unfinished_items
 
     @property
     def passes(self) -> Sequence[str]:

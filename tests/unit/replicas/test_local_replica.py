@@ -14,11 +14,9 @@ from serving import LONG, PASS_WORDS, LocalServing, call, item, parts_of, run, s
 
 from gliner_bento.engine.fake import FakeEngine
 from gliner_bento.errors import NotReady
-from gliner_bento.replicas import local
-from gliner_bento.replicas.local import LocalReplica, engine_options
+from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.uploads import Uploads
-from gliner_bento.settings import Settings
 
 Start = Callable[..., LocalReplica]
 
@@ -52,30 +50,6 @@ def test_a_warm_up_that_fails_raises(start: Start) -> None:
     replica = start(FakeEngine(forward_error=lambda item: ValueError("broken")))
     with pytest.raises(Exception, match="internal error"):
         replica.warm_up((1,), 1)
-
-
-def test_the_scheduler_is_configured_as_the_settings_say() -> None:
-    options = {
-        "max_batch_size": 3,
-        "max_batch_tokens": 77,
-        "batch_lookahead": 5,
-        "queue_capacity": 6,
-        "inference_lanes": 2,
-        "torch_threads": 1,
-        "tokenizer_threads": 4,
-        "decoding_threads": 0,
-        "batch_wait_timeout_ms": 2.5,
-    }
-    assert local.scheduler_config(Settings.load(options)) == scheduler_config(**options)
-
-
-def test_the_engine_is_configured_as_the_settings_say() -> None:
-    settings = Settings.load({"window_words": 31})
-    options = engine_options(settings)
-    assert {name: getattr(options, name) for name in options.__dataclass_fields__} == {
-        name: getattr(settings, name) for name in options.__dataclass_fields__
-    }
-    assert options.window_words == 31
 
 
 class Tally:

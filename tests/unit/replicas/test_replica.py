@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from serving import LONG, LONG_PASSES, TOKENS_ARE_COUNTED, Serving, call, item, run, until
+from serving import LONG, LONG_PASSES, Serving, call, item, run, until
 
 from gliner_bento.engine.fake import extract, words_and_labels
 from gliner_bento.errors import (
@@ -215,7 +215,6 @@ def test_the_status_counts_items_that_wait_and_run(serving: Serving):
     assert status.waiting_items > 0 < status.running_items
 
 
-@pytest.mark.skipif(not TOKENS_ARE_COUNTED, reason="the scheduler does not count tokens yet")
 def test_the_status_counts_tokens_that_wait_and_run(serving: Serving):
     status = busy_status(serving)
     tokens = words_and_labels(item())
