@@ -322,7 +322,7 @@ def test_service_links_of_kubernetes_are_not_settings(monkeypatch, name):
 
 
 VIEWS = (SchedulerConfig, EngineOptions, AdapterSettings, GatewayOptions)
-CONSTANTS = {"max_overtakes", "free_padding_tokens"}
+CONSTANTS = {"max_bypasses", "free_padding_tokens"}
 """Fields of a view that are no settings."""
 
 
