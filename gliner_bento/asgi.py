@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
@@ -34,4 +37,13 @@ def create_app(settings: Settings | None = None) -> Starlette:
             replica.drain(settings.request_timeout_s)
             replica.close()
 
-    return Starlette(routes=[Mount("/", app)], lifespan=lifespan)
+    return Starlette(routes=[*_swagger_assets(), Mount("/", app)], lifespan=lifespan)
+
+
+def _swagger_assets() -> list[Mount]:
+    """What the index page loads: BentoML ships and serves it. Its package is located, not imported."""
+    spec = find_spec("bentoml")
+    if spec is None or spec.origin is None:
+        return []
+    folder = Path(spec.origin).parent / "_internal" / "server" / "static_content"
+    return [Mount("/static_content", StaticFiles(directory=folder))] if folder.is_dir() else []

@@ -1,4 +1,4 @@
-"""The bento in this process: gateway, runner, scheduler and the bundled model, without a socket."""
+"""The server in this process, with the bundled model and without a socket: the bento, and the plain ASGI app."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 
 os.environ["GLINER_DTYPE"] = "float32"
 os.environ["GLINER_MAX_TEXT_CHARS"] = "20000"
@@ -16,7 +17,7 @@ os.environ["GLINER_REQUEST_TIMEOUT_S"] = "300"  # a slow machine is no failure
 
 
 class Service:
-    """Sends requests to the bento's ASGI app, on the one event loop that it was started on."""
+    """Sends requests to an ASGI app, on the one event loop that it was started on."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, client: httpx.AsyncClient) -> None:
         self.loop = loop
@@ -37,11 +38,37 @@ class Service:
         return self.loop.run_until_complete(all_of())
 
 
-@pytest.fixture(scope="session")
-def service() -> Iterator[Service]:
+def bento() -> Starlette:
+    """The gateway and the runner as BentoML joins them."""
     from service import GLiNERService
 
-    app = GLiNERService.to_asgi()
+    return GLiNERService.to_asgi()
+
+
+def plain() -> Starlette:
+    """The gateway over a replica, without BentoML."""
+    from gliner_bento.asgi import create_app
+
+    return create_app()
+
+
+APPS: dict[str, Callable[[], Starlette]] = {"bento": bento, "plain": plain}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "bento_only: a long test, which runs against one app")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The same tests against both apps. The scope lets all tests of one run before the other is started."""
+    if "service" in metafunc.fixturenames:
+        kinds = ["bento"] if metafunc.definition.get_closest_marker("bento_only") else APPS
+        metafunc.parametrize("service", kinds, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def service(request: pytest.FixtureRequest) -> Iterator[Service]:
+    app = APPS[request.param]()
     loop = asyncio.new_event_loop()
     started, stop = asyncio.Event(), asyncio.Event()
 

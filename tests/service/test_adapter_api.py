@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import warnings
 import zipfile
@@ -21,8 +20,8 @@ import httpx
 import pytest
 import torch
 from gliner.serve.client import GLiNERClient, GLiNERClientError
+from processes import COMMANDS, server_of
 
-from benchmark.server import running_server
 from gliner_bento.client import AsyncClient, Client
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict
 from gliner_bento.settings import PROJECT_ROOT
@@ -60,19 +59,17 @@ def adapters(tmp_path_factory) -> dict[str, Path]:
     return {name: root / name for name in kinds}
 
 
-@pytest.fixture(scope="module")
-def server(adapters, tmp_path_factory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=COMMANDS)
+def server(request, adapters, tmp_path_factory) -> Iterator[str]:
     """A server that has adapters of its operator: `own`, and `teams/b` to be named."""
     folder = tmp_path_factory.mktemp("server")
     shutil.copytree(adapters["two"], folder / "root" / "own")
     shutil.copytree(adapters["one"], folder / "root" / "teams" / "b")
-    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--dtype", "float32"]
-    command += ["--enable-polylora", "--polylora-max-rank", "16", "--max-device-adapters", "2"]
-    command += ["--adapter-root", str(folder / "root"), "--disk-cache-dir", str(folder / "cache")]
-    command += ["--max-disk-adapters", str(MAX_DISK_ADAPTERS), "--max-adapter-bytes", str(MAX_ADAPTER_BYTES)]
-    command += ["--warmup-iterations", "0"]
-    with running_server(command, cwd=PROJECT_ROOT, log=folder / "log") as url:
-        yield url
+    settings = {"enable_polylora": True, "polylora_max_rank": 16, "max_device_adapters": 2, "warmup_iterations": 0}
+    settings |= {"adapter_root": folder / "root", "disk_cache_dir": folder / "cache"}
+    settings |= {"max_disk_adapters": MAX_DISK_ADAPTERS, "max_adapter_bytes": MAX_ADAPTER_BYTES}
+    with server_of(request.param, folder / "log", **settings) as server:
+        yield server.url
 
 
 @pytest.fixture

@@ -147,6 +147,7 @@ def test_a_bad_item_of_a_batch_gets_its_error_and_leaves_its_neighbours_alone(se
     assert found(first["result"]) == found(last["result"]) == found(service.extract(**GOOD).json())
 
 
+@pytest.mark.bento_only
 def test_200_concurrent_mixed_requests_are_each_answered_as_if_alone(service):
     bodies = mixed_bodies(200)
     alone = [service.extract(**body) for body in bodies]

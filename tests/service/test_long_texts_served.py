@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import random
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from math import ceil
 
 import httpx
 import pytest
+from processes import COMMANDS, server_of
 
-from benchmark.server import Server, started, tree_of
+from benchmark.server import Server, tree_of
 from gliner_bento.client import AsyncClient, Client
 from gliner_bento.errors import Aborted, NotReady, TooLarge
-from gliner_bento.settings import PROJECT_ROOT
 
 PATIENCE_S = 60.0  # a safety net: no test passes or fails by waiting, unless something hangs
 LABELS = ["person", "organization", "date", "location"]
@@ -135,6 +135,7 @@ def test_a_long_document_is_read_to_its_end(whole):
         assert held == {(entity["text"], entity["label"]) for entity in inside}, text
 
 
+@pytest.mark.bento_only
 def test_a_document_holds_what_its_paragraphs_do(service, whole):
     """Also at the borders of windows. Scores differ, by what else the model sees; none is near the threshold."""
     apart = joined(each_alone(service), STARTS)
@@ -142,6 +143,7 @@ def test_a_document_holds_what_its_paragraphs_do(service, whole):
     assert min(*scores(whole), *scores(apart)) > 0.7
 
 
+@pytest.mark.bento_only
 def test_windows_that_are_paragraphs_are_read_exactly_as_these_alone(service, related_alone):
     """Without an overlap, a window that ends where a paragraph does shows the model what the paragraph alone does."""
     (words,) = {part["usage"]["words"] for part in related_alone}
@@ -153,6 +155,7 @@ def test_windows_that_are_paragraphs_are_read_exactly_as_these_alone(service, re
     assert_equal(answer, joined(related_alone, STARTS))
 
 
+@pytest.mark.bento_only
 def test_relations_of_a_long_text_are_between_entities_of_the_whole(service, related_alone):
     """Of those that paragraphs are sure of, few are lost, though windows end inside of paragraphs."""
     answer = answered(service.extract(**ASKED, relations=RELATIONS, window_words=48))
@@ -186,6 +189,7 @@ def test_a_text_may_be_refused_for_its_length(service):
     assert_equal(answered(service.extract(**SHORT, long_text="reject")), answered(service.extract(**SHORT)))
 
 
+@pytest.mark.bento_only
 def test_texts_of_a_batch_are_each_read_in_windows_of_their_own(service, whole):
     short, cut = answered(service.extract(**SHORT)), answered(service.extract(**ASKED, long_text="truncate"))
     small = {"window_words": 64, "window_overlap_words": 8}
@@ -203,6 +207,7 @@ def test_texts_of_a_batch_are_each_read_in_windows_of_their_own(service, whole):
     assert_equal(shared[1]["result"], windows)
 
 
+@pytest.mark.bento_only
 def test_gliner_serves_route_reads_long_texts_whole_in_its_own_shape(service):
     response = service.request("POST", "/gliner", json=ASKED | {"relations": RELATIONS})
     assert "x-gliner-truncated" not in response.headers
@@ -219,6 +224,7 @@ def many_labels() -> list[str]:
     return [*LABELS, *(f"{pick(KINDS, number)} {number}" for number in range(1000 - len(LABELS)))]
 
 
+@pytest.mark.bento_only
 def test_a_thousand_labels_are_asked_for_in_groups_in_whatever_order(service):
     labels = many_labels()
     body = {"text": SHORT["text"], "threshold": 0.3}
@@ -271,6 +277,7 @@ def test_an_item_with_windows_that_cannot_be_is_named(service):
     assert first["result"]["entities"]
 
 
+@pytest.mark.bento_only
 def test_long_and_short_texts_at_once_are_answered_as_if_alone(service):
     bodies = [ASKED | {"relations": RELATIONS}, ASKED | {"window_words": 100, "threshold": 0.3}]
     bodies += [SHORT | {"text": text} for text in PARAGRAPHS[:30]]
@@ -310,7 +317,7 @@ def test_our_asynchronous_client_streams(service, whole):
 
     ((*entities, end),) = service.gather(scene)
     assert [(entity.start, entity.end, entity.label) for entity in entities] == found(whole)
-    assert end.usage.model_dump() == whole["usage"]
+    assert asdict(end.usage) == whole["usage"]
 
     async def refused(_):
         return [told async for told in client.extract_stream(DOCUMENT, LABELS, long_text="reject")]
@@ -324,10 +331,9 @@ def test_our_asynchronous_client_streams(service, whole):
 ENDLESS = " ".join([DOCUMENT] * 120)  # more than any machine reads while a test looks at its first lines
 
 
-@pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--dtype", "float32"]
-    with started(command, cwd=PROJECT_ROOT, log=tmp_path_factory.mktemp("server") / "log") as server:
+@pytest.fixture(scope="module", params=COMMANDS)
+def process(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with server_of(request.param, tmp_path_factory.mktemp("server") / "log") as server:
         yield server
 
 
@@ -400,6 +406,7 @@ def test_our_client_streams_what_it_extracts(server):
     ]
 
 
+@pytest.mark.parametrize("process", ["bento"], indirect=True)
 def test_a_model_process_that_dies_while_it_reads_is_the_last_line(process):
     """The last test: whether the process comes back is tested elsewhere."""
     (runner,) = [child for child in tree_of(process.pid) if "GLiNERRunner" in child.cmdline()]

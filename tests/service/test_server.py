@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ from openapi_spec_validator import validate
 
 from gliner_bento.client import AsyncClient
 from gliner_bento.errors import AdapterNotFound, DeadlineExceeded, InvalidField
+from gliner_bento.gateway.app import INDEX_PAGE
 
 BODY = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}
 
@@ -73,6 +75,13 @@ def test_the_index_page_shows_the_document(service):
     assert "text/html" in page.headers["content-type"]
     assert "./docs.json" in page.text
     assert "googletagmanager" not in page.text
+
+
+@pytest.mark.parametrize("asset", re.findall(r'"\./(static_content/[^"]+)"', INDEX_PAGE.read_text(encoding="utf-8")))
+def test_what_the_index_page_loads_is_there(service, asset):
+    response = service.request("GET", f"/{asset}")
+    assert response.status_code == 200
+    assert response.content
 
 
 def test_the_id_in_the_body_is_the_requests_id(service):
