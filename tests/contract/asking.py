@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import pytest
 from checkpoints import LABELS, RELATIONS, TEXTS, named
 
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.types import Extraction, Item
+from gliner_bento.engine.results import PairRelation, PassResult
+from gliner_bento.types import Entity, Extraction, Item, Relation, RelationArgument
 
 TOLERANCE = 1e-4
 
@@ -62,26 +64,39 @@ def gliners_answer(model: Any, item: Item) -> Extraction:
             if hasattr(model, "generate_labels"):
                 options |= {"max_new_tokens": 1}
             entities = model.inference([item.text], [dict(item.labels)], **options)
-    from gliner_bento.types import Entity, Relation
-
     names = {description: name for name, description in item.relations.items()}
     found = {
         (r["head"]["entity_idx"], r["tail"]["entity_idx"], names[r["relation"]]): r["score"]
         for r in reversed(relations[0])
         if r["head"]["entity_idx"] != r["tail"]["entity_idx"]
     }
+    arguments = [RelationArgument(i, e["start"], e["end"], e["text"], e["label"]) for i, e in enumerate(entities[0])]
     return Extraction(
         [Entity(e["start"], e["end"], e["text"], e["label"], e["score"]) for e in entities[0]],
-        [Relation(name, score, head, tail) for (head, tail, name), score in reversed(found.items())],
+        [
+            Relation(name, score, arguments[head], arguments[tail])
+            for (head, tail, name), score in reversed(found.items())
+        ],
     )
 
 
-def assert_same(answer: Extraction, expected: Extraction) -> None:
+def assert_same(answer: Extraction | PassResult, expected: Extraction) -> None:
     """Same spans, labels and relations; scores within the tolerance."""
     assert [(e.start, e.end, e.text, e.label) for e in answer.entities] == [
         (e.start, e.end, e.text, e.label) for e in expected.entities
     ]
     assert [e.score for e in answer.entities] == pytest.approx([e.score for e in expected.entities], abs=TOLERANCE)
-    scores = {(r.relation, r.head, r.tail): r.score for r in answer.relations}
+    scores = {(r.relation, *ends_of(r)): r.score for r in answer.relations}
     assert len(scores) == len(answer.relations)
-    assert scores == pytest.approx({(r.relation, r.head, r.tail): r.score for r in expected.relations}, abs=TOLERANCE)
+    assert scores == pytest.approx({(r.relation, *ends_of(r)): r.score for r in expected.relations}, abs=TOLERANCE)
+    if isinstance(answer, Extraction):
+        for end in chain.from_iterable((r.head, r.tail) for r in answer.relations):
+            entity = answer.entities[end.entity_idx]
+            assert (end.start, end.end, end.text, end.label) == (entity.start, entity.end, entity.text, entity.label)
+
+
+def ends_of(relation: Relation | PairRelation) -> tuple[int, int]:
+    """Indexes of head and tail among the entities."""
+    if isinstance(relation, PairRelation):
+        return relation.head, relation.tail
+    return relation.head.entity_idx, relation.tail.entity_idx

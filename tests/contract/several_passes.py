@@ -27,7 +27,7 @@ def passes_of(engine: GLiNEREngine, item: Item, seed: int | None = None) -> tupl
     made: list[Prepared] = []
     told = []
     while not reading.done:
-        for one in reading.more():
+        for one in reading.next_passes():
             made.append(one)
             waiting.append((one, engine.decode(engine.forward(engine.collate([one]), 1))[0]))
         if seed is None or reading.exhausted:

@@ -60,7 +60,7 @@ def test_a_text_with_nothing_to_read_has_no_entities_and_no_tokens(text: str, ne
     prepared = ner.prepare(Item(text, PEOPLE, threshold=0.0))
     assert (prepared.tokens, prepared.words) == (0, 0)
     answer = alone(ner, Item(text, PEOPLE, threshold=0.0))
-    assert (answer.entities, answer.relations, answer.tokens) == ([], [], 0)
+    assert (answer.entities, answer.relations, answer.usage.tokens) == ([], [], 0)
 
 
 @pytest.mark.parametrize("family", ["span", "bi-token", "relex-token"])
@@ -168,8 +168,8 @@ def test_cuts_a_text_beyond_the_limits_at_a_word(family: str, options: dict[str,
         prepared = served.prepare(item)
         answer = alone(served, item)
     assert answer.truncated_at == prepared.truncated_at == prepared.payload.words[-1][1]
-    assert answer.words == prepared.words <= served.info.max_words == 48
-    assert answer.tokens == prepared.tokens <= POSITIONS
+    assert answer.usage.words == prepared.words <= served.info.max_words == 48
+    assert answer.usage.tokens == prepared.tokens <= POSITIONS
     assert prepared.words == 48 or prepared.tokens > POSITIONS - 15
     read = text[: prepared.payload.words[-1][1]]
     assert text[len(read)].isspace()
@@ -183,7 +183,7 @@ def test_cuts_a_text_beyond_the_limits_at_a_word(family: str, options: dict[str,
 def test_a_first_word_beyond_the_limit_leaves_nothing_read_and_says_so(ner: GLiNEREngine) -> None:
     for text in ("z" * 99 + "_" + "y" * 99, "q" * 60 + "-" + "q" * 80 + " Paris"):
         answer = alone(ner, Item(text, PEOPLE, threshold=0.0, long_text="truncate"))
-        assert answer.truncated_at == (None if answer.words else 0)
+        assert answer.truncated_at == (None if answer.usage.words else 0)
 
 
 def test_a_long_text_is_not_read_to_its_end(ner: GLiNEREngine) -> None:

@@ -59,7 +59,7 @@ def test_says_what_is_served(engine: Any) -> None:
 
 
 def test_is_named_after_its_folder(copy: Callable[..., Path]) -> None:
-    assert load(copy()).info.name == "checkpoint"
+    assert load(copy()).info.model == "checkpoint"
 
 
 def test_never_unpickles(copy: Callable[..., Path]) -> None:

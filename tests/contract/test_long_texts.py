@@ -67,14 +67,14 @@ def test_whole_answer_holds_what_its_windows_do(family: str, engine: Any) -> Non
     spans = [(entity.start, entity.end) for entity in answer.entities]
     assert all(one[1] <= other[0] for one, other in pairwise(spans))
     assert answer.truncated_at is None
-    assert (answer.windows, answer.label_groups) == (len(passes), 1)
-    assert answer.tokens == sum(one.tokens for one in passes)
+    assert (answer.usage.windows, answer.usage.label_groups) == (len(passes), 1)
+    assert answer.usage.tokens == sum(one.tokens for one in passes)
     words = {word for one in passes for word in one.payload.words}
-    assert answer.words == len(words)
+    assert answer.usage.words == len(words)
     assert max(end for _, end in words) == len(item.text)
     for relation in answer.relations:
-        assert relation.head != relation.tail
-        assert max(relation.head, relation.tail) < len(answer.entities)
+        assert relation.head.entity_idx != relation.tail.entity_idx
+        assert max(relation.head.entity_idx, relation.tail.entity_idx) < len(answer.entities)
 
 
 def test_only_passes_are_put_into_batches(engine: Any) -> None:
@@ -86,9 +86,9 @@ def test_only_passes_are_put_into_batches(engine: Any) -> None:
 def test_a_text_that_fits_takes_one_pass(engine: Any) -> None:
     served = engine("relex-span", **LIVELY)
     item = Item(TEXTS[1], named(LABELS), named(RELATIONS), threshold=0.2)
-    assert served.prepare(item).reading is None
+    assert served.prepare(item).chunked is None
     answer = alone(served, item)
-    assert (answer.windows, answer.label_groups, answer.relation_groups) == (1, 1, 1)
+    assert (answer.usage.windows, answer.usage.label_groups, answer.usage.relation_groups) == (1, 1, 1)
 
 
 def test_windows_as_long_as_asked_for(engine: Any) -> None:
@@ -272,6 +272,6 @@ def test_a_displaced_span_may_stand_over_the_whole(engine: Any) -> None:
     item = Item(long_text(11, 30), named(LABELS), threshold=0.2)
     answer, passes = passes_of(served, item)
     extractions = [served.decode(served.forward(served.collate([one]), 1))[0] for one in passes]
-    assert any(one.displaced for one in extractions)
-    found = {(e.start, e.end, e.label) for one in extractions for e in (*one.entities, *one.displaced)}
+    assert any(one.suppressed for one in extractions)
+    found = {(e.start, e.end, e.label) for one in extractions for e in (*one.entities, *one.suppressed)}
     assert {(e.start, e.end, e.label) for e in answer.entities} <= found

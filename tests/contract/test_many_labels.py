@@ -25,7 +25,7 @@ def test_groups_of_labels_are_read_as_gliner_reads_them(family: str, engine: Any
     served, model = engine(family, **LIVELY), reference(family, **LIVELY)
     item = Item(TEXTS[1], many(70), threshold=0.3)
     answer, passes = passes_of(served, item)
-    assert answer.label_groups == len(passes) >= 3
+    assert answer.usage.label_groups == len(passes) >= 3
     assert {name for one in passes for name in one.item.labels} == set(item.labels)
     assert max(len(one.item.labels) for one in passes) <= 25
     found = []
@@ -33,7 +33,7 @@ def test_groups_of_labels_are_read_as_gliner_reads_them(family: str, engine: Any
         assert list(one.item.labels) == sorted(one.item.labels)
         group = served.decode(served.forward(served.collate([one]), 1))[0]
         assert_same(group, gliners_answer(model, one.item))
-        found += [*group.entities, *group.displaced]
+        found += [*group.entities, *group.suppressed]
     # gliner's own rule, over what all groups found
     taken: list[Any] = []
     for entity in sorted(sorted(found, key=lambda e: (e.start, e.end, e.label)), key=lambda e: -e.score):
@@ -56,8 +56,8 @@ def test_relations_across_groups_are_found(engine: Any, reference: Any) -> None:
     served, model = engine("relex-span", **LIVELY), reference("relex-span", **LIVELY)
     item = Item(long_text(2, 8), many(60), named(RELATIONS), threshold=0.1, relation_threshold=0.1)
     answer, passes = passes_of(served, item)
-    assert answer.label_groups > 1
-    assert answer.relation_groups == 1
+    assert answer.usage.label_groups > 1
+    assert answer.usage.relation_groups == 1
     for_relations = [one for one in passes if one.item.relations]
     assert for_relations
     stand = {(entity.start, entity.end) for entity in answer.entities}
@@ -66,14 +66,10 @@ def test_relations_across_groups_are_found(engine: Any, reference: Any) -> None:
         start, end = one.payload.words[0][0], one.payload.words[-1][1]
         found = gliners_answer(model, replace(one.item, text=item.text[start:end]))
         for relation in found.relations:
-            ends = [found.entities[number] for number in (relation.head, relation.tail)]
-            spans = [(entity.start + start, entity.end + start) for entity in ends]
+            spans = [(end.start + start, end.end + start) for end in (relation.head, relation.tail)]
             if stand.issuperset(spans):
                 expected.add((relation.relation, *spans))
-    ours = {
-        (r.relation, *((answer.entities[n].start, answer.entities[n].end) for n in (r.head, r.tail)))
-        for r in answer.relations
-    }
+    ours = {(r.relation, *((end.start, end.end) for end in (r.head, r.tail))) for r in answer.relations}
     assert ours == expected
     assert ours
 
@@ -103,7 +99,7 @@ def test_many_relations_are_asked_for_in_groups(engine: Any) -> None:
     served = engine("relex-span", **LIVELY)
     relations = {f"r{number}": f"{name} {number}" for number, name in enumerate(list(RELATIONS) * 8)}
     answer, passes = passes_of(served, Item(TEXTS[1], named(LABELS[:3]), relations, threshold=0.05))
-    assert answer.relation_groups >= 2
+    assert answer.usage.relation_groups >= 2
     assert {name for one in passes for name in one.item.relations} == set(relations)
 
 
@@ -112,7 +108,7 @@ def test_a_bi_encoder_takes_all_labels_at_once(engine: Any, reference: Any) -> N
     item = Item(TEXTS[1], many(200), threshold=0.3)
     answer = alone(served, item)
     assert_same(answer, gliners_answer(model, item))
-    assert (answer.windows, answer.label_groups) == (1, 1)
+    assert (answer.usage.windows, answer.usage.label_groups) == (1, 1)
 
 
 def test_a_label_longer_than_a_pass_is_named(engine: Any) -> None:
@@ -136,5 +132,5 @@ def test_many_labels_and_a_text_that_is_not_to_be_read_whole(long_text_option: A
             served.prepare(item)
         return
     answer, passes = passes_of(served, item)
-    assert answer.windows == 1
+    assert answer.usage.windows == 1
     assert answer.truncated_at == passes[0].payload.words[-1][1] < len(item.text)

@@ -39,9 +39,8 @@ def scores_of(answers: Iterable[Extraction]) -> dict[Any, float]:
     """Scores of entities and relations, each by what it is."""
     scores: dict[Any, float] = {}
     for number, answer in enumerate(answers):
-        starts = [entity.start for entity in answer.entities]
         scores |= {(number, entity.start, entity.label): entity.score for entity in answer.entities}
-        scores |= {(number, starts[r.head], starts[r.tail], r.relation): r.score for r in answer.relations}
+        scores |= {(number, r.head.start, r.tail.start, r.relation): r.score for r in answer.relations}
     return scores
 
 
@@ -84,7 +83,7 @@ def test_rows_do_not_know_their_neighbours(family: str, backbone: str, options: 
     ]
     turned = [replace(item, text=" ".join(reversed(item.text.split()))) for item in others]
     before, after = together(served, [first, *others]), together(served, [first, *turned])
-    assert [answer.tokens for answer in before] == [answer.tokens for answer in after]
+    assert [answer.usage.tokens for answer in before] == [answer.usage.tokens for answer in after]
     assert before[0] == after[0]
     assert before[0].entities
     assert before[1:] != after[1:]

@@ -348,11 +348,11 @@ def test_of_two_with_one_key_the_one_that_is_held_counts() -> None:
 def test_room_tells_what_is_there_and_what_of_it_is_held() -> None:
     bench = Bench(3)
     room = bench.slots.room()
-    assert (room.slots, room.resident, room.held) == (3, frozenset(), frozenset())
+    assert (room.slots, room.resident, room.in_use) == (3, frozenset(), frozenset())
     used(bench, [A])
     with bench.batch([B]):
         room = bench.slots.room()
-        assert (room.slots, room.resident, room.held) == (3, {A.key, B.key}, {B.key})
+        assert (room.slots, room.resident, room.in_use) == (3, {A.key, B.key}, {B.key})
 
 
 # Sinks that fail

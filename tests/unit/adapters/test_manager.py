@@ -79,7 +79,7 @@ class Server:
             lease.release()
 
     def tiers(self) -> dict[str, str]:
-        return {info.adapter_id: info.tier for info in self.manager.infos()}
+        return {info.id: info.tier for info in self.manager.infos()}
 
 
 Serve = Callable[..., Server]
@@ -549,4 +549,4 @@ def test_after_closing_nothing_is_loaded(server: Server, archive) -> None:
     server.manager.close()
     with pytest.raises(NotReady):
         server.manager.acquire("a")
-    assert [info.adapter_id for info in server.manager.infos()] == ["a"]
+    assert [info.id for info in server.manager.infos()] == ["a"]

@@ -23,8 +23,8 @@ def test_every_capitalised_word_is_an_entity_and_neighbours_are_related() -> Non
         ("Alice", "person", 0, 5),
         ("Bob", "person", 10, 13),
     ]
-    assert [(r.relation, r.head, r.tail) for r in answer.relations] == [("knows", 0, 1)]
-    assert (answer.words, answer.tokens) == (3, 4)
+    assert [(r.relation, r.head.entity_idx, r.tail.entity_idx) for r in answer.relations] == [("knows", 0, 1)]
+    assert (answer.usage.words, answer.usage.tokens) == (3, 4)
 
 
 def test_records_its_batches_and_lanes() -> None:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gliner_bento.engine.decode import Span, chosen
+from gliner_bento.engine.results import PairRelation, PassResult
 from gliner_bento.engine.windows import Cutter, Merger, Window, Word, context
-from gliner_bento.types import Entity, Extraction, Relation
+from gliner_bento.types import Entity
 
 LABELS = ("person", "place", "thing")
 
@@ -104,7 +105,7 @@ def test_context_is_what_the_shorter_side_shows() -> None:
 # What a model may find in each window: any spans with any scores, also such that depend on the window.
 
 
-def found_in(window: Window, text: str, rng: random.Random) -> Extraction:
+def found_in(window: Window, text: str, rng: random.Random) -> PassResult:
     entities = {}
     for _ in range(rng.randint(0, 12)):
         first = rng.randrange(len(window.words))
@@ -112,23 +113,23 @@ def found_in(window: Window, text: str, rng: random.Random) -> Extraction:
         start, end, label = window.words[first].start, window.words[last].end, rng.choice(LABELS)
         entities[start, end, label] = Entity(start, end, text[start:end], label, rng.randint(50, 99) / 100)
     standing = [entity for entity in entities.values() if rng.random() < 0.7]
-    displaced = [entity for entity in entities.values() if entity not in standing]
+    suppressed = [entity for entity in entities.values() if entity not in standing]
     relations = {}
     for _ in range(rng.randint(0, 4) if len(standing) > 1 else 0):
         head, tail = rng.sample(range(len(standing)), 2)
         ends = [(standing[number].start, standing[number].end) for number in (head, tail)]
         if ends[0] != ends[1]:
-            relations[tuple(ends)] = Relation("knows", rng.randint(50, 99) / 100, head, tail)
-    return Extraction(standing, list(relations.values()), displaced=displaced)
+            relations[tuple(ends)] = PairRelation("knows", rng.randint(50, 99) / 100, head, tail)
+    return PassResult(standing, list(relations.values()), suppressed=suppressed)
 
 
 def merged_slowly(
-    text: str, windows: Sequence[Window], found: Sequence[Extraction], *, flat: bool, multi_label: bool
+    text: str, windows: Sequence[Window], found: Sequence[PassResult], *, flat: bool, multi_label: bool
 ) -> tuple[list[Entity], set[tuple[object, ...]]]:
     """By the rules as they are written down, over the whole text at once."""
     best: dict[tuple[int, int, str], tuple[float, Entity]] = {}
     for window, one in zip(windows, found, strict=True):
-        for entity in [*one.entities, *one.displaced]:
+        for entity in [*one.entities, *one.suppressed]:
             key, around = (entity.start, entity.end, entity.label), context(window, entity.start, entity.end)
             if key not in best or best[key][0] < around:
                 best[key] = around, entity
@@ -184,8 +185,8 @@ def test_a_piece_of_a_name_at_an_edge_gives_way() -> None:
     piece = Entity(7, 10, "Ada", "person", 0.99)
     name = Entity(7, 19, "Ada Lovelace", "person", 0.8)
     merger = Merger(LABELS, flat_ner=True, multi_label=False)
-    merger.add(windows[0], [Extraction([piece])], [])
-    merger.add(windows[1], [Extraction([name])], [])
+    merger.add(windows[0], [PassResult([piece])], [])
+    merger.add(windows[1], [PassResult([name])], [])
     assert merger.entities == [name]
 
 
@@ -195,8 +196,8 @@ def test_an_entity_that_only_the_narrower_window_found_is_kept() -> None:
     windows = [Window(0, words[:4], 0, words[2].start), Window(1, words[2:], 2, None)]
     found = Entity(8, 13, "three", "thing", 0.7)
     merger = Merger(LABELS, flat_ner=True, multi_label=False)
-    merger.add(windows[0], [Extraction([found])], [])
-    merger.add(windows[1], [Extraction()], [])
+    merger.add(windows[0], [PassResult([found])], [])
+    merger.add(windows[1], [PassResult([])], [])
     assert merger.entities == [found]
 
 
@@ -205,5 +206,5 @@ def test_groups_of_labels_compete_for_the_same_words() -> None:
     person, place = Entity(0, 5, "Paris", "person", 0.6), Entity(0, 5, "Paris", "place", 0.9)
     for multi_label, stands in ((False, [place]), (True, [place, person])):
         merger = Merger(LABELS, flat_ner=True, multi_label=multi_label)
-        merger.add(window, [Extraction([person]), Extraction([place])], [])
+        merger.add(window, [PassResult([person]), PassResult([place])], [])
         assert merger.entities == stands
