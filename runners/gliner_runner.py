@@ -55,8 +55,9 @@ class GLiNERRunner:
         # Here and not at the top: the gateway imports this module for its class, and must not load torch; and metrics
         # bind to the worker that they are first imported in.
         from gliner_bento import metrics  # noqa: PLC0415
+        from gliner_bento.engine.checkpoint.find import ModelError  # noqa: PLC0415
+        from gliner_bento.engine.checkpoint.load import pick_device  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415
-        from gliner_bento.engine.loading import ModelError, pick_device  # noqa: PLC0415
 
         join_bentoml()
         started = time.monotonic()

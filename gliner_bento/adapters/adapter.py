@@ -25,7 +25,7 @@ from safetensors.torch import load
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE, check_complete, invalid, shown
 from gliner_bento.adapters.peft_config import check_patterns, rank_and_scale, read_config
 
-Layers = Mapping[str, tuple[int, int] | str]
+ModelLayers = Mapping[str, tuple[int, int] | str]
 """Every module of the model by name: (in, out) of a linear layer that adapters may change, else why it is none
 ("an embedding")."""
 
@@ -105,14 +105,14 @@ _HEADER = TypeAdapter(dict[str, _Tensor])
 _METADATA = TypeAdapter(dict[str, str] | None)
 
 
-def check_adapter(folder: Path, layers: Layers, *, max_rank: int) -> Plan:
+def check_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Plan:
     """What can be told from the configuration and the header of the tensors' file; raises `AdapterInvalid`."""
     with _files(folder) as (config, weights):
         fields, shapes = read_config(config), _shapes(weights)
     return _plan(fields, shapes, layers, max_rank)
 
 
-def read_adapter(folder: Path, layers: Layers, *, max_rank: int) -> Adapter:
+def read_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Adapter:
     """The adapter in `folder`; raises `AdapterInvalid`, also where a number in it is not finite."""
     with _files(folder) as (config, weights):
         fields, content = read_config(config), weights.read()
@@ -162,7 +162,7 @@ def _shapes(file: BinaryIO) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensors[name].shape) for name in sorted(tensors)}
 
 
-def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: Layers, max_rank: int) -> Plan:
+def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: ModelLayers, max_rank: int) -> Plan:
     parts: dict[str, dict[str, tuple[int, ...]]] = {}
     for key, shape in shapes.items():
         if not (match := _TENSOR.fullmatch(key)):
@@ -179,7 +179,7 @@ def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: Lay
     return Plan(max(layer.rank for layer in planned.values()), planned, config.base_model_name_or_path)
 
 
-def _names_in_model(saved: Iterable[str], layers: Layers) -> dict[str, str]:
+def _names_in_model(saved: Iterable[str], layers: ModelLayers) -> dict[str, str]:
     """The model's name of each layer that was saved, by the saved one: all of them relative to the same module."""
     candidates = [
         {name: added + name.removeprefix(removed) for name in saved if name.startswith(removed)}

@@ -78,7 +78,7 @@ class DeviceSlots:
         self._turns: deque[_Turn] = deque()
         self._changed = threading.Condition()
         self._uses = 0
-        self._room = SlotState(count)
+        self._state = SlotState(count)
 
     @contextmanager
     def hold(self, adapters: Collection[Loaded]) -> Iterator[dict[Loaded, int]]:
@@ -107,9 +107,9 @@ class DeviceSlots:
                 self._leave(turn)
                 self._tell()
 
-    def room(self) -> SlotState:
+    def state(self) -> SlotState:
         """What is on the device, and what of it is held."""
-        return self._room  # without the lock: slots are written under it
+        return self._state  # without the lock: slots are written under it
 
     def contents(self) -> tuple[Key | None, ...]:
         """The adapter of each slot."""
@@ -128,7 +128,7 @@ class DeviceSlots:
         """Something has changed. Called with the lock held."""
         resident = frozenset(slot.adapter.key for slot in self._slots if slot.adapter)
         held = frozenset(slot.adapter.key for slot in self._slots if slot.adapter and slot.holders)
-        self._room = SlotState(len(self._slots), resident, held)
+        self._state = SlotState(len(self._slots), resident, held)
         self._changed.notify_all()
 
     def _have_room(self, adapters: Collection[Loaded]) -> bool:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import torch
 
-from gliner_bento.adapters.adapter import Layers, check_adapter, read_adapter
+from gliner_bento.adapters.adapter import ModelLayers, check_adapter, read_adapter
 from gliner_bento.adapters.base import Observer, Source, Stored
 from gliner_bento.adapters.cache import AdapterCache, Lease
 from gliner_bento.adapters.device import DeviceSlots, Key, Loaded, loaded
@@ -31,14 +31,14 @@ _MOST_PLANS = 1000  # of adapters that can be told about without reading their f
 class AdapterManager:
     """Thread-safe. Methods block while files are read and written, but for `acquire`.
 
-    layers: of the model, by name (see `adapter.Layers`). slots: the model's. allow_hub: whether `put` may download.
+    layers: of the model, by name (see `adapter.ModelLayers`). slots: the model's. allow_hub: whether `put` may download.
     """
 
     def __init__(
         self,
         store: AdapterStore,
         slots: DeviceSlots,
-        layers: Layers,
+        layers: ModelLayers,
         *,
         max_lora_rank: int,
         max_cpu_adapters: int,

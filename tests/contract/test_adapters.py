@@ -11,8 +11,8 @@ from asking import assert_same, gliners_answer, some_item, together
 from checkpoints import FAMILIES, TEXTS
 
 from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.layers.packing import Layout
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.engine.packing import Layout
 from gliner_bento.types import Extraction, Item
 
 ATTENTION = ("query", "key", "value", "query_proj", "key_proj", "value_proj", "pos_key_proj", "pos_query_proj", "Wqkv")
@@ -48,8 +48,10 @@ def adaptable(checkpoint: Any) -> Any:
     """An engine with slots: `adaptable(family, packing=True, **options)`."""
 
     def loaded(family: str, packing: bool = True, **options: Any) -> GLiNEREngine:
-        chosen = EngineOptions(enable_lora=True, max_device_adapters=SLOTS, enable_sequence_packing=packing)
-        return GLiNEREngine.load(str(checkpoint(family, **options)), device="cpu", dtype="float32", options=chosen)
+        engine_options = EngineOptions(enable_lora=True, max_device_adapters=SLOTS, enable_sequence_packing=packing)
+        return GLiNEREngine.load(
+            str(checkpoint(family, **options)), device="cpu", dtype="float32", options=engine_options
+        )
 
     return loaded
 
@@ -129,7 +131,7 @@ def test_an_embedding_of_a_label_is_kept_for_each_adapter_that_reads_labels(
 def test_rows_of_several_adapters_may_be_padded_as_on_a_gpu(
     backbone: str, adaptable: Any, reference: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gliner_bento.engine.encoder.rounded", lambda encoder, row_multiple: encoder)
+    monkeypatch.setattr("gliner_bento.engine.encoders.packed.bucketed", lambda encoder, length_multiple: encoder)
     monkeypatch.setattr(Layout, "of", Layout.padded)
     engine, gliner = adaptable("span", backbone=backbone, seed=3), reference("span", backbone=backbone, seed=3)
     adapters = {

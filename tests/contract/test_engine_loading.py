@@ -16,15 +16,11 @@ from checkpoints import LABELS, TEXTS, named
 from transformers import DebertaV2Model
 
 from gliner_bento.engine.base import Engine
+from gliner_bento.engine.checkpoint.find import ModelError
+from gliner_bento.engine.checkpoint.limits import token_limit
+from gliner_bento.engine.checkpoint.load import check_flashdeberta, computes_bfloat16, pick_device
+from gliner_bento.engine.checkpoint.load import load as load_model
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.loading import (
-    ModelError,
-    check_flashdeberta,
-    computes_bfloat16,
-    pick_device,
-    token_limit,
-)
-from gliner_bento.engine.loading import load as load_model
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.types import Item
 
@@ -150,7 +146,7 @@ def test_runs_in_bfloat16(family: str, dtype: Any, checkpoint: Any) -> None:
 
 
 def test_falls_back_to_float32_where_the_model_does_not_run_in_bfloat16(checkpoint: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("gliner_bento.engine.loading.computes_bfloat16", lambda device: True)
+    monkeypatch.setattr("gliner_bento.engine.checkpoint.load.computes_bfloat16", lambda device: True)
     served = GLiNEREngine.load(str(checkpoint("relex-span-gcn", **LIVELY)), device="cpu", dtype="auto")
     assert served.info.dtype == "float32"
 
@@ -186,7 +182,7 @@ def test_flashdeberta_needs_its_package_and_a_gpu(checkpoint: Any, monkeypatch: 
         )
     with pytest.raises(ModelError, match=r"needs the package flashdeberta$"):
         check_flashdeberta(torch.device("cuda"))
-    monkeypatch.setattr("gliner_bento.engine.loading.find_spec", lambda name: object())
+    monkeypatch.setattr("gliner_bento.engine.checkpoint.load.find_spec", lambda name: object())
     with pytest.raises(ModelError, match=r"needs a CUDA device$"):
         check_flashdeberta(torch.device("cpu"))
     check_flashdeberta(torch.device("cuda"))
@@ -195,7 +191,7 @@ def test_flashdeberta_needs_its_package_and_a_gpu(checkpoint: Any, monkeypatch: 
 @pytest.mark.parametrize("backbone", ["bert", "deberta"])
 def test_flashdeberta_is_never_passed_over(backbone: str, checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """gliner goes on with the ordinary backbone where it cannot have the other one; here that is an error."""
-    monkeypatch.setattr("gliner_bento.engine.loading.check_flashdeberta", lambda device: None)
+    monkeypatch.setattr("gliner_bento.engine.checkpoint.load.check_flashdeberta", lambda device: None)
     folder = checkpoint("span", backbone=backbone, seed=2)
     with pytest.raises(ModelError, match="is not flashdeberta's"):
         load_model(folder, torch.device("cpu"), torch.float32, flashdeberta=True)
@@ -206,7 +202,7 @@ def test_flashdeberta_is_loaded_when_it_is_asked_for_alone(checkpoint: Any, monk
     flash = type("FlashDebertaV2Model", (DebertaV2Model,), {})
     monkeypatch.setattr("gliner.modeling.encoder.IS_FLASHDEBERTA", True)
     monkeypatch.setattr("gliner.modeling.encoder.FlashDebertaV2Model", flash, raising=False)
-    monkeypatch.setattr("gliner_bento.engine.loading.check_flashdeberta", lambda device: None)
+    monkeypatch.setattr("gliner_bento.engine.checkpoint.load.check_flashdeberta", lambda device: None)
     monkeypatch.setenv("USE_FLASHDEBERTA", "1")
     folder = checkpoint("span", backbone="deberta", seed=2)
     for wanted in (True, False):

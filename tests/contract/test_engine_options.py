@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from asking import alone, assert_same, some_item, together
 
+from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.kernels import Kernels
-from gliner_bento.engine.loading import ModelError
+from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.options import EngineOptions
 
 
@@ -98,6 +98,6 @@ def test_a_machine_that_cannot_compile_is_told_so(checkpoint: Any, monkeypatch: 
     def fail(*_: Any) -> Any:
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr("gliner_bento.engine.forward.ner.compiled", lambda: Kernels(fail, fail))
+    monkeypatch.setattr("gliner_bento.engine.forward.compiled", lambda: Kernels(fail, fail))
     with pytest.raises(ModelError, match="needs a C\\+\\+ compiler"):
         engine_with(checkpoint("span", backbone="deberta", seed=2), enable_compilation=True)

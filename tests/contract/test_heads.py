@@ -10,12 +10,12 @@ import torch
 from asking import alone, assert_same, gliners_answer, some_item
 from checkpoints import HIDDEN, TEXTS, named
 
-from gliner_bento.engine.adaptable import Layers
-from gliner_bento.engine.forward import relations, spans, tags
-from gliner_bento.engine.forward.relations import PairScorer
-from gliner_bento.engine.forward.spans import span_head
-from gliner_bento.engine.forward.tags import TagHead
-from gliner_bento.engine.packing import Rows
+from gliner_bento.engine.heads import relations, span_scores, tag_scores
+from gliner_bento.engine.heads.relations import PairScorer
+from gliner_bento.engine.heads.span_scores import span_scorer
+from gliner_bento.engine.heads.tag_scores import TagScorer
+from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.rows import TextRows
 from gliner_bento.types import Item
 
 WORD_COUNTS = (1, 7, 1, 2, 40)  # rows shorter than the widest span, and of one word
@@ -50,9 +50,9 @@ def test_scores_the_spans_that_gliner_represents(
 ) -> None:
     model = reference("span", seed=1, span_mode=mode, max_width=WIDTH).model.eval()
     # gliner's hidden layer is four times as wide as the words.
-    monkeypatch.setitem(spans._ELEMENTS_AT_ONCE, "cpu", words_at_once * WIDTH * 4 * HIDDEN)
-    marked = span_head(model, Layers(model))(words, Rows(WORD_COUNTS))
-    scores = marked.scores(labels, Rows(LABEL_COUNTS))
+    monkeypatch.setitem(span_scores._MAX_ELEMENTS, "cpu", words_at_once * WIDTH * 4 * HIDDEN)
+    marked = span_scorer(model, LayerFactory(model))(words, TextRows(WORD_COUNTS))
+    scores = marked.scores(labels, TextRows(LABEL_COUNTS))
     rows = zip(words.split(WORD_COUNTS), labels.split(LABEL_COUNTS), strict=True)
     for number, (row, of_row) in enumerate(rows):
         assert scores[number].shape == (len(row), WIDTH, len(of_row))
@@ -71,8 +71,8 @@ def test_tags_words_as_gliner_does(
     pairs_at_once: int, reference: Any, words: torch.Tensor, labels: torch.Tensor, monkeypatch: Any
 ) -> None:
     scorer = reference("token", seed=1).model.eval().scorer
-    monkeypatch.setitem(tags._PAIRS_AT_ONCE, "cpu", pairs_at_once)
-    scores = TagHead(scorer, Layers(scorer))(words, Rows(WORD_COUNTS), labels, Rows(LABEL_COUNTS))
+    monkeypatch.setitem(tag_scores._MAX_PAIRS, "cpu", pairs_at_once)
+    scores = TagScorer(scorer, LayerFactory(scorer))(words, TextRows(WORD_COUNTS), labels, TextRows(LABEL_COUNTS))
     rows = zip(words.split(WORD_COUNTS), labels.split(LABEL_COUNTS), strict=True)
     for found, (row, of_row) in zip(scores, rows, strict=True):
         torch.testing.assert_close(found, scorer(row[None], of_row[None])[0], atol=1e-4, rtol=1e-4)
@@ -82,7 +82,7 @@ def test_scores_pairs_as_gliner_does(reference: Any, words: torch.Tensor, labels
     layers = reference("relex-span", seed=1).model.eval().pair_rep_layer
     heads, tails = torch.arange(len(words)), torch.arange(len(words)).flip(0)
     expected = layers(torch.cat([words[heads], words[tails]], dim=-1)) @ labels.T
-    found = PairScorer(layers, Layers(layers))(words, heads, tails, labels, lambda _: None)
+    found = PairScorer(layers, LayerFactory(layers))(words, heads, tails, labels, lambda _: None)
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-4)
 
 
@@ -91,7 +91,7 @@ def test_relations_found_in_parts_are_the_same(family: str, engine: Any, monkeyp
     served, found = engine(family, seed=1), 0
     items = [some_item(seed, relations=True) for seed in range(24)]
     whole = [alone(served, item) for item in items]
-    monkeypatch.setattr(relations, "_PAIRS_AT_ONCE", 3)
+    monkeypatch.setattr(relations, "_MAX_PAIRS", 3)
     for item, expected in zip(items, whole, strict=True):
         answer = alone(served, item)
         assert_same(answer, expected)

@@ -11,7 +11,7 @@ import torch
 from asking import alone, assert_same, some_item
 
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.kernels import EAGER, compiled
+from gliner_bento.engine.layers.kernels import EAGER, compiled
 from gliner_bento.engine.options import EngineOptions
 
 pytestmark = pytest.mark.skipif(

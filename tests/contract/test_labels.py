@@ -14,12 +14,12 @@ import pytest
 import torch
 from asking import alone, assert_same, some_item, together
 
-from gliner_bento.engine.adaptable import Layers
+from gliner_bento.engine.encoders.label_encoder import LabelEncoder, LabelIds
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.forward.labels import LabelEncoder, LabelIds
-from gliner_bento.engine.kernels import EAGER
+from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.kernels import EAGER
+from gliner_bento.engine.layers.rows import TextRows
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.engine.packing import Rows
 
 LABELS: list[LabelIds] = [(2, *range(5, 6 + number), 3) for number in range(12)]
 A, B, C, D = LABELS[:4]
@@ -38,11 +38,11 @@ def layer(request: Any, reference: Any) -> Any:
 
 
 def encoder(layer: Any, size: int) -> LabelEncoder:
-    return LabelEncoder(layer, size, Layers(layer), EAGER, pack=True)
+    return LabelEncoder(layer, size, LayerFactory(layer), EAGER, pack=True)
 
 
-def of_one_row(labels: Sequence[LabelIds]) -> Rows:
-    return Rows((len(labels),))
+def of_one_row(labels: Sequence[LabelIds]) -> TextRows:
+    return TextRows((len(labels),))
 
 
 def exact(layer: Any, labels: Sequence[LabelIds]) -> torch.Tensor:

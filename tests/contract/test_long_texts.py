@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from several_passes import LIVELY, in_passes, long_text, many, passes_of
 
+from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.loading import ModelError
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError, InvalidField
 from gliner_bento.types import Item
@@ -260,7 +260,7 @@ def test_a_surrogate_far_in_is_refused_at_once(engine: Any) -> None:
 
 
 def test_more_spans_than_can_be_looked_at_are_refused(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gliner_bento.engine.windows.MAX_CANDIDATES", 50)
+    monkeypatch.setattr("gliner_bento.engine.text.windows.MAX_CANDIDATES", 50)
     with pytest.raises(GLiNERBentoError) as raised:
         in_passes(engine("span", **LIVELY), Item(long_text(1), named(LABELS), threshold=0.0, flat_ner=False))
     assert raised.value.param == "threshold"

@@ -18,10 +18,12 @@ from gliner import GLiNER
 from huggingface_hub.utils import filter_repo_objects
 from onnx.external_data_helper import set_external_data
 
+from gliner_bento.engine.checkpoint.find import ModelError, is_beside
+from gliner_bento.engine.checkpoint.load import DType
+from gliner_bento.engine.checkpoint.onnx_session import inspect_onnx, load_onnx
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.forward.onnx import OnnxForward
-from gliner_bento.engine.graph import facts_of, load_graph
-from gliner_bento.engine.loading import DType, ModelError, is_beside
+from gliner_bento.engine.families import family_of
+from gliner_bento.engine.onnx_forward import OnnxForward
 from gliner_bento.engine.options import EngineOptions
 
 CPU = torch.device("cpu")
@@ -111,10 +113,14 @@ def test_a_quantized_graph_answers_as_gliner_does_with_it(family: str, served: A
         assert_same(alone(engine, item), gliners_answer(graphs, item))
 
 
+def forward_of(model: Any) -> OnnxForward:
+    return OnnxForward(model, family_of(model, "exported"))
+
+
 def test_a_quantized_graph_would_let_rows_meet(served: Any, exported: Any) -> None:
     """Why its rows run one by one: the scores of gliner's forward depend on what stands beside a row."""
-    engine, exact = served("span", QUANTIZED, seed=1), OnnxForward(load_graph(exported("span", seed=1), *PLAIN))
-    graph = load_graph(exported("span", seed=1), QUANTIZED, *PLAIN[1:]).model
+    engine, exact = served("span", QUANTIZED, seed=1), forward_of(load_onnx(exported("span", seed=1), *PLAIN))
+    graph = load_onnx(exported("span", seed=1), QUANTIZED, *PLAIN[1:]).model
     rows = [engine.prepare(item) for item in ITEMS[:5]]
     one, many = (torch.sigmoid(graph.logits(exact.collate(some).inputs[0])) for some in (rows[:1], rows))
     assert (many[:1, : one.shape[1], :, : one.shape[3]] - one).abs().max() > 1e-3
@@ -124,15 +130,15 @@ def test_a_quantized_graph_would_let_rows_meet(served: Any, exported: Any) -> No
     ("family", "file", "dtype", "forward"),
     [
         ("span", "model.onnx", "float32", "onnxruntime"),
-        ("token", QUANTIZED, "int8", "onnxruntime, row by row"),
-        ("bi-span", "model.onnx", "float32", "onnxruntime, row by row"),
+        ("token", QUANTIZED, "int8", "onnxruntime, text by text"),
+        ("bi-span", "model.onnx", "float32", "onnxruntime, text by text"),
     ],
 )
 def test_says_what_is_served(family: str, file: str, dtype: str, forward: str, served: Any, engine: Any) -> None:
     info = served(family, file, seed=1).info
     torchs = engine(family, seed=1).info
     assert (info.dtype, info.forward, info.device) == (dtype, forward, "cpu")
-    assert served(family, file, seed=1).packs == ("row by row" in forward)
+    assert served(family, file, seed=1).packs == ("text by text" in forward)
     assert (info.family, info.max_words, info.max_span_width) == (
         torchs.family,
         torchs.max_words,
@@ -153,13 +159,13 @@ def test_reads_as_much_as_with_torch(family: str, served: Any, engine: Any) -> N
 
 def test_computes_with_the_threads_that_it_was_given(exported: Any) -> None:
     for threads in (1, 3):
-        session = load_graph(exported("span", seed=1), "model.onnx", CPU, "auto", threads).model.session
+        session = load_onnx(exported("span", seed=1), "model.onnx", CPU, "auto", threads).model.session
         assert session.get_session_options().intra_op_num_threads == threads
 
 
 @pytest.mark.parametrize("family", ["token-spans", "relex-span", "relex-token"])
 def test_refuses_families_whose_graphs_lack_the_answer(family: str, exported: Any) -> None:
-    with pytest.raises(ModelError, match="lacks what its answers are made of"):
+    with pytest.raises(ModelError, match="is incomplete"):
         load(exported(family, seed=1))
 
 
@@ -182,16 +188,16 @@ def test_takes_of_the_hub_what_the_graph_needs_alone(
             shutil.copy(hub / name, download / name)
         return str(download)
 
-    monkeypatch.setattr("gliner_bento.engine.loading.snapshot_download", snapshot_download)
+    monkeypatch.setattr("gliner_bento.engine.checkpoint.find.snapshot_download", snapshot_download)
     options = EngineOptions(runtime="onnxruntime", onnx_model_file=file)
-    engine = GLiNEREngine.load("owner/name", device="cpu", options=options)
+    engine = GLiNEREngine.load("one/name", device="cpu", options=options)
     assert alone(engine, ITEMS[0]).entities
     large = {path.name for path in download.rglob("*") if path.suffix not in {".json", ".txt"} and path.is_file()}
     assert large == {"model.onnx", "model.onnx_data"}
 
 
 def test_refuses_a_checkpoint_that_ships_no_graph(checkpoint: Any) -> None:
-    with pytest.raises(ModelError, match=r"ships no model\.onnx"):
+    with pytest.raises(ModelError, match=r"has no model\.onnx"):
         load(checkpoint("span", seed=1))
 
 
@@ -205,24 +211,26 @@ def test_refuses_files_outside_the_folder(file: str, exported: Any) -> None:
 def test_refuses_what_is_no_graph(exported: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(exported("span", seed=1), tmp_path / "spoilt")
     (folder / "model.onnx").write_bytes(b"MZ\x90\x00 this is no graph")
-    with pytest.raises(ModelError, match="no ONNX file"):
+    with pytest.raises(ModelError, match="not an ONNX file"):
         load(folder)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_refuses_another_precision_than_the_graphs(dtype: Any, exported: Any) -> None:
-    with pytest.raises(ModelError, match=f"{dtype}.*cannot be had"):
+    with pytest.raises(ModelError, match=f"{dtype}.*not available"):
         load(exported("span", seed=1), dtype=dtype)
 
 
 def test_refuses_a_gpu_without_its_runtime(exported: Any) -> None:
     with pytest.raises(ModelError, match="onnxruntime-gpu"):
-        load_graph(exported("span", seed=1), "model.onnx", torch.device("cuda:0"), "auto", threads=1)
+        load_onnx(exported("span", seed=1), "model.onnx", torch.device("cuda:0"), "auto", threads=1)
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_says_what_is_not_installed(package: str, exported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gliner_bento.engine.graph.find_spec", lambda name: None if name == package else object())
+    monkeypatch.setattr(
+        "gliner_bento.engine.checkpoint.onnx_session.find_spec", lambda name: None if name == package else object()
+    )
     with pytest.raises(ModelError, match=r"gliner-bento\[onnx\]"):
         load(exported("span", seed=1))
 
@@ -275,4 +283,4 @@ def test_finds_tensors_however_deep_they_hide(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(onnx.helper.make_model(onnx.helper.make_graph([choice], "main", [], [])).SerializeToString())
     with pytest.raises(ModelError, match="not in its folder"):
-        facts_of(path)
+        inspect_onnx(path)

@@ -13,10 +13,10 @@ from asking import gliners_answer, together
 from checkpoints import LABELS, RELATIONS, TEXTS, named
 from gliner.modeling.layers import LstmSeq2SeqEncoder
 
+from gliner_bento.engine.checkpoint.load import load
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.forward.layers import Lstm
-from gliner_bento.engine.loading import load
-from gliner_bento.engine.packing import Rows
+from gliner_bento.engine.layers.lstm import Lstm
+from gliner_bento.engine.layers.rows import TextRows
 from gliner_bento.types import Extraction, Item
 
 LOWEST = 0.05
@@ -109,7 +109,7 @@ def some_words(counts: list[int], seed: int = 0) -> torch.Tensor:
 def test_an_lstm_reads_each_row_by_itself(options: dict[str, Any], dtype: torch.dtype, counts: list[int]) -> None:
     encoder, words = some_lstm(**options), some_words(counts)
     expected = torch.cat([encoder.lstm(row[None])[0][0] for row in words.split(counts)])
-    found = Lstm(encoder.to(dtype))(words.to(dtype), Rows(tuple(counts)))
+    found = Lstm(encoder.to(dtype))(words.to(dtype), TextRows(tuple(counts)))
     assert found.dtype == dtype
     torch.testing.assert_close(found.float(), expected, atol=1e-5 if dtype == torch.float32 else 0.03, rtol=0)
 
@@ -123,5 +123,7 @@ def test_nothing_of_a_row_reaches_another_through_an_lstm(dtype: torch.dtype) ->
     for number, mine in enumerate(words.split(counts)):
         spoilt = list(others.split(counts))
         spoilt[number] = mine
-        before, after = (lstm(rows, Rows(tuple(counts))).split(counts)[number] for rows in (words, torch.cat(spoilt)))
+        before, after = (
+            lstm(rows, TextRows(tuple(counts))).split(counts)[number] for rows in (words, torch.cat(spoilt))
+        )
         assert torch.equal(before, after)

@@ -13,7 +13,7 @@ from gliner_bento.benchmark.jobs import answer
 from gliner_bento.engine.base import Prepared
 from gliner_bento.types import Extraction, Item, LongText
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.loading import pick_device
+from gliner_bento.engine.checkpoint.load import pick_device
 from gliner_bento.metrics import PrometheusObserver
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.settings import Settings

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import DebertaV2Config, DebertaV2Model
 
-from gliner_bento.adapters.adapter import TEXT_ENCODER, Layers
+from gliner_bento.adapters.adapter import TEXT_ENCODER, ModelLayers
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
 
 
@@ -50,7 +50,7 @@ def wrapper(text_encoder: nn.Module) -> nn.Module:
     return Folded("model", model(text_encoder))
 
 
-def layers_of(module: nn.Module) -> Layers:
+def layers_of(module: nn.Module) -> ModelLayers:
     def kind(part: nn.Module) -> tuple[int, int] | str:
         if isinstance(part, nn.Linear):
             return part.in_features, part.out_features

@@ -99,7 +99,7 @@ class Bench:
         return said
 
     def held(self) -> str:
-        return "".join(sorted(key[0] for key in self.slots.room().in_use))
+        return "".join(sorted(key[0] for key in self.slots.state().in_use))
 
     def lane(self, name: str, adapters: Collection[Loaded]) -> tuple[threading.Event, threading.Event]:
         """A thread with a batch: set when it has its slots, and what it waits for then."""
@@ -314,7 +314,7 @@ def test_an_adapter_that_is_forgotten_frees_its_slot() -> None:
     bench.slots.forget(("B", "2"))
     bench.slots.forget(("none", "1"))
     assert sorted(bench.contents(), key=str) == ["B", None]
-    assert bench.slots.room().resident == {b.key}
+    assert bench.slots.state().resident == {b.key}
     with bench.batch([a]):
         assert sorted(bench.contents(), key=str) == ["A", "B"]
 
@@ -337,7 +337,7 @@ def test_of_two_with_one_key_the_one_that_is_held_counts() -> None:
         bench = Bench(2)
         used(bench, [A, again])
         with bench.batch([first]):
-            assert bench.slots.room().in_use == {A.key}
+            assert bench.slots.state().in_use == {A.key}
             bench.slots.forget(A.key)
             assert bench.contents().count("A") == 1
         with bench.batch([second]):
@@ -347,11 +347,11 @@ def test_of_two_with_one_key_the_one_that_is_held_counts() -> None:
 
 def test_room_tells_what_is_there_and_what_of_it_is_held() -> None:
     bench = Bench(3)
-    room = bench.slots.room()
+    room = bench.slots.state()
     assert (room.slots, room.resident, room.in_use) == (3, frozenset(), frozenset())
     used(bench, [A])
     with bench.batch([B]):
-        room = bench.slots.room()
+        room = bench.slots.state()
         assert (room.slots, room.resident, room.in_use) == (3, {A.key, B.key}, {B.key})
 
 
@@ -402,7 +402,7 @@ def test_waiting_for_the_device_that_fails_lets_the_slots_go() -> None:
     slots = DeviceSlots([Recorder()], 1, fails)
     with pytest.raises(ArithmeticError), slots.hold([A]):
         pass
-    assert slots.room().in_use == frozenset()
+    assert slots.state().in_use == frozenset()
 
 
 def test_what_is_loaded_is_prepared_for_every_sink() -> None:
@@ -461,8 +461,8 @@ def test_batches_that_begin_and_end_in_any_order(count: int, steps: list[tuple[s
             bench.slots.forget(ALL[which].key)
             assert (ALL[which].key in bench.slots.contents()) == (ALL[which] in held)
         held = set().union(*(adapters for _, adapters in running))
-        assert bench.slots.room().in_use == {adapter.key for adapter in held}
-        assert bench.slots.room().resident == {*filter(None, bench.slots.contents())}
+        assert bench.slots.state().in_use == {adapter.key for adapter in held}
+        assert bench.slots.state().resident == {*filter(None, bench.slots.contents())}
     for stack, _ in running:
         stack.close()
     bench.end()

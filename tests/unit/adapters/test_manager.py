@@ -22,9 +22,9 @@ from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
 from gliner_bento.adapters.cache import Lease
 from gliner_bento.adapters.device import DeviceSlots, Loaded
 from gliner_bento.adapters.disk import AdapterStore
-from gliner_bento.adapters.linear import on_slot
 from gliner_bento.adapters.manager import AdapterManager
-from gliner_bento.engine.adaptable import Layers
+from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.errors import (
     AdapterInvalid,
     AdapterNotFound,
@@ -96,7 +96,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             net = model(encoder()).eval()
-        layers = Layers(net, slots=SLOTS)
+        layers = LayerFactory(net, slots=SLOTS)
         layers.adapt(net)
         root, cache = tmp_path / "root", tmp_path / "cache"
         store = AdapterStore(
@@ -115,7 +115,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
             "allow_adapter_hub": False,
         }
         slots = DeviceSlots(layers.sinks, SLOTS)
-        managers.append(AdapterManager(store, slots, layers.described(), **options | changes))
+        managers.append(AdapterManager(store, slots, layers.describe(), **options | changes))
         return Server(managers[-1], slots, net, root, cache)
 
     yield serve
@@ -287,10 +287,10 @@ def test_a_source_outside_the_operators_root_is_refused(serve: Serve, server: Se
 
 def test_the_hub_is_asked_where_it_is_allowed(serve: Serve, server: Server) -> None:
     with pytest.raises(InvalidField, match="allow_adapter_hub") as raised:
-        server.manager.put("new", source="hub:owner/name")
+        server.manager.put("new", source="hub:one/name")
     assert raised.value.param == "source"
-    with pytest.raises(AdapterNotFound, match="owner/name@main"):  # tests are offline
-        serve(allow_adapter_hub=True).manager.put("new", source="hub:owner/name", revision="main")
+    with pytest.raises(AdapterNotFound, match="one/name@main"):  # tests are offline
+        serve(allow_adapter_hub=True).manager.put("new", source="hub:one/name", revision="main")
 
 
 # Tiers

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from gliner_bento.engine.adaptable import Layers
-from gliner_bento.engine.linear import Activation, Linear, rounded_rows
+from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.linear import Activation, Linear, quantized_rows
 
 ROWS = (1, 2, 7, 63, 64, 65, 511, 512, 513, 1500)
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
@@ -35,7 +35,7 @@ def some_layer(seed: int = 0, *, inputs: int = 48, outputs: int = 40, bias: bool
 
 
 def made(*layers: nn.Linear, activation: Activation = "none", int8: bool = False) -> Linear:
-    return Layers(nn.ModuleList(layers), int8=int8).encoder(*layers, activation=activation)
+    return LayerFactory(nn.ModuleList(layers), int8=int8).encoder_linear(*layers, activation=activation)
 
 
 def some_rows(rows: int, width: int = 48, seed: int = 1) -> torch.Tensor:
@@ -149,7 +149,7 @@ def test_int8_is_near_float32(activation: Activation, dtype: torch.dtype) -> Non
 
 def test_int8_rounds_to_the_nearest_of_its_steps() -> None:
     x = torch.cat([some_rows(20), 1e6 * some_rows(20, seed=2), torch.zeros(1, 48)])
-    rounded, scale = rounded_rows(x)
+    rounded, scale = quantized_rows(x)
     assert rounded.dtype == torch.int8
     assert int(rounded.abs().max()) == 127
     assert bool(((rounded * scale - x).abs() <= 0.501 * x.abs().amax(1, keepdim=True) / 127).all())

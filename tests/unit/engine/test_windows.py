@@ -7,9 +7,11 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gliner_bento.engine.decode import Span, chosen
+from gliner_bento.engine.heads.overlap import resolve_overlaps
+from gliner_bento.engine.heads.predictions import Span
 from gliner_bento.engine.results import PairRelation, PassResult
-from gliner_bento.engine.windows import Cutter, Merger, Window, Word, context
+from gliner_bento.engine.text.merge import Merger
+from gliner_bento.engine.text.windows import Cutter, Window, Word, context
 from gliner_bento.types import Entity
 
 LABELS = ("person", "place", "thing")
@@ -140,7 +142,7 @@ def merged_slowly(
             kept.append(entity)
     spans = {Span(e.start, e.end - 1, LABELS.index(e.label), e.score): e for e in kept}
     order = sorted(spans, key=lambda span: span[:3])
-    entities = [spans[span] for span in chosen(order, flat=flat, multi_label=multi_label)]
+    entities = [spans[span] for span in resolve_overlaps(order, flat=flat, multi_label=multi_label)]
     stands = {(entity.start, entity.end) for entity in entities}
     related: dict[tuple[object, ...], tuple[float, float]] = {}
     for window, one in zip(windows, found, strict=True):
