@@ -16,7 +16,7 @@ from peft import LoraConfig, get_peft_model
 
 from gliner_bento.adapters.adapter import read_adapter
 from gliner_bento.adapters.cache import Lease
-from gliner_bento.adapters.device import loaded
+from gliner_bento.adapters.device import load_for
 from gliner_bento.engine.engine import GLiNEREngine
 
 MAX_RANK = 64
@@ -57,7 +57,7 @@ def serving(engine: GLiNEREngine, adapters: Mapping[str, Trained]) -> Iterator[N
     for name, trained in adapters.items():
         read = read_adapter(trained.folder, engine.adaptable_layers, max_rank=MAX_RANK)
         ready[name] = Future()
-        ready[name].set_result(loaded((name, "1"), read, engine.adapter_slots.sinks))
+        ready[name].set_result(load_for(engine.adapter_slots.sinks, (name, "1"), read))
     engine.serve_adapters(lambda name: Lease((name, "1"), ready[name], lambda: None))
     yield
 

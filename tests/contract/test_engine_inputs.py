@@ -60,7 +60,7 @@ def test_a_text_with_nothing_to_read_has_no_entities_and_no_tokens(text: str, ne
     prepared = ner.prepare(Item(text, PEOPLE, threshold=0.0))
     assert (prepared.tokens, prepared.words) == (0, 0)
     answer = alone(ner, Item(text, PEOPLE, threshold=0.0))
-    assert (answer.entities, answer.relations, answer.usage.tokens) == ([], [], 0)
+    assert (list(answer.entities), list(answer.relations), answer.usage.tokens) == ([], [], 0)
 
 
 @pytest.mark.parametrize("family", ["span", "bi-token", "relex-token"])
@@ -219,8 +219,9 @@ def test_scores_that_are_not_numbers_fail_the_item(family: str, checkpoint: Any,
         alone(served, Item(TEXTS[0], PEOPLE))
 
 
-def test_a_refused_prompt_is_not_kept(ner: GLiNEREngine) -> None:
-    kept = ner._tokenizer._prompt.cache_info().currsize
+def test_a_refused_prompt_is_not_cached(ner: GLiNEREngine) -> None:
+    cached = ner._preparer._tokenizer._prompts._cached
+    size = cached.cache_info().currsize
     with pytest.raises(InvalidField, match="tokens"):
         ner.prepare(Item("x", named(["word " * POSITIONS])))
-    assert ner._tokenizer._prompt.cache_info().currsize == kept
+    assert cached.cache_info().currsize == size

@@ -79,7 +79,7 @@ def test_whole_answer_holds_what_its_windows_do(family: str, engine: Any) -> Non
 
 def test_only_passes_are_put_into_batches(engine: Any) -> None:
     served = engine("span", **LIVELY)
-    with pytest.raises(ValueError, match="several passes"):
+    with pytest.raises(ValueError, match="chunked request"):
         served.collate([served.prepare(Item(long_text(1), named(LABELS)))])
 
 
@@ -260,7 +260,7 @@ def test_a_surrogate_far_in_is_refused_at_once(engine: Any) -> None:
 
 
 def test_more_spans_than_can_be_looked_at_are_refused(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gliner_bento.engine.text.windows.MAX_CANDIDATES", 50)
+    monkeypatch.setattr("gliner_bento.engine.text.merge.MAX_CANDIDATES", 50)
     with pytest.raises(GLiNERBentoError) as raised:
         in_passes(engine("span", **LIVELY), Item(long_text(1), named(LABELS), threshold=0.0, flat_ner=False))
     assert raised.value.param == "threshold"

@@ -25,7 +25,7 @@ def main(cache: str, max_bytes: str, *repositories: str) -> None:
         )
         try:
             fill = from_hub(repo_id, revision or None, int(max_bytes))
-            stored = store.install("a", fill, source="hub", check=lambda folder: None)
+            stored, _ = store.install("a", fill, source="hub", check=lambda folder: None)
             found = [(stored.folder / WEIGHTS_FILE).read_text()]
         except GLiNERBentoError as error:
             found = [error.code, error.message]

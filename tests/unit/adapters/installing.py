@@ -29,7 +29,7 @@ def main(cache: str, adapter_id: str, content: str, wait_at: str) -> None:
     store = AdapterStore(Path(cache), adapter_root=None, max_disk_adapters=9, id_pattern=r"\w+", max_bytes=10_000)
     here("start")
     try:
-        say(store.install(adapter_id, fill, source="upload", check=lambda folder: here("check")).version)
+        say(store.install(adapter_id, fill, source="upload", check=lambda folder: here("check"))[0].version)
     except GLiNERBentoError as error:
         say(error.code)
 

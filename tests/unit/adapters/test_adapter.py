@@ -149,11 +149,10 @@ def test_fields_that_are_not_given_have_pefts_values(save: Save):
     saved = save(r=8)
     (saved.folder / CONFIG_FILE).write_text(json.dumps({"peft_type": "LORA", "target_modules": ["query_proj"]}))
     assert_as_peft(saved)
-    assert read(saved.folder).base_model is None
 
 
-def test_the_base_model_is_told_and_not_judged(save: Save):
-    assert read(save().config(base_model_name_or_path="of/somebody")).base_model == "of/somebody"
+def test_the_name_of_the_base_model_has_no_effect(save: Save):
+    assert read(save().config(base_model_name_or_path="of/somebody")).rank == read(save().folder).rank
 
 
 @pytest.mark.parametrize("value", [None, False, [], {}, ""])
@@ -218,23 +217,23 @@ def test_what_peft_can_and_we_do_not_is_refused(save: Save, options, words):
         ("rank_pattern", [], "rank_pattern"),
         ("rank_pattern", {"query_proj": "2"}, "rank_pattern"),
         ("rank_pattern", {"query_proj": -1}, "rank_pattern"),
-        ("rank_pattern", {"(": 2}, "rank_pattern: is no regular expression"),
-        ("rank_pattern", {"(" * 5000: 2}, "rank_pattern: is no regular expression"),
+        ("rank_pattern", {"(": 2}, "rank_pattern: is not a regular expression"),
+        ("rank_pattern", {"(" * 5000: 2}, "rank_pattern: is not a regular expression"),
         ("alpha_pattern", {"query_proj": None}, "alpha_pattern"),
-        ("alpha_pattern", {"[[a]query_proj": 2}, "alpha_pattern: is no regular expression"),
+        ("alpha_pattern", {"[[a]query_proj": 2}, "alpha_pattern: is not a regular expression"),
         ("use_rslora", 1, "use_rslora"),
         ("lora_bias", "yes", "lora_bias"),
         ("bias", "some", "bias"),
         ("target_modules", None, "target_modules"),
         ("target_modules", [1], "target_modules"),
-        ("target_modules", [], "none of target_modules"),
-        ("target_modules", ["value_proj"], "none of target_modules"),
-        ("target_modules", "query", "none of target_modules"),
-        ("target_modules", "[", "target_modules: is no regular expression"),
-        ("exclude_modules", "(?P<", "exclude_modules: is no regular expression"),
-        ("exclude_modules", ["query_proj"], "none of target_modules"),
+        ("target_modules", [], "not in target_modules"),
+        ("target_modules", ["value_proj"], "not in target_modules"),
+        ("target_modules", "query", "not in target_modules"),
+        ("target_modules", "[", "target_modules: is not a regular expression"),
+        ("exclude_modules", "(?P<", "exclude_modules: is not a regular expression"),
+        ("exclude_modules", ["query_proj"], "not in target_modules"),
         ("layers_to_transform", "1", "layers_to_transform"),
-        ("layers_to_transform", [5], "none of target_modules"),
+        ("layers_to_transform", [5], "not in target_modules"),
         ("layers_pattern", "layer", "layers_pattern"),
         ("rank_pattern", {"query_proj": 3}, "has rank 2, and adapter_config.json says 3"),
         ("r", 4, "has rank 2, and adapter_config.json says 4"),
@@ -294,17 +293,20 @@ def test_nothing_that_a_configuration_names_is_imported(save: Save, tmp_path, mo
         (lambda tensors: tensors.update({A: torch.tensor(1.0)}), "has rank 0"),
         (lambda tensors: tensors.update({A: torch.zeros(0, 8), B: torch.zeros(8, 0)}), "has rank 0"),
         (lambda tensors: tensors.update({A: torch.zeros(3, 8), B: torch.zeros(8, 3)}), "has rank 3, and"),
-        (lambda tensors: tensors.update({A: torch.zeros(9, 8), B: torch.zeros(8, 9)}), "ranks from 1 to 8"),
+        (lambda tensors: tensors.update({A: torch.zeros(9, 8), B: torch.zeros(8, 9)}), "the server's maximum is 8"),
         (lambda tensors: tensors.update({A: tensors[A].double()}), "'F64'"),
         (lambda tensors: tensors.update({A: tensors[A].to(torch.int8)}), "'I8'"),
-        (lambda tensors: tensors.update({B.replace("weight", "bias"): torch.zeros(8)}), "has a bias, unlike"),
+        (
+            lambda tensors: tensors.update({B.replace("weight", "bias"): torch.zeros(8)}),
+            "has a bias, which",
+        ),
         (lambda tensors: tensors.update({"base_model.model.x.lora_magnitude_vector": torch.ones(8)}), "of DoRA"),
-        (lambda tensors: tensors.update({"base_model.model.x.weight": torch.ones(8)}), "none of LoRA's"),
-        (lambda tensors: tensors.update({A.removeprefix("base_model.model."): torch.ones(2, 8)}), "none of LoRA's"),
+        (lambda tensors: tensors.update({"base_model.model.x.weight": torch.ones(8)}), "not a LoRA tensor"),
+        (lambda tensors: tensors.update({A.removeprefix("base_model.model."): torch.ones(2, 8)}), "not a LoRA tensor"),
         (lambda tensors: tensors.update({A.replace("query", "quary"): tensors.pop(A)}), "quary_proj' is not in this"),
         (
             lambda tensors: tensors.update({A.replace(".query_proj", ""): tensors.pop(A)}),
-            "attention.self' can have no adapter: not a linear layer",
+            "attention.self' cannot have an adapter: not a linear layer",
         ),
         (
             lambda tensors: tensors.update({f"base_model.model.{'x' * 9999}.lora_A.weight": torch.ones(2, 8)}),
@@ -325,7 +327,7 @@ def test_an_embedding_is_refused_with_its_reason(save: Save):
                 A.replace("lora_A", f"lora_{part}")
             )
 
-    assert "word_embeddings' can have no adapter: an embedding" in refused(save().tensors(rename))
+    assert "word_embeddings' cannot have an adapter: an embedding" in refused(save().tensors(rename))
 
 
 def test_layers_relative_to_different_modules_are_refused(save: Save):
@@ -338,7 +340,7 @@ def test_layers_relative_to_different_modules_are_refused(save: Save):
 
 def test_the_highest_rank_is_the_servers_to_choose(save: Save):
     saved = save(**PATTERNS)
-    assert "has rank 4; this server takes ranks from 1 to 3" in refused(saved.folder, max_rank=3)
+    assert "has rank 4; the server's maximum is 3" in refused(saved.folder, max_rank=3)
     assert read(saved.folder, max_rank=4).rank == 4
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE_S, until
 
-from gliner_bento.adapters.base import Stored
+from gliner_bento.adapters.base import StoredAdapter
 from gliner_bento.adapters.cache import AdapterCache, Lease
-from gliner_bento.adapters.device import Key, Loaded
+from gliner_bento.adapters.device import Key, LoadedAdapter
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, DeadlineExceeded, NotReady
 
 
@@ -22,20 +22,20 @@ class Shelf:
     """Adapters to find and to load: any name is one, unless it is `missing`.
 
     closed: loading waits until the gate of an adapter opens. damaged: cannot be loaded. loads: those that began, in
-    order. left: those that the cache said had left.
+    order. evicted: those that the cache reported.
     """
 
     def __init__(self) -> None:
-        self.stored: dict[str, Stored] = {}
+        self.stored: dict[str, StoredAdapter] = {}
         self.missing: set[str] = set()
         self.damaged: set[str] = set()
         self.loads: list[str] = []
-        self.left: list[Key] = []
+        self.evicted: list[Key] = []
         self.began: list[int] = []
         self._gates: dict[str, threading.Event] = {}
 
     def put(self, adapter_id: str, version: str = "1", *, pinned: bool = False) -> None:
-        self.stored[adapter_id] = Stored(adapter_id, version, Path(adapter_id), "upload", 1, pinned)
+        self.stored[adapter_id] = StoredAdapter(adapter_id, version, Path(adapter_id), "upload", 1, pinned)
 
     def close(self, adapter_id: str) -> None:
         self._gates[adapter_id] = threading.Event()
@@ -47,20 +47,20 @@ class Shelf:
         for gate in self._gates.values():
             gate.set()
 
-    def find(self, adapter_id: str) -> Stored:
+    def find(self, adapter_id: str) -> StoredAdapter:
         if adapter_id in self.missing:
             raise AdapterNotFound(adapter_id)
         if adapter_id not in self.stored:
             self.put(adapter_id)
         return self.stored[adapter_id]
 
-    def load(self, stored: Stored) -> Loaded:
+    def load(self, stored: StoredAdapter) -> LoadedAdapter:
         self.loads.append(stored.adapter_id)
         if gate := self._gates.get(stored.adapter_id):
             assert gate.wait(PATIENCE_S)
         if stored.adapter_id in self.damaged:
             raise AdapterInvalid(stored.adapter_id)
-        return Loaded((stored.adapter_id, stored.version), 1, (), (), stored.pinned)
+        return LoadedAdapter((stored.adapter_id, stored.version), 1, (), (), stored.pinned)
 
     def start_thread(self) -> None:
         self.began.append(threading.get_ident())
@@ -80,8 +80,12 @@ Make = Callable[..., AdapterCache]
 def make(shelf: Shelf) -> Iterator[Make]:
     caches = []
 
-    def make(capacity: int = 2, threads: int = 2, left: Callable[[Key], None] = shelf.left.append) -> AdapterCache:
-        options = {"capacity": capacity, "threads": threads, "left": left, "start_thread": shelf.start_thread}
+    def make(
+        capacity: int = 2, threads: int = 2, on_evict: Callable[[Key], None] = shelf.evicted.append
+    ) -> AdapterCache:
+        capacity: int = 2, threads: int = 2, on_evict: Callable[[Key], None] = shelf.evicted.append
+    ) -> AdapterCache:
+        options = {"capacity": capacity, "threads": threads, "on_evict": on_evict, "start_thread": shelf.start_thread}
         caches.append(AdapterCache(shelf.find, shelf.load, **options))
         return caches[-1]
 
@@ -91,7 +95,7 @@ def make(shelf: Shelf) -> Iterator[Make]:
         cache.close()
 
 
-def ready(lease: Lease) -> Loaded:
+def ready(lease: Lease) -> LoadedAdapter:
     return lease.ready.result(PATIENCE_S)
 
 
@@ -157,7 +161,7 @@ def test_what_cannot_be_loaded_fails_for_all_that_wait_and_is_tried_again_for_th
         lease.release()
     assert in_memory(cache) == "a"
     assert shelf.loads == ["a", "a"]
-    assert shelf.left == []
+    assert shelf.evicted == []
 
 
 def test_who_hears_of_a_failure_may_ask_again_at_once(make: Make, shelf: Shelf) -> None:
@@ -220,9 +224,9 @@ def test_threads_are_started_before_they_load(make: Make, shelf: Shelf) -> None:
 def test_the_least_recently_used_makes_room(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=2)
     use(cache, "a", "b", "a", "c")
-    assert (in_memory(cache), shelf.left) == ("ac", [("b", "1")])
+    assert (in_memory(cache), shelf.evicted) == ("ac", [("b", "1")])
     use(cache, "d")
-    assert (in_memory(cache), shelf.left) == ("cd", [("b", "1"), ("a", "1")])
+    assert (in_memory(cache), shelf.evicted) == ("cd", [("b", "1"), ("a", "1")])
 
 
 def test_what_is_used_stays(make: Make, shelf: Shelf) -> None:
@@ -258,7 +262,7 @@ def test_where_all_are_in_use_the_next_waits_in_order(make: Make, shelf: Shelf) 
     third.release()
     ready(fourth)
     assert shelf.loads[2:] == ["c", "d"]
-    assert shelf.left == [("a", "1"), ("c", "1")]
+    assert shelf.evicted == [("a", "1"), ("c", "1")]
 
 
 def test_who_is_asked_for_often_does_not_lose_its_place(make: Make, shelf: Shelf) -> None:
@@ -285,7 +289,7 @@ def test_what_is_loading_takes_up_room(make: Make, shelf: Shelf) -> None:
     assert not second.ready.done()
     shelf.open("a")
     ready(second)
-    assert (in_memory(cache), shelf.left) == ("b", [("a", "1")])
+    assert (in_memory(cache), shelf.evicted) == ("b", [("a", "1")])
 
 
 def test_who_gives_up_before_loading_has_begun_is_forgotten(make: Make, shelf: Shelf) -> None:
@@ -298,7 +302,7 @@ def test_who_gives_up_before_loading_has_begun_is_forgotten(make: Make, shelf: S
     first.release()
     ready(other)
     assert shelf.loads == ["a", "c"]
-    assert shelf.left == [("a", "1")]
+    assert shelf.evicted == [("a", "1")]
 
 
 def test_another_version_is_another_adapter(make: Make, shelf: Shelf) -> None:
@@ -339,7 +343,7 @@ def test_uses_are_counted(make: Make) -> None:
     cache = make()
     before_s = time.time()
     assert (cache.uses("a").count, cache.uses("a").last_s) == (0, None)
-    cache.acquire("a", use=False).release()
+    cache.acquire("a", count=False).release()
     assert (cache.uses("a").count, cache.uses("a").last_s) == (0, None)
     use(cache, "a", "b", "a")
     uses = cache.uses("a")
@@ -365,13 +369,13 @@ def test_what_is_removed_is_refused_then_waited_for_then_gone(make: Make, shelf:
     with pytest.raises(AdapterNotFound, match="'a' is being removed"):
         cache.acquire("a")
     ready(cache.acquire("b"))
-    assert shelf.left == []
+    assert shelf.evicted == []
     assert removing.is_alive()
     released.set()
     lease.release()
     removing.join(PATIENCE_S)
     assert users_at_forget == [True]
-    assert (in_memory(cache), shelf.left, cache.uses("a").count) == ("b", [("a", "1")], 0)
+    assert (in_memory(cache), shelf.evicted, cache.uses("a").count) == ("b", [("a", "1")], 0)
     ready(cache.acquire("a"))  # as new
     assert shelf.loads.count("a") == 2
 
@@ -380,10 +384,10 @@ def test_removing_ends_when_it_takes_too_long_and_all_is_as_before(make: Make, s
     cache, forgotten = make(), []
     lease = cache.acquire("a")
     ready(lease)
-    with pytest.raises(DeadlineExceeded, match="'a' was in use"):
+    with pytest.raises(DeadlineExceeded, match="'a' is still in use"):
         cache.remove("a", lambda: forgotten.append("a"), 0.0)
     assert ready(cache.acquire("a")) is ready(lease)
-    assert (forgotten, shelf.left, cache.uses("a").count) == ([], [], 2)
+    assert (forgotten, shelf.evicted, cache.uses("a").count) == ([], [], 2)
 
 
 def test_removing_that_fails_leaves_it_served(make: Make, shelf: Shelf) -> None:
@@ -396,7 +400,7 @@ def test_removing_that_fails_leaves_it_served(make: Make, shelf: Shelf) -> None:
     with pytest.raises(ArithmeticError):
         cache.remove("a", fails, PATIENCE_S)
     use(cache, "a")
-    assert (shelf.loads, shelf.left, in_memory(cache)) == (["a"], [], "a")
+    assert (shelf.loads, shelf.evicted, in_memory(cache)) == (["a"], [], "a")
 
 
 def test_who_removes_second_is_refused_and_changes_nothing(make: Make, shelf: Shelf, thread) -> None:
@@ -424,7 +428,7 @@ def test_all_versions_are_removed(make: Make, shelf: Shelf, thread) -> None:
     assert removing.is_alive()
     old.release()
     removing.join(PATIENCE_S)
-    assert sorted(shelf.left) == [("a", "1"), ("a", "2")]
+    assert sorted(shelf.evicted) == [("a", "1"), ("a", "2")]
     assert in_memory(cache) == "b"
 
 
@@ -461,11 +465,11 @@ def test_who_is_told_what_left_may_ask_the_cache(make: Make, shelf: Shelf) -> No
     """In another thread: nothing is locked meanwhile."""
     counts: list[int] = []
 
-    def left(key: Key) -> None:
+    def evicted(key: Key) -> None:
         with ThreadPoolExecutor(1) as pool:
             counts.append(pool.submit(lambda: len(cache.loaded_keys())).result(PATIENCE_S))
 
-    cache = make(capacity=1, left=left)
+    cache = make(capacity=1, on_evict=evicted)
     use(cache, "a", "b")
     cache.remove("b", lambda: None, 0.0)
     assert counts[-1] == 0

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from waiting import PATIENCE_S
 
 from gliner_bento.adapters.adapter import Adapter, LowRank
-from gliner_bento.adapters.device import DeviceSlots, Loaded, loaded
+from gliner_bento.adapters.device import DeviceSlots, LoadedAdapter, load_for
 
 
 class Recorder:
@@ -48,7 +48,7 @@ class Recorder:
             self.writes.append((slot, prepared))
 
     @contextmanager
-    def batch(self, slot_of: Mapping[Loaded, int], adapters: Collection[Loaded]) -> Iterator[None]:
+    def batch(self, slot_of: Mapping[LoadedAdapter, int], adapters: Collection[LoadedAdapter]) -> Iterator[None]:
         """Within it a batch runs with these slots."""
         self._check(slot_of, adapters)
         with self._lock:
@@ -60,7 +60,7 @@ class Recorder:
             with self._lock:
                 self._held.subtract(slot_of.values())
 
-    def _check(self, slot_of: Mapping[Loaded, int], adapters: Collection[Loaded]) -> None:
+    def _check(self, slot_of: Mapping[LoadedAdapter, int], adapters: Collection[LoadedAdapter]) -> None:
         if slot_of.keys() != set(adapters) or len({*slot_of.values()}) != len(slot_of):
             self.faults.append(f"{slot_of} are not the slots of {adapters}")
         for adapter, slot in slot_of.items():
@@ -68,8 +68,8 @@ class Recorder:
                 self.faults.append(f"slot {slot} has {self.contents[slot]}, not {adapter.key[0]}")
 
 
-def adapter_of(name: str, sinks: int = 1, *, version: str = "1", pinned: bool = False) -> Loaded:
-    return Loaded((name, version), 1, (), (name,) * sinks, pinned)
+def adapter_of(name: str, sinks: int = 1, *, version: str = "1", pinned: bool = False) -> LoadedAdapter:
+    return LoadedAdapter((name, version), 1, (), (name,) * sinks, pinned)
 
 
 class Bench:
@@ -86,7 +86,7 @@ class Bench:
         self.written += 1
 
     @contextmanager
-    def batch(self, adapters: Collection[Loaded]) -> Iterator[Mapping[Loaded, int]]:
+    def batch(self, adapters: Collection[LoadedAdapter]) -> Iterator[Mapping[LoadedAdapter, int]]:
         with self.slots.hold(adapters) as slot_of, ExitStack() as stack:
             for sink in self.sinks:
                 stack.enter_context(sink.batch(slot_of, adapters))
@@ -101,7 +101,7 @@ class Bench:
     def held(self) -> str:
         return "".join(sorted(key[0] for key in self.slots.state().in_use))
 
-    def lane(self, name: str, adapters: Collection[Loaded]) -> tuple[threading.Event, threading.Event]:
+    def lane(self, name: str, adapters: Collection[LoadedAdapter]) -> tuple[threading.Event, threading.Event]:
         """A thread with a batch: set when it has its slots, and what it waits for then."""
         has_slots, may_end = threading.Event(), threading.Event()
 
@@ -115,11 +115,11 @@ class Bench:
         self.threads[-1].start()
         return has_slots, may_end
 
-    def waiting_lane(self, name: str, adapters: Collection[Loaded]) -> tuple[threading.Event, threading.Event]:
+    def waiting_lane(self, name: str, adapters: Collection[LoadedAdapter]) -> tuple[threading.Event, threading.Event]:
         """The same of one that waits for slots when this returns."""
-        waiting = len(self.slots._turns) + 1
+        waiting = len(self.slots._queue) + 1
         events = self.lane(name, adapters)
-        until(lambda: len(self.slots._turns) == waiting)
+        until(lambda: len(self.slots._queue) == waiting)
         return events
 
     def end(self) -> None:
@@ -217,7 +217,7 @@ def test_batches_come_in_order_even_those_that_could_run() -> None:
         third, end_third = bench.waiting_lane("3", [B])
         assert not any(event.is_set() for event in (first, second, third))
     assert first.wait(PATIENCE_S)
-    until(lambda: len(bench.slots._turns) == 2)  # 2 and 3
+    until(lambda: len(bench.slots._queue) == 2)  # 2 and 3
     assert not any(event.is_set() for event in (second, third))
     end_first.set()
     assert second.wait(PATIENCE_S)
@@ -262,7 +262,7 @@ def test_a_batch_that_ends_while_it_waits_leaves_the_others_their_turn() -> None
 # Who makes room
 
 
-def used(bench: Bench, *batches: Collection[Loaded]) -> list[str | None]:
+def used(bench: Bench, *batches: Collection[LoadedAdapter]) -> list[str | None]:
     for adapters in batches:
         with bench.batch(adapters):
             pass
@@ -387,7 +387,7 @@ def test_those_who_wait_behind_writing_that_fails_go_on() -> None:
     with bench.batch([A]):
         bench.threads.append(threading.Thread(target=fails, daemon=True))
         bench.threads[-1].start()
-        until(lambda: len(bench.slots._turns) == 1)
+        until(lambda: len(bench.slots._queue) == 1)
         has_slots, may_end = bench.waiting_lane("B", [B])
     assert has_slots.wait(PATIENCE_S)
     may_end.set()
@@ -407,7 +407,7 @@ def test_waiting_for_the_device_that_fails_lets_the_slots_go() -> None:
 
 def test_what_is_loaded_is_prepared_for_every_sink() -> None:
     updates = {name: LowRank(torch.ones(2, 3), torch.ones(3, 2), None) for name in ("b", "a")}
-    made = loaded(("A", "1"), Adapter(2, updates, None), [Recorder(), Recorder()], pinned=True)
+    made = load_for([Recorder(), Recorder()], ("A", "1"), Adapter(2, updates), pinned=True)
     assert (made.key, made.rank, made.targets, made.prepared) == (("A", "1"), 2, ("a", "b"), ("ba", "ba"))
     assert made.pinned
 
@@ -431,7 +431,7 @@ STEPS = st.lists(
 def test_batches_that_begin_and_end_in_any_order(count: int, steps: list[tuple[str, Any]]) -> None:
     """All that fit at once; who makes room is nobody that is held, and nobody while a better one is there."""
     bench = Bench(count)
-    running: list[tuple[ExitStack, set[Loaded]]] = []
+    running: list[tuple[ExitStack, set[LoadedAdapter]]] = []
     last_use = dict.fromkeys(ALL, 0)
     for now, (step, which) in enumerate(steps, start=1):
         before = dict(enumerate(bench.slots.contents()))

@@ -19,7 +19,7 @@ from threading import Barrier
 import pytest
 
 from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE
-from gliner_bento.adapters.base import Source, Stored
+from gliner_bento.adapters.base import Source, StoredAdapter
 from gliner_bento.adapters.disk import AdapterStore
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.errors import (
@@ -82,9 +82,9 @@ def filled(content: str = "weights", config: str = "{}") -> Fill:
 
 def install(
     store: AdapterStore, adapter_id: str = "a", fill: Fill | None = None, *, source: Source = "upload", **options
-) -> Stored:
+) -> StoredAdapter:
     options = {"check": lambda folder: None} | options
-    return store.install(adapter_id, fill or filled(), source=source, **options)
+    return store.install(adapter_id, fill or filled(), source=source, **options)[0]
 
 
 def ids(store: AdapterStore) -> list[str]:
@@ -292,7 +292,7 @@ def test_a_damaged_manifest_is_noticed_and_mended(cache, content, caplog):
         store.verified(stored)
     with caplog.at_level(logging.WARNING):
         assert ids(store) == ["b"]
-    assert "adapter a is left out" in caplog.text
+    assert "adapter a is not listed" in caplog.text
     assert install(store, "a", filled("others")).pinned
     assert ids(store) == ["a", "b"]
 
@@ -449,7 +449,7 @@ def test_an_operators_folder_that_no_id_names_is_told_at_start(cache, root, capl
     filled()(folder_in(root, "my adapter"))
     with caplog.at_level(logging.WARNING):
         store = store_in(cache, root)
-    assert "'my adapter' is no id" in caplog.text
+    assert "'my adapter' is not a valid adapter id" in caplog.text
     assert store.all() == []
 
 
@@ -458,7 +458,7 @@ def test_one_operators_folder_that_cannot_be_read_does_not_hide_the_others(cache
     (root / "loop").symlink_to("loop")
     with caplog.at_level(logging.WARNING):
         assert ids(store_in(cache, root)) == ["mine"]
-    assert "adapter loop is left out" in caplog.text
+    assert "adapter loop is not listed" in caplog.text
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
@@ -503,7 +503,7 @@ def test_a_place_that_may_not_be_written_to_is_told_without_its_path(caplog):
     place = Path("/sys/adapters-of-a-test")
     store = store_in(place)
     assert store.all() == []
-    with pytest.raises(InternalError, match="may not write") as raised:
+    with pytest.raises(InternalError, match="cannot write") as raised:
         install(store)
     assert str(place) not in raised.value.message
     assert str(place) in caplog.text
@@ -513,7 +513,7 @@ def test_a_fill_that_may_not_write_is_told_the_same(store, cache):
     def fill(folder: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(folder))
 
-    with pytest.raises(InternalError, match="may not write") as raised:
+    with pytest.raises(InternalError, match="cannot write") as raised:
         install(store, "a", fill)
     assert str(cache) not in raised.value.message
     assert in_cache(cache) == []

@@ -17,10 +17,12 @@ import torch
 from saved_by_peft import TEXT_ENCODER, Saved, encoder, model, save_adapter
 from waiting import PATIENCE_S, until
 
+from gliner_bento.adapters import adapter as adapter_module
+from gliner_bento.adapters import disk as disk_module
 from gliner_bento.adapters import manager as manager_module
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
 from gliner_bento.adapters.cache import Lease
-from gliner_bento.adapters.device import DeviceSlots, Loaded
+from gliner_bento.adapters.device import DeviceSlots, LoadedAdapter
 from gliner_bento.adapters.disk import AdapterStore
 from gliner_bento.adapters.manager import AdapterManager
 from gliner_bento.engine.layers.factory import LayerFactory
@@ -66,7 +68,7 @@ class Server:
     root: Path
     cache: Path
 
-    def ready(self, adapter_id: str) -> tuple[Lease, Loaded]:
+    def ready(self, adapter_id: str) -> tuple[Lease, LoadedAdapter]:
         lease = self.manager.acquire(adapter_id)
         return lease, lease.ready.result(PATIENCE_S)
 
@@ -293,6 +295,50 @@ def test_the_hub_is_asked_where_it_is_allowed(serve: Serve, server: Server) -> N
         serve(allow_adapter_hub=True).manager.put("new", source="hub:one/name", revision="main")
 
 
+def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[tuple[Any, ...]]:
+    """The arguments of each call of a module's function, which works as before."""
+    calls: list[tuple[Any, ...]] = []
+    function = getattr(module, name)
+
+    def counted(*args: Any) -> Any:
+        calls.append(args)
+        return function(*args)
+
+    monkeypatch.setattr(module, name, counted)
+    return calls
+
+
+@pytest.mark.parametrize("preload", [True, False])
+def test_a_put_hashes_each_file_once_and_parses_the_tensors_once(
+    server: Server, archive, monkeypatch: pytest.MonkeyPatch, preload: bool
+) -> None:
+    parsed, hashed = counting(monkeypatch, adapter_module, "load"), counting(monkeypatch, disk_module, "sha256")
+    info, _ = server.manager.put("one", archive=archive("a"), preload=preload)
+    assert info.tier == ("cpu" if preload else "disk")
+    assert sorted(path.name for (path,) in hashed) == sorted([CONFIG_FILE, WEIGHTS_FILE])
+    assert len(parsed) == 1
+    server.use("one", on_device=True)
+    assert len(parsed) == (1 if preload else 2)
+    server.manager.put("one", archive=archive("a"))  # is in memory: only checked, and compared with the files on disk
+    assert len(parsed) == (2 if preload else 3)
+
+
+def test_a_put_loads_from_disk_what_has_replaced_its_adapter(server: Server, archive, monkeypatch) -> None:
+    """Another process deleted it and installed other content under its id, before it came into memory."""
+    install = server.manager._store.install
+
+    def install_and_be_replaced(*args: Any, **options: Any) -> Any:
+        installed = install(*args, **options)
+        monkeypatch.undo()
+        server.manager.remove("one", 0.0)
+        server.manager.put("one", archive=archive("b"), preload=False)
+        return installed
+
+    monkeypatch.setattr(server.manager._store, "install", install_and_be_replaced)
+    server.manager.put("one", archive=archive("a"))
+    assert server.ready("one")[1].rank == SAVED["b"]["r"]
+
+
 # Tiers
 
 
@@ -497,7 +543,7 @@ def test_what_is_no_adapter_of_this_model_is_left_out_of_the_list(server: Server
     shutil.copytree(saved["high"].folder, server.root / "a")
     with caplog.at_level(logging.WARNING, "gliner_bento.adapters"):
         assert list(server.tiers()) == ["b"]
-    assert "adapter a is left out" in caplog.text
+    assert "adapter a is not listed" in caplog.text
     with pytest.raises(AdapterInvalid):
         server.manager.info("a")
 

@@ -70,7 +70,7 @@ def test_a_folder_is_limited(there, here):
 def test_a_link_out_of_a_folder_is_not_followed(tmp_path, there, here, name):
     (there / name).rename(tmp_path / "elsewhere")
     (there / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(AdapterInvalid, match=f"{name} is a link out of its folder"):
+    with pytest.raises(AdapterInvalid, match=f"{name} is a link to outside its folder"):
         from_folder(there, 100)(here)
     assert os.listdir(here) == []
 
@@ -94,7 +94,7 @@ def test_a_folder_without_one_of_the_files_is_refused(there, here, name):
 
 @pytest.mark.parametrize("repo_id", ["a/b/c", "", "../x", "-a", "a b"])
 def test_what_is_no_id_of_a_repository_is_refused(here, repo_id):
-    with pytest.raises(InvalidField, match="no id of a repository"):
+    with pytest.raises(InvalidField, match="not a repository id"):
         from_hub(repo_id, None, 100)(here)
 
 
@@ -191,8 +191,11 @@ def test_adapters_of_a_hub(tmp_path, hub):
     names = ["one/good", "one/good@v1", "one/good@v2", "one/none", "one/large", "one/pickled"]
     good, tagged, no_revision, none, large, pickled = downloaded(tmp_path, endpoint, *names)
     assert good == tagged == ["weights"]
-    assert no_revision == ["adapter_not_found", "adapter: the hub shows no 'one/good@v2'"]
-    assert none == ["adapter_not_found", "adapter: the hub shows no 'one/none'"]
+    assert no_revision == [
+        "adapter_not_found",
+        "adapter: 'one/good@v2' does not exist on the hub, or is not accessible",
+    ]
+    assert none == ["adapter_not_found", "adapter: 'one/none' does not exist on the hub, or is not accessible"]
     assert large == ["too_large", "adapter: its files have more than 100 bytes"]
     assert pickled[0] == "adapter_invalid"
     assert "'adapter_model.bin' is never unpickled" in pickled[1]
