@@ -83,8 +83,6 @@ def make(shelf: Shelf) -> Iterator[Make]:
     def make(
         capacity: int = 2, threads: int = 2, on_evict: Callable[[Key], None] = shelf.evicted.append
     ) -> AdapterCache:
-        capacity: int = 2, threads: int = 2, on_evict: Callable[[Key], None] = shelf.evicted.append
-    ) -> AdapterCache:
         options = {"capacity": capacity, "threads": threads, "on_evict": on_evict, "start_thread": shelf.start_thread}
         caches.append(AdapterCache(shelf.find, shelf.load, **options))
         return caches[-1]
