@@ -70,10 +70,10 @@ def _entities(prepared: Prepared, spans: Sequence[Span]) -> list[Entity]:
     if not spans:
         return []
     item, words, labels = prepared.item, prepared.payload.words, list(prepared.item.labels)
-    places = [(words[span.first][0], words[span.last][1]) for span in spans]
+    char_spans = [(words[span.first][0], words[span.last][1]) for span in spans]
     return [
         Entity(start, end, item.text[start:end], labels[span.label], span.score)
-        for (start, end), span in zip(places, spans, strict=True)
+        for (start, end), span in zip(char_spans, spans, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Packed encoders give what transformers' models give for each row alone."""
+"""Packed encoders give the hidden states of transformers' models on each text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from asking import alone, some_item
 from checkpoints import BACKBONES, HIDDEN, POSITIONS, draw_weights
+from comparison import extract_one, random_item
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModel
@@ -104,7 +104,7 @@ def assert_gives_what_transformers_gives(
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=5), seed=st.integers(0, 99))
-def test_gives_what_transformers_gives(
+def test_hidden_states_are_transformers(
     name: str, layout_of: Callable[..., Layout], lengths: list[int], seed: int
 ) -> None:
     assert_gives_what_transformers_gives(packed(name), backbone(name), lengths, layout_of, seed)
@@ -113,13 +113,13 @@ def test_gives_what_transformers_gives(
 @pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("lengths", [[1], [1, 1, 1], [7, 7, 7], [POSITIONS, 1, 1, POSITIONS], [5, 6, 6, 5]], ids=str)
 @pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
-def test_gives_it_for_rows_at_the_limits(name: str, lengths: list[int], layout_of: Callable[..., Layout]) -> None:
+def test_hidden_states_at_the_length_limits(name: str, lengths: list[int], layout_of: Callable[..., Layout]) -> None:
     assert_gives_what_transformers_gives(packed(name), backbone(name), lengths, layout_of)
 
 
 @pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("deberta")])
-def test_distances_beyond_those_kept_ready_are_made_when_they_come(name: str, layout_of: Callable[..., Layout]) -> None:
+def test_distances_beyond_the_precomputed_ones_are_computed(name: str, layout_of: Callable[..., Layout]) -> None:
     encode = PackedDeberta(backbone(name), LayerFactory(backbone(name)), reach=9)
     for length in (8, 9, 10, 40):
         assert_gives_what_transformers_gives(encode, backbone(name), [length, 3, length], layout_of)
@@ -128,13 +128,13 @@ def test_distances_beyond_those_kept_ready_are_made_when_they_come(name: str, la
 @pytest.mark.parametrize("length_multiple", [1, 8])
 @pytest.mark.parametrize("lengths", [[1], [3, 8, 9, 40], [POSITIONS, 5, POSITIONS]], ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_gives_it_for_rows_that_are_rounded_up(name: str, lengths: list[int], length_multiple: int) -> None:
+def test_hidden_states_of_bucketed_texts(name: str, lengths: list[int], length_multiple: int) -> None:
     assert_gives_what_transformers_gives(bucketed(packed(name), length_multiple), backbone(name), lengths, Layout.of)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 @pytest.mark.parametrize("encode", [packed, lambda name: bucketed(packed(name), 8)], ids=["as it is", "rounded up"])
-def test_the_padding_token_may_be_a_word(name: str, encode: Callable[[str], PackedEncoder]) -> None:
+def test_the_padding_token_may_be_in_a_text(name: str, encode: Callable[[str], PackedEncoder]) -> None:
     model = backbone(name)
     rows = some_rows([6, 9], seed=3)
     rows[0][2] = rows[1][0] = rows[1][8] = model.config.pad_token_id
@@ -146,7 +146,7 @@ def test_the_padding_token_may_be_a_word(name: str, encode: Callable[[str], Pack
 
 @pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", ["bert", "deberta", "modernbert"])
-def test_rows_do_not_know_their_neighbours(name: str, layout_of: Callable[..., Layout]) -> None:
+def test_texts_do_not_depend_on_their_neighbours(name: str, layout_of: Callable[..., Layout]) -> None:
     lengths = [9, 9, 4, 17]
     rows, others = some_rows(lengths, 1), some_rows(lengths, 2)
     with torch.inference_mode():
@@ -157,7 +157,7 @@ def test_rows_do_not_know_their_neighbours(name: str, layout_of: Callable[..., L
 
 
 @pytest.mark.parametrize("name", ["bert", "deberta", "modernbert"])
-def test_quantized_layers_stay_near(name: str) -> None:
+def test_quantized_layers_are_close(name: str) -> None:
     encode = packed_backbone(backbone(name), LayerFactory(backbone(name), int8=True))
     assert encode is not None
     lengths = [random.Random(0).randint(5, 40) for _ in range(8)]
@@ -169,7 +169,7 @@ def test_quantized_layers_stay_near(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
 def test_bfloat16_is_near_float32(name: str) -> None:
-    """As near as transformers' own, or nearer."""
+    """At least as close to float32 as transformers' own."""
     options = CASES[name]
     model = AutoModel.from_config(AutoConfig.for_model(**{"vocab_size": VOCABULARY, **options})).eval()
     model.load_state_dict(backbone(name).state_dict())
@@ -187,8 +187,8 @@ def test_bfloat16_is_near_float32(name: str) -> None:
             assert errors[0] < max(0.02, 1.2 * errors[1])
 
 
-def test_modernbert_turns_by_exact_angles_after_a_cast() -> None:
-    """transformers keeps its frequencies in the type that the model is cast to."""
+def test_modernbert_has_exact_rotary_angles_after_a_cast() -> None:
+    """transformers casts its frequencies to the model's dtype."""
     config = backbone("modernbert").config
     cast, whole = (AutoModel.from_config(config).eval() for _ in range(2))
     cast.load_state_dict(backbone("modernbert").state_dict())
@@ -201,13 +201,13 @@ def test_modernbert_turns_by_exact_angles_after_a_cast() -> None:
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_does_not_pretend_to_know_other_backbones(name: str) -> None:
+def test_other_backbones_have_no_packed_form(name: str) -> None:
     assert packed_backbone(backbone(name), LayerFactory(backbone(name))) is None
 
 
 @pytest.mark.parametrize("family", ["span", "bi-token"])
 @pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
-def test_says_that_rows_are_packed(family: str, name: str, engine: Any) -> None:
+def test_reports_a_packed_encoder(family: str, name: str, engine: Any) -> None:
     served = engine(family, backbone=name, seed=3)
     assert served.packs
     assert served.info.forward.startswith(f"packed {type(backbone(name)).__name__}, ")
@@ -220,9 +220,9 @@ def test_says_that_rows_are_packed(family: str, name: str, engine: Any) -> None:
         ({"backbone": "bert", "seed": 3, "fuse_layers": True}, "transformers' BertModel text by text, ", True),
     ],
 )
-def test_says_that_transformers_reads(options: dict[str, Any], said: str, packs: bool, engine: Any) -> None:
-    """What it then answers is compared with gliner's answers where all families are."""
+def test_reports_transformers_encoder(options: dict[str, Any], said: str, packs: bool, engine: Any) -> None:
+    """Its results are compared with gliner's in test_engine_families."""
     served = engine("bi-span", **options)
     assert served.info.forward.startswith(said)
     assert served.packs == packs
-    assert alone(served, some_item(0, relations=False)).usage.tokens > 0
+    assert extract_one(served, random_item(0, relations=False)).usage.tokens > 0

@@ -1,4 +1,4 @@
-"""The engine's own tokenizing and collating make the tensors that gliner's make, padded and packed."""
+"""The engine's tokenizer and collators make gliner's tensors, padded and packed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from asking import some_item
+from comparison import random_item
 
 from gliner_bento.engine.families import family_of
 from gliner_bento.engine.text.collate import PaddedCollator
@@ -27,9 +27,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("family", "options"), CASES)
-def test_same_tensors_as_gliner(family: str, options: dict[str, Any], engine: Any, reference: Any) -> None:
+def test_padded_tensors_are_gliners(family: str, options: dict[str, Any], engine: Any, reference: Any) -> None:
     served, gliner = engine(family, seed=1, **options), reference(family, seed=1, **options)
-    items = [some_item(seed, relations=served.info.supports_relations) for seed in range(12)]
+    items = [random_item(seed, relations=served.info.supports_relations) for seed in range(12)]
     ours = collator_of(gliner)([served.prepare(item) for item in items]).inputs
     theirs = gliners_batch(gliner, items)
     names = ("input_ids", "attention_mask", "words_mask", "text_lengths", "word_lengths", "span_idx", "span_mask")
@@ -49,7 +49,7 @@ def test_packed_tensors_are_gliners_without_padding(
     family: str, options: dict[str, Any], engine: Any, reference: Any
 ) -> None:
     served, gliner = engine(family, seed=1, **options), reference(family, seed=1, **options)
-    items = [some_item(seed, relations=served.info.supports_relations) for seed in range(12)]
+    items = [random_item(seed, relations=served.info.supports_relations) for seed in range(12)]
     batch = served.collate([served.prepare(item) for item in items])
     theirs = gliners_batch(gliner, [row.item for row in batch.texts])
     ours, mask = batch.inputs, theirs["attention_mask"].bool()
@@ -78,7 +78,7 @@ def collator_of(gliner: Any) -> PaddedCollator:
 
 
 def gliners_batch(model: Any, items: list[Item]) -> dict[str, Any]:
-    """What gliner collates for `items`."""
+    """gliner's tensors for `items`."""
     labels = [dict(item.labels) for item in items]
     more: dict[str, Any] = {}
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Factorised heads score what gliner's layers score, in however many parts, for rows of any shape."""
+"""Factorised heads give the scores of gliner's layers, in any number of chunks, for any shape."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from asking import alone, assert_same, gliners_answer, some_item
 from checkpoints import HIDDEN, TEXTS, named
+from comparison import assert_same, extract_one, gliner_extraction, random_item
 
 from gliner_bento.engine.heads import relations, span_scores, tag_scores
 from gliner_bento.engine.heads.relations import PairScorer
@@ -18,7 +18,7 @@ from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.rows import TextRows
 from gliner_bento.types import Item
 
-WORD_COUNTS = (1, 7, 1, 2, 40)  # rows shorter than the widest span, and of one word
+WORD_COUNTS = (1, 7, 1, 2, 40)  # texts shorter than the widest span, and of one word
 LABEL_COUNTS = (130, 1, 2, 5, 3)
 WIDTH = 6
 
@@ -87,13 +87,13 @@ def test_scores_pairs_as_gliner_does(reference: Any, words: torch.Tensor, labels
 
 
 @pytest.mark.parametrize("family", ["relex-span", "relex-span-dot", "relex-token"])
-def test_relations_found_in_parts_are_the_same(family: str, engine: Any, monkeypatch: Any) -> None:
+def test_relations_scored_in_chunks_are_the_same(family: str, engine: Any, monkeypatch: Any) -> None:
     served, found = engine(family, seed=1), 0
-    items = [some_item(seed, relations=True) for seed in range(24)]
-    whole = [alone(served, item) for item in items]
+    items = [random_item(seed, relations=True) for seed in range(24)]
+    whole = [extract_one(served, item) for item in items]
     monkeypatch.setattr(relations, "_MAX_PAIRS", 3)
     for item, expected in zip(items, whole, strict=True):
-        answer = alone(served, item)
+        answer = extract_one(served, item)
         assert_same(answer, expected)
         found += len(answer.relations)
     assert found > 10
@@ -101,11 +101,11 @@ def test_relations_found_in_parts_are_the_same(family: str, engine: Any, monkeyp
 
 @pytest.mark.parametrize("family", ["bi-span", "bi-token"])
 @pytest.mark.parametrize("text", [TEXTS[1], "Apple", ""])
-def test_answers_for_many_labels(family: str, text: str, engine: Any, reference: Any) -> None:
+def test_results_for_many_labels(family: str, text: str, engine: Any, reference: Any) -> None:
     item = Item(text, named(f"city {number}" for number in range(130)), threshold=0.6, multi_label=True)
-    answer = alone(engine(family, seed=1), item)
+    answer = extract_one(engine(family, seed=1), item)
     if text:
-        assert_same(answer, gliners_answer(reference(family, seed=1), item))
+        assert_same(answer, gliner_extraction(reference(family, seed=1), item))
     assert bool(answer.entities) == bool(text)
 
 
@@ -115,7 +115,7 @@ def test_spans_may_be_wider_than_the_text(mode: str, engine: Any, reference: Any
     found = 0
     for text in ("Apple", "Bill Gates", TEXTS[0]):
         item = Item(text, named(("person", "city", "company")), threshold=0.3, flat_ner=False, multi_label=True)
-        answer = alone(engine("span", **options), item)
-        assert_same(answer, gliners_answer(reference("span", **options), item))
+        answer = extract_one(engine("span", **options), item)
+        assert_same(answer, gliner_extraction(reference("span", **options), item))
         found += len(answer.entities)
     assert found

@@ -1,4 +1,4 @@
-"""Compiled operations give what the eager ones give, and a model answers the same with them."""
+"""Compiled operations equal eager ones, and give the same results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from asking import alone, assert_same, some_item
+from comparison import assert_same, extract_one, random_item
 
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.layers.kernels import EAGER, compiled
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler, of itself
-def test_compiled_operations_and_answers_are_the_eager_ones(checkpoint: Any) -> None:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised inside torch's compiler
+def test_compiled_operations_equal_eager_ones(checkpoint: Any) -> None:
     draw = torch.Generator().manual_seed(0)
     fused = compiled()
     for rows, length in ((1, 9), (3, 20), (2, 1)):
@@ -36,8 +36,8 @@ def test_compiled_operations_and_answers_are_the_eager_ones(checkpoint: Any) -> 
     served = GLiNEREngine.load(folder, device="cpu", dtype="float32", options=EngineOptions(enable_compilation=True))
     assert served.info.forward == f"{plain.info.forward}, compiled"
     found = 0
-    for item in (some_item(seed, relations=False) for seed in range(6)):
-        answer = alone(served, item)
-        assert_same(answer, alone(plain, item))
+    for item in (random_item(seed, relations=False) for seed in range(6)):
+        answer = extract_one(served, item)
+        assert_same(answer, extract_one(plain, item))
         found += len(answer.entities)
     assert found > 5

@@ -1,4 +1,4 @@
-"""Adapters in memory: loaded once, kept while they are used, and as many as there is room for."""
+"""The memory tier: adapters are loaded once, stay while they are used, and are bounded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from waiting import PATIENCE_S, until
+from polling import PATIENCE_S, wait_until
 
 from gliner_bento.adapters.base import StoredAdapter
 from gliner_bento.adapters.cache import AdapterCache, Lease
@@ -98,7 +98,7 @@ def ready(lease: Lease) -> LoadedAdapter:
 
 
 def use(cache: AdapterCache, *ids: str) -> None:
-    """One after the other: asked for, loaded, released."""
+    """Acquire, load and release them one after the other."""
     for adapter_id in ids:
         lease = cache.acquire(adapter_id)
         ready(lease)
@@ -120,7 +120,7 @@ def in_memory(cache: AdapterCache) -> str:
 # Loading
 
 
-def test_an_adapter_is_loaded_once_for_all_that_ask_at_once(make: Make, shelf: Shelf) -> None:
+def test_an_adapter_is_loaded_once_for_concurrent_requests(make: Make, shelf: Shelf) -> None:
     cache, together = make(), threading.Barrier(8)
     shelf.close("a")
 
@@ -140,9 +140,7 @@ def test_an_adapter_is_loaded_once_for_all_that_ask_at_once(make: Make, shelf: S
     assert in_memory(cache) == "a"
 
 
-def test_what_cannot_be_loaded_fails_for_all_that_wait_and_is_tried_again_for_the_next(
-    make: Make, shelf: Shelf
-) -> None:
+def test_a_failed_load_fails_all_waiting_items_and_is_retried_for_the_next(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=1)
     shelf.damaged = {"a"}
     shelf.close("a")
@@ -162,7 +160,7 @@ def test_what_cannot_be_loaded_fails_for_all_that_wait_and_is_tried_again_for_th
     assert shelf.evicted == []
 
 
-def test_who_hears_of_a_failure_may_ask_again_at_once(make: Make, shelf: Shelf) -> None:
+def test_a_failed_load_may_be_retried_in_its_callback(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=1)
     shelf.damaged = {"a"}
     shelf.close("a")
@@ -175,12 +173,12 @@ def test_who_hears_of_a_failure_may_ask_again_at_once(make: Make, shelf: Shelf) 
     first = cache.acquire("a")
     first.ready.add_done_callback(again)
     shelf.open("a")
-    until(lambda: bool(second))
+    wait_until(lambda: bool(second))
     assert ready(second[0]).key == ("a", "1")
     assert isinstance(first.ready.exception(), AdapterInvalid)
 
 
-def test_a_failure_gives_its_room_to_the_next(make: Make, shelf: Shelf) -> None:
+def test_a_failed_load_frees_its_place(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=1)
     shelf.damaged = {"a"}
     shelf.close("a")
@@ -190,7 +188,7 @@ def test_a_failure_gives_its_room_to_the_next(make: Make, shelf: Shelf) -> None:
     assert first.ready.exception() is not None
 
 
-def test_an_id_that_is_none_is_refused_and_leaves_no_trace(make: Make, shelf: Shelf) -> None:
+def test_an_invalid_id_is_refused_without_side_effects(make: Make, shelf: Shelf) -> None:
     cache = make()
     shelf.missing = {"a"}
     with pytest.raises(AdapterNotFound):
@@ -198,7 +196,7 @@ def test_an_id_that_is_none_is_refused_and_leaves_no_trace(make: Make, shelf: Sh
     assert (shelf.loads, cache.uses("a").count) == ([], 0)
 
 
-def test_a_slow_adapter_keeps_nobody_else_waiting(make: Make, shelf: Shelf) -> None:
+def test_a_slow_adapter_does_not_delay_others(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=5, threads=2)
     shelf.close("slow")
     slow = cache.acquire("slow")
@@ -209,17 +207,17 @@ def test_a_slow_adapter_keeps_nobody_else_waiting(make: Make, shelf: Shelf) -> N
     ready(slow)
 
 
-def test_threads_are_started_before_they_load(make: Make, shelf: Shelf) -> None:
+def test_start_thread_runs_before_loading(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=4, threads=2)
     use(cache, "a", "b", "c", "d")
     assert 1 <= len(shelf.began) <= 2
     assert threading.get_ident() not in shelf.began
 
 
-# Room
+# Eviction
 
 
-def test_the_least_recently_used_makes_room(make: Make, shelf: Shelf) -> None:
+def test_the_least_recently_used_is_evicted(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=2)
     use(cache, "a", "b", "a", "c")
     assert (in_memory(cache), shelf.evicted) == ("ac", [("b", "1")])
@@ -227,7 +225,7 @@ def test_the_least_recently_used_makes_room(make: Make, shelf: Shelf) -> None:
     assert (in_memory(cache), shelf.evicted) == ("cd", [("b", "1"), ("a", "1")])
 
 
-def test_what_is_used_stays(make: Make, shelf: Shelf) -> None:
+def test_adapters_in_use_are_not_evicted(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=2)
     lease = cache.acquire("a")
     use(cache, "b", "c", "d")
@@ -237,7 +235,7 @@ def test_what_is_used_stays(make: Make, shelf: Shelf) -> None:
     assert in_memory(cache) == "de"
 
 
-def test_pinned_adapters_make_room_last(make: Make, shelf: Shelf) -> None:
+def test_pinned_adapters_are_evicted_last(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=2)
     shelf.put("p", pinned=True)
     shelf.put("q", pinned=True)
@@ -247,7 +245,7 @@ def test_pinned_adapters_make_room_last(make: Make, shelf: Shelf) -> None:
     assert in_memory(cache) == "cq"
 
 
-def test_where_all_are_in_use_the_next_waits_in_order(make: Make, shelf: Shelf) -> None:
+def test_if_all_are_in_use_new_ones_wait_in_order(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=2)
     first, second = cache.acquire("a"), cache.acquire("b")
     ready(first), ready(second)
@@ -263,7 +261,7 @@ def test_where_all_are_in_use_the_next_waits_in_order(make: Make, shelf: Shelf) 
     assert shelf.evicted == [("a", "1"), ("c", "1")]
 
 
-def test_who_is_asked_for_often_does_not_lose_its_place(make: Make, shelf: Shelf) -> None:
+def test_a_pending_adapter_keeps_its_place_in_the_queue(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=1)
     first = cache.acquire("a")
     ready(first)
@@ -277,20 +275,20 @@ def test_who_is_asked_for_often_does_not_lose_its_place(make: Make, shelf: Shelf
     ready(waiting[1])
 
 
-def test_what_is_loading_takes_up_room(make: Make, shelf: Shelf) -> None:
-    """Also when nobody waits for it any more."""
+def test_adapters_being_loaded_count_towards_the_capacity(make: Make, shelf: Shelf) -> None:
+    """Also if no item waits for it any more."""
     cache = make(capacity=1)
     shelf.close("a")
     cache.acquire("a").release()
     second = cache.acquire("b")
-    until(lambda: shelf.loads == ["a"])
+    wait_until(lambda: shelf.loads == ["a"])
     assert not second.ready.done()
     shelf.open("a")
     ready(second)
     assert (in_memory(cache), shelf.evicted) == ("b", [("a", "1")])
 
 
-def test_who_gives_up_before_loading_has_begun_is_forgotten(make: Make, shelf: Shelf) -> None:
+def test_a_released_pending_adapter_is_not_loaded(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=1)
     first = cache.acquire("a")
     ready(first)
@@ -314,7 +312,7 @@ def test_another_version_is_another_adapter(make: Make, shelf: Shelf) -> None:
     assert cache.uses("a").count == 2
 
 
-def test_pinning_is_told_with_the_next_who_asks(make: Make, shelf: Shelf) -> None:
+def test_pinning_takes_effect_with_the_next_lease(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=2)
     use(cache, "a")
     for pinned in (True, False, True):
@@ -326,15 +324,15 @@ def test_pinning_is_told_with_the_next_who_asks(make: Make, shelf: Shelf) -> Non
     assert in_memory(cache) == "ac"
 
 
-def test_pinning_is_told_while_an_adapter_is_loaded(make: Make, shelf: Shelf) -> None:
+def test_pinning_takes_effect_while_an_adapter_is_loading(make: Make, shelf: Shelf) -> None:
     cache = make()
     shelf.close("a")
     lease = cache.acquire("a")
-    until(lambda: shelf.loads == ["a"])
+    wait_until(lambda: shelf.loads == ["a"])
     shelf.put("a", pinned=True)
     cache.acquire("a")
     shelf.open("a")
-    until(lambda: ready(lease).pinned)
+    wait_until(lambda: ready(lease).pinned)
 
 
 def test_uses_are_counted(make: Make) -> None:
@@ -355,14 +353,14 @@ def test_uses_are_counted(make: Make) -> None:
 # Removing
 
 
-def test_what_is_removed_is_refused_then_waited_for_then_gone(make: Make, shelf: Shelf, thread) -> None:
+def test_removing_refuses_then_waits_then_deletes(make: Make, shelf: Shelf, thread) -> None:
     cache = make()
     lease, other = cache.acquire("a"), cache.acquire("b")
     ready(lease), ready(other)
     users_at_forget: list[bool] = []
     removing = thread(cache.remove, "a", lambda: users_at_forget.append(released.is_set()), PATIENCE_S)
     released = threading.Event()
-    until(lambda: is_refused(cache, "a"))
+    wait_until(lambda: is_refused(cache, "a"))
     assert in_memory(cache) == "ab"
     with pytest.raises(AdapterNotFound, match="'a' is being removed"):
         cache.acquire("a")
@@ -374,11 +372,11 @@ def test_what_is_removed_is_refused_then_waited_for_then_gone(make: Make, shelf:
     removing.join(PATIENCE_S)
     assert users_at_forget == [True]
     assert (in_memory(cache), shelf.evicted, cache.uses("a").count) == ("b", [("a", "1")], 0)
-    ready(cache.acquire("a"))  # as new
+    ready(cache.acquire("a"))  # counted from 0
     assert shelf.loads.count("a") == 2
 
 
-def test_removing_ends_when_it_takes_too_long_and_all_is_as_before(make: Make, shelf: Shelf) -> None:
+def test_removing_times_out_and_changes_nothing(make: Make, shelf: Shelf) -> None:
     cache, forgotten = make(), []
     lease = cache.acquire("a")
     ready(lease)
@@ -401,11 +399,11 @@ def test_removing_that_fails_leaves_it_served(make: Make, shelf: Shelf) -> None:
     assert (shelf.loads, shelf.evicted, in_memory(cache)) == (["a"], [], "a")
 
 
-def test_who_removes_second_is_refused_and_changes_nothing(make: Make, shelf: Shelf, thread) -> None:
+def test_a_second_removal_is_refused(make: Make, shelf: Shelf, thread) -> None:
     cache, forgotten = make(), []
     lease = cache.acquire("a")
     first = thread(cache.remove, "a", lambda: forgotten.append("first"), PATIENCE_S)
-    until(lambda: is_refused(cache, "a"))
+    wait_until(lambda: is_refused(cache, "a"))
     with pytest.raises(AdapterNotFound):
         cache.remove("a", lambda: forgotten.append("second"), PATIENCE_S)
     assert is_refused(cache, "a")
@@ -422,7 +420,7 @@ def test_all_versions_are_removed(make: Make, shelf: Shelf, thread) -> None:
     shelf.put("a", "2")
     use(cache, "a", "b")
     removing = thread(cache.remove, "a", lambda: None, PATIENCE_S)
-    until(lambda: is_refused(cache, "a"))
+    wait_until(lambda: is_refused(cache, "a"))
     assert removing.is_alive()
     old.release()
     removing.join(PATIENCE_S)
@@ -430,11 +428,11 @@ def test_all_versions_are_removed(make: Make, shelf: Shelf, thread) -> None:
     assert in_memory(cache) == "b"
 
 
-def test_what_waits_for_room_is_waited_for_too(make: Make, shelf: Shelf, thread) -> None:
+def test_removing_waits_for_pending_adapters_too(make: Make, shelf: Shelf, thread) -> None:
     cache = make(capacity=1)
     first, waiting = cache.acquire("a"), cache.acquire("b")
     removing = thread(cache.remove, "b", lambda: None, PATIENCE_S)
-    until(lambda: is_refused(cache, "b"))
+    wait_until(lambda: is_refused(cache, "b"))
     first.release()
     ready(waiting)
     assert removing.is_alive()
@@ -443,8 +441,8 @@ def test_what_waits_for_room_is_waited_for_too(make: Make, shelf: Shelf, thread)
     assert in_memory(cache) == ""
 
 
-def test_what_is_removed_makes_room(make: Make, shelf: Shelf, thread) -> None:
-    """While it is loaded and nobody wants it any more, and what nobody has asked for."""
+def test_removing_frees_memory(make: Make, shelf: Shelf, thread) -> None:
+    """While it is loading after its last release, and while it is pending."""
     cache = make(capacity=1)
     shelf.close("a")
     cache.acquire("a").release()
@@ -459,8 +457,8 @@ def test_what_is_removed_makes_room(make: Make, shelf: Shelf, thread) -> None:
     assert in_memory(cache) == "a"
 
 
-def test_who_is_told_what_left_may_ask_the_cache(make: Make, shelf: Shelf) -> None:
-    """In another thread: nothing is locked meanwhile."""
+def test_on_evict_may_call_the_cache(make: Make, shelf: Shelf) -> None:
+    """From another thread: the lock is not held."""
     counts: list[int] = []
 
     def evicted(key: Key) -> None:
@@ -477,12 +475,12 @@ def test_who_is_told_what_left_may_ask_the_cache(make: Make, shelf: Shelf) -> No
 # Closing
 
 
-def test_after_closing_nothing_is_loaded_and_nobody_waits(make: Make, shelf: Shelf) -> None:
+def test_after_closing_nothing_is_loaded_and_waiting_items_fail(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=2, threads=1)
     use(cache, "a")
     shelf.close("b")
     loading, queued, full = (cache.acquire(adapter_id) for adapter_id in "bcd")
-    until(lambda: shelf.loads == ["a", "b"])
+    wait_until(lambda: shelf.loads == ["a", "b"])
     cache.close()
     for lease in (loading, queued, full):
         with pytest.raises(NotReady):
@@ -493,7 +491,7 @@ def test_after_closing_nothing_is_loaded_and_nobody_waits(make: Make, shelf: She
     for lease in (loading, queued, full):
         lease.release()
     cache.close()
-    until(lambda: not any(thread.name.startswith("adapter") for thread in threading.enumerate()))
+    wait_until(lambda: not any(thread.name.startswith("adapter") for thread in threading.enumerate()))
     assert shelf.loads == ["a", "b"]
 
 
@@ -512,8 +510,8 @@ def hold(cache: AdapterCache, name: str, capacity: int, *, waits: bool) -> None:
 
 
 @pytest.mark.usefixtures("_busy_threads")
-def test_what_is_held_stays_in_memory_and_memory_is_bounded(make: Make, shelf: Shelf, thread) -> None:
-    """Threads that ask for eight adapters, one of which cannot be loaded, and remove one now and then."""
+def test_leased_adapters_stay_in_memory_and_memory_is_bounded(make: Make, shelf: Shelf, thread) -> None:
+    """Threads acquire eight adapters, one of which cannot be loaded, and sometimes remove one."""
     cache = make(capacity=3, threads=3)
     shelf.damaged = {"h"}
     faults: list[object] = []

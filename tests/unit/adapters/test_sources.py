@@ -1,4 +1,4 @@
-"""Where adapters come from. The hub is one that lives in the test; huggingface_hub asks it in a process of its own."""
+"""Sources of adapters. The hub is a server in the test, which huggingface_hub calls in a process of its own."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ def test_a_folder_without_one_of_the_files_is_refused(there, here, name):
 
 
 @pytest.mark.parametrize("repo_id", ["a/b/c", "", "../x", "-a", "a b"])
-def test_what_is_no_id_of_a_repository_is_refused(here, repo_id):
+def test_an_invalid_repository_id_is_refused(here, repo_id):
     with pytest.raises(InvalidField, match="not a repository id"):
         from_hub(repo_id, None, 100)(here)
 
 
-def test_offline_a_repository_that_was_not_downloaded_is_not_there(here):
+def test_offline_a_repository_that_was_not_downloaded_is_not_found(here):
     """Tests run with HF_HUB_OFFLINE."""
     with pytest.raises(AdapterNotFound, match=r"'one/name@v1' has not been downloaded before"):
         from_hub("one/name", "v1", 100)(here)
@@ -115,7 +115,7 @@ REPOSITORIES = {
 
 
 class Hub(BaseHTTPRequestHandler):
-    """What of a hub's API snapshot_download uses. `one/broken` tells of files and serves none."""
+    """The part of the hub's API that snapshot_download uses. `one/broken` lists files and serves none."""
 
     asked: list[str]
 
@@ -166,9 +166,9 @@ def hub() -> Iterator[ThreadingHTTPServer]:
 
 
 def downloaded(tmp_path: Path, endpoint: str, *names: str, offline: bool = False) -> list[list]:
-    """What `downloading.py` says of each repository; what was downloaded stays for the next call."""
+    """The output of `download_program.py` for each repository; downloads are kept for the next call."""
     run = subprocess.run(
-        [sys.executable, Path(__file__).parent / "downloading.py", tmp_path / "cache", "100", *names],
+        [sys.executable, Path(__file__).parent / "download_program.py", tmp_path / "cache", "100", *names],
         capture_output=True,
         text=True,
         check=True,
@@ -205,7 +205,7 @@ def test_adapters_of_a_hub(tmp_path, hub):
     assert downloaded(tmp_path, endpoint, "one/good", offline=True) == [["weights"]]
 
 
-def test_a_hub_that_does_not_answer_is_no_missing_adapter(tmp_path, hub):
+def test_an_unreachable_hub_is_not_a_missing_adapter(tmp_path, hub):
     endpoint = f"http://127.0.0.1:{hub.server_port}"
     failed = "adapter: 'one/broken' cannot be downloaded; the server's log has the details"
     assert downloaded(tmp_path, endpoint, "one/good", "one/broken") == [["weights"], ["internal", failed]]

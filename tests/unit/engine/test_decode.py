@@ -45,7 +45,7 @@ def row(words: int, labels: int, threshold: float) -> Prepared:
 
 
 @given(SPANS, st.booleans(), st.booleans())
-def test_chooses_what_gliner_chooses(spans: list[Span], flat: bool, multi_label: bool) -> None:
+def test_overlap_resolution_is_gliners(spans: list[Span], flat: bool, multi_label: bool) -> None:
     theirs = TokenDecoder(None).greedy_search([GlinersSpan(*span) for span in spans], flat, multi_label)
     ours = resolve_overlaps(spans, flat=flat, multi_label=multi_label)
     assert ours == [(span.start, span.end, span.entity_type, span.score) for span in theirs]
@@ -53,7 +53,7 @@ def test_chooses_what_gliner_chooses(spans: list[Span], flat: bool, multi_label:
 
 @settings(max_examples=30)
 @given(SEEDS, THRESHOLDS)
-def test_finds_the_spans_that_gliner_finds(seed: int, threshold: float) -> None:
+def test_decoded_spans_are_gliners(seed: int, threshold: float) -> None:
     logits = torch.randn(1, 7, 3, 2, generator=torch.Generator().manual_seed(seed))
     options = {"flat_ner": False, "threshold": threshold, "multi_label": True}
     theirs = SpanDecoder(None).decode([["w"] * 7], {1: 0, 2: 1}, logits, **options)
@@ -64,7 +64,7 @@ def test_finds_the_spans_that_gliner_finds(seed: int, threshold: float) -> None:
 
 @settings(max_examples=30)
 @given(SEEDS, THRESHOLDS)
-def test_finds_the_tagged_spans_that_gliner_finds(seed: int, threshold: float) -> None:
+def test_decoded_tags_are_gliners(seed: int, threshold: float) -> None:
     logits = torch.randn(1, 7, 2, 3, generator=torch.Generator().manual_seed(seed)) + 0.5
     options = {"flat_ner": False, "threshold": threshold, "multi_label": True}
     theirs = TokenDecoder(SimpleNamespace()).decode([["w"] * 7], {1: 0, 2: 1}, logits, **options)[0]
@@ -76,14 +76,14 @@ def test_finds_the_tagged_spans_that_gliner_finds(seed: int, threshold: float) -
 
 @settings(max_examples=30)
 @given(SEEDS, THRESHOLDS)
-def test_proposes_the_boundaries_that_gliner_proposes(seed: int, threshold: float) -> None:
+def test_proposed_spans_are_gliners(seed: int, threshold: float) -> None:
     logits = torch.randn(1, 7, 2, 3, generator=torch.Generator().manual_seed(seed)) + 0.5
     theirs, mask = extract_spans_from_tokens(logits, None, threshold)
     scores = tag_scores([logits[0]])[0]
     assert proposed_spans(scores, threshold) == [tuple(pair) for pair in theirs[mask].tolist()]
 
 
-def test_a_row_sees_its_own_words_labels_and_threshold() -> None:
+def test_a_text_is_decoded_with_its_own_words_labels_and_threshold() -> None:
     logits = torch.full((2, 4, 2, 3), 1.0)
     rows = [row(4, 3, 0.5), row(2, 1, 0.9)]
     assert [len(found) for found in decode_padded_spans(logits, rows)] == [(4 + 3) * 3, 0]
@@ -93,7 +93,7 @@ def test_a_row_sees_its_own_words_labels_and_threshold() -> None:
     ]
 
 
-def test_a_number_that_is_none_fails_only_where_it_counts() -> None:
+def test_nan_fails_only_inside_a_text() -> None:
     logits = torch.zeros(2, 3, 1, 2)
     logits[1, 2] = float("nan")
     assert decode_padded_spans(logits, [row(3, 2, 0.1), row(2, 2, 0.1)])
@@ -101,7 +101,7 @@ def test_a_number_that_is_none_fails_only_where_it_counts() -> None:
         decode_padded_spans(logits, [row(3, 2, 0.1), row(3, 2, 0.1)])
 
 
-def test_many_spans_cost_little_time() -> None:
+def test_overlap_resolution_takes_linear_time() -> None:
     draw = np.random.default_rng(0)
     spans = [Span(first, first + width, 0, draw.random()) for first in range(400) for width in range(12)]
     started = time.perf_counter()
@@ -110,7 +110,7 @@ def test_many_spans_cost_little_time() -> None:
     assert time.perf_counter() - started < 10
 
 
-def test_more_spans_than_anyone_can_want_are_refused() -> None:
+def test_more_spans_than_the_limit_are_refused() -> None:
     scores = np.ones((400, 10, 3), dtype=np.float32)
     with pytest.raises(TooLarge) as raised:
         decode_tags(scores, 0.0)

@@ -40,7 +40,7 @@ def test_records_its_batches_and_lanes() -> None:
 
 
 @pytest.mark.parametrize("step", ["prepare", "collate", "forward", "decode"])
-def test_fails_in_the_step_it_is_told_to(step: str) -> None:
+def test_fails_in_the_requested_step(step: str) -> None:
     def error(failing: Item) -> Exception | None:
         return ValueError(step) if failing.text == "bad" else None
 
@@ -62,7 +62,7 @@ class Lease:
     ready: Future[None] = field(default_factory=Future)
 
     def release(self) -> None:
-        """Nobody counts."""
+        """No effect."""
 
 
 def test_a_batch_of_more_adapters_than_slots_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Pieces of layers, updated, compute what the same pieces of a model with the update in its weights compute."""
+"""Slices of layers with LoRA updates compute what slices of a merged model compute."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _no_gradients():
 
 
 class Block(nn.Module):
-    """Three layers side by side, attention of torch's own, and what is no layer at all."""
+    """Three linear layers, torch's attention, and other modules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ def rows_of_slots(*counts: int) -> SlotRows:
 def assert_pieces(
     given: Callable[[Block], Sequence[WeightSlice | nn.Linear]], adapters: Sequence[Mapping[str, LowRank]]
 ) -> None:
-    """One layer of these pieces, in a batch of rows of all adapters and the base model."""
+    """One layer of these slices, in a batch with rows of all adapters and the base model."""
     model = block()
     layers = LayerFactory(model, slots=SLOTS)
     ours = layers.linear(*given(model), activation="relu")
@@ -117,12 +117,12 @@ def assert_pieces(
 @pytest.mark.parametrize(
     ("kind", "biased"), [(kind, biased) for kind in PIECES for biased in (True, False) if biased or kind != "bias"]
 )
-def test_a_piece_is_updated_as_its_layer_is(kind: str, biased: bool) -> None:
+def test_a_slice_is_updated_like_its_layer(kind: str, biased: bool) -> None:
     adapters = [{"left": low_rank(block().left, seed, rank=1 + seed, biased=biased)} for seed in (1, 20)]
     assert_pieces(lambda model: [PIECES[kind](model.left)], adapters)
 
 
-def test_layers_side_by_side_are_updated_each_for_itself() -> None:
+def test_stacked_layers_are_updated_separately() -> None:
     model = block()
     of = {name: low_rank(model.get_submodule(name), seed) for seed, name in enumerate(("left", "right"), start=30)}
     of["middle"] = low_rank(model.middle, 50, rank=9, biased=False)
@@ -131,7 +131,7 @@ def test_layers_side_by_side_are_updated_each_for_itself() -> None:
         assert_pieces(lambda model: [model.left, model.middle, model.right], adapters)
 
 
-def test_pieces_of_one_layer_side_by_side_are_updated_together() -> None:
+def test_stacked_slices_of_one_layer_are_updated_together() -> None:
     def given(model: Block) -> list[WeightSlice | nn.Linear]:
         return [
             WeightSlice(model.left, outputs=slice(12, 18), scale=0.25),
@@ -144,7 +144,7 @@ def test_pieces_of_one_layer_side_by_side_are_updated_together() -> None:
     assert_pieces(given, [{"left": low_rank(model.left, 1)}, both])
 
 
-def test_one_update_reaches_every_layer_that_was_made_of_it() -> None:
+def test_one_update_reaches_every_layer_made_of_its_weights() -> None:
     model = block()
     layers = LayerFactory(model, slots=SLOTS)
     made = [layers.linear(WeightSlice(model.left, inputs=part)) for part in (slice(None, 8), slice(8, None))]
@@ -157,8 +157,8 @@ def test_one_update_reaches_every_layer_that_was_made_of_it() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_int8_and_the_models_type(dtype: torch.dtype) -> None:
-    """A layer in 8 bits is updated in the model's type."""
+def test_int8_layers_are_updated_in_the_models_dtype(dtype: torch.dtype) -> None:
+    """An int8 layer is updated in the model's dtype."""
     model = block().to(dtype)
     layers = LayerFactory(model, slots=SLOTS, int8=True)
     encoder, other = layers.encoder_linear(model.left), layers.linear(model.left)
@@ -183,7 +183,7 @@ def test_int8_and_the_models_type(dtype: torch.dtype) -> None:
         ("bias", {"left": low_rank(block().left, 1, biased=False)}),
     ],
 )
-def test_an_adapter_that_leaves_a_layer_alone_takes_no_slot_of_it(content, update: Mapping[str, LowRank]) -> None:
+def test_an_adapter_that_does_not_change_a_layer_takes_no_slot_of_it(content, update: Mapping[str, LowRank]) -> None:
     model = block()
     layers = LayerFactory(model, slots=SLOTS)
     ours = layers.linear(WeightSlice(model.left, content))
@@ -194,10 +194,10 @@ def test_an_adapter_that_leaves_a_layer_alone_takes_no_slot_of_it(content, updat
     assert torch.equal(ours(x, rows_of_slots(5, 0, 0)), ours(x))
 
 
-# Modules that are not ours
+# Modules of other libraries
 
 
-def test_a_module_that_is_not_ours_is_adapted_in_place() -> None:
+def test_a_module_of_another_library_is_adapted_in_place() -> None:
     model = block()
     layers = LayerFactory(model, slots=SLOTS)
     untouched = copy.deepcopy(model)
@@ -232,8 +232,8 @@ def test_a_module_is_adapted_once() -> None:
     )
 
 
-def test_torchs_attention_is_left_as_it_is() -> None:
-    """It reads the weights of its layers itself: what adapts them would have no effect."""
+def test_torchs_attention_is_not_adapted() -> None:
+    """It does not call its layers: adapting them would have no effect."""
     model = block()
     attention, out_proj = model.attention, model.attention.out_proj
     layers = LayerFactory(model, slots=SLOTS)
@@ -245,12 +245,12 @@ def test_torchs_attention_is_left_as_it_is() -> None:
     assert type(model.attention.mine) is nn.Linear
 
 
-def test_a_child_alone_may_be_adapted() -> None:
+def test_a_single_child_may_be_adapted() -> None:
     model = block()
     layers = LayerFactory(model, slots=SLOTS)
     for attribute in ("left", "words", "attention"):
         layers.adapt_child(model, attribute)
-    layers.adapt_child(model.attention, "out_proj")  # a kind of linear layer that may be special in ways of its own
+    layers.adapt_child(model.attention, "out_proj")  # a subclass of nn.Linear, which may behave differently
     assert [type(part) for part in (model.left, model.words, model.right)] == [AdaptedLinear, nn.Embedding, nn.Linear]
     assert [name for name, layer in layers.describe().items() if isinstance(layer, tuple)] == ["left"]
 
@@ -258,7 +258,7 @@ def test_a_child_alone_may_be_adapted() -> None:
 # Which layers adapters may change
 
 
-def test_layers_are_described_by_their_sizes_or_why_they_are_none() -> None:
+def test_layers_are_described_by_their_sizes_or_a_reason() -> None:
     model = block()
     layers = LayerFactory(model, slots=SLOTS)
     layers.linear(model.left)
@@ -285,7 +285,7 @@ def test_layers_are_described_by_their_sizes_or_why_they_are_none() -> None:
     assert layers.name_of(model.attention) == "attention"
 
 
-def test_without_slots_nothing_is_adapted_or_remembered() -> None:
+def test_without_slots_nothing_is_adapted_or_recorded() -> None:
     model = block()
     layers = LayerFactory(model)
     ours = layers.linear(model.left)

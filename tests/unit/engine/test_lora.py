@@ -43,7 +43,7 @@ def drawn(seed: int, *shape: int) -> torch.Tensor:
 
 
 def whole(seed: int, *shape: int, often: float = 0.6) -> torch.Tensor:
-    """-1, 0 and 1: what is computed of few of them is exact in every type."""
+    """-1, 0 and 1: sums of few products are exact in every dtype."""
     generator = torch.Generator().manual_seed(seed)
     signs = torch.randint(0, 2, shape, generator=generator) * 2.0 - 1
     return signs * (torch.rand(shape, generator=generator) < often)
@@ -62,7 +62,7 @@ def some_update(seed: int, inputs: int, rank: int, outputs: int, *, biased: bool
 
 
 def delta(x: torch.Tensor, update: LoraUpdate | None) -> torch.Tensor | float:
-    """What an update adds, computed as it is written."""
+    """What an update adds, computed by definition."""
     if update is None:
         return 0.0
     y = x.double() @ update.a.double() @ update.b.double()
@@ -72,7 +72,7 @@ def delta(x: torch.Tensor, update: LoraUpdate | None) -> torch.Tensor | float:
 def row_by_row(
     y: torch.Tensor, x: torch.Tensor, slots: Sequence[int | None], updates: dict[int, LoraUpdate | None]
 ) -> torch.Tensor:
-    """`y` with what the rows of `x`, of these slots, are given."""
+    """`y` plus the updates of the rows of `x`, which belong to these slots."""
     added = [
         of_y.double() + delta(of_x, None if slot is None else updates.get(slot))
         for of_y, of_x, slot in zip(y, x, slots, strict=True)
@@ -81,7 +81,7 @@ def row_by_row(
 
 
 def rows_of_slots(counts: Sequence[int]) -> SlotRows:
-    """So many rows of each slot."""
+    """The number of rows of each slot."""
     return SlotRows(tuple(counts), CPU)
 
 
@@ -90,7 +90,7 @@ def spread(counts: Sequence[int], base: int = 0) -> list[int | None]:
     return [slot for slot, count in enumerate(counts) for _ in range(count)] + [None] * base
 
 
-# Whose rows are whose
+# Rows and slots
 
 
 def test_rows_belong_to_the_slots_of_their_texts() -> None:
@@ -104,23 +104,23 @@ def test_rows_belong_to_the_slots_of_their_texts() -> None:
     assert rows.slot_rows([0, 0, 0, 6]).slots == frozenset()
 
 
-def test_rows_of_one_text_have_one_owner() -> None:
+def test_rows_of_one_text_have_one_slot() -> None:
     rows = TextSlots((0, 2, None), 3, CPU)
     slot_rows = [rows.slot_rows_of(number, 7) for number in range(3)]
     assert [one and one.of_slots for one in slot_rows] == [(7, 0, 0), (0, 0, 7), None]
 
 
-def test_each_text_says_how_many_rows_it_has() -> None:
+def test_every_text_needs_a_number_of_rows() -> None:
     with pytest.raises(ValueError, match="argument"):
         TextSlots((0, None), 1, CPU).slot_rows([3])
 
 
-# SlotUpdates
+# Updates
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[tuple[int, tuple[int, bool] | None]], list[list[int]]]:
-    """What slots are given one after another, (rank, biased) or nothing; and how many rows each has afterwards."""
+    """A sequence of writes to slots, (rank, biased) or None; and the rows of each slot after each write."""
     puts = st.tuples(st.integers(0, SLOTS - 1), st.none() | st.tuples(RANKS, st.booleans()))
     history = draw(st.lists(puts, min_size=1, max_size=7))
     counts = st.lists(st.integers(0, 4), min_size=SLOTS, max_size=SLOTS)
@@ -130,7 +130,7 @@ def histories(draw: st.DrawFn) -> tuple[list[tuple[int, tuple[int, bool] | None]
 @pytest.mark.parametrize("dtype", DTYPES)
 @settings(max_examples=60, deadline=None)
 @given(history=histories(), inputs=st.sampled_from(INPUTS), outputs=st.sampled_from(OUTPUTS), seed=st.integers(0, 99))
-def test_updates_are_those_of_a_loop_over_rows(
+def test_updates_equal_a_loop_over_rows(
     dtype: torch.dtype, history: tuple[list, list], inputs: int, outputs: int, seed: int
 ) -> None:
     updates = SlotUpdates(inputs, outputs, SLOTS, torch.empty(0, dtype=dtype))
@@ -157,14 +157,14 @@ def test_updates_are_those_of_a_loop_over_rows(
     assert updates.of(None) is None
 
 
-def test_nothing_is_kept_before_there_is_an_update() -> None:
+def test_no_memory_is_allocated_before_the_first_update() -> None:
     updates = SlotUpdates(8, 8, SLOTS, torch.empty(0))
     updates.put(1, None)
     assert not updates.applies_to(rows_of_slots([1, 1, 1, 1]))
     assert updates.of(1) is None
 
 
-def test_rows_that_are_not_side_by_side_are_read() -> None:
+def test_update_inputs_may_be_strided() -> None:
     updates = SlotUpdates(12, 8, SLOTS, torch.empty(0))
     updates.put(0, whole_update(0, 12, 4, 8, biased=True))
     wide = whole(1, 12, 24)
@@ -174,7 +174,7 @@ def test_rows_that_are_not_side_by_side_are_read() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_what_a_batch_began_with_stays_when_stacks_grow(dtype: torch.dtype) -> None:
+def test_a_running_batch_keeps_its_stacks_when_they_grow(dtype: torch.dtype) -> None:
     updates = SlotUpdates(8, 3, SLOTS, torch.empty(0, dtype=dtype))
     mine = whole_update(0, 8, 2, 3, biased=False, dtype=dtype)
     updates.put(0, mine)
@@ -188,7 +188,7 @@ def test_what_a_batch_began_with_stays_when_stacks_grow(dtype: torch.dtype) -> N
 
 
 def test_slots_are_written_while_batches_use_others() -> None:
-    """One thread's batches have slot 0; another one writes slots 1 to 3, which grow all the time."""
+    """One thread runs batches with slot 0; another writes slots 1 to 3, which grow."""
     over = threading.Event()
     faults: list[str] = []
     mine = whole_update(0, 8, 3, 8, biased=True)
@@ -218,8 +218,8 @@ def test_slots_are_written_while_batches_use_others() -> None:
     assert not faults
 
 
-def test_writing_that_fails_leaves_nothing_behind() -> None:
-    """Of an update whose bias has another size; the slot's next adapter leaves the layer alone."""
+def test_a_failed_write_leaves_no_update() -> None:
+    """An update with a bias of the wrong size; the slot's next adapter does not change the layer."""
     updates = SlotUpdates(8, 8, SLOTS, torch.empty(0))
     updates.put(1, whole_update(0, 8, 4, 8, biased=True))
     good = whole_update(1, 8, 4, 8, biased=True)
@@ -233,8 +233,8 @@ def test_writing_that_fails_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("part", ["a", "b"])
-def test_an_adapter_that_overflows_spoils_no_other(part: str) -> None:
-    """Not the next one in its slot either, of a lower rank."""
+def test_an_overflowing_adapter_does_not_change_others(part: str) -> None:
+    """Nor the next one in its slot, which has a lower rank."""
     updates, good = SlotUpdates(8, 8, SLOTS, torch.empty(0)), whole_update(0, 8, 2, 8, biased=True)
     overflowing = whole_update(1, 8, 20, 8, biased=True)
     getattr(overflowing, part).fill_(torch.inf)
@@ -258,7 +258,7 @@ def test_an_update_knows_its_size_and_moves() -> None:
     assert (moved[0].bias.device.type, moved[1].bias) == ("meta", None)
 
 
-# LayerFactory of ours with updates
+# Layers with updates
 
 
 def updated(
@@ -299,7 +299,7 @@ def test_a_layer_adds_updates_before_its_activation(
     assert torch.equal(layer(x), plain(x))
 
 
-def test_a_layer_whose_rows_are_all_owned() -> None:
+def test_a_layer_whose_rows_all_have_adapters() -> None:
     updates, there = updated(40)
     weight, x = drawn(1, 40, 48) / 7, drawn(3, 9, 48)
     y = Linear(weight, updates=updates)(x, rows_of_slots([4, 0, 5, 0]))
@@ -307,7 +307,7 @@ def test_a_layer_whose_rows_are_all_owned() -> None:
     torch.testing.assert_close(y.double(), exact, atol=1e-5, rtol=1e-5)
 
 
-def test_rows_that_no_update_concerns_are_the_base_models_bit_for_bit() -> None:
+def test_rows_without_updates_equal_the_base_models_bit_for_bit() -> None:
     weight, x, residual = drawn(1, 40, 48), drawn(3, 600, 48), drawn(4, 600, 40)
     plain = Linear(weight, activation="gelu")
     nobody, of_slot_1 = rows_of_slots([0, 0, 0, 0]), rows_of_slots([0, 600, 0, 0])
@@ -320,7 +320,7 @@ def test_rows_that_no_update_concerns_are_the_base_models_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_int8_layers_add_updates_that_are_not_rounded(activation: Activation, dtype: torch.dtype) -> None:
+def test_int8_layers_add_updates_in_full_precision(activation: Activation, dtype: torch.dtype) -> None:
     weight, bias = drawn(1, 40, 48).to(dtype) / 7, drawn(2, 40).to(dtype)
     updates, there = updated(40, dtype)
     slots = spread((300, 250, 20, 7), base=30)
@@ -335,7 +335,7 @@ def test_int8_layers_add_updates_that_are_not_rounded(activation: Activation, dt
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("counts", [(5, 4, 0, 7), (300, 200, 150, 90)], ids=str)
-def test_a_sum_with_what_was_there_has_its_updates(dtype: torch.dtype, counts: tuple[int, ...], int8: bool) -> None:
+def test_plus_adds_updates_too(dtype: torch.dtype, counts: tuple[int, ...], int8: bool) -> None:
     weight, bias = drawn(1, 40, 48).to(dtype) / 7, drawn(2, 40).to(dtype)
     updates, there = updated(40, dtype)
     plain, layer = Linear(weight, bias, int8=int8), Linear(weight, bias, int8=int8, updates=updates)
@@ -350,7 +350,7 @@ def test_a_sum_with_what_was_there_has_its_updates(dtype: torch.dtype, counts: t
     assert torch.equal(residual, before)
 
 
-# Modules that are not ours
+# Modules of other libraries
 
 
 def adapted(seed: int = 0) -> tuple[AdaptedLinear, nn.Linear, dict[int, LoraUpdate]]:
@@ -369,7 +369,7 @@ def assert_of_slot(y: torch.Tensor, x: torch.Tensor, layer: nn.Linear, update: L
 
 
 @pytest.mark.parametrize("shape", [(7, 48), (2, 5, 48), (48,)])
-def test_all_that_reaches_an_adapted_layer_is_of_one_slot(shape: tuple[int, ...]) -> None:
+def test_all_inputs_of_an_adapted_layer_belong_to_one_slot(shape: tuple[int, ...]) -> None:
     module, layer, there = adapted()
     x = drawn(5, *shape)
     for slot in (0, 1, 2, 3, None):
@@ -378,7 +378,7 @@ def test_all_that_reaches_an_adapted_layer_is_of_one_slot(shape: tuple[int, ...]
     assert torch.equal(module(x), layer(x))
 
 
-def test_slots_are_nested_and_end_with_what_is_raised() -> None:
+def test_on_slot_nests_and_ends_with_an_exception() -> None:
     module, layer, there = adapted()
     x = drawn(5, 3, 48)
     with on_slot(0):
@@ -391,7 +391,7 @@ def test_slots_are_nested_and_end_with_what_is_raised() -> None:
     assert_of_slot(module(x), x, layer, None)
 
 
-def test_each_thread_is_on_a_slot_of_its_own() -> None:
+def test_on_slot_is_per_thread() -> None:
     module, layer, there = adapted()
     x = drawn(5, 3, 48)
     all_inside = threading.Barrier(4)
@@ -415,7 +415,7 @@ def test_each_thread_is_on_a_slot_of_its_own() -> None:
         assert_of_slot(answers[slot], x, layer, there.get(slot))  # type: ignore[arg-type]
 
 
-def test_modules_see_the_weight_and_the_bias_of_the_layer() -> None:
+def test_an_adapted_layer_exposes_weight_and_bias() -> None:
     module, layer, _ = adapted()
     assert module.weight is layer.weight
     assert module.bias is layer.bias

@@ -1,4 +1,4 @@
-"""Rows that stand side by side are looked at one by one, in blocks or padded."""
+"""Attention over packed texts works on each text separately, in blocks or padded."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_on_a_cpu_only_neighbours_of_equal_length_share_a_block(lengths: list[in
 
 @settings(max_examples=50, deadline=None)
 @given(LENGTHS, st.integers(0, 99))
-def test_blocks_give_each_row_its_own_contexts(lengths: list[int], seed: int) -> None:
+def test_blocks_give_each_text_its_own_contexts(lengths: list[int], seed: int) -> None:
     qkv = random_qkv(lengths, seed)
     torch.testing.assert_close(Layout.of(TextRows(tuple(lengths)), CPU).attend(attend, qkv), one_by_one(lengths, qkv))
 
 
 @settings(max_examples=50, deadline=None)
 @given(LENGTHS, st.integers(0, 99))
-def test_padding_gives_each_row_its_own_contexts(lengths: list[int], seed: int) -> None:
+def test_padding_gives_each_text_its_own_contexts(lengths: list[int], seed: int) -> None:
     qkv = random_qkv(lengths, seed)
     torch.testing.assert_close(
         Layout.padded(TextRows(tuple(lengths)), CPU).attend(attend, qkv), one_by_one(lengths, qkv)
@@ -61,7 +61,7 @@ def test_padding_gives_each_row_its_own_contexts(lengths: list[int], seed: int) 
 
 @settings(deadline=None)
 @given(LENGTHS)
-def test_padding_knows_where_the_tokens_are(lengths: list[int]) -> None:
+def test_a_padded_layout_has_the_index_and_mask_of_tokens(lengths: list[int]) -> None:
     layout = Layout.padded(TextRows(tuple(lengths)), CPU)
     assert layout.index is not None
     assert layout.mask is not None
@@ -74,14 +74,14 @@ def test_padding_knows_where_the_tokens_are(lengths: list[int]) -> None:
 
 @settings(deadline=None)
 @given(LENGTHS)
-def test_positions_start_anew_in_each_row(lengths: list[int]) -> None:
+def test_positions_start_at_0_in_each_text(lengths: list[int]) -> None:
     expected = [place for length in lengths for place in range(length)]
     for layout in (Layout.of(TextRows(tuple(lengths)), CPU), Layout.padded(TextRows(tuple(lengths)), CPU)):
         assert layout.positions(CPU).tolist() == expected
 
 
 @pytest.mark.parametrize("layout_of", [Layout.of, Layout.padded])
-def test_nothing_of_a_row_reaches_another(layout_of) -> None:
+def test_attention_does_not_mix_texts(layout_of) -> None:
     lengths = [3, 3, 1, 5]
     qkv = random_qkv(lengths)
     spoilt = qkv.clone()
@@ -94,7 +94,7 @@ def test_nothing_of_a_row_reaches_another(layout_of) -> None:
     assert after[1].isnan().all()
 
 
-def test_only_rows_of_several_lengths_are_padded_elsewhere_than_on_a_cpu() -> None:
+def test_off_the_cpu_only_texts_of_different_lengths_are_padded() -> None:
     elsewhere = torch.device("meta")
     assert Layout.of(TextRows((4, 4, 4)), elsewhere).index is None
     padded = Layout.of(TextRows((4, 2, 4)), elsewhere).index
@@ -105,7 +105,7 @@ def test_only_rows_of_several_lengths_are_padded_elsewhere_than_on_a_cpu() -> No
 
 @settings(max_examples=50, deadline=None)
 @given(LENGTHS, st.sampled_from([1, 4, 8]), st.integers(0, 1000))
-def test_rounded_rows_have_their_own_contexts_whatever_stands_between_them(
+def test_bucketed_texts_have_their_own_contexts_whatever_fills_them(
     lengths: list[int], length_multiple: int, seed: int
 ) -> None:
     qkv = torch.randn(sum(lengths), 3, HEADS, WIDTH, generator=torch.Generator().manual_seed(seed))
@@ -124,5 +124,5 @@ def test_rounded_rows_have_their_own_contexts_whatever_stands_between_them(
 
 
 @pytest.mark.parametrize(("tokens", "rounded"), [(0, 16), (1, 16), (16, 16), (17, 32), (64, 64), (65, 128), (700, 704)])
-def test_few_sizes_are_met(tokens: int, rounded: int) -> None:
+def test_bucket_sizes(tokens: int, rounded: int) -> None:
     assert bucket_size(tokens) == rounded

@@ -1,6 +1,6 @@
-"""A program: install adapters from a hub, as the environment tells huggingface_hub of it.
+"""A program: install adapters from the hub that huggingface_hub's environment names.
 
-    python downloading.py <cache> <max_bytes> <repository or repository@revision>...
+    python download_program.py <cache> <max_bytes> <repository or repository@revision>...
 
 Prints a line for each: the content of its weights, or the code and message of an error.
 """

@@ -1,4 +1,4 @@
-"""Asking an engine and gliner the same thing, and comparing their answers."""
+"""Runs the engine and gliner on the same items, and compares their results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gliner_bento.types import Entity, Extraction, Item, Relation, RelationArgum
 TOLERANCE = 1e-4
 
 
-def some_item(seed: int, *, relations: bool) -> Item:
+def random_item(seed: int, *, relations: bool) -> Item:
     """An item with options drawn from `seed`."""
     draw = random.Random(seed)
     descriptions = draw.random() < 0.3
@@ -34,19 +34,19 @@ def some_item(seed: int, *, relations: bool) -> Item:
     )
 
 
-def alone(engine: GLiNEREngine, item: Item) -> Extraction:
-    """The engine's answer for one item."""
-    return together(engine, [item])[0]
+def extract_one(engine: GLiNEREngine, item: Item) -> Extraction:
+    """The engine's result for one item."""
+    return extract_batch(engine, [item])[0]
 
 
-def together(engine: GLiNEREngine, items: Sequence[Item]) -> list[Extraction]:
-    """The engine's answers for items in one batch."""
+def extract_batch(engine: GLiNEREngine, items: Sequence[Item]) -> list[Extraction]:
+    """The engine's results for items in one batch."""
     prepared = [engine.prepare(item) for item in items]
     return engine.decode(engine.forward(engine.collate(prepared), 1))
 
 
-def gliners_answer(model: Any, item: Item) -> Extraction:
-    """gliner's answer for one item, as an extraction; relations without repetitions and without self-relations."""
+def gliner_extraction(model: Any, item: Item) -> Extraction:
+    """gliner's result for one item, as an extraction; relations without repetitions and self-relations."""
     options: dict[str, Any] = {
         "threshold": item.threshold,
         "flat_ner": item.flat_ner,

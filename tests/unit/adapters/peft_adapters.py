@@ -1,4 +1,4 @@
-"""Adapters that PEFT itself has saved, of a small DeBERTa inside of what looks like gliner's model and its wrapper."""
+"""Adapters saved by PEFT, of a small DeBERTa in modules like gliner's model and its wrapper."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
 
 
 class Folded(nn.Module):
-    """A module under one name in another one."""
+    """A module that holds another one under a name."""
 
     def __init__(self, name: str, module: nn.Module) -> None:
         super().__init__()
@@ -64,13 +64,13 @@ LAYERS = layers_of(model(encoder()))
 
 @dataclass
 class Saved:
-    """A folder that PEFT has written, and the model that it wrote it of."""
+    """A folder written by PEFT, and PEFT's model."""
 
     folder: Path
     peft: Any
 
     def deltas(self) -> dict[str, tuple[torch.Tensor, torch.Tensor | None]]:
-        """What PEFT adds to weight and bias of each layer, by the layer's name where PEFT found it."""
+        """What PEFT adds to weight and bias of each layer, by the layer's name in PEFT's model."""
         found = {}
         for name, layer in self.peft.get_base_model().named_modules():
             if isinstance(layer, LoraLayer):
@@ -98,7 +98,7 @@ Save = Callable[..., Saved]
 
 
 def save_adapter(folder: Path, of: Callable[[nn.Module], nn.Module] = lambda it: it, **options: Any) -> Saved:
-    """An adapter as if it were trained: no part of it is zero. options: of `LoraConfig`, or the config itself."""
+    """An adapter without zero weights, as after training. options: of `LoraConfig`, or the config itself."""
     config = options.pop("config", None) or LoraConfig(**{"r": 2, "target_modules": ["query_proj"]} | options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # patterns that match nothing; a bias of lora_B taken for a broken matrix

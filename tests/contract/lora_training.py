@@ -1,4 +1,4 @@
-"""LoRA adapters of tiny models, trained by chance, and what gliner answers with each of them merged into the model."""
+"""LoRA adapters with random weights for tiny models, and gliner's models with an adapter merged into them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Trained:
 def train(
     gliner: Any, folder: Path, targets: Sequence[str] | str, *, seed: int, strength: float = 0.25, **options: Any
 ) -> Trained:
-    """An adapter for gliner's model whose weights are drawn, so strong that answers change."""
+    """An adapter with random weights for gliner's model, strong enough to change results."""
     config = LoraConfig(**{"r": 4, "lora_alpha": 8, "target_modules": targets, **options})
     merged = copy.deepcopy(gliner)
     with warnings.catch_warnings(), torch.random.fork_rng(), torch.no_grad():
@@ -52,7 +52,7 @@ def train(
 
 @contextmanager
 def serving(engine: GLiNEREngine, adapters: Mapping[str, Trained]) -> Iterator[None]:
-    """Within it the engine serves these adapters, all of them in memory."""
+    """The engine serves these adapters from memory while the context lasts."""
     ready: dict[str, Future[Any]] = {}
     for name, trained in adapters.items():
         read = read_adapter(trained.folder, engine.adaptable_layers, max_rank=MAX_RANK)

@@ -1,6 +1,6 @@
-"""A program: install an adapter in a process of its own, and wait where it is told to.
+"""A program: install an adapter in a process of its own, and wait at a given step.
 
-    python installing.py <cache> <id> <content> <where to wait: start, fill, check or never>
+    python install_program.py <cache> <id> <content> <where to wait: start, fill, check or never>
 
 Prints `waits` where it waits for a line, and in the end the version that it installed, or the code of an error.
 """

@@ -1,6 +1,6 @@
-"""A program: do each of several things to a store, killed at every system call that Python audits; see what is left.
+"""A program: run several operations of a store, killed at every system call that Python audits; check what is left.
 
-    python crashing.py <empty folder>
+    python crash_program.py <empty folder>
 
 Prints how often each of them was killed. What is left must be whole adapters and nothing else, and doing the same thing
 again must end as if nothing had happened.
@@ -41,7 +41,7 @@ def damage(folder: Path) -> None:
 
 
 THINGS: dict[str, tuple[Callable[[Path], object], Action, tuple[str, ...]]] = {
-    # before, what is done, which adapters may be there in the end
+    # before, the operation, which adapters may exist in the end
     "install": (lambda folder: None, lambda store: install(store, "a"), ("a",)),
     "install again": (lambda folder: install(store_in(folder), "a"), lambda store: install(store, "a"), ("a",)),
     "mend": (
@@ -51,7 +51,7 @@ THINGS: dict[str, tuple[Callable[[Path], object], Action, tuple[str, ...]]] = {
     ),
     "make room": (
         lambda folder: [install(store_in(folder), name, "hub") for name in "ab"],
-        lambda store: install(store, "c"),  # the third one goes with the next install, if this one dies just before
+        lambda store: install(store, "c"),  # the next install evicts the third one if this one is killed just before
         ("bc", "abc"),
     ),
     "pin": (lambda folder: install(store_in(folder), "a"), lambda store: store.set_pinned("a", True), ("a",)),
@@ -60,7 +60,7 @@ THINGS: dict[str, tuple[Callable[[Path], object], Action, tuple[str, ...]]] = {
 
 
 def die_at(number: int) -> None:
-    """Of the system calls from here on."""
+    """Audit the system calls from here on."""
     numbers = count()
 
     def hook(event: str, _: object) -> None:
