@@ -72,7 +72,7 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class LayerPlan:
-    """One layer of a `Plan`. saved_as: prefix of its tensors' names in the file."""
+    """One layer of a `AdapterPlan`. saved_as: prefix of its tensors' names in the file."""
 
     saved_as: str
     rank: int
@@ -81,7 +81,7 @@ class LayerPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AdapterPlan:
     """An `Adapter` without its tensors."""
 
     rank: int
@@ -102,7 +102,7 @@ _HEADER = TypeAdapter(dict[str, _Tensor])
 _METADATA = TypeAdapter(dict[str, str] | None)
 
 
-def check_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Plan:
+def check_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> AdapterPlan:
     """Check the configuration and the header of the tensors' file; raises `AdapterInvalid`."""
     with _files(folder) as (config, weights):
         fields, shapes = read_config(config), _shapes(weights)
@@ -159,7 +159,7 @@ def _shapes(file: BinaryIO) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensors[name].shape) for name in sorted(tensors)}
 
 
-def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: ModelLayers, max_rank: int) -> Plan:
+def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: ModelLayers, max_rank: int) -> AdapterPlan:
     parts: dict[str, dict[str, tuple[int, ...]]] = {}
     for key, shape in shapes.items():
         if not (match := _TENSOR.fullmatch(key)):
@@ -173,7 +173,7 @@ def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: Mod
         _check_shapes(saved_as, layers[name], parts[saved_as], max_rank)
     check_patterns(config, list(parts))
     planned = {name: _layer(saved_as, config, parts[saved_as]) for saved_as, name in names.items()}
-    return Plan(max(layer.rank for layer in planned.values()), planned)
+    return AdapterPlan(max(layer.rank for layer in planned.values()), planned)
 
 
 def _names_in_model(saved: Iterable[str], layers: ModelLayers) -> dict[str, str]:

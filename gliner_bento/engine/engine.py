@@ -20,7 +20,7 @@ from gliner_bento.engine.checkpoint.find import ModelError, folder_of
 from gliner_bento.engine.checkpoint.limits import limits_of
 from gliner_bento.engine.checkpoint.load import DType, load, pick_device, pick_dtype
 from gliner_bento.engine.checkpoint.onnx_session import OnnxSession, load_onnx
-from gliner_bento.engine.families import family_of
+from gliner_bento.engine.families import Family, family_of
 from gliner_bento.engine.forward import Forward, make_forward
 from gliner_bento.engine.heads.predictions import Predictions
 from gliner_bento.engine.layers.factory import LayerFactory
@@ -31,6 +31,7 @@ from gliner_bento.engine.results import PassResult, result_of
 from gliner_bento.engine.text.collate import CollatedBatch, packed
 from gliner_bento.engine.text.passes import PassLimits, PassPlanner
 from gliner_bento.engine.text.prepare import ItemPreparer
+from gliner_bento.engine.text.subwords import ModelLimits
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.errors import AdapterNotFound, DoesNotFit
 from gliner_bento.types import BASE_ADAPTER_ID, Extraction, Item, ModelInfo
@@ -54,13 +55,8 @@ class GLiNEREngine:
         limits = limits_of(model, separate_labels=not family.prompts.inline)
         self._device = model.device
         self._limits = limits
-        tokenizer = ItemTokenizer(model.data_processor, config, limits, family.prompts, relations=family.relations)
-        window = options.window_words or limits.words
         max_labels = options.max_labels_per_pass or config.max_types or None
-        if window > limits.words:
-            raise ModelError(f"window_words is {window}; the maximum length of {name!r} is {limits.words} words")
-        planner = PassPlanner(tokenizer, PassLimits(limits.words, window, options.window_overlap_words, max_labels))
-        self._preparer = ItemPreparer(tokenizer, planner, supports_relations=family.relations)
+        self._preparer = _preparer(model, family, limits, pass_limits(options, limits, max_labels, name))
         self._memory: MemoryModel | None = None
         self._forward: Forward | OnnxForward
         self.adapter_slots: DeviceSlots | None = None
@@ -71,12 +67,7 @@ class GLiNEREngine:
             self._collate, dtype = self._forward.collate, model.model.facts.dtype
         else:
             dtype = str(next(model.model.parameters()).dtype).removeprefix("torch.")
-            slots = options.max_device_adapters if options.enable_lora else 0
-            layers = LayerFactory(model.model.eval(), slots=slots, int8=options.quantization == "int8")
-            self._forward, self._collate = make_forward(model.model, family, options, layers), packed
-            if slots:
-                self.adaptable_layers = layers.describe()
-                self.adapter_slots = DeviceSlots(layers.sinks, slots, self._synchronize)
+            self._forward, self._collate = self._torch_forward(model.model, family, options), packed
         self.packs = self._forward.packs
         self.info = ModelInfo(
             model=name,
@@ -90,6 +81,16 @@ class GLiNEREngine:
             forward=self._forward.name,
             max_labels_per_pass=max_labels if family.prompts.inline else None,
         )
+
+    def _torch_forward(self, model: Any, family: Family, options: EngineOptions) -> Forward:
+        """The forward pass of gliner's inner model, and its adapter slots."""
+        slots = options.max_device_adapters if options.enable_lora else 0
+        layers = LayerFactory(model.eval(), slots=slots, int8=options.quantization == "int8")
+        forward = make_forward(model, family, options, layers)
+        if slots:
+            self.adaptable_layers = layers.describe()
+            self.adapter_slots = DeviceSlots(layers.sinks, slots, self._synchronize)
+        return forward
 
     @classmethod
     def load(
@@ -259,6 +260,19 @@ class GLiNEREngine:
             logger.info("the probe failed", exc_info=True)
             return False
         return True
+
+
+def pass_limits(options: EngineOptions, limits: ModelLimits, max_labels: int | None, name: str) -> PassLimits:
+    """Raises ModelError for windows that are longer than the model's maximum length."""
+    window = options.window_words or limits.words
+    if window > limits.words:
+        raise ModelError(f"window_words is {window}; the maximum length of {name!r} is {limits.words} words")
+    return PassLimits(limits.words, window, options.window_overlap_words, max_labels)
+
+
+def _preparer(model: Any, family: Family, limits: ModelLimits, passes: PassLimits) -> ItemPreparer:
+    tokenizer = ItemTokenizer(model.data_processor, model.config, limits, family.prompts, relations=family.relations)
+    return ItemPreparer(tokenizer, PassPlanner(tokenizer, passes), supports_relations=family.relations)
 
 
 def check_options(options: EngineOptions, device: torch.device) -> None:

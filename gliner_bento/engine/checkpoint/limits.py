@@ -9,14 +9,14 @@ from torch import nn
 from transformers import AutoConfig, AutoModel
 
 from gliner_bento.engine.checkpoint.find import BACKBONES
-from gliner_bento.engine.text.subwords import Limits
+from gliner_bento.engine.text.subwords import ModelLimits
 
 # Sub-word tokens per word where neither the tokenizer nor the encoder has a limit (relative positions): the cost of
 # attention grows with the square of a sequence's length, and one "word" may be a megabyte long.
 _TOKENS_PER_WORD = 8
 
 
-def limits_of(model: Any, *, separate_labels: bool) -> Limits:
+def limits_of(model: Any, *, separate_labels: bool) -> ModelLimits:
     """Of gliner's model. separate_labels: it has an encoder of its own for labels."""
     words: int = model.config.max_len
     processor = model.data_processor
@@ -24,7 +24,7 @@ def limits_of(model: Any, *, separate_labels: bool) -> Limits:
     label_tokens = None
     if separate_labels:
         label_tokens = token_limit(_encoder(model, "labels_encoder", "labels_encoder"), processor.labels_tokenizer)
-    return Limits(words, tokens or words * _TOKENS_PER_WORD, label_tokens or words * _TOKENS_PER_WORD)
+    return ModelLimits(words, tokens or words * _TOKENS_PER_WORD, label_tokens or words * _TOKENS_PER_WORD)
 
 
 def _encoder(model: Any, attribute: str, backbone: str) -> nn.Module:

@@ -28,7 +28,7 @@ SlotRowsOf = Callable[[int], "SlotRows | None"]
 # Adjacencies that score a pair by its two ends; "none" proposes every pair.
 _PAIRWISE = {"none", "dot", "mlp", "bilinear"}
 
-# Limits of one text, because pairs grow with the square: entities between which relations are scored, and proposed
+# ModelLimits of one text, because pairs grow with the square: entities between which relations are scored, and proposed
 # spans that a joint adjacency takes.
 MAX_RELATED_SPANS = 512
 MAX_JOINT_PROPOSALS = 2048

@@ -30,7 +30,7 @@ _DEFAULT_OVERLAP_DIVISOR = 4
 
 @dataclass(frozen=True, slots=True)
 class PassLimits:
-    """Limits of one pass. words: of the text. max_labels: labels, and as many relations; None: no limit.
+    """ModelLimits of one pass. words: of the text. max_labels: labels, and as many relations; None: no limit.
 
     window_words, window_overlap_words: defaults of requests.
     """

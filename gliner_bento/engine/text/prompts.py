@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from gliner_bento.engine.text.subwords import Limits, Subwords, check_unicode, shortened, unpadded
+from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode, shortened, unpadded
 from gliner_bento.errors import InvalidField
 
 _CACHED_PROMPTS = 1024
@@ -40,7 +40,7 @@ class Prompts(Protocol):
 
     inline: bool
 
-    def __init__(self, processor: Any, subwords: Subwords, limits: Limits, *, relations: bool) -> None: ...
+    def __init__(self, processor: Any, subwords: Subwords, limits: ModelLimits, *, relations: bool) -> None: ...
 
     def prompt(self, labels: Sequence[str], relations: Sequence[str]) -> Prompt:
         """For these descriptions. Raises InvalidField (`labels`, `relations`) for what the model cannot encode."""
@@ -54,7 +54,7 @@ class InlineLabels:
 
     inline = True
 
-    def __init__(self, processor: Any, subwords: Subwords, limits: Limits, *, relations: bool) -> None:
+    def __init__(self, processor: Any, subwords: Subwords, limits: ModelLimits, *, relations: bool) -> None:
         self._processor = processor
         self._subwords = subwords
         self._max_tokens = limits.tokens
@@ -100,7 +100,7 @@ class SeparateLabels:
 
     inline = False
 
-    def __init__(self, processor: Any, subwords: Subwords, limits: Limits, *, relations: bool) -> None:
+    def __init__(self, processor: Any, subwords: Subwords, limits: ModelLimits, *, relations: bool) -> None:
         assert not relations
         self._subwords = subwords
         self._tokenizer = unpadded(processor.labels_tokenizer)

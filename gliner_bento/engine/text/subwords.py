@@ -14,7 +14,7 @@ _SHOWN_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ModelLimits:
     """The model's maximum lengths. words, tokens: of one pass. label_tokens: of one label of a bi-encoder."""
 
     words: int

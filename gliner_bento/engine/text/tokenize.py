@@ -16,7 +16,7 @@ from typing import Any
 import regex
 
 from gliner_bento.engine.text.prompts import Prompt, Prompts
-from gliner_bento.engine.text.subwords import Limits, Subwords, check_unicode
+from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode
 from gliner_bento.engine.text.windows import Word
 from gliner_bento.errors import InvalidField
 
@@ -48,7 +48,7 @@ class ItemTokenizer:
     """
 
     def __init__(
-        self, processor: Any, config: Any, limits: Limits, prompts: type[Prompts], *, relations: bool = False
+        self, processor: Any, config: Any, limits: ModelLimits, prompts: type[Prompts], *, relations: bool = False
     ) -> None:
         self.limits = limits
         self._subwords = Subwords(processor, config, limits.tokens, relations=relations)
