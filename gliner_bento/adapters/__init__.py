@@ -1,7 +1,9 @@
-"""LoRA adapters: their format, where they lie, which of them are in memory, and how rows are multiplied with them.
+"""LoRA adapters: their format, and where they are: on disk, in memory, in slots of the device.
 
-PUT, adapter_root, hub ──▶ disk.py ──▶ adapter.py ──▶ cache.py ──▶ linear.py
-                           files       checked,       in memory,   in the batch that
-                           verified    in PEFT's      by uses      runs now, row by row
+PUT, adapter_root, hub ──▶ disk.py ──▶ adapter.py ──▶ cache.py ──▶ device.py
+                           files       checked,       in memory,   in a slot, while
+                           verified    in PEFT's      LRU          a batch needs it
                                        terms
+
+What a layer computes with an adapter is the engine's (see `device.Sink`); nothing of the engine is imported here.
 """

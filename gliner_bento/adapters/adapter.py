@@ -1,4 +1,4 @@
-"""A folder in PEFT's format, checked against the layers of the model that it is for, and read. Nothing is unpickled.
+"""Reads an adapter in PEFT's format, checked against the layers of the model. Nothing is unpickled.
 
 adapter_config.json         what a layer computes, see peft_config.py
 adapter_model.safetensors   base_model.model.<layer>.lora_A.weight, .lora_B.weight, .lora_B.bias
@@ -25,16 +25,16 @@ from safetensors.torch import load
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE, check_complete, invalid, shown
 from gliner_bento.adapters.peft_config import check_patterns, rank_and_scale, read_config
 
-Layers = Mapping[str, tuple[int, int] | str]
-"""Every module of the model by name: (in, out) of a linear layer that adapters may change, else why it is none
+ModelLayers = Mapping[str, tuple[int, int] | str]
+"""Every module of the model by name: (in, out) of a linear layer that adapters may change, else why not
 ("an embedding")."""
 
 TEXT_ENCODER = "token_rep_layer.bert_layer.model."
-# What an adapter may have been trained on: the model, gliner's wrapper of it, its text encoder. What makes its names of
-# layers the model's: this is taken away in front, and that put there.
+# An adapter was trained on the model, on gliner's wrapper of it, or on its text encoder. To get the model's layer names
+# from the adapter's, the first prefix is replaced by the second.
 _TRAINED_ON = (("", ""), ("model.", ""), ("", TEXT_ENCODER))
 
-_MOST_HEADER_BYTES = 4 * 2**20
+_MAX_HEADER_BYTES = 4 * 2**20
 _BYTES_OF = {"F32": 4, "F16": 2, "BF16": 2}
 
 _TENSOR = re.compile(r"base_model\.model\.(?P<layer>.+)\.(?P<part>lora_A\.weight|lora_B\.weight|lora_B\.bias)")
@@ -60,21 +60,19 @@ class LowRank:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A whole adapter.
+    """An adapter and its tensors.
 
     rank: the highest of its layers'.
     updates: by the layer's name in the model.
-    base_model: what it was trained on, as its configuration says; told, not judged.
     """
 
     rank: int
     updates: Mapping[str, LowRank]
-    base_model: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class LayerPlan:
-    """One layer of a `Plan`. `saved_as`: its tensors' names in the file, without what part they are."""
+    """One layer of a `AdapterPlan`. saved_as: prefix of its tensors' names in the file."""
 
     saved_as: str
     rank: int
@@ -83,16 +81,15 @@ class LayerPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """An adapter whose tensors have not been read; otherwise like `Adapter`."""
+class AdapterPlan:
+    """An `Adapter` without its tensors."""
 
     rank: int
     layers: Mapping[str, LayerPlan]
-    base_model: str | None
 
 
 class _Tensor(BaseModel):
-    """What the header of a safetensors file says of a tensor."""
+    """A tensor in the header of a safetensors file."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -105,15 +102,15 @@ _HEADER = TypeAdapter(dict[str, _Tensor])
 _METADATA = TypeAdapter(dict[str, str] | None)
 
 
-def check_adapter(folder: Path, layers: Layers, *, max_rank: int) -> Plan:
-    """What can be told from the configuration and the header of the tensors' file; raises `AdapterInvalid`."""
+def check_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> AdapterPlan:
+    """Check the configuration and the header of the tensors' file; raises `AdapterInvalid`."""
     with _files(folder) as (config, weights):
         fields, shapes = read_config(config), _shapes(weights)
     return _plan(fields, shapes, layers, max_rank)
 
 
-def read_adapter(folder: Path, layers: Layers, *, max_rank: int) -> Adapter:
-    """The adapter in `folder`; raises `AdapterInvalid`, also where a number in it is not finite."""
+def read_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Adapter:
+    """The adapter in `folder`; raises `AdapterInvalid`, also for numbers that are not finite."""
     with _files(folder) as (config, weights):
         fields, content = read_config(config), weights.read()
     plan = _plan(fields, _shapes(io.BytesIO(content)), layers, max_rank)
@@ -122,7 +119,7 @@ def read_adapter(folder: Path, layers: Layers, *, max_rank: int) -> Adapter:
     except SafetensorError as error:
         raise invalid(f"{WEIGHTS_FILE} is damaged ({error})") from error
     updates = {name: _low_rank(layer, tensors) for name, layer in plan.layers.items()}
-    return Adapter(plan.rank, updates, plan.base_model)
+    return Adapter(plan.rank, updates)
 
 
 @contextmanager
@@ -137,12 +134,12 @@ def _files(folder: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
 
 
 def _shapes(file: BinaryIO) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor, in order of their names, as the header says; it must fit the file to the byte."""
+    """The shape of each tensor, by name, from the header, which must match the file's size exactly."""
     size = file.seek(0, io.SEEK_END) - 8
     file.seek(0)
     header_size = int.from_bytes(file.read(8), "little")
-    if header_size > min(size, _MOST_HEADER_BYTES):
-        raise invalid(f"{WEIGHTS_FILE} is cut off, or no safetensors file")
+    if header_size > min(size, _MAX_HEADER_BYTES):
+        raise invalid(f"{WEIGHTS_FILE} is truncated, or not a safetensors file")
     try:
         header = from_json(file.read(header_size))
         _METADATA.validate_python(header.pop("__metadata__", None) if isinstance(header, dict) else None)
@@ -152,21 +149,21 @@ def _shapes(file: BinaryIO) -> dict[str, tuple[int, ...]]:
     end = 0
     for name, tensor in sorted(tensors.items(), key=lambda item: item[1].data_offsets):
         if tensor.dtype not in _BYTES_OF:
-            raise invalid(f"tensor {shown(name)} is {shown(tensor.dtype)}, none of {', '.join(_BYTES_OF)}")
+            raise invalid(f"tensor {shown(name)} is {shown(tensor.dtype)}, not one of {', '.join(_BYTES_OF)}")
         begin, expected = end, end + math.prod(tensor.shape) * _BYTES_OF[tensor.dtype]
         if tensor.data_offsets != [begin, expected]:
             raise invalid(f"{WEIGHTS_FILE} is damaged at tensor {shown(name)}")
         end = expected
     if end != size - header_size:
-        raise invalid(f"{WEIGHTS_FILE} has not the size that its header says")
+        raise invalid(f"{WEIGHTS_FILE} does not have the size that its header says")
     return {name: tuple(tensors[name].shape) for name in sorted(tensors)}
 
 
-def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: Layers, max_rank: int) -> Plan:
+def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: ModelLayers, max_rank: int) -> AdapterPlan:
     parts: dict[str, dict[str, tuple[int, ...]]] = {}
     for key, shape in shapes.items():
         if not (match := _TENSOR.fullmatch(key)):
-            what = next((what for sign, what in _OTHER_TENSORS if re.search(sign, key)), "none of LoRA's")
+            what = next((what for sign, what in _OTHER_TENSORS if re.search(sign, key)), "not a LoRA tensor")
             raise invalid(f"tensor {shown(key)} is {what}; adapters with it are not served")
         parts.setdefault(match["layer"], {})[match["part"]] = shape
     if not parts:
@@ -176,11 +173,11 @@ def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: Lay
         _check_shapes(saved_as, layers[name], parts[saved_as], max_rank)
     check_patterns(config, list(parts))
     planned = {name: _layer(saved_as, config, parts[saved_as]) for saved_as, name in names.items()}
-    return Plan(max(layer.rank for layer in planned.values()), planned, config.base_model_name_or_path)
+    return AdapterPlan(max(layer.rank for layer in planned.values()), planned)
 
 
-def _names_in_model(saved: Iterable[str], layers: Layers) -> dict[str, str]:
-    """The model's name of each layer that was saved, by the saved one: all of them relative to the same module."""
+def _names_in_model(saved: Iterable[str], layers: ModelLayers) -> dict[str, str]:
+    """Saved layer name -> the model's name; all saved names are relative to the same module."""
     candidates = [
         {name: added + name.removeprefix(removed) for name in saved if name.startswith(removed)}
         for removed, added in _TRAINED_ON
@@ -195,14 +192,14 @@ def _names_in_model(saved: Iterable[str], layers: Layers) -> dict[str, str]:
 def _check_shapes(saved_as: str, layer: tuple[int, int] | str, parts: Mapping[str, Any], max_rank: int) -> None:
     where = f"layer {shown(saved_as)}"
     if isinstance(layer, str):
-        raise invalid(f"{where} can have no adapter: {layer}")
+        raise invalid(f"{where} cannot have an adapter: {layer}")
     for part in ("lora_A.weight", "lora_B.weight"):
         if part not in parts:
             raise invalid(f"{where} has no {part}")
     inputs, outputs = layer
     rank = next(iter(parts["lora_A.weight"]), 0)
     if not 0 < rank <= max_rank:
-        raise invalid(f"{where} has rank {rank}; this server takes ranks from 1 to {max_rank}")
+        raise invalid(f"{where} has rank {rank}; the server's maximum is {max_rank}")
     expected = {"lora_A.weight": (rank, inputs), "lora_B.weight": (outputs, rank), "lora_B.bias": (outputs,)}
     for part, shape in parts.items():
         if shape != expected[part]:
@@ -210,14 +207,14 @@ def _check_shapes(saved_as: str, layer: tuple[int, int] | str, parts: Mapping[st
 
 
 def _layer(saved_as: str, config: LoraConfig, parts: Mapping[str, tuple[int, ...]]) -> LayerPlan:
-    """What the configuration says of a layer, which has to agree with its tensors."""
+    """A layer's configuration, which must agree with its tensors."""
     where = f"layer {shown(saved_as)}"
     rank, scale = rank_and_scale(config, saved_as)
     if rank != parts["lora_A.weight"][0]:
         raise invalid(f"{where} has rank {parts['lora_A.weight'][0]}, and {CONFIG_FILE} says {rank}")
     has_bias = "lora_B.bias" in parts
     if has_bias != config.lora_bias:
-        raise invalid(f"{where} has {'a' if has_bias else 'no'} bias, unlike what lora_bias in {CONFIG_FILE} says")
+        raise invalid(f"{where} has {'a' if has_bias else 'no'} bias, which contradicts lora_bias in {CONFIG_FILE}")
     return LayerPlan(saved_as, rank, scale, has_bias)
 
 
@@ -225,7 +222,7 @@ def _low_rank(layer: LayerPlan, tensors: Mapping[str, torch.Tensor]) -> LowRank:
     def part(name: str, scale: float) -> torch.Tensor:
         tensor = tensors[f"base_model.model.{layer.saved_as}.{name}"].float() * scale
         if not bool(torch.isfinite(tensor).all()):
-            raise invalid(f"layer {shown(layer.saved_as)}: {name} holds a number that is not finite")
+            raise invalid(f"layer {shown(layer.saved_as)}: {name} has a number that is not finite")
         return tensor
 
     bias = part("lora_B.bias", layer.scale) if layer.has_bias else None

@@ -1,6 +1,6 @@
-"""The two files of an adapter, and archives that hold them: unpacked within limits, whatever an archive says of itself.
+"""The two files of an adapter, and archives that hold them, unpacked within limits that do not trust the archive.
 
-Of an archive nothing but the two files is written, under names of our own; the rest is read past, and counts.
+Only the two files are written, under fixed names. The other entries are skipped, but count towards the limits.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ WEIGHTS_FILE = "adapter_model.safetensors"
 FILES = (CONFIG_FILE, WEIGHTS_FILE)
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
-_MOST_ENTRIES = 64
-_MOST_RATIO = 200
-_ANY_RATIO_BYTES = 16 * 2**20  # so many bytes may come out of the smallest archive
-_MOST_HEADER_BYTES = 256 * 2**10  # zip's directory, or all of tar's headers and padding
+_MAX_ENTRIES = 64
+_MAX_RATIO = 200
+_ANY_RATIO_BYTES = 16 * 2**20  # up to this size, the ratio is not limited
+_MAX_HEADER_BYTES = 256 * 2**10  # zip's directory, or all of tar's headers and padding
 _CHUNK_BYTES = 64 * 2**10
 
 _T = TypeVar("_T")
 
 
 def invalid(problem: str) -> AdapterInvalid:
-    """The error that says that an adapter has this problem."""
+    """The error for an adapter with this problem."""
     return AdapterInvalid(f"adapter: {problem}", param="adapter")
 
 
 def shown(name: object) -> str:
-    """A name that somebody else chose, as a message may hold it: quoted, on one line, not too long."""
+    """An untrusted name as a message shows it: quoted, on one line, shortened."""
     text = str(name)
     return repr(text if len(text) <= 160 else f"{text[:120]}...{text[-30:]}")
 
 
 def check_complete(names: Collection[str]) -> None:
-    """Raises `AdapterInvalid` where one of the two files is not among `names`."""
+    """Raises `AdapterInvalid` if one of the two files is not among `names`."""
     if CONFIG_FILE not in names:
         raise invalid(f"there is no {CONFIG_FILE}")
     if WEIGHTS_FILE not in names:
@@ -57,19 +57,19 @@ def check_complete(names: Collection[str]) -> None:
 def unpack(archive: Path, into: Path, *, max_bytes: int) -> None:
     """Write the adapter's two files, from a zip or a tar, gzipped or not, into the folder `into`.
 
-    They may lie at the top of the archive or in one folder. What is written stays where it fails.
+    They may be at the top of the archive or in one folder. After an error, `into` may hold incomplete files.
 
-    max_bytes: of all files of the archive together, unpacked.
+    max_bytes: of all files of the archive, unpacked.
 
-    Raises `AdapterInvalid` for what is no such archive, and `TooLarge` beyond `max_bytes`, 64 entries, or 200 times the
+    Raises `AdapterInvalid` for anything else, and `TooLarge` beyond `max_bytes`, 64 entries, or 200 times the
     archive's own size.
     """
     budget = _Budget(max_bytes, archive.stat().st_size)
     seen: set[PurePosixPath] = set()
     with _Reader(io.FileIO(archive)) as file:
-        for number, entry in enumerate(_reading(_entries(file)), 1):
-            if number > _MOST_ENTRIES:
-                raise TooLarge(f"adapter: the archive has more than {_MOST_ENTRIES} entries", param="adapter")
+        for number, entry in enumerate(_checked(_entries(file)), 1):
+            if number > _MAX_ENTRIES:
+                raise TooLarge(f"adapter: the archive has more than {_MAX_ENTRIES} entries", param="adapter")
             path = _path(entry.name)
             if entry.content is None:
                 continue
@@ -80,20 +80,20 @@ def unpack(archive: Path, into: Path, *, max_bytes: int) -> None:
             if wanted:
                 _check_place(path, seen)
             with (into / path.name).open("xb") if wanted else open(os.devnull, "wb") as target:
-                target.writelines(budget.spent_by(_reading(entry.content)))
+                target.writelines(budget.charge(_checked(entry.content)))
     check_complete({path.name for path in seen})
 
 
 class _Budget:
-    """How many bytes may still come out of an archive."""
+    """How many more bytes an archive may unpack to."""
 
     def __init__(self, max_bytes: int, archive_bytes: int) -> None:
-        by_size = max(_ANY_RATIO_BYTES, _MOST_RATIO * archive_bytes)
+        by_size = max(_ANY_RATIO_BYTES, _MAX_RATIO * archive_bytes)
         self._left = min(max_bytes, by_size)
-        self._limit = f"{max_bytes} bytes" if max_bytes <= by_size else f"{_MOST_RATIO} times its size"
+        self._limit = f"{max_bytes} bytes" if max_bytes <= by_size else f"{_MAX_RATIO} times its size"
 
-    def spent_by(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """`chunks`, until there are too many."""
+    def charge(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """`chunks`; raises `TooLarge` when they exceed the budget."""
         for chunk in chunks:
             self._left -= len(chunk)
             if self._left < 0:
@@ -103,29 +103,29 @@ class _Budget:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A plain file of an archive, or a folder (without content). The content is there until the next entry is asked."""
+    """A plain file of an archive, or a folder (without content). Read the content before the next entry."""
 
     name: str
     content: Iterator[bytes] | None
 
 
 class _Reader(io.BufferedReader):
-    """The archive's file. zipfile reads the directory as one piece, however large it says that it is."""
+    """The archive's file. zipfile reads the directory in one call, of whatever size the archive claims."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > _MOST_HEADER_BYTES:
+        if size is not None and size > _MAX_HEADER_BYTES:
             raise invalid("the archive's directory is too large")
         return super().read(size)
 
 
 class _TarStream:
-    """What tarfile reads from, forward only. What it asks for is headers and padding, and has a limit of its own: it
-    would read a header of any size into memory. Content is for `content` alone."""
+    """The file that tarfile reads from, forward only. `read` is for headers and padding and has a limit, because
+    tarfile reads a header of any size into memory; `content` is for the content of files."""
 
     def __init__(self, file: io.BufferedIOBase) -> None:
         self._file = file
         self._position = 0
-        self._left = _MOST_HEADER_BYTES
+        self._left = _MAX_HEADER_BYTES
 
     def tell(self) -> int:
         return self._position
@@ -146,7 +146,7 @@ class _TarStream:
 
 
 def _entries(file: _Reader) -> Iterator[_Entry]:
-    """By what the file holds, not by its name."""
+    """By the file's first bytes, not by its name."""
     start = file.peek(512)[:512]
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _of_zip(file)
@@ -167,7 +167,7 @@ def _of_zip(file: _Reader) -> Iterator[_Entry]:
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise _not_plain(name)
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise invalid("the archive is compressed in another way than deflate")
+                raise invalid("the archive is compressed by a method other than deflate")
             yield _Entry(name, None if name.endswith("/") else _of_zipped(archive, info))
 
 
@@ -192,7 +192,7 @@ def _of_member(stream: _TarStream, size: int) -> Iterator[bytes]:
     while size > 0:
         chunk = stream.content(min(size, _CHUNK_BYTES))
         if not chunk:
-            raise invalid("the archive is cut off")
+            raise invalid("the archive is truncated")
         size -= len(chunk)
         yield chunk
 
@@ -202,23 +202,23 @@ def _not_plain(name: str) -> AdapterInvalid:
 
 
 def _path(name: str) -> PurePosixPath:
-    """The entry's path inside the archive; raises `AdapterInvalid` if it could be read as one that leaves it."""
+    """The entry's path inside the archive; raises `AdapterInvalid` if it may lead outside."""
     path = PurePosixPath(name)
     if "\0" in name or "\\" in name or path.is_absolute() or ".." in path.parts or re.match("[A-Za-z]:", name):
-        raise invalid(f"the archive names {shown(name)}, which is no path inside it")
+        raise invalid(f"the archive names {shown(name)}, which is not a path inside it")
     return path
 
 
 def _check_place(path: PurePosixPath, seen: set[PurePosixPath]) -> None:
-    """One of the two files lies at the top or in a folder, and so does the other."""
+    """Raises `AdapterInvalid` unless both files are at the top or in the same folder."""
     if len(path.parts) > 2:
-        raise invalid(f"the archive holds {shown(path)}; the files may lie in one folder, not deeper")
+        raise invalid(f"the archive holds {shown(path)}; the files may be in one folder, not deeper")
     if any(other.name in FILES and other.parent != path.parent for other in seen):
         raise invalid("the archive holds more than one adapter")
 
 
-def _reading(items: Iterator[_T]) -> Iterator[_T]:
-    """`items`, with whatever goes wrong in reading them as `AdapterInvalid`: it is the archive's fault."""
+def _checked(items: Iterator[_T]) -> Iterator[_T]:
+    """`items`; any error in reading them is raised as `AdapterInvalid`."""
     while True:
         try:
             item = next(items)

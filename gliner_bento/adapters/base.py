@@ -1,4 +1,4 @@
-"""What the parts of this package tell each other and the runner. Imports no torch."""
+"""Types shared by the parts of this package and the runner. Imports no torch."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class AdapterSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredAdapter:
     """An adapter on disk.
 
-    version: says which content: two adapters of one id and version are the same.
+    version: identifies the content: two adapters of one id and version are the same.
     folder: holds `adapter_config.json` and `adapter_model.safetensors`.
     size_bytes: of both files.
-    pinned: kept in memory while others make room.
+    pinned: evicted from memory last.
     """
 
     adapter_id: str
@@ -45,7 +45,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Adapters on the device. slots: how many one batch may use at most. in_use: those of running batches."""
+    """Adapters on the device. slots: limit of one batch. resident: those in a slot. in_use: by running batches."""
 
     slots: int = 0
     resident: frozenset[Hashable] = frozenset()
@@ -53,10 +53,10 @@ class SlotState:
 
 
 class Observer(Protocol):
-    """Hooks for metrics, called from the adapters' threads, several at once. They must neither block nor raise."""
+    """Hooks for metrics, called concurrently from several threads. They must neither block nor raise."""
 
     def on_load(self, seconds: float, outcome: Literal["completed", "failed"]) -> None:
-        """An adapter has come from disk into memory, or has failed to."""
+        """An adapter was loaded into memory, or failed to load."""
 
     def on_evict(self) -> None:
-        """An adapter has left the memory, to make room or because it was removed."""
+        """An adapter has left the memory: evicted, or removed."""

@@ -1,10 +1,10 @@
-"""The memory's tier: which adapters are loaded, and who uses them.
+"""The memory tier: which adapters are loaded, and which items use them.
 
-    acquire ─▶ entry ─┬─ loaded ─▶ ready            an entry that somebody uses, or that is pinned, stays;
-                      └─ pending ─▶ loading ─▶ ready   the others make room, the least recently used first
+    acquire ─▶ entry ─┬─ loaded ─▶ ready                 entries in use stay; the others are evicted, the least
+                      └─ pending ─▶ loading ─▶ ready     recently used first, pinned ones last
 
-An adapter is loaded once for all that ask for it meanwhile. Where all entries are in use, what comes next waits until
-one of them is released. Nobody's items wait for another's adapter: loading has threads of its own.
+An adapter is loaded once for all items that wait for it. Where all entries are in use, a new one is pending until one
+of them is released. Items never wait for another item's adapter: loading has threads of its own.
 """
 
 from __future__ import annotations
@@ -17,24 +17,30 @@ from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from gliner_bento.adapters.base import Stored
-from gliner_bento.adapters.device import Key, Loaded
+from gliner_bento.adapters.base import StoredAdapter
+from gliner_bento.adapters.device import Key, LoadedAdapter
 from gliner_bento.errors import AdapterNotFound, DeadlineExceeded, NotReady
+
+Load = Callable[[StoredAdapter], LoadedAdapter]
 
 
 @dataclass(slots=True)
 class _Entry:
-    """users: leases that were not released. loading: a thread is at it, or was. One that fails is an entry no more."""
+    """users: leases that were not released. load: instead of the cache's own. loading: submitted to a loading thread.
 
-    stored: Stored
-    ready: Future[Loaded] = field(default_factory=Future)
+    An entry that fails to load is removed.
+    """
+
+    stored: StoredAdapter
+    ready: Future[LoadedAdapter] = field(default_factory=Future)
     users: int = 0
+    load: Load | None = None
     loading: bool = False
 
 
 @dataclass(slots=True)
 class Uses:
-    """How often an adapter was asked for, and when last, in seconds since 1970."""
+    """How often an adapter was requested, and when last, in seconds since 1970."""
 
     count: int = 0
     last_s: float | None = None
@@ -43,7 +49,7 @@ class Uses:
 class Lease:
     """A claim to an adapter (see `AdapterLease`)."""
 
-    def __init__(self, key: Key, ready: Future[Loaded], release: Callable[[], None]) -> None:
+    def __init__(self, key: Key, ready: Future[LoadedAdapter], release: Callable[[], None]) -> None:
         self.key = key
         self.ready = ready
         self._release = release
@@ -56,57 +62,59 @@ class Lease:
 class AdapterCache:
     """At most `capacity` adapters in memory. Thread-safe.
 
-    find: where an adapter lies, by its id; raises what is wrong with the id. load: reads it. left: told the key of each
-    adapter that leaves the memory. start_thread: called in each loading thread first.
+    find: looks an id up on disk; raises an error for an unknown one. load: reads an adapter. on_evict: called with the
+    key of each adapter that leaves the memory. start_thread: called first in each loading thread.
     """
 
     def __init__(
         self,
-        find: Callable[[str], Stored],
-        load: Callable[[Stored], Loaded],
+        find: Callable[[str], StoredAdapter],
+        load: Load,
         *,
         capacity: int,
         threads: int,
-        left: Callable[[Key], None] = lambda key: None,
+        on_evict: Callable[[Key], None] = lambda key: None,
         start_thread: Callable[[], None] = lambda: None,
     ) -> None:
         self._find = find
         self._load = load
         self._capacity = capacity
-        self._left = left
+        self._on_evict = on_evict
         self._loaders = ThreadPoolExecutor(threads, thread_name_prefix="adapter", initializer=start_thread)
         self._changed = threading.Condition()
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
-        self._leaving: set[str] = set()
+        self._removing: set[str] = set()
         self._closed = False
         self._uses: dict[str, Uses] = {}
 
-    def acquire(self, adapter_id: str, *, use: bool = True) -> Lease:
-        """A claim to the adapter, which comes into memory unless it is there. Does not wait.
+    def acquire(self, adapter_id: str, *, count: bool = True, load: Load | None = None) -> Lease:
+        """A claim to the adapter, which is loaded unless it is in memory. Does not wait.
 
-        use: count this one; else the adapter is only brought into memory.
+        count: as a use. load: how to load it this time, if that has not begun (a PUT has the tensors already).
 
         Raises what `find` raises, AdapterNotFound for one that is being removed, and NotReady after `close`.
         """
         stored = self._find(adapter_id)
         key = (stored.adapter_id, stored.version)
         with self._changed:
-            if adapter_id in self._leaving:
-                raise AdapterNotFound(f"adapter_id: {adapter_id!r} is being removed", param="adapter_id")
+            if adapter_id in self._removing:
+                raise _being_removed(adapter_id)
             if self._closed:
                 raise _closed()
             entry = self._entries.setdefault(key, _Entry(stored))
-            if entry.loading:  # else it keeps its place among those that wait
+            if entry.loading:  # a pending entry keeps its place in the queue
                 self._entries.move_to_end(key)
+            else:
+                entry.load = entry.load or load
             entry.users += 1
             entry.stored = stored
             if entry.ready.done():
                 entry.ready.result().pinned = stored.pinned
-            if use:
+            if count:
                 uses = self._uses.setdefault(adapter_id, Uses())
                 uses.count, uses.last_s = uses.count + 1, time.time()
-            gone = self._load_what_fits()
-        self._tell(gone)
+            evicted = self._load_pending()
+        self._report(evicted)
         return Lease(key, entry.ready, lambda: self._release(key, entry))
 
     def loaded_keys(self) -> set[Key]:
@@ -120,40 +128,42 @@ class AdapterCache:
             uses = self._uses.get(adapter_id, Uses())
             return Uses(uses.count, uses.last_s)
 
-    def remove(self, adapter_id: str, forget: Callable[[], object], timeout_s: float) -> None:
-        """Refuse the adapter from now on, wait until nobody uses it, call `forget`, and let it go.
+    def remove(self, adapter_id: str, delete: Callable[[], object], timeout_s: float) -> None:
+        """Refuse new leases of the adapter, wait until no item uses it, call `delete`, and drop it from memory.
 
-        Raises DeadlineExceeded if it was in use for so long, and what `forget` raises; then it is served again.
+        Raises DeadlineExceeded if it is in use after `timeout_s`, and what `delete` raises; it is then served again.
         """
         with self._changed:
-            if adapter_id in self._leaving:
-                raise AdapterNotFound(f"adapter_id: {adapter_id!r} is being removed", param="adapter_id")
-            self._leaving.add(adapter_id)
+            if adapter_id in self._removing:
+                raise _being_removed(adapter_id)
+            self._removing.add(adapter_id)
         try:
             with self._changed:
                 if not self._changed.wait_for(lambda: not self._in_use(adapter_id), timeout_s):
-                    raise DeadlineExceeded(f"{adapter_id!r} was in use for {timeout_s:.0f} s; it stays")
-            forget()
+                    raise DeadlineExceeded(
+                        f"{adapter_id!r} is still in use after {timeout_s:.0f} s; it was not removed"
+                    )
+            delete()
             with self._changed:
-                gone = [key for key in self._entries if key[0] == adapter_id]
-                for key in gone:
+                removed = [key for key in self._entries if key[0] == adapter_id]
+                for key in removed:
                     del self._entries[key]
                 self._uses.pop(adapter_id, None)
-                gone += self._load_what_fits()
-            self._tell(gone)
+                evicted = removed + self._load_pending()
+            self._report(evicted)
         finally:
             with self._changed:
-                self._leaving.discard(adapter_id)
+                self._removing.discard(adapter_id)
 
     def close(self) -> None:
-        """Load nothing more; who waits for an adapter gets `NotReady`."""
+        """Load no more adapters; items that wait for one get `NotReady`."""
         with self._changed:
             self._closed = True
             absent = [entry for entry in self._entries.values() if not entry.ready.done()]
             self._entries.clear()
         self._loaders.shutdown(wait=False, cancel_futures=True)
         for entry in absent:
-            with suppress(InvalidStateError):  # it came just now
+            with suppress(InvalidStateError):  # loaded meanwhile
                 entry.ready.set_exception(_closed())
 
     def _in_use(self, adapter_id: str) -> bool:
@@ -163,57 +173,63 @@ class AdapterCache:
         with self._changed:
             entry.users -= 1
             if not entry.users and not entry.loading and self._entries.get(key) is entry:
-                del self._entries[key]  # nobody waits for it any more
-            gone = self._load_what_fits()
+                del self._entries[key]  # no item waits for it
+            evicted = self._load_pending()
             self._changed.notify_all()
-        self._tell(gone)
+        self._report(evicted)
 
-    def _load_what_fits(self) -> list[Key]:
-        """Begin to load what is pending, for as long as there is room; what had to leave. Called with the lock held."""
-        gone = []
+    def _load_pending(self) -> list[Key]:
+        """Start to load pending entries up to the capacity; returns what was evicted. Called with the lock held."""
+        evicted = []
         for entry in [entry for entry in self._entries.values() if not entry.loading]:
-            while self._loading() >= self._capacity and (key := self._dispensable()) is not None:
+            while self._loading() >= self._capacity and (key := self._evictable()) is not None:
                 del self._entries[key]
-                gone.append(key)
+                evicted.append(key)
             if self._loading() >= self._capacity:
                 break
             entry.loading = True
             self._loaders.submit(self._run, entry)
-        return gone
+        return evicted
 
     def _loading(self) -> int:
+        """Entries that are loaded or being loaded."""
         return sum(entry.loading for entry in self._entries.values())
 
-    def _dispensable(self) -> Key | None:
-        """The least recently used adapter that nobody uses, pinned ones last."""
+    def _evictable(self) -> Key | None:
+        """The least recently used adapter that no item uses, pinned ones last."""
         idle = [key for key, entry in self._entries.items() if not entry.users and entry.ready.done()]
         return min(idle, key=lambda key: self._entries[key].stored.pinned, default=None)
 
     def _run(self, entry: _Entry) -> None:
         """In a loading thread."""
         stored = entry.stored
+        load, entry.load = entry.load or self._load, None
         try:
-            loaded = self._load(stored)
-        except BaseException as error:  # the pool would swallow it, and whoever waits would wait for ever
+            loaded = load(stored)
+        except BaseException as error:  # the pool would swallow it, and items would wait for ever
             with self._changed:
                 key = (stored.adapter_id, stored.version)
-                if self._entries.get(key) is entry:  # the next one to ask tries again
+                if self._entries.get(key) is entry:  # the next request tries again
                     del self._entries[key]
-                gone = self._load_what_fits()
+                evicted = self._load_pending()
                 self._changed.notify_all()
             entry.ready.set_exception(error)
         else:
             entry.ready.set_result(loaded)
             with self._changed:
                 loaded.pinned = entry.stored.pinned
-                gone = self._load_what_fits()
+                evicted = self._load_pending()
                 self._changed.notify_all()
-        self._tell(gone)
+        self._report(evicted)
 
-    def _tell(self, gone: list[Key]) -> None:
-        for key in gone:
-            self._left(key)
+    def _report(self, evicted: list[Key]) -> None:
+        for key in evicted:
+            self._on_evict(key)
 
 
 def _closed() -> NotReady:
     return NotReady("the server is shutting down")
+
+
+def _being_removed(adapter_id: str) -> AdapterNotFound:
+    return AdapterNotFound(f"adapter_id: {adapter_id!r} is being removed", param="adapter_id")

@@ -1,7 +1,7 @@
-"""The device's tier: which adapter has which slot.
+"""The device tier: which adapter has which slot.
 
-A batch holds the slots of its adapters while it runs, all at once or none; a slot that nobody holds goes to the next
-adapter that needs one, the least recently used first. Slots are written here alone.
+A batch reserves the slots of all its adapters while it runs. An adapter without a slot gets the least recently used one
+that no batch has reserved. Slots are written only here.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from gliner_bento.adapters.adapter import Adapter, LowRank
 from gliner_bento.adapters.base import SlotState
 
 Key = tuple[str, str]
-"""An adapter's id and version: what tells one content from another."""
+"""An adapter's id and version, which identify its content."""
 
 
 class Sink(Protocol):
-    """Something of a model that adapters change. `put` is called for a slot that no batch uses."""
+    """A part of the model that adapters change: the engine's side of a slot."""
 
     def prepare(self, updates: Mapping[str, LowRank]) -> Any:
-        """What `put` needs of an adapter, on the CPU; None: it does not change this."""
+        """What `put` needs of an adapter's updates, on the CPU; None: the adapter does not change this part."""
 
     def put(self, slot: int, prepared: Any) -> None:
-        """`slot` has this adapter from now on, or with None the base model."""
+        """Write an adapter into `slot`, which no batch has reserved; None: the base model."""
 
 
 @dataclass(eq=False, slots=True)
-class Loaded:
-    """An adapter in memory. prepared: for each sink of the model what it needs. pinned: slots are taken from others
-    first."""
+class LoadedAdapter:
+    """An adapter in memory. prepared: by each sink of the model. pinned: its slot is taken last."""
 
     key: Key
     rank: int
@@ -42,74 +41,74 @@ class Loaded:
     pinned: bool = False
 
 
-def loaded(key: Key, adapter: Adapter, sinks: Sequence[Sink], *, pinned: bool = False) -> Loaded:
-    """What `sinks` make of an adapter."""
+def load_for(sinks: Sequence[Sink], key: Key, adapter: Adapter, *, pinned: bool = False) -> LoadedAdapter:
+    """An adapter, prepared for the sinks of a model."""
     prepared = tuple(sink.prepare(adapter.updates) for sink in sinks)
-    return Loaded(key, adapter.rank, tuple(sorted(adapter.updates)), prepared, pinned)
+    return LoadedAdapter(key, adapter.rank, tuple(sorted(adapter.updates)), prepared, pinned)
 
 
 @dataclass(slots=True)
 class _Slot:
     number: int
-    adapter: Loaded | None = None
-    holders: int = 0
+    adapter: LoadedAdapter | None = None
+    users: int = 0
     last_use: int = 0
 
 
 @dataclass(slots=True, eq=False)
-class _Turn:
-    """A batch's place in the order in which slots are given out."""
+class _Reservation:
+    """The slots of one batch; batches get them in order."""
 
-    adapters: Collection[Loaded]
-    held: list[_Slot] = field(default_factory=list)
+    adapters: Collection[LoadedAdapter]
+    slots: list[_Slot] = field(default_factory=list)
 
 
 class DeviceSlots:
     """`count` slots over the sinks of a model. Thread-safe.
 
-    written: called after slots were written, before a batch uses them (where queues of a device must be waited for).
+    synchronize: called after slots were written, before a batch uses them (it waits for all streams of a GPU).
     """
 
-    def __init__(self, sinks: Sequence[Sink], count: int, written: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, sinks: Sequence[Sink], count: int, synchronize: Callable[[], None] = lambda: None) -> None:
         self.count = count
         self.sinks = sinks
-        self._written = written
+        self._synchronize = synchronize
         self._slots = [_Slot(number) for number in range(count)]
-        self._turns: deque[_Turn] = deque()
+        self._queue: deque[_Reservation] = deque()
         self._changed = threading.Condition()
         self._uses = 0
-        self._room = SlotState(count)
+        self._state = SlotState(count)
 
     @contextmanager
-    def hold(self, adapters: Collection[Loaded]) -> Iterator[dict[Loaded, int]]:
-        """The slot of each of different `adapters`, for as long as the context lasts.
+    def hold(self, adapters: Collection[LoadedAdapter]) -> Iterator[dict[LoadedAdapter, int]]:
+        """The slot of each of different `adapters`, reserved while the context lasts.
 
-        Waits, in the order of calls, while others hold what is needed. Raises ValueError for more than there are slots.
+        Waits, in the order of calls, while other batches have the slots. Raises ValueError for too many adapters.
         """
         if len(adapters) > len(self._slots):
             raise ValueError(f"{len(adapters)} adapters do not fit {len(self._slots)} slots")
-        turn = _Turn(adapters)
+        reservation = _Reservation(adapters)
         with self._changed:
-            self._turns.append(turn)
+            self._queue.append(reservation)
             try:
-                self._changed.wait_for(lambda: self._turns[0] is turn and self._have_room(adapters))
-                self._take(turn)
+                self._changed.wait_for(lambda: self._queue[0] is reservation and self._has_slots_for(adapters))
+                self._reserve(reservation)
             except BaseException:
-                self._leave(turn)
+                self._release(reservation)
                 raise
             finally:
-                self._turns.remove(turn)
-                self._tell()
+                self._queue.remove(reservation)
+                self._notify()
         try:
-            yield {slot.adapter: slot.number for slot in turn.held if slot.adapter is not None}
+            yield {slot.adapter: slot.number for slot in reservation.slots if slot.adapter is not None}
         finally:
             with self._changed:
-                self._leave(turn)
-                self._tell()
+                self._release(reservation)
+                self._notify()
 
-    def room(self) -> SlotState:
-        """What is on the device, and what of it is held."""
-        return self._room  # without the lock: slots are written under it
+    def state(self) -> SlotState:
+        """The adapters on the device. Does not take the lock, which is held while slots are written."""
+        return self._state
 
     def contents(self) -> tuple[Key | None, ...]:
         """The adapter of each slot."""
@@ -117,53 +116,53 @@ class DeviceSlots:
             return tuple(slot.adapter.key if slot.adapter else None for slot in self._slots)
 
     def forget(self, key: Key) -> None:
-        """Free the adapter's slot, unless a batch holds it."""
+        """Free the adapter's slot, unless a batch has reserved it."""
         with self._changed:
             for slot in self._slots:
-                if slot.adapter is not None and slot.adapter.key == key and not slot.holders:
+                if slot.adapter is not None and slot.adapter.key == key and not slot.users:
                     self._write(slot, None)
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
-        """Something has changed. Called with the lock held."""
+    def _notify(self) -> None:
+        """Publish the state. Called with the lock held."""
         resident = frozenset(slot.adapter.key for slot in self._slots if slot.adapter)
-        held = frozenset(slot.adapter.key for slot in self._slots if slot.adapter and slot.holders)
-        self._room = SlotState(len(self._slots), resident, held)
+        in_use = frozenset(slot.adapter.key for slot in self._slots if slot.adapter and slot.users)
+        self._state = SlotState(len(self._slots), resident, in_use)
         self._changed.notify_all()
 
-    def _have_room(self, adapters: Collection[Loaded]) -> bool:
-        there = {slot.adapter for slot in self._slots if slot.adapter}
-        missing = sum(adapter not in there for adapter in adapters)
-        wanted = set(adapters)
-        return missing <= sum(not slot.holders and slot.adapter not in wanted for slot in self._slots)
+    def _has_slots_for(self, adapters: Collection[LoadedAdapter]) -> bool:
+        resident = {slot.adapter for slot in self._slots if slot.adapter}
+        missing = sum(adapter not in resident for adapter in adapters)
+        requested = set(adapters)
+        return missing <= sum(not slot.users and slot.adapter not in requested for slot in self._slots)
 
-    def _take(self, turn: _Turn) -> None:
-        """Hold a slot for each adapter of the turn; there is room."""
+    def _reserve(self, reservation: _Reservation) -> None:
+        """A slot for each adapter; there are enough."""
         self._uses += 1
-        there = {slot.adapter: slot for slot in self._slots if slot.adapter}
-        missing = [adapter for adapter in turn.adapters if adapter not in there]
-        for adapter in turn.adapters:
-            if adapter in there:
-                self._give(turn, there[adapter])
-        free = sorted((slot for slot in self._slots if not slot.holders), key=_readiness)
+        slot_of = {slot.adapter: slot for slot in self._slots if slot.adapter}
+        missing = [adapter for adapter in reservation.adapters if adapter not in slot_of]
+        for adapter in reservation.adapters:
+            if adapter in slot_of:
+                self._add(reservation, slot_of[adapter])
+        free = sorted((slot for slot in self._slots if not slot.users), key=_eviction_order)
         for adapter, slot in zip(missing, free, strict=False):
             self._write(slot, adapter)
-            self._give(turn, slot)
+            self._add(reservation, slot)
         if missing:
-            self._written()
+            self._synchronize()
 
-    def _give(self, turn: _Turn, slot: _Slot) -> None:
-        slot.holders += 1
+    def _add(self, reservation: _Reservation, slot: _Slot) -> None:
+        slot.users += 1
         slot.last_use = self._uses
-        turn.held.append(slot)
+        reservation.slots.append(slot)
 
-    def _leave(self, turn: _Turn) -> None:
-        for slot in turn.held:
-            slot.holders -= 1
-        turn.held.clear()
+    def _release(self, reservation: _Reservation) -> None:
+        for slot in reservation.slots:
+            slot.users -= 1
+        reservation.slots.clear()
 
-    def _write(self, slot: _Slot, adapter: Loaded | None) -> None:
-        """A slot whose writing fails is free, and its content of no adapter."""
+    def _write(self, slot: _Slot, adapter: LoadedAdapter | None) -> None:
+        """If writing fails, the slot is free."""
         slot.adapter = None
         prepared = adapter.prepared if adapter else [None] * len(self.sinks)
         for sink, part in zip(self.sinks, prepared, strict=True):
@@ -171,6 +170,6 @@ class DeviceSlots:
         slot.adapter = adapter
 
 
-def _readiness(slot: _Slot) -> tuple[bool, bool, int]:
-    """Free slots first, then those of adapters that are not pinned, then the least recently used."""
+def _eviction_order(slot: _Slot) -> tuple[bool, bool, int]:
+    """Free slots first, then those of adapters that are not pinned; the least recently used first."""
     return slot.adapter is not None, slot.adapter is not None and slot.adapter.pinned, slot.last_use

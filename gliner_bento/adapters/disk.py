@@ -1,11 +1,11 @@
-"""Adapters on disk: those of a cache that processes share, installed whole or not at all, and the operator's.
+"""The disk tier: a cache that processes share, with atomic installation, and the operator's folder.
 
-    cache_dir/adapters/<id>/    the two files and manifest.json, written elsewhere and renamed to here
-    cache_dir/adapters/.<...>/  being installed or removed; one that no process has locked is what a crash left
-    cache_dir/pins/<id>         is there for an id that is pinned
+    cache_dir/adapters/<id>/    the two files and manifest.json, written elsewhere and renamed
+    cache_dir/adapters/.<...>/  being installed or removed; left over by a crash if no process has locked it
+    cache_dir/pins/<id>         exists if the id is pinned
     adapter_root/<id>/          the operator's, never written to
 
-Whoever changes `adapters` or `pins` holds the lock; whoever reads needs none.
+Changes of `adapters` and `pins` need the lock, reading does not.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE, check_complete
-from gliner_bento.adapters.base import AdapterSettings, Source, Stored
-from gliner_bento.adapters.files import held, sha256, sync, told
+from gliner_bento.adapters.base import AdapterSettings, Source, StoredAdapter
+from gliner_bento.adapters.files import file_lock, sha256, storage_errors, sync
 from gliner_bento.adapters.sources import Fill, from_archive, from_folder, from_hub
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict, InvalidField, StorageFull, TooLarge
 from gliner_bento.types import BASE_ADAPTER_ID
@@ -36,11 +37,14 @@ logger = logging.getLogger(__name__)
 
 _MANIFEST = "manifest.json"
 _STAGING_LOCK = "lock"
-_MOST_ID_BYTES = 200  # file systems take names of 255
+_MAX_ID_BYTES = 200  # file names have at most 255
+
+
+T = TypeVar("T")
 
 
 class _Manifest(BaseModel):
-    """What was installed. sha256: of configuration and weights, in hexadecimal."""
+    """Of an installed adapter. sha256: of configuration and weights, in hexadecimal."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,12 +54,12 @@ class _Manifest(BaseModel):
 
     @property
     def version(self) -> str:
-        """Says which content."""
+        """Identifies the content."""
         return hashlib.sha256("".join(self.sha256).encode()).hexdigest()
 
 
 class AdapterStore:
-    """The adapters of a cache and of an operator's folder, which goes first. Any number of threads and processes."""
+    """The adapters of the cache and of the operator's folder, which has precedence. Thread-safe and process-safe."""
 
     def __init__(self, settings: AdapterSettings) -> None:
         self.cache_dir = settings.disk_cache_dir
@@ -66,22 +70,22 @@ class AdapterStore:
         self.max_disk_adapters = settings.max_disk_adapters
         self._id_pattern = re.compile(settings.adapter_id_pattern)
         self._max_bytes = settings.max_adapter_bytes
-        self._known: dict[str, tuple[tuple[int, int, int], Stored]] = {}
+        self._known: dict[str, tuple[tuple[int, int, int], StoredAdapter]] = {}
         self._sweep()
         for name in _names(self._root):
             if not self._is_id(name):
-                logger.warning("adapter_root: %r is no id of an adapter and cannot be asked for", name)
+                logger.warning("adapter_root: %r is not a valid adapter id and is not served", name)
 
     def check_id(self, adapter_id: str) -> None:
-        """Raises `InvalidField` for what is no id of an adapter."""
+        """Raises `InvalidField` for an invalid adapter id."""
         if not self._is_id(adapter_id):
             raise InvalidField(
                 f"adapter_id: must match {self._id_pattern.pattern}, not begin with a dot, not be {BASE_ADAPTER_ID}",
                 param="adapter_id",
             )
 
-    def find(self, adapter_id: str) -> Stored:
-        """The adapter, as it is on disk now. Costs a few stats.
+    def find(self, adapter_id: str) -> StoredAdapter:
+        """The adapter on disk. Costs a few `stat` calls.
 
         Raises `InvalidField`, `AdapterNotFound`, or `AdapterInvalid` where its manifest is damaged.
         """
@@ -92,22 +96,22 @@ class AdapterStore:
         pinned = (self._pins / adapter_id).exists()
         return stored if stored.pinned == pinned else replace(stored, pinned=pinned)
 
-    def all(self) -> list[Stored]:
-        """Every adapter, by id; the operator's instead of an installed one of the same id."""
-        found = []
+    def all(self) -> list[StoredAdapter]:
+        """Every adapter, by id; of two with the same id, the operator's."""
+        stored = []
         for adapter_id in sorted({*_names(self._adapters), *_names(self._root)}):
             try:
-                found.append(self.find(adapter_id))
+                stored.append(self.find(adapter_id))
             except (InvalidField, AdapterNotFound):
-                continue  # no adapter, or gone by now
+                continue  # not an adapter, or removed meanwhile
             except (AdapterInvalid, OSError) as error:
-                logger.warning("adapter %s is left out: %s", adapter_id, error)
-        return found
+                logger.warning("adapter %s is not listed: %s", adapter_id, error)
+        return stored
 
-    def verified(self, stored: Stored) -> Path:
-        """The folder of `stored`, whose files are those that were installed; the operator's are taken as they are.
+    def verified(self, stored: StoredAdapter) -> Path:
+        """The folder of `stored`, after comparing its files with their hashes; the operator's have none.
 
-        Raises `AdapterNotFound` if it has gone or was replaced, `AdapterInvalid` if it is damaged.
+        Raises `AdapterNotFound` if it was removed or replaced, `AdapterInvalid` if it is damaged.
         """
         folder = stored.folder
         if folder.parent != self._adapters:
@@ -122,24 +126,24 @@ class AdapterStore:
         return folder
 
     def install(
-        self, adapter_id: str, fill: Fill, *, source: Source, check: Callable[[Path], None], pinned: bool = False
-    ) -> Stored:
-        """Install what `fill` writes, if `check` of the folder does not refuse it.
+        self, adapter_id: str, fill: Fill, *, source: Source, check: Callable[[Path], T], pinned: bool = False
+    ) -> tuple[StoredAdapter, T]:
+        """Install what `fill` writes, if `check` of the folder raises nothing; returns the check's result too.
 
-        pinned: pin it too; an adapter that was there already stays pinned.
+        pinned: pin it; False does not unpin an installed adapter.
 
-        The same content again changes nothing. Raises `Conflict` if the id has other content or is the operator's,
-        `TooLarge`, `StorageFull`, `InvalidField`, and what `fill` and `check` raise.
+        Installing the same content twice changes nothing. Raises `Conflict` if the id has other content or is the
+        operator's, `TooLarge`, `StorageFull`, `InvalidField`, and what `fill` and `check` raise.
         """
         self.check_id(adapter_id)
         self._refuse_operators(adapter_id)
-        with told(), self._staging() as folder:
+        with storage_errors(), self._staging() as folder:
             fill(folder)
             check_complete(os.listdir(folder))
             size_bytes = sum((folder / name).stat().st_size for name in FILES)
             if size_bytes > self._max_bytes:
                 raise TooLarge(f"adapter: its files have more than {self._max_bytes} bytes", param="adapter")
-            check(folder)
+            checked = check(folder)
             manifest = _Manifest(source=source, size_bytes=size_bytes, sha256=_digests(folder))
             (folder / _MANIFEST).write_text(manifest.model_dump_json(), encoding="utf-8")
             for name in (*FILES, _MANIFEST, "."):
@@ -149,22 +153,22 @@ class AdapterStore:
                 stored = self.find(adapter_id)
             for path in discarded:
                 shutil.rmtree(path, ignore_errors=True)
-            return stored
+            return stored, checked
 
-    def set_pinned(self, adapter_id: str, pinned: bool) -> Stored:
-        """Pin an adapter, or no longer; raises as `find` does."""
-        with told(), self._locked():
+    def set_pinned(self, adapter_id: str, pinned: bool) -> StoredAdapter:
+        """Pin or unpin an adapter; raises as `find` does."""
+        with storage_errors(), self._locked():
             self.find(adapter_id)
             self._pin(adapter_id, pinned)
             return self.find(adapter_id)
 
     def remove(self, adapter_id: str) -> bool:
-        """Remove an installed adapter, damaged or not; whether there was one. Raises `Conflict` for the operator's."""
+        """Remove an installed adapter, damaged or not; whether it existed. Raises `Conflict` for the operator's."""
         self.check_id(adapter_id)
         self._refuse_operators(adapter_id)
         if not (self._adapters / adapter_id).exists():
             return False
-        with told():
+        with storage_errors():
             with self._locked():
                 if not (self._adapters / adapter_id).exists():
                     return False
@@ -174,24 +178,24 @@ class AdapterStore:
             shutil.rmtree(aside, ignore_errors=True)
         return True
 
-    def touch(self, stored: Stored) -> None:
-        """It is used now: others make room before it. Best effort."""
+    def touch(self, stored: StoredAdapter) -> None:
+        """Mark an adapter from the hub as used now, for LRU eviction. Best effort."""
         if stored.source == "hub":
             with suppress(OSError):
                 os.utime(stored.folder)
 
     def _is_id(self, name: str) -> bool:
-        """Whatever the pattern allows, it is the name of one folder."""
+        """Whether it matches the pattern and is a safe name of one folder."""
         return (
             bool(name and self._id_pattern.fullmatch(name))
             and name.isprintable()
             and name != BASE_ADAPTER_ID
             and not name.startswith(".")
             and not {"/", "\\"} & set(name)
-            and len(name.encode()) <= _MOST_ID_BYTES
+            and len(name.encode()) <= _MAX_ID_BYTES
         )
 
-    def _in_root(self, adapter_id: str) -> Stored | None:
+    def _in_root(self, adapter_id: str) -> StoredAdapter | None:
         if self._root is None:
             return None
         folder = self._root / adapter_id
@@ -199,7 +203,7 @@ class AdapterStore:
         if files[0] is None:
             return None
         present = [status for status in files if status]
-        return Stored(
+        return StoredAdapter(
             adapter_id,
             version="-".join(f"{status.st_mtime_ns}-{status.st_size}" for status in present),
             folder=folder,
@@ -207,7 +211,7 @@ class AdapterStore:
             size_bytes=sum(status.st_size for status in present),
         )
 
-    def _in_cache(self, adapter_id: str) -> Stored | None:
+    def _in_cache(self, adapter_id: str) -> StoredAdapter | None:
         folder = self._adapters / adapter_id
         stamp = _stamp(folder)
         if stamp is None:
@@ -220,7 +224,7 @@ class AdapterStore:
                 if folder.exists():
                     raise _damaged(adapter_id)
                 return None
-            stored = Stored(adapter_id, manifest.version, folder, manifest.source, manifest.size_bytes)
+            stored = StoredAdapter(adapter_id, manifest.version, folder, manifest.source, manifest.size_bytes)
             known = self._known[adapter_id] = (stamp, stored)
         return known[1]
 
@@ -232,30 +236,28 @@ class AdapterStore:
             )
 
     def _put(self, adapter_id: str, folder: Path, manifest: _Manifest, pinned: bool) -> list[Path]:
-        """Rename `folder` to where adapters are found; what had to go for it is to be deleted. Under the lock."""
+        """Rename `folder` to the adapter's; returns what has to be deleted. Called with the lock held."""
         self._refuse_operators(adapter_id)
-        place = self._adapters / adapter_id
-        there = _manifest(place)
-        if there is not None and there.version != manifest.version:
-            raise Conflict(
-                f"adapter_id: {adapter_id!r} is another adapter already; delete that first", param="adapter_id"
-            )
-        if there is not None and _is_undamaged(place, there):
+        target = self._adapters / adapter_id
+        existing = _manifest(target)
+        if existing is not None and existing.version != manifest.version:
+            raise Conflict(f"adapter_id: {adapter_id!r} exists with other content; delete it first", param="adapter_id")
+        if existing is not None and _is_undamaged(target, existing):
             if pinned:
                 self._pin(adapter_id, True)
             return []
-        occupied = place.exists()
+        occupied = target.exists()
         victims = [] if occupied else self._victims()
         if pinned or not occupied:
             self._pin(adapter_id, pinned)
         discarded = [self._aside(adapter_id)] if occupied else []
-        os.rename(folder, place)
+        os.rename(folder, target)
         discarded += [self._aside(victim) for victim in victims]
         sync(self._adapters)
         return discarded
 
     def _victims(self) -> list[str]:
-        """Who makes room for one more; raises `StorageFull`."""
+        """Adapters to evict for one more; raises `StorageFull`."""
         ids = _names(self._adapters)
         excess = len(ids) + 1 - self.max_disk_adapters
         if excess <= 0:
@@ -276,7 +278,7 @@ class AdapterStore:
         return [name for _, name in sorted(evictable)[:excess]]
 
     def _aside(self, adapter_id: str) -> Path:
-        """Out of sight, to be deleted. Under the lock."""
+        """Rename an adapter's folder, to be deleted. Called with the lock held."""
         aside = self._adapters / f".old-{uuid4().hex}"
         os.rename(self._adapters / adapter_id, aside)
         return aside
@@ -291,20 +293,20 @@ class AdapterStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Among all processes and threads."""
+        """Exclusive among all processes and threads."""
         self._adapters.mkdir(parents=True, exist_ok=True)
-        with held(self._lock_file):
+        with file_lock(self._lock_file):
             yield
 
     @contextmanager
     def _staging(self) -> Iterator[Path]:
-        """A folder that can be renamed to an adapter's; it is gone afterwards, or else the next start removes it."""
+        """A folder to fill, on the same file system. Removed afterwards; after a crash, by the next start."""
         staging = self._adapters / f".new-{uuid4().hex}"
         try:
             with ExitStack() as stack:
                 with self._locked():
                     staging.mkdir()
-                    stack.enter_context(held(staging / _STAGING_LOCK))
+                    stack.enter_context(file_lock(staging / _STAGING_LOCK))
                 folder = staging / "adapter"
                 folder.mkdir()
                 yield folder
@@ -312,21 +314,21 @@ class AdapterStore:
             shutil.rmtree(staging, ignore_errors=True)
 
     def _sweep(self) -> None:
-        """Remove what no process is at work on any more."""
+        """Remove what a crash left over."""
         if not self._adapters.is_dir():
             return
         try:
             with self._locked():
                 for path in self._adapters.glob(".*"):
-                    # Another process may be at work on it, or have removed it just now.
-                    with suppress(BlockingIOError, FileNotFoundError), held(path / _STAGING_LOCK, wait=False):
+                    # Another process may be using it, or have removed it meanwhile.
+                    with suppress(BlockingIOError, FileNotFoundError), file_lock(path / _STAGING_LOCK, wait=False):
                         shutil.rmtree(path, ignore_errors=True)
         except OSError:
-            logger.warning("cannot remove what a crash left in the adapters' cache", exc_info=True)
+            logger.warning("cannot remove what a crash left over in the adapter cache", exc_info=True)
 
 
 def _names(folder: Path | None) -> list[str]:
-    """Of what is in a folder, except what is hidden."""
+    """The names in a folder, without hidden ones."""
     try:
         return [name for name in os.listdir(folder) if not name.startswith(".")] if folder else []
     except (FileNotFoundError, NotADirectoryError):
@@ -341,13 +343,13 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _stamp(folder: Path) -> tuple[int, int, int] | None:
-    """Another one for each install; None where nothing is installed."""
+    """Changes with each installation; None where nothing is installed."""
     status = _status(folder / _MANIFEST)
     return None if status is None else (status.st_mtime_ns, status.st_ino, status.st_size)
 
 
 def _manifest(folder: Path) -> _Manifest | None:
-    """None where there is none, or a damaged one."""
+    """None if it is missing or damaged."""
     try:
         return _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValidationError):

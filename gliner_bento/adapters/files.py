@@ -1,4 +1,4 @@
-"""What the disk tier asks of a file system: locks that end with their process, writes that last, failures told."""
+"""File operations of the disk tier: locks that end with their process, durable writes, errors with a message."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 @contextmanager
-def held(lock_file: Path, *, wait: bool = True) -> Iterator[None]:
-    """Lock a file, made if need be, among all processes and threads.
+def file_lock(lock_file: Path, *, wait: bool = True) -> Iterator[None]:
+    """Lock a file, created if it does not exist, among all processes and threads.
 
-    wait: for others that hold it; else that raises `BlockingIOError`.
+    wait: until it is free; False: raise `BlockingIOError` if it is not.
     """
     with lock_file.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -32,7 +32,7 @@ def held(lock_file: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk itself."""
+    """Flush a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -50,14 +50,14 @@ def sha256(path: Path) -> str:
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """A disk that is full, or may not be written to, as an error that says so."""
+def storage_errors() -> Iterator[None]:
+    """Raise `StorageFull` for a full disk, `InternalError` for one that must not be written to."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise StorageFull("adapter: the server's disk has no room for it", param="adapter") from error
+            raise StorageFull("adapter: the server's disk is full", param="adapter") from error
         if error.errno in _FORBIDDEN:
             logger.exception("adapters cannot be stored")
-            raise InternalError("the server may not write where it keeps adapters; its log has the details") from error
+            raise InternalError("the server cannot write to its adapter cache; its log has the details") from error
         raise

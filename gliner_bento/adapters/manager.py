@@ -1,4 +1,4 @@
-"""Adapters of one model, all tiers together: what the engine asks for, and what `/v1/adapters` tells and changes."""
+"""The adapters of one model, all tiers together: leases for the engine, and the operations of `/v1/adapters`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import time
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache, partial
 from pathlib import Path
@@ -13,10 +14,10 @@ from typing import Literal
 
 import torch
 
-from gliner_bento.adapters.adapter import Layers, check_adapter, read_adapter
-from gliner_bento.adapters.base import AdapterSettings, Observer, Source, Stored
+from gliner_bento.adapters.adapter import Adapter, ModelLayers, check_adapter, read_adapter
+from gliner_bento.adapters.base import AdapterSettings, Observer, Source, StoredAdapter
 from gliner_bento.adapters.cache import AdapterCache, Lease
-from gliner_bento.adapters.device import DeviceSlots, Key, Loaded, loaded
+from gliner_bento.adapters.device import DeviceSlots, Key, LoadedAdapter, load_for
 from gliner_bento.adapters.disk import AdapterStore, from_archive, from_folder, from_hub
 from gliner_bento.errors import AdapterInvalid, GLiNERBentoError, InvalidField
 from gliner_bento.types import AdapterCacheStatus, AdapterInfo
@@ -25,20 +26,25 @@ logger = logging.getLogger(__name__)
 
 _HUB = "hub:"
 _PRELOAD_S = 60.0
-_MOST_PLANS = 1000  # of adapters that can be told about without reading their files again
+_CACHED_PLANS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Installed:
+    """The result of an installation: what is on disk, and its tensors, which were parsed for the check."""
+
+    stored: StoredAdapter
+    adapter: Adapter
 
 
 class AdapterManager:
-    """Thread-safe. Methods block while files are read and written, but for `acquire`.
-
-    layers: of the model, by name (see `adapter.Layers`). slots: the model's.
-    """
+    """Thread-safe. All methods but `acquire` block while they read and write files."""
 
     def __init__(
         self,
         store: AdapterStore,
         slots: DeviceSlots,
-        layers: Layers,
+        layers: ModelLayers,
         settings: AdapterSettings,
         *,
         observer: Observer | None = None,
@@ -51,7 +57,7 @@ class AdapterManager:
         self._root = settings.adapter_root
         self._allow_hub = settings.allow_adapter_hub
         self._observer = observer
-        self._plan = lru_cache(_MOST_PLANS)(
+        self._plan = lru_cache(_CACHED_PLANS)(
             lambda stored: check_adapter(stored.folder, layers, max_rank=settings.max_lora_rank)
         )
         self._cache = AdapterCache(
@@ -60,20 +66,20 @@ class AdapterManager:
             # An adapter on the device is in memory too.
             capacity=max(settings.max_cpu_adapters, slots.count),
             threads=settings.adapter_loading_threads,
-            left=self._left,
-            start_thread=_compute_alone,
+            on_evict=self._on_evict,
+            start_thread=_use_one_thread,
         )
 
     def acquire(self, adapter_id: str) -> Lease:
-        """An item's claim to its adapter. Raises InvalidField for what is no id, and AdapterNotFound."""
+        """An item's claim to its adapter. Raises InvalidField, AdapterNotFound."""
         return self._cache.acquire(adapter_id)
 
     def preload_pinned(self) -> None:
-        """Bring what is pinned into memory, without waiting for it."""
+        """Load pinned adapters into memory, without waiting for them."""
         for stored in self._store.all():
             if stored.pinned:
-                with suppress(GLiNERBentoError):  # it has gone meanwhile
-                    lease = self._cache.acquire(stored.adapter_id, use=False)
+                with suppress(GLiNERBentoError):  # removed meanwhile
+                    lease = self._cache.acquire(stored.adapter_id, count=False)
                     lease.ready.add_done_callback(partial(_preloaded, lease))
 
     def in_memory(self) -> tuple[str, ...]:
@@ -81,14 +87,14 @@ class AdapterManager:
         return tuple(sorted({adapter_id for adapter_id, _ in self._cache.loaded_keys()}))
 
     def infos(self) -> list[AdapterInfo]:
-        """All adapters, by id; not those that this model cannot have."""
-        found = []
+        """All adapters that fit this model, by id."""
+        infos = []
         for stored in self._store.all():
             try:
-                found.append(self._info(stored))
+                infos.append(self._info(stored))
             except AdapterInvalid as error:
-                logger.warning("adapter %s is left out: %s", stored.adapter_id, error)
-        return found
+                logger.warning("adapter %s is not listed: %s", stored.adapter_id, error)
+        return infos
 
     def info(self, adapter_id: str) -> AdapterInfo:
         """Raises InvalidField, AdapterNotFound."""
@@ -104,39 +110,34 @@ class AdapterManager:
         pinned: bool | None = None,
         preload: bool = True,
     ) -> tuple[AdapterInfo, bool]:
-        """Install an adapter, or change whether an installed one is pinned; what it is, and whether it is new.
+        """Install an adapter, or change whether an installed one is pinned. Idempotent. Returns whether it is new, too.
 
         archive: a .zip or .tar.gz. source: a folder below `adapter_root`, or `hub:owner/name` (of `revision`).
-        preload: return when it is in memory, or cannot come there because all that are there are in use.
+        preload: return when it is in memory, or after a minute in which all adapters in memory were in use.
 
-        Raises what is wrong: AdapterInvalid, Conflict, StorageFull, TooLarge, …
+        Raises AdapterInvalid, Conflict, StorageFull, TooLarge, …
         """
         self._store.check_id(adapter_id)
         known = {stored.adapter_id for stored in self._store.all()}
+        installed: _Installed | None = None
         if archive is not None or source is not None:
-            self._install(adapter_id, archive, source, revision, pinned=bool(pinned))
+            installed = self._install(adapter_id, archive, source, revision, pinned=bool(pinned))
         if pinned is not None:
             self._store.set_pinned(adapter_id, pinned)
         stored = self._store.find(adapter_id)
         if preload:
-            lease = self._cache.acquire(adapter_id, use=False)
-            try:
-                wait([lease.ready], _PRELOAD_S)
-                if lease.ready.done():
-                    lease.ready.result()  # raises what is wrong
-            finally:
-                lease.release()
+            self._preload(adapter_id, installed)
         return self._info(stored), adapter_id not in known
 
     def remove(self, adapter_id: str, timeout_s: float) -> None:
         """Refuse new items, wait for those that run, and delete. Raises AdapterNotFound, Conflict, DeadlineExceeded."""
-        with suppress(AdapterInvalid):  # what is damaged may go
+        with suppress(AdapterInvalid):  # a damaged one can be removed
             if self._store.find(adapter_id).folder.parent == self._root:
-                self._store.remove(adapter_id)  # refuses the operator's, before anybody is kept from using it
+                self._store.remove(adapter_id)  # raises Conflict before new leases are refused
         self._cache.remove(adapter_id, lambda: self._store.remove(adapter_id), timeout_s)
 
     def status(self) -> AdapterCacheStatus:
-        """Which adapters are where."""
+        """Which tiers hold which adapters."""
         return AdapterCacheStatus(
             in_memory=self.in_memory(),
             on_disk=tuple(stored.adapter_id for stored in self._store.all()),
@@ -146,59 +147,74 @@ class AdapterManager:
         )
 
     def close(self) -> None:
-        """Load nothing more."""
+        """Load no more adapters."""
         self._cache.close()
 
     def _install(
         self, adapter_id: str, archive: Path | None, source: str | None, revision: str | None, *, pinned: bool
-    ) -> None:
+    ) -> _Installed:
         kind: Source
         if archive is not None:
             fill, kind = from_archive(archive, self._max_bytes), "upload"
         elif source is not None and source.startswith(_HUB):
             if not self._allow_hub:
-                raise InvalidField("source: the hub is not allowed here (allow_adapter_hub)", param="source")
+                raise InvalidField("source: the hub is not enabled (setting allow_adapter_hub)", param="source")
             fill, kind = from_hub(source.removeprefix(_HUB), revision, self._max_bytes), "hub"
         else:
             fill, kind = from_folder(self._below_root(source or ""), self._max_bytes), "folder"
-        self._store.install(adapter_id, fill, source=kind, check=self._check, pinned=pinned)
+        return _Installed(*self._store.install(adapter_id, fill, source=kind, check=self._check, pinned=pinned))
 
     def _below_root(self, name: str) -> Path:
-        """A folder that the operator has put below `adapter_root`."""
+        """A folder below `adapter_root`."""
         if self._root:
-            with suppress(OSError, ValueError):  # no name that a folder can have
+            with suppress(OSError, ValueError):  # not a possible folder name
                 root = self._root.resolve()
                 folder = (root / name).resolve()
                 if root in folder.parents and folder.is_dir():
                     return folder
         raise InvalidField(f"source: no folder {name!r} in adapter_root", param="source")
 
-    def _check(self, folder: Path) -> None:
-        _compute_alone()
-        read_adapter(folder, self._layers, max_rank=self._max_rank)
+    def _check(self, folder: Path) -> Adapter:
+        _use_one_thread()
+        return read_adapter(folder, self._layers, max_rank=self._max_rank)
 
-    def _load(self, stored: Stored) -> Loaded:
+    def _preload(self, adapter_id: str, installed: _Installed | None) -> None:
+        """Wait until the adapter is in memory; raises if it cannot be loaded."""
+        load = partial(self._load, installed=installed)
+        lease = self._cache.acquire(adapter_id, count=False, load=load)
+        try:
+            wait([lease.ready], _PRELOAD_S)
+            if lease.ready.done():
+                lease.ready.result()
+        finally:
+            lease.release()
+
+    def _load(self, stored: StoredAdapter, installed: _Installed | None = None) -> LoadedAdapter:
         began = time.perf_counter()
         outcome: Literal["completed", "failed"] = "failed"
         try:
-            adapter = self._read(stored)
+            adapter = self._read(stored, installed)
             outcome = "completed"
             return adapter
         finally:
             if self._observer:
                 self._observer.on_load(time.perf_counter() - began, outcome)
 
-    def _left(self, key: Key) -> None:
+    def _on_evict(self, key: Key) -> None:
         self._slots.forget(key)
         if self._observer:
             self._observer.on_evict()
 
-    def _read(self, stored: Stored) -> Loaded:
-        adapter = read_adapter(self._store.verified(stored), self._layers, max_rank=self._max_rank)
+    def _read(self, stored: StoredAdapter, installed: _Installed | None) -> LoadedAdapter:
+        """From the checked adapter of a PUT if it has that content, else from disk."""
+        if installed is not None and installed.stored.version == stored.version:
+            adapter = installed.adapter
+        else:
+            adapter = read_adapter(self._store.verified(stored), self._layers, max_rank=self._max_rank)
         self._store.touch(stored)
-        return loaded((stored.adapter_id, stored.version), adapter, self._slots.sinks, pinned=stored.pinned)
+        return load_for(self._slots.sinks, (stored.adapter_id, stored.version), adapter, pinned=stored.pinned)
 
-    def _info(self, stored: Stored) -> AdapterInfo:
+    def _info(self, stored: StoredAdapter) -> AdapterInfo:
         plan = self._plan(stored)
         uses = self._cache.uses(stored.adapter_id)
         return AdapterInfo(
@@ -219,8 +235,8 @@ class AdapterManager:
         return "cpu" if key in self._cache.loaded_keys() else "disk"
 
 
-def _compute_alone() -> None:
-    """A thread that computes with others keeps these for its life, and the lanes' would sleep (decision 6)."""
+def _use_one_thread() -> None:
+    """No OpenMP team for the calling thread: it would keep it for its life and slow the lanes down (decision 6)."""
     torch.set_num_threads(1)
 
 
@@ -230,7 +246,7 @@ def _timestamp(seconds: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _preloaded(lease: Lease, came: Future[Loaded]) -> None:
+def _preloaded(lease: Lease, ready: Future[LoadedAdapter]) -> None:
     lease.release()
-    if error := came.exception():
-        logger.warning("adapter %s is pinned and cannot be loaded: %s", lease.key[0], error)
+    if error := ready.exception():
+        logger.warning("pinned adapter %s cannot be loaded: %s", lease.key[0], error)

@@ -1,7 +1,7 @@
-"""`adapter_config.json`: PEFT's LoRA fields, read strictly, and what they say of a layer.
+"""`adapter_config.json`: PEFT's LoRA fields, read strictly, and the rank and scale of each layer.
 
-PEFT itself says which fields there are and which layers a pattern means. Nothing that a field names is imported, and
-no pattern is matched in this process before another one has come to an end with it.
+PEFT itself defines the fields and which layers a pattern matches. Nothing that a field names is imported, and patterns
+are matched in a process of their own first.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from gliner_bento.errors import AdapterInvalid
 
 PATTERN_TIMEOUT_S = 10.0
 
-_MOST_BYTES = 256 * 2**10
-_MOST_PLAIN_PATTERNS = 256
+_MAX_BYTES = 256 * 2**10
+_MAX_PLAIN_PATTERNS = 256
 _PLAIN_PATTERN = re.compile(r"\^?[\w.-]*\$?")
 _ALL_LINEAR = "all-linear"
 
-# Fields that say how it was trained or where it comes from, and change nothing in what a layer computes.
+# Fields about training and origin, which do not change what a layer computes.
 _WITHOUT_EFFECT = {
     "auto_mapping",
+    "base_model_name_or_path",
     "corda_config",
     "ensure_weight_tying",
     "eva_config",
@@ -49,13 +50,13 @@ _WITHOUT_EFFECT = {
     "runtime_config",
     "task_type",
 }
-# Ways to begin that leave the model's own weights as they are; the others need the weights that they have changed.
-_BEGINNINGS = {"gaussian", "eva", "orthogonal", "mica"}
+# Initializations that do not change the model's own weights; the others need the changed weights.
+_INITIALIZATIONS = {"gaussian", "eva", "orthogonal", "mica"}
 
 _TRY_PATTERNS = """
 import json, re, sys, warnings
-warnings.simplefilter("error")  # of patterns that will mean something else one day
-sys.setrecursionlimit(500)  # the server is deeper in calls when it compiles them
+warnings.simplefilter("error")  # deprecated patterns
+sys.setrecursionlimit(500)  # the server's own call stack is deeper
 names, patterns = json.load(sys.stdin)
 for field, how, pattern in patterns:
     print(field, flush=True)
@@ -68,7 +69,7 @@ _NULL_IS_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
 
 
 class _Fields(BaseModel):
-    """The fields that say what a layer computes, by type; PEFT's values for those that are not given."""
+    """The fields that define what a layer computes, with PEFT's defaults."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
@@ -84,31 +85,30 @@ class _Fields(BaseModel):
     exclude_modules: str | list[str] | None = None
     layers_to_transform: int | list[int] | None = None
     layers_pattern: str | list[str] | None = None
-    base_model_name_or_path: str | None = None
 
 
 def read_config(file: BinaryIO) -> LoraConfig:
-    """The configuration, as far as it concerns inference; raises `AdapterInvalid` if it says more than plain LoRA."""
-    content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise invalid(f"{CONFIG_FILE} has more than {_MOST_BYTES} bytes")
+    """The fields for inference; raises `AdapterInvalid` for anything but plain LoRA."""
+    content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise invalid(f"{CONFIG_FILE} has more than {_MAX_BYTES} bytes")
     try:
         given = from_json(content)
     except ValueError as error:
         raise invalid(f"{CONFIG_FILE} is not JSON ({error})") from error
     if not isinstance(given, dict):
         raise invalid(f"{CONFIG_FILE} is not a JSON object")
-    _refuse_what_is_not_served(given)
+    _check_fields(given)
     try:
         fields = _Fields.model_validate(given)
     except ValidationError as error:
         fault = error.errors()[0]
         raise _field(fault["loc"][0], fault["msg"]) from error
-    beginning = fields.init_lora_weights
-    if isinstance(beginning, str) and beginning.lower() not in _BEGINNINGS:
+    initialization = fields.init_lora_weights
+    if isinstance(initialization, str) and initialization.lower() not in _INITIALIZATIONS:
         raise _field(
             "init_lora_weights",
-            f"{shown(beginning)} changes the model's own weights; save the adapter converted to plain LoRA",
+            f"{shown(initialization)} changes the model's own weights; convert the adapter to plain LoRA",
         )
     try:
         return LoraConfig(**fields.model_dump(exclude={"init_lora_weights"}))
@@ -117,10 +117,10 @@ def read_config(file: BinaryIO) -> LoraConfig:
 
 
 def check_patterns(config: LoraConfig, names: list[str]) -> None:
-    """Raises `AdapterInvalid` where a pattern is none, or takes too long to be matched with these names of layers.
+    """Raises `AdapterInvalid` for an invalid pattern, and for one that takes too long to match these layer names.
 
-    A pattern of ten characters can take years, and Python's matching holds up all of the process. So patterns are
-    matched, as PEFT does it, in a process that can be ended; plain names need no trial.
+    Matching a pattern of ten characters can take years, and Python's matching blocks the whole process. So patterns
+    are matched, as PEFT does it, in a process that can be killed; plain names are not patterns.
     """
     keys = [(field, key) for field in ("rank_pattern", "alpha_pattern") for key in getattr(config, field)]
     stacks = config.layers_pattern or []
@@ -132,7 +132,7 @@ def check_patterns(config: LoraConfig, names: list[str]) -> None:
         *((field, "fullmatch", key) for field, key in targets if isinstance(key, str) and key != _ALL_LINEAR),
     ]
     plain = [key for _, key in keys + stacks if _PLAIN_PATTERN.fullmatch(key)]
-    if len(plain) == len(patterns) <= _MOST_PLAIN_PATTERNS:
+    if len(plain) == len(patterns) <= _MAX_PLAIN_PATTERNS:
         return
     try:
         tried = subprocess.run(
@@ -142,7 +142,7 @@ def check_patterns(config: LoraConfig, names: list[str]) -> None:
             check=False,
             timeout=PATTERN_TIMEOUT_S,
         )
-        field, problem = tried.stdout, "is no regular expression" if tried.returncode else ""
+        field, problem = tried.stdout, "is not a regular expression" if tried.returncode else ""
     except subprocess.TimeoutExpired as error:
         field, problem = error.stdout or b"", "takes too long to match"
     if problem:
@@ -150,26 +150,26 @@ def check_patterns(config: LoraConfig, names: list[str]) -> None:
 
 
 def rank_and_scale(config: LoraConfig, name: str) -> tuple[int, float]:
-    """What the configuration says of the layer of this name; raises `AdapterInvalid` where it names no such layer.
+    """Rank and scale of the layer of this name; raises `AdapterInvalid` if the configuration does not target it.
 
-    Patterns have to be checked before.
+    Call `check_patterns` before.
     """
     targeted = config.target_modules == _ALL_LINEAR or check_target_module_exists(config, name)
     rank: int = config.rank_pattern.get(get_pattern_key(config.rank_pattern, name), config.r)
     alpha: float = config.alpha_pattern.get(get_pattern_key(config.alpha_pattern, name), config.lora_alpha)
     if not targeted:
-        raise invalid(f"layer {shown(name)} is none of target_modules (less exclude_modules) in {CONFIG_FILE}")
+        raise invalid(f"layer {shown(name)} is not in target_modules (less exclude_modules) in {CONFIG_FILE}")
     return rank, alpha / (math.sqrt(rank) if config.use_rslora else rank)
 
 
-def _refuse_what_is_not_served(given: Mapping[str, Any]) -> None:
-    """A field beside those that we read may be there if it says no: null, false, nothing."""
+def _check_fields(given: Mapping[str, Any]) -> None:
+    """Raises `AdapterInvalid` for a field that is not supported, unless it is null, false or empty."""
     if (kind := given.get("peft_type")) != "LORA":
         raise _field("peft_type", f"{shown(kind)} is not 'LORA'")
     for name in sorted(given.keys() - _Fields.model_fields.keys() - _WITHOUT_EFFECT):
         if given[name]:
             known = name in LoraConfig.__dataclass_fields__
-            raise _field(shown(name), "adapters with it are not served" if known else "no field that this server knows")
+            raise _field(shown(name), "adapters with it are not served" if known else "unknown field")
 
 
 def _field(name: object, problem: str) -> AdapterInvalid:

@@ -1,4 +1,4 @@
-"""Where adapters come from: an archive, a folder, a hub. Each is what `AdapterStore.install` fills a folder with."""
+"""Sources of adapters: an archive, a folder, the hub. Each fills a folder for `AdapterStore.install`."""
 
 from __future__ import annotations
 
@@ -34,52 +34,54 @@ def from_archive(archive: Path, max_bytes: int) -> Fill:
 
 
 def from_folder(source: Path, max_bytes: int) -> Fill:
-    """From the two files in another folder, which may not be links to elsewhere."""
+    """From the two files in another folder; links out of it are refused."""
 
     def fill(folder: Path) -> None:
         home = source.resolve()
         for name in FILES:
             if not (home / name).resolve().is_relative_to(home):
-                raise invalid(f"{name} is a link out of its folder")
+                raise invalid(f"{name} is a link to outside its folder")
         _copy(home, folder, max_bytes)
 
     return fill
 
 
 def from_hub(repo_id: str, revision: str | None, max_bytes: int) -> Fill:
-    """From a repository: downloaded, or as it was downloaded before where the hub cannot be reached.
+    """From a repository, or from huggingface_hub's cache if the hub cannot be reached.
 
-    Raises `InvalidField` for what is no id, `AdapterNotFound` where the hub has no such repository or revision or does
-    not show it, and `InternalError` where it cannot be asked.
+    Raises `InvalidField` for an invalid id, `AdapterNotFound` if the repository or revision does not exist or is not
+    accessible, and `InternalError` for other failures.
     """
 
     def fill(folder: Path) -> None:
-        named = shown(repo_id if revision is None else f"{repo_id}@{revision}")
+        name = shown(repo_id if revision is None else f"{repo_id}@{revision}")
         try:
             _check_on_hub(repo_id, revision, max_bytes)
-            found = snapshot_download(repo_id, revision=revision, allow_patterns=list(FILES))
+            snapshot = snapshot_download(repo_id, revision=revision, allow_patterns=list(FILES))
         except GLiNERBentoError:
             raise
         except HFValidationError as error:
-            raise InvalidField(f"adapter: {named} is no id of a repository", param="adapter") from error
+            raise InvalidField(f"adapter: {name} is not a repository id", param="adapter") from error
         except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-            raise AdapterNotFound(f"adapter: the hub shows no {named}", param="adapter") from error
+            raise AdapterNotFound(
+                f"adapter: {name} does not exist on the hub, or is not accessible", param="adapter"
+            ) from error
         except Exception as error:
             if isinstance(error, OSError) and error.errno:
                 raise
             if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, OfflineModeIsEnabled):
                 raise AdapterNotFound(
-                    f"adapter: {named} has not been downloaded before, and the server is offline", param="adapter"
+                    f"adapter: {name} has not been downloaded before, and the server is offline", param="adapter"
                 ) from error
-            logger.exception("%s cannot be downloaded", named)
-            raise InternalError(f"adapter: {named} cannot be downloaded; the server's log has the details") from error
-        _copy(Path(found), folder, max_bytes)
+            logger.exception("%s cannot be downloaded", name)
+            raise InternalError(f"adapter: {name} cannot be downloaded; the server's log has the details") from error
+        _copy(Path(snapshot), folder, max_bytes)
 
     return fill
 
 
 def _check_on_hub(repo_id: str, revision: str | None, max_bytes: int) -> None:
-    """Raises before anything is downloaded, if the hub can be reached."""
+    """Check the files before the download, if the hub can be reached."""
     try:
         info = HfApi().model_info(repo_id, revision=revision, files_metadata=True)
     except (HFValidationError, RepositoryNotFoundError, RevisionNotFoundError):
@@ -93,7 +95,7 @@ def _check_on_hub(repo_id: str, revision: str | None, max_bytes: int) -> None:
 
 
 def _copy(source: Path, target: Path, max_bytes: int) -> None:
-    """The two files; raises `TooLarge` before more than `max_bytes` are written."""
+    """Copy the two files; raises `TooLarge` before more than `max_bytes` are written."""
     check_complete([name for name in os.listdir(source) if (source / name).is_file()])
     left = max_bytes
     for name in FILES:

@@ -1,1 +1,1 @@
-"""Inference: an item in, entities and relations out. `base` is the contract; nothing here knows of HTTP or queues."""
+"""The model: from a checkpoint and an item to a result."""

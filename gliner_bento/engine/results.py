@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.decode import Span
-from gliner_bento.engine.forward.findings import Findings
+from gliner_bento.engine.heads.predictions import Predictions, Span
 from gliner_bento.types import Entity, Extraction, Relation, RelationArgument, Usage
 
 
@@ -34,14 +33,17 @@ class PassResult:
     tokens: int = 0
 
 
-def result_of(prepared: Prepared, found: Findings) -> Extraction | PassResult:
+def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | PassResult:
     """The result of an item; of a pass of a chunked request, its `PassResult`."""
+    if prepared.result is not None:
+        result: Extraction = prepared.result
+        return result
     item = prepared.item
-    entities = _entities(prepared, found.spans)
+    entities = _entities(prepared, predictions.spans)
     names = list(item.relations)
-    relations = [PairRelation(names[one.relation], one.score, one.head, one.tail) for one in found.relations]
+    relations = [PairRelation(names[one.relation], one.score, one.head, one.tail) for one in predictions.relations]
     if prepared.is_pass:
-        return PassResult(entities, relations, _entities(prepared, found.displaced), prepared.tokens)
+        return PassResult(entities, relations, _entities(prepared, predictions.suppressed), prepared.tokens)
     return Extraction(
         entities=entities,
         relations=with_arguments(relations, entities),
@@ -68,10 +70,10 @@ def _entities(prepared: Prepared, spans: Sequence[Span]) -> list[Entity]:
     if not spans:
         return []
     item, words, labels = prepared.item, prepared.payload.words, list(prepared.item.labels)
-    places = [(words[span.first][0], words[span.last][1]) for span in spans]
+    char_spans = [(words[span.first][0], words[span.last][1]) for span in spans]
     return [
         Entity(start, end, item.text[start:end], labels[span.label], span.score)
-        for (start, end), span in zip(places, spans, strict=True)
+        for (start, end), span in zip(char_spans, spans, strict=True)
     ]
 
 

@@ -56,8 +56,8 @@ class LocalReplica:
     @classmethod
     def load(cls, settings: Settings, observer: ReplicaObserver | None = None) -> LocalReplica:
         """Load the model that `settings` name, and warm it up. Blocks; raises `ModelError`."""
+        from gliner_bento.engine.checkpoint.load import pick_device  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # torch, for those who load a model alone
-        from gliner_bento.engine.loading import pick_device  # noqa: PLC0415
 
         started_s = time.monotonic()
         decided = settings.decided_for(str(pick_device(settings.device)))
@@ -78,7 +78,7 @@ class LocalReplica:
     @classmethod
     def load_or_exit(cls, settings: Settings, observer: ReplicaObserver | None = None) -> LocalReplica:
         """`load`; a model that cannot be served ends the process with one line in the log and exit code 1."""
-        from gliner_bento.engine.loading import ModelError  # noqa: PLC0415  # as in `load`
+        from gliner_bento.engine.checkpoint.find import ModelError  # noqa: PLC0415  # as in `load`
 
         try:
             return cls.load(settings, observer)

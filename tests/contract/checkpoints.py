@@ -19,8 +19,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import GPT2Config, PreTrainedTokenizerFast
 from views import view
 
+from gliner_bento.engine.checkpoint.load import DType
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.loading import DType
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import TooLarge
 from gliner_bento.types import Item
@@ -141,6 +141,11 @@ BACKBONES = {
 }
 
 
+def load_engine(folder: Path | str, dtype: DType = "float32", **options: Any) -> GLiNEREngine:
+    """An engine on the CPU over a checkpoint, with default settings but for `options`."""
+    return GLiNEREngine.load(str(folder), device="cpu", dtype=dtype, options=view(EngineOptions, **options))
+
+
 def tiny_checkpoint(folder: Path, family: str, *, backbone: str = "bert", seed: int = 0, **options: Any) -> Path:
     """Write a checkpoint of `family` into `folder`; `options` are GLiNERConfig's."""
     tokens = folder / "tokenizer"
@@ -181,13 +186,8 @@ def tiny_checkpoint(folder: Path, family: str, *, backbone: str = "bert", seed: 
     return folder
 
 
-def load_engine(folder: Path | str, dtype: DType = "float32", **options: Any) -> GLiNEREngine:
-    """An engine on the CPU over a checkpoint, with default settings but for `options`."""
-    return GLiNEREngine.load(str(folder), device="cpu", dtype=dtype, options=view(EngineOptions, **options))
-
-
 def is_lively(model: Any) -> bool:
-    """Whether thresholds make a difference, and labels too."""
+    """Whether thresholds and labels change the results."""
     engine = GLiNEREngine(model, "drawn", view(EngineOptions))
     relations = RELATIONS[:2] if engine.info.supports_relations else ()
     items = [Item(text, named(LABELS), named(relations)) for text in TEXTS[:2]]
@@ -214,7 +214,7 @@ def named(names: Iterable[str]) -> dict[str, str]:
 
 @torch.no_grad()
 def draw_weights(model: torch.nn.Module) -> None:
-    """Weights that carry their input's variance through, so that scores spread over (0, 1)."""
+    """Weights that preserve the variance of their input, so that scores spread over (0, 1)."""
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:
             parameter.normal_(0.0, 3.0 if "embeddings" in name else 1.5 / parameter.shape[1] ** 0.5)
@@ -222,11 +222,11 @@ def draw_weights(model: torch.nn.Module) -> None:
             parameter.normal_(0.0, 0.2)
     if hasattr(model, "scorer"):
         model.scorer.out_mlp[-1].weight.mul_(2)
-        model.scorer.out_mlp[-1].bias.fill_(1.0)  # a tagged span needs three good scores
+        model.scorer.out_mlp[-1].bias.fill_(1.0)  # a tagged span needs three high scores
 
 
 def wordpiece_tokenizer() -> PreTrainedTokenizerFast:
-    """A lower-casing BERT tokenizer that knows a few words, and all others by their letters."""
+    """A lower-casing BERT tokenizer with a few words in its vocabulary; it splits others into letters."""
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     letters = list(string.ascii_lowercase + string.digits + string.punctuation + "éüß東京日本語имя👍")
     pieces = [*specials, *letters, *(f"##{letter}" for letter in letters), *dict.fromkeys(_WORDS)]

@@ -1,4 +1,4 @@
-"""Rows with adapters are answered as gliner answers with the adapter merged into its model, in any company."""
+"""Results with an adapter are gliner's with the adapter merged into its model, independent of batching."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from adapting import Trained, linears, serving, train
-from asking import assert_same, gliners_answer, some_item, together
 from checkpoints import FAMILIES, TEXTS, load_engine
+from comparison import assert_same, extract_batch, gliner_extraction, random_item
+from lora_training import Trained, linears, serving, train
 
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.packing import Layout
+from gliner_bento.engine.layers.packing import Layout
 from gliner_bento.types import Extraction, Item
 
 ATTENTION = ("query", "key", "value", "query_proj", "key_proj", "value_proj", "pos_key_proj", "pos_query_proj", "Wqkv")
@@ -54,14 +54,14 @@ def adaptable(checkpoint: Any) -> Any:
 
 
 def asked_of(family: str, item: Item) -> Item:
-    """gliner relates all that a token model proposes, of long texts in gigabytes: here little is."""
+    """gliner relates all spans that a token model proposes, in gigabytes for long texts: here they are few."""
     return replace(item, text=TEXTS[len(item.text) % 2], threshold=0.5) if family.startswith("relex-token") else item
 
 
 def expected_of(model: Any, item: Item) -> Extraction:
-    """gliner's answer; its decoder fails where there is nothing to decode."""
+    """gliner's result; its label decoder fails without spans."""
     try:
-        return gliners_answer(model, item)
+        return gliner_extraction(model, item)
     except RuntimeError as error:
         if "0 elements" not in str(error):
             raise
@@ -70,7 +70,7 @@ def expected_of(model: Any, item: Item) -> Extraction:
 
 @pytest.mark.parametrize("packing", [True, False], ids=["packed", "padded"])
 @pytest.mark.parametrize(("family", "options"), CASES, ids=name_of)
-def test_a_mixed_batch_is_answered_as_by_merged_models(
+def test_a_batch_of_adapters_gives_the_results_of_merged_models(
     family: str, options: dict[str, Any], packing: bool, adaptable: Any, reference: Any, tmp_path: Any
 ) -> None:
     engine, gliner = adaptable(family, packing, **options), reference(family, **options)
@@ -81,10 +81,10 @@ def test_a_mixed_batch_is_answered_as_by_merged_models(
     differ = dict.fromkeys(adapters, 0)
     with serving(engine, adapters):
         for batch in range(2):
-            items = [asked_of(family, some_item(10 * batch + number, relations=relations)) for number in range(8)]
+            items = [asked_of(family, random_item(10 * batch + number, relations=relations)) for number in range(8)]
             names = [None, "attention", "heads", "everything", "everything", None, "heads", "attention"]
             asked = [replace(item, adapter_id=name) for name, item in zip(names, items, strict=True)]
-            for answer, item, name in zip(together(engine, asked), items, names, strict=True):
+            for answer, item, name in zip(extract_batch(engine, asked), items, names, strict=True):
                 expected = expected_of(adapters[name].merged if name else gliner, item)
                 assert_same(answer, expected)
                 if name:
@@ -94,21 +94,21 @@ def test_a_mixed_batch_is_answered_as_by_merged_models(
 
 @pytest.mark.parametrize("options", [{"lora_bias": True}, {"use_rslora": True}, {"lora_dropout": 0.5}], ids=name_of)
 @pytest.mark.parametrize("family", ["span", "token", "relex-span"])
-def test_what_peft_adds_beside_the_product_is_there(
+def test_biases_and_scales_of_peft_are_applied(
     family: str, options: dict[str, Any], adaptable: Any, reference: Any, tmp_path: Any
 ) -> None:
     engine, gliner = adaptable(family, backbone="deberta", seed=2), reference(family, backbone="deberta", seed=2)
     trained = train(gliner, tmp_path, linears(engine), seed=5, r=4, **options)
-    items = [some_item(seed, relations=engine.info.supports_relations) for seed in range(6)]
+    items = [random_item(seed, relations=engine.info.supports_relations) for seed in range(6)]
     with serving(engine, {"a": trained}):
         asked = [replace(item, adapter_id=name) for item in items for name in ("a", None)]
-        answers = together(engine, asked)
+        answers = extract_batch(engine, asked)
     for number, item in enumerate(items):
-        assert_same(answers[2 * number], gliners_answer(trained.merged, item))
-        assert_same(answers[2 * number + 1], gliners_answer(gliner, item))
+        assert_same(answers[2 * number], gliner_extraction(trained.merged, item))
+        assert_same(answers[2 * number + 1], gliner_extraction(gliner, item))
 
 
-def test_an_embedding_of_a_label_is_kept_for_each_adapter_that_reads_labels(
+def test_labels_are_cached_per_adapter_that_changes_their_encoder(
     adaptable: Any, reference: Any, tmp_path: Any
 ) -> None:
     engine, gliner = adaptable("bi-span", backbone="bert", seed=1), reference("bi-span", backbone="bert", seed=1)
@@ -117,28 +117,28 @@ def test_an_embedding_of_a_label_is_kept_for_each_adapter_that_reads_labels(
         "labels": train(gliner, tmp_path / "labels", reads_labels, seed=0),
         "text": train(gliner, tmp_path / "text", linears(engine, KINDS["heads"]), seed=1),
     }
-    item = some_item(1, relations=False)
+    item = random_item(1, relations=False)
     with serving(engine, adapters):
         for adapter, times in ((None, 1), ("labels", 2), ("text", 2), ("labels", 2), (None, 2)):
-            together(engine, [replace(item, adapter_id=adapter)])
+            extract_batch(engine, [replace(item, adapter_id=adapter)])
             assert engine.encoded_labels == times * len(item.labels)
 
 
 @pytest.mark.parametrize("backbone", ["bert", "deberta", "modernbert"])
-def test_rows_of_several_adapters_may_be_padded_as_on_a_gpu(
+def test_a_padded_batch_of_adapters_as_on_a_gpu(
     backbone: str, adaptable: Any, reference: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gliner_bento.engine.encoder.rounded", lambda encoder, row_multiple: encoder)
+    monkeypatch.setattr("gliner_bento.engine.encoders.packed.bucketed", lambda encoder, length_multiple: encoder)
     monkeypatch.setattr(Layout, "of", Layout.padded)
     engine, gliner = adaptable("span", backbone=backbone, seed=3), reference("span", backbone=backbone, seed=3)
     adapters = {
         kind: train(gliner, tmp_path / kind, linears(engine, wanted), seed=seed)
         for seed, (kind, wanted) in enumerate(KINDS.items())
     }
-    items = [some_item(seed, relations=False) for seed in range(8)]
+    items = [random_item(seed, relations=False) for seed in range(8)]
     names = [None, "attention", "everything", "attention", "heads", None, "everything", "heads"]
     with serving(engine, adapters):
         asked = [replace(item, adapter_id=name) for item, name in zip(items, names, strict=True)]
-        answers = together(engine, asked)
+        answers = extract_batch(engine, asked)
     for answer, item, name in zip(answers, items, names, strict=True):
-        assert_same(answer, gliners_answer(adapters[name].merged if name else gliner, item))
+        assert_same(answer, gliner_extraction(adapters[name].merged if name else gliner, item))

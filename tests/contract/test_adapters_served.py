@@ -1,4 +1,4 @@
-"""Adapters that come and go under load: every item is answered as by the model with its adapter merged, or refused."""
+"""Adapters are installed and removed under load: each item gets the result of its merged model, or an error."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapting import Trained, linears, train
-from asking import assert_same, gliners_answer, some_item
 from checkpoints import load_engine
+from comparison import assert_same, gliner_extraction, random_item
+from lora_training import Trained, linears, train
 from test_adapters import KINDS
 from views import view
 
@@ -30,12 +30,12 @@ from gliner_bento.types import Extraction
 
 PATIENCE_S = 120.0
 COUNT = 7
-ITEMS = [replace(some_item(seed, relations=False), threshold=0.2, multi_label=True) for seed in range(6)]
+ITEMS = [replace(random_item(seed, relations=False), threshold=0.2, multi_label=True) for seed in range(6)]
 
 
 @dataclass
 class Served:
-    """A scheduler over one engine, with more adapters than slots and than room in memory."""
+    """A scheduler over one engine, with more adapters than slots and than fit in memory."""
 
     engine: GLiNEREngine
     scheduler: Scheduler
@@ -50,7 +50,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def trained(checkpoint: Any, reference: Any, tmp_path_factory: Any) -> tuple[Path, dict[str | None, Any]]:
-    """A root with adapters a0, a1, …, and for each, as for None, gliner's model with it in its weights."""
+    """An adapter_root with adapters a0, a1, …, and for each, and for None, gliner's merged model."""
     options = {"backbone": "deberta", "seed": 2}
     gliner, root = reference("span", **options), tmp_path_factory.mktemp("adapters")
     engine = adaptable(checkpoint("span", **options))
@@ -86,7 +86,7 @@ def served(checkpoint: Any, trained: Any, tmp_path: Path) -> Iterator[Served]:
     scheduler = Scheduler(engine, config)
     scheduler.start()
     expected = {
-        (name, number): gliners_answer(model, item)
+        (name, number): gliner_extraction(model, item)
         for name, model in models.items()
         for number, item in enumerate(ITEMS)
     }
@@ -96,12 +96,12 @@ def served(checkpoint: Any, trained: Any, tmp_path: Path) -> Iterator[Served]:
 
 
 def test_adapters_differ(served: Served) -> None:
-    """Else the other tests could not tell one from another."""
+    """Otherwise the other tests could not distinguish them."""
     of_adapters = [str([served.expected[name, number] for number in range(len(ITEMS))]) for name in served.adapters]
     assert len(set(of_adapters)) == COUNT + 1
 
 
-def test_more_adapters_than_slots_and_memory_are_all_answered_rightly(served: Served) -> None:
+def test_more_adapters_than_slots_and_memory_are_all_served(served: Served) -> None:
     draw = random.Random(0)
     asked = [(draw.choice(list(served.adapters)), draw.randrange(len(ITEMS))) for _ in range(150)]
     answers = [served.submit(*one) for one in asked]
@@ -113,8 +113,10 @@ def test_more_adapters_than_slots_and_memory_are_all_answered_rightly(served: Se
     assert set(filter(None, status.device_slots)) <= set(status.in_memory)
 
 
-def test_answers_stay_right_while_adapters_come_and_go(served: Served, trained: Any, tmp_path: Path) -> None:
-    """One thread installs and removes copies of adapters while others ask for them and for the ones that stay."""
+def test_results_stay_correct_while_adapters_are_installed_and_removed(
+    served: Served, trained: Any, tmp_path: Path
+) -> None:
+    """One thread installs and removes copies of adapters while others use these and the permanent ones."""
     root, _ = trained
     (tmp_path / "root" / "new").mkdir()
     guests = Guests(served, root, tmp_path / "root" / "new")
@@ -133,7 +135,7 @@ def test_answers_stay_right_while_adapters_come_and_go(served: Served, trained: 
 
 
 class Guests:
-    """Adapters guest0, guest1, … that are not always there, with the content of a0, a1, …"""
+    """Adapters guest0, guest1, … with the content of a0, a1, …, which are installed and removed."""
 
     def __init__(self, served: Served, originals: Path, sources: Path) -> None:
         self.over = threading.Event()
@@ -174,8 +176,8 @@ class Guests:
             raise
 
 
-def test_rows_that_were_swapped_would_be_noticed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With two adapters' slots exchanged, each answers as the other: that is what the comparison is for."""
+def test_swapped_adapters_are_detected(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two adapters' slots swapped, each gives the other's results: the comparison detects that."""
     hold = DeviceSlots.hold
 
     @contextmanager

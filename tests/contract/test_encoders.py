@@ -1,4 +1,4 @@
-"""Packed encoders give what transformers' models give for each row alone."""
+"""Packed encoders give the hidden states of transformers' models on each text."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 import torch
-from asking import alone, some_item
 from checkpoints import BACKBONES, HIDDEN, POSITIONS, draw_weights
+from comparison import extract_one, random_item
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModel
 
-from gliner_bento.engine.adaptable import Layers
-from gliner_bento.engine.encoder import PackedEncoder, packed_backbone, rounded
-from gliner_bento.engine.encoder.deberta import PackedDeberta
-from gliner_bento.engine.packing import Layout, Rows
+from gliner_bento.engine.encoders.deberta import PackedDeberta
+from gliner_bento.engine.encoders.packed import PackedEncoder, bucketed, packed_backbone
+from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.packing import Layout
+from gliner_bento.engine.layers.rows import TextRows
 
 CPU = torch.device("cpu")
 VOCABULARY = 50
@@ -78,7 +79,7 @@ def backbone(name: str, seed: int = 0) -> Any:
 
 @cache
 def packed(name: str) -> PackedEncoder:
-    encoder = packed_backbone(backbone(name), Layers(backbone(name)))
+    encoder = packed_backbone(backbone(name), LayerFactory(backbone(name)))
     assert encoder is not None
     return encoder
 
@@ -93,7 +94,7 @@ def assert_gives_what_transformers_gives(
 ) -> None:
     rows = some_rows(lengths, seed)
     with torch.inference_mode():
-        ours = encode(torch.cat(rows), layout_of(Rows(tuple(lengths)), CPU))
+        ours = encode(torch.cat(rows), layout_of(TextRows(tuple(lengths)), CPU))
         theirs = torch.cat([model(row[None], torch.ones_like(row)[None])[0][0] for row in rows])
     assert ours.shape == (sum(lengths), HIDDEN)
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
@@ -103,7 +104,7 @@ def assert_gives_what_transformers_gives(
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=5), seed=st.integers(0, 99))
-def test_gives_what_transformers_gives(
+def test_hidden_states_are_transformers(
     name: str, layout_of: Callable[..., Layout], lengths: list[int], seed: int
 ) -> None:
     assert_gives_what_transformers_gives(packed(name), backbone(name), lengths, layout_of, seed)
@@ -112,87 +113,87 @@ def test_gives_what_transformers_gives(
 @pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("lengths", [[1], [1, 1, 1], [7, 7, 7], [POSITIONS, 1, 1, POSITIONS], [5, 6, 6, 5]], ids=str)
 @pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
-def test_gives_it_for_rows_at_the_limits(name: str, lengths: list[int], layout_of: Callable[..., Layout]) -> None:
+def test_hidden_states_at_the_length_limits(name: str, lengths: list[int], layout_of: Callable[..., Layout]) -> None:
     assert_gives_what_transformers_gives(packed(name), backbone(name), lengths, layout_of)
 
 
 @pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("deberta")])
-def test_distances_beyond_those_kept_ready_are_made_when_they_come(name: str, layout_of: Callable[..., Layout]) -> None:
-    encode = PackedDeberta(backbone(name), Layers(backbone(name)), reach=9)
+def test_distances_beyond_the_precomputed_ones_are_computed(name: str, layout_of: Callable[..., Layout]) -> None:
+    encode = PackedDeberta(backbone(name), LayerFactory(backbone(name)), reach=9)
     for length in (8, 9, 10, 40):
         assert_gives_what_transformers_gives(encode, backbone(name), [length, 3, length], layout_of)
 
 
-@pytest.mark.parametrize("row_multiple", [1, 8])
+@pytest.mark.parametrize("length_multiple", [1, 8])
 @pytest.mark.parametrize("lengths", [[1], [3, 8, 9, 40], [POSITIONS, 5, POSITIONS]], ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_gives_it_for_rows_that_are_rounded_up(name: str, lengths: list[int], row_multiple: int) -> None:
-    assert_gives_what_transformers_gives(rounded(packed(name), row_multiple), backbone(name), lengths, Layout.of)
+def test_hidden_states_of_bucketed_texts(name: str, lengths: list[int], length_multiple: int) -> None:
+    assert_gives_what_transformers_gives(bucketed(packed(name), length_multiple), backbone(name), lengths, Layout.of)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
-@pytest.mark.parametrize("encode", [packed, lambda name: rounded(packed(name), 8)], ids=["as it is", "rounded up"])
-def test_the_padding_token_may_be_a_word(name: str, encode: Callable[[str], PackedEncoder]) -> None:
+@pytest.mark.parametrize("encode", [packed, lambda name: bucketed(packed(name), 8)], ids=["as it is", "rounded up"])
+def test_the_padding_token_may_be_in_a_text(name: str, encode: Callable[[str], PackedEncoder]) -> None:
     model = backbone(name)
     rows = some_rows([6, 9], seed=3)
     rows[0][2] = rows[1][0] = rows[1][8] = model.config.pad_token_id
     with torch.inference_mode():
-        ours = encode(name)(torch.cat(rows), Layout.of(Rows((6, 9)), CPU))
+        ours = encode(name)(torch.cat(rows), Layout.of(TextRows((6, 9)), CPU))
         theirs = torch.cat([model(row[None], torch.ones_like(row)[None])[0][0] for row in rows])
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", ["bert", "deberta", "modernbert"])
-def test_rows_do_not_know_their_neighbours(name: str, layout_of: Callable[..., Layout]) -> None:
+def test_texts_do_not_depend_on_their_neighbours(name: str, layout_of: Callable[..., Layout]) -> None:
     lengths = [9, 9, 4, 17]
     rows, others = some_rows(lengths, 1), some_rows(lengths, 2)
     with torch.inference_mode():
-        before = packed(name)(torch.cat(rows), layout_of(Rows(tuple(lengths)), CPU)).split(lengths)
-        after = packed(name)(torch.cat([rows[0], *others[1:]]), layout_of(Rows(tuple(lengths)), CPU)).split(lengths)
+        before = packed(name)(torch.cat(rows), layout_of(TextRows(tuple(lengths)), CPU)).split(lengths)
+        after = packed(name)(torch.cat([rows[0], *others[1:]]), layout_of(TextRows(tuple(lengths)), CPU)).split(lengths)
     torch.testing.assert_close(after[0], before[0], atol=1e-5, rtol=0)
     assert (after[1] - before[1]).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("name", ["bert", "deberta", "modernbert"])
-def test_quantized_layers_stay_near(name: str) -> None:
-    encode = packed_backbone(backbone(name), Layers(backbone(name), int8=True))
+def test_quantized_layers_are_close(name: str) -> None:
+    encode = packed_backbone(backbone(name), LayerFactory(backbone(name), int8=True))
     assert encode is not None
     lengths = [random.Random(0).randint(5, 40) for _ in range(8)]
     ids = torch.cat(some_rows(lengths, 0))
     with torch.inference_mode():
-        exact, rounded = (some(ids, Layout.of(Rows(tuple(lengths)), CPU)) for some in (packed(name), encode))
+        exact, rounded = (some(ids, Layout.of(TextRows(tuple(lengths)), CPU)) for some in (packed(name), encode))
     assert 1e-4 < (rounded - exact).norm() / exact.norm() < 0.2
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
 def test_bfloat16_is_near_float32(name: str) -> None:
-    """As near as transformers' own, or nearer."""
+    """At least as close to float32 as transformers' own."""
     options = CASES[name]
     model = AutoModel.from_config(AutoConfig.for_model(**{"vocab_size": VOCABULARY, **options})).eval()
     model.load_state_dict(backbone(name).state_dict())
-    encode = packed_backbone(model.to(torch.bfloat16), Layers(model))
+    encode = packed_backbone(model.to(torch.bfloat16), LayerFactory(model))
     assert encode is not None
     lengths = [4, 4, 60, 61]
     rows = some_rows(lengths, 0)
     with torch.inference_mode():
-        exact = packed(name)(torch.cat(rows), Layout.of(Rows(tuple(lengths)), CPU))
+        exact = packed(name)(torch.cat(rows), Layout.of(TextRows(tuple(lengths)), CPU))
         theirs = torch.cat([model(row[None], torch.ones_like(row)[None])[0][0] for row in rows])
         for layout_of in LAYOUTS.values():
-            ours = encode(torch.cat(rows), layout_of(Rows(tuple(lengths)), CPU))
+            ours = encode(torch.cat(rows), layout_of(TextRows(tuple(lengths)), CPU))
             assert ours.dtype == torch.bfloat16
             errors = [(some.float() - exact).norm() / exact.norm() for some in (ours, theirs)]
             assert errors[0] < max(0.02, 1.2 * errors[1])
 
 
-def test_modernbert_turns_by_exact_angles_after_a_cast() -> None:
-    """transformers keeps its frequencies in the type that the model is cast to."""
+def test_modernbert_has_exact_rotary_angles_after_a_cast() -> None:
+    """transformers casts its frequencies to the model's dtype."""
     config = backbone("modernbert").config
     cast, whole = (AutoModel.from_config(config).eval() for _ in range(2))
     cast.load_state_dict(backbone("modernbert").state_dict())
     whole.load_state_dict(cast.to(torch.bfloat16).float().state_dict())
-    encode = packed_backbone(cast, Layers(cast))
+    encode = packed_backbone(cast, LayerFactory(cast))
     assert encode is not None
     assert_gives_what_transformers_gives(encode, whole, [POSITIONS, 50], Layout.of)
     with pytest.raises(AssertionError):
@@ -200,13 +201,13 @@ def test_modernbert_turns_by_exact_angles_after_a_cast() -> None:
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_does_not_pretend_to_know_other_backbones(name: str) -> None:
-    assert packed_backbone(backbone(name), Layers(backbone(name))) is None
+def test_other_backbones_have_no_packed_form(name: str) -> None:
+    assert packed_backbone(backbone(name), LayerFactory(backbone(name))) is None
 
 
 @pytest.mark.parametrize("family", ["span", "bi-token"])
 @pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
-def test_says_that_rows_are_packed(family: str, name: str, engine: Any) -> None:
+def test_reports_a_packed_encoder(family: str, name: str, engine: Any) -> None:
     served = engine(family, backbone=name, seed=3)
     assert served.packs
     assert served.info.forward.startswith(f"packed {type(backbone(name)).__name__}, ")
@@ -216,12 +217,12 @@ def test_says_that_rows_are_packed(family: str, name: str, engine: Any) -> None:
     ("options", "said", "packs"),
     [
         ({"backbone": "electra", "seed": 3}, "transformers' ElectraModel, ", False),
-        ({"backbone": "bert", "seed": 3, "fuse_layers": True}, "transformers' BertModel row by row, ", True),
+        ({"backbone": "bert", "seed": 3, "fuse_layers": True}, "transformers' BertModel text by text, ", True),
     ],
 )
-def test_says_that_transformers_reads(options: dict[str, Any], said: str, packs: bool, engine: Any) -> None:
-    """What it then answers is compared with gliner's answers where all families are."""
+def test_reports_transformers_encoder(options: dict[str, Any], said: str, packs: bool, engine: Any) -> None:
+    """Its results are compared with gliner's in test_engine_families."""
     served = engine("bi-span", **options)
     assert served.info.forward.startswith(said)
     assert served.packs == packs
-    assert alone(served, some_item(0, relations=False)).tokens > 0
+    assert extract_one(served, random_item(0, relations=False)).usage.tokens > 0

@@ -1,12 +1,12 @@
-"""For each family: the engine's answer is gliner's, and it is the same alone and in any company."""
+"""For each family: results are gliner's, and independent of batching."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from asking import alone, assert_same, gliners_answer, some_item, together
 from checkpoints import FAMILIES, LABELS, TEXTS, named
+from comparison import assert_same, extract_batch, extract_one, gliner_extraction, random_item
 
 from gliner_bento.types import Item
 
@@ -51,43 +51,43 @@ def identifier(value: object) -> str:
 
 
 @pytest.mark.parametrize(("family", "options"), ALL, ids=identifier)
-def test_answers_what_gliner_answers(family: str, options: dict[str, Any], engine: Any, reference: Any) -> None:
+def test_results_are_gliners(family: str, options: dict[str, Any], engine: Any, reference: Any) -> None:
     served, gliner = engine(family, **frozen(options)), reference(family, **frozen(options))
     entities = relations = 0
     for seed in range(100):
         if seed > 8 and entities > 20 and (relations > 5 or not served.info.supports_relations):
             return
-        item = some_item(seed, relations=served.info.supports_relations)
+        item = random_item(seed, relations=served.info.supports_relations)
         try:
-            expected = gliners_answer(gliner, item)
+            expected = gliner_extraction(gliner, item)
         except RuntimeError:
             assert "decoder" in family  # gliner fails where its label decoder is given no span
             continue
-        assert_same(alone(served, item), expected)
+        assert_same(extract_one(served, item), expected)
         entities += len(expected.entities)
         relations += len(expected.relations)
     pytest.fail(f"a test of little: {entities} entities, {relations} relations")
 
 
 @pytest.mark.parametrize(("family", "options"), ALL, ids=identifier)
-def test_answers_the_same_in_company(family: str, options: dict[str, Any], engine: Any) -> None:
+def test_results_do_not_depend_on_batching(family: str, options: dict[str, Any], engine: Any) -> None:
     served = engine(family, **frozen(options))
-    items = [some_item(seed, relations=served.info.supports_relations) for seed in range(100, 116)]
+    items = [random_item(seed, relations=served.info.supports_relations) for seed in range(100, 116)]
     items += [Item(text, named(LABELS[:2]), threshold=0.3) for text in TEXTS * 2]
     found = 0
-    for item, answer in zip(items, together(served, items), strict=True):
-        assert_same(answer, alone(served, item))
+    for item, answer in zip(items, extract_batch(served, items), strict=True):
+        assert_same(answer, extract_one(served, item))
         found += len(answer.entities)
     assert found > 15
 
 
 def frozen(options: dict[str, Any]) -> dict[str, Any]:
-    """Options that can be cached by."""
+    """Options as hashable values."""
     return {name: HashableDict(value) if isinstance(value, dict) else value for name, value in options.items()}
 
 
 class HashableDict(dict[str, Any]):
-    """A dictionary that nobody changes."""
+    """A dictionary that is never changed."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self.items()))

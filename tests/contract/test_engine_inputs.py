@@ -1,4 +1,4 @@
-"""What an engine makes of texts, labels and options: offsets, limits, refusals."""
+"""Texts, labels and options: offsets, limits, errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from asking import alone, assert_same, gliners_answer, some_item, together
 from checkpoints import LABELS, POSITIONS, TEXTS, load_engine, named
+from comparison import assert_same, extract_batch, extract_one, gliner_extraction, random_item
 from safetensors.torch import load_file, save_file
 
 from gliner_bento.engine.engine import GLiNEREngine
@@ -49,40 +49,40 @@ def relex(engine: Any) -> GLiNEREngine:
 
 @pytest.mark.parametrize("text", UNICODE)
 def test_offsets_are_characters_of_the_text(text: str, ner: GLiNEREngine) -> None:
-    answer = alone(ner, Item(text, PEOPLE, threshold=0.05, flat_ner=False))
+    answer = extract_one(ner, Item(text, PEOPLE, threshold=0.05, flat_ner=False))
     assert answer.entities
     assert all(text[entity.start : entity.end] == entity.text for entity in answer.entities)
     assert [entity.start for entity in answer.entities] == sorted(entity.start for entity in answer.entities)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t  \u00a0", *NOTHING_TO_READ])
-def test_a_text_with_nothing_to_read_has_no_entities_and_no_tokens(text: str, ner: GLiNEREngine) -> None:
+def test_a_blank_text_has_no_entities_and_no_tokens(text: str, ner: GLiNEREngine) -> None:
     prepared = ner.prepare(Item(text, PEOPLE, threshold=0.0))
     assert (prepared.tokens, prepared.words) == (0, 0)
-    answer = alone(ner, Item(text, PEOPLE, threshold=0.0))
-    assert (answer.entities, answer.relations, answer.tokens) == ([], [], 0)
+    answer = extract_one(ner, Item(text, PEOPLE, threshold=0.0))
+    assert (list(answer.entities), list(answer.relations), answer.usage.tokens) == ([], [], 0)
 
 
 @pytest.mark.parametrize("family", ["span", "bi-token", "relex-token"])
-def test_texts_with_nothing_to_read_do_not_disturb_their_neighbours(family: str, engine: Any) -> None:
+def test_blank_texts_do_not_change_other_results(family: str, engine: Any) -> None:
     served = engine(family, **LIVELY)
     texts = [*NOTHING_TO_READ, *TEXTS, *UNICODE, "", "\ufffd", "\ufffd\x00"]
     items = [Item(text, PEOPLE, threshold=0.3) for text in texts]
     random.Random(0).shuffle(items)
-    for item, answer in zip(items, together(served, items), strict=True):
-        assert_same(answer, alone(served, item))
+    for item, answer in zip(items, extract_batch(served, items), strict=True):
+        assert_same(answer, extract_one(served, item))
 
 
-def test_words_without_tokens_do_not_move_the_others(ner: GLiNEREngine) -> None:
+def test_words_without_tokens_do_not_shift_later_words(ner: GLiNEREngine) -> None:
     plain, littered = "Bill Gates founded Microsoft", "\u0301 Bill \x00\x00 Gates \u0301\u0302 founded \u0301 Microsoft"
-    entities = alone(ner, Item(plain, PEOPLE, threshold=0.1, flat_ner=False)).entities
-    moved = alone(ner, Item(littered, PEOPLE, threshold=0.1, flat_ner=False)).entities
+    entities = extract_one(ner, Item(plain, PEOPLE, threshold=0.1, flat_ner=False)).entities
+    moved = extract_one(ner, Item(littered, PEOPLE, threshold=0.1, flat_ner=False)).entities
     assert [e.label for e in entities] == [e.label for e in moved]
     assert [e.score for e in entities] == pytest.approx([e.score for e in moved], abs=1e-6)
     assert [e.text for e in entities if " " not in e.text] == [e.text for e in moved if " " not in e.text]
 
 
-def test_the_models_words_are_descriptions_and_the_answers_are_names(relex: GLiNEREngine, reference: Any) -> None:
+def test_the_model_gets_descriptions_and_results_have_names(relex: GLiNEREngine, reference: Any) -> None:
     item = Item(
         TEXTS[1],
         {"WER": "person", "WO": "city"},
@@ -90,18 +90,18 @@ def test_the_models_words_are_descriptions_and_the_answers_are_names(relex: GLiN
         threshold=0.3,
         relation_threshold=0.3,
     )
-    answer = alone(relex, item)
-    assert_same(answer, gliners_answer(reference("relex-span", **LIVELY), item))
+    answer = extract_one(relex, item)
+    assert_same(answer, gliner_extraction(reference("relex-span", **LIVELY), item))
     assert {entity.label for entity in answer.entities} <= {"WER", "WO"}
     assert {relation.relation for relation in answer.relations} <= {"WOHNT", "KOMMT"}
     assert answer.entities
     assert answer.relations
 
 
-def test_a_joint_model_answers_entities_alone_beside_items_with_relations(relex: GLiNEREngine, reference: Any) -> None:
-    items = [replace(some_item(seed, relations=True), relations=named(["founder"][: seed % 2])) for seed in range(20)]
-    for item, answer in zip(items, together(relex, items), strict=True):
-        assert_same(answer, gliners_answer(reference("relex-span", **LIVELY), item))
+def test_a_batch_may_mix_items_with_and_without_relations(relex: GLiNEREngine, reference: Any) -> None:
+    items = [replace(random_item(seed, relations=True), relations=named(["founder"][: seed % 2])) for seed in range(20)]
+    for item, answer in zip(items, extract_batch(relex, items), strict=True):
+        assert_same(answer, gliner_extraction(reference("relex-span", **LIVELY), item))
         assert item.relations or not answer.relations
 
 
@@ -138,7 +138,7 @@ def test_refuses_relations(item: Item, error: type[GLiNERBentoError], param: str
     assert raised.value.param == param
 
 
-def test_refuses_relations_of_a_model_that_has_none(ner: GLiNEREngine) -> None:
+def test_refuses_relations_for_a_model_without_relations(ner: GLiNEREngine) -> None:
     with pytest.raises(InvalidField) as raised:
         ner.prepare(Item("x", PEOPLE, named(["founder"])))
     assert raised.value.param == "relations"
@@ -160,39 +160,39 @@ SUBWORDY = "Xylophonists Zygomorphically Quizzicality " * 5
 
 @pytest.mark.parametrize(("family", "options"), [("span", {}), ("span", {"backbone": "deberta"}), ("bi-span", {})])
 @pytest.mark.parametrize("text", [WORDY, SUBWORDY], ids=["too many words", "too many tokens"])
-def test_cuts_a_text_beyond_the_limits_at_a_word(family: str, options: dict[str, Any], text: str, engine: Any) -> None:
+def test_truncates_a_long_text_at_a_word(family: str, options: dict[str, Any], text: str, engine: Any) -> None:
     served = engine(family, **LIVELY, **options)
     item = Item(text, PEOPLE, threshold=0.1, long_text="truncate")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         prepared = served.prepare(item)
-        answer = alone(served, item)
+        answer = extract_one(served, item)
     assert answer.truncated_at == prepared.truncated_at == prepared.payload.words[-1][1]
-    assert answer.words == prepared.words <= served.info.max_words == 48
-    assert answer.tokens == prepared.tokens <= POSITIONS
+    assert answer.usage.words == prepared.words <= served.info.max_words == 48
+    assert answer.usage.tokens == prepared.tokens <= POSITIONS
     assert prepared.words == 48 or prepared.tokens > POSITIONS - 15
     read = text[: prepared.payload.words[-1][1]]
     assert text[len(read)].isspace()
-    assert_same(answer, alone(served, replace(item, text=read)))
+    assert_same(answer, extract_one(served, replace(item, text=read)))
     assert not served.prepare(replace(item, text=read, long_text="reject")).truncated_at
     with pytest.raises(TooLarge) as raised:
         served.prepare(replace(item, long_text="reject"))
     assert raised.value.param == "text"
 
 
-def test_a_first_word_beyond_the_limit_leaves_nothing_read_and_says_so(ner: GLiNEREngine) -> None:
+def test_a_first_word_beyond_the_limit_truncates_at_0(ner: GLiNEREngine) -> None:
     for text in ("z" * 99 + "_" + "y" * 99, "q" * 60 + "-" + "q" * 80 + " Paris"):
-        answer = alone(ner, Item(text, PEOPLE, threshold=0.0, long_text="truncate"))
-        assert answer.truncated_at == (None if answer.words else 0)
+        answer = extract_one(ner, Item(text, PEOPLE, threshold=0.0, long_text="truncate"))
+        assert answer.truncated_at == (None if answer.usage.words else 0)
 
 
-def test_a_long_text_is_not_read_to_its_end(ner: GLiNEREngine) -> None:
+def test_a_truncated_text_is_not_tokenized_to_its_end(ner: GLiNEREngine) -> None:
     prepared = ner.prepare(Item("Paris " * 200_000, PEOPLE, long_text="truncate"))
     assert prepared.truncated_at
 
 
 @pytest.mark.parametrize("family", ["span", "token", "relex-span", "relex-token"])
-def test_the_lowest_threshold_costs_no_more_than_it_must(family: str, engine: Any) -> None:
+def test_threshold_0_has_a_bounded_cost(family: str, engine: Any) -> None:
     served = engine(family, **LIVELY)
     relations = named(["founder"]) if served.info.supports_relations else {}
     options = {"threshold": 0.0, "relation_threshold": 0.0, "flat_ner": False, "multi_label": True}
@@ -206,7 +206,7 @@ def test_the_lowest_threshold_costs_no_more_than_it_must(family: str, engine: An
 
 def answer_or_refuse(served: GLiNEREngine, item: Item) -> None:
     with contextlib.suppress(TooLarge):
-        alone(served, item)
+        extract_one(served, item)
 
 
 @pytest.mark.parametrize("family", ["span", "token", "relex-span"])
@@ -216,11 +216,12 @@ def test_scores_that_are_not_numbers_fail_the_item(family: str, checkpoint: Any,
     save_file({name: torch.full_like(weight, torch.nan) for name, weight in load_file(file).items()}, file)
     served = load_engine(broken)
     with pytest.raises(ArithmeticError):
-        alone(served, Item(TEXTS[0], PEOPLE))
+        extract_one(served, Item(TEXTS[0], PEOPLE))
 
 
-def test_a_refused_prompt_is_not_kept(ner: GLiNEREngine) -> None:
-    kept = ner._tokenizer._prompt.cache_info().currsize
+def test_a_refused_prompt_is_not_cached(ner: GLiNEREngine) -> None:
+    cached = ner._preparer._tokenizer._prompts._cached
+    size = cached.cache_info().currsize
     with pytest.raises(InvalidField, match="tokens"):
         ner.prepare(Item("x", named(["word " * POSITIONS])))
-    assert ner._tokenizer._prompt.cache_info().currsize == kept
+    assert cached.cache_info().currsize == size

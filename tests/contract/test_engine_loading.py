@@ -1,4 +1,4 @@
-"""What is loaded, from where, and what is refused before anything runs."""
+"""Which checkpoints are loaded, and which are refused before anything runs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,16 @@ from typing import Any
 
 import pytest
 import torch
-from asking import alone
 from checkpoints import LABELS, TEXTS, load_engine, named
+from comparison import extract_one
 from transformers import DebertaV2Model
 
 from gliner_bento.engine.base import Engine
+from gliner_bento.engine.checkpoint.find import ModelError
+from gliner_bento.engine.checkpoint.limits import token_limit
+from gliner_bento.engine.checkpoint.load import check_flashdeberta, computes_bfloat16, pick_device
+from gliner_bento.engine.checkpoint.load import load as load_model
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.loading import (
-    ModelError,
-    check_flashdeberta,
-    computes_bfloat16,
-    pick_device,
-    token_limit,
-)
-from gliner_bento.engine.loading import load as load_model
 from gliner_bento.types import Item
 
 LIVELY = {"seed": 1}
@@ -32,7 +28,7 @@ LIVELY = {"seed": 1}
 
 @pytest.fixture
 def copy(checkpoint: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
-    """A checkpoint of one's own to spoil."""
+    """A copy of a checkpoint, to be damaged."""
 
     def copied(family: str = "span", **config: Any) -> Path:
         folder = tmp_path / "checkpoint"
@@ -48,7 +44,7 @@ def load(folder: Path) -> GLiNEREngine:
     return load_engine(folder)
 
 
-def test_says_what_is_served(engine: Any) -> None:
+def test_reports_the_model(engine: Any) -> None:
     served: Engine = engine("relex-token", **LIVELY)
     info = served.info
     assert (info.family, info.supports_relations, info.max_span_width) == ("UniEncoderTokenRelexGLiNER", True, None)
@@ -58,7 +54,7 @@ def test_says_what_is_served(engine: Any) -> None:
 
 
 def test_is_named_after_its_folder(copy: Callable[..., Path]) -> None:
-    assert load(copy()).info.name == "checkpoint"
+    assert load(copy()).info.model == "checkpoint"
 
 
 def test_never_unpickles(copy: Callable[..., Path]) -> None:
@@ -101,12 +97,12 @@ def test_refuses_what_it_cannot_serve(config: dict[str, Any], reason: str, copy:
         load(copy(**config))
 
 
-def test_refuses_a_folder_that_is_no_checkpoint(tmp_path: Path) -> None:
+def test_refuses_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"gliner_config\.json"):
         load(tmp_path)
 
 
-def test_refuses_a_checkpoint_whose_backbone_is_out_of_reach(copy: Callable[..., Path]) -> None:
+def test_refuses_a_checkpoint_with_an_unreachable_backbone(copy: Callable[..., Path]) -> None:
     with pytest.raises(ModelError, match="cannot load"):
         load(copy(encoder_config=None, model_name="nobody/no-such-backbone"))
 
@@ -126,13 +122,13 @@ def test_refuses_broken_weights(copy: Callable[..., Path]) -> None:
         load(folder)
 
 
-def test_a_hub_id_is_asked_of_the_hub() -> None:
-    """No hub is reachable in tests: one clear error, that names the id."""
+def test_a_hub_id_is_downloaded() -> None:
+    """The hub is not reachable in tests: one clear error that names the id."""
     with pytest.raises(ModelError, match=r"nobody/no-such-model.*hub"):
         load_engine("nobody/no-such-model")
 
 
-def test_refuses_a_device_that_is_not_here() -> None:
+def test_refuses_a_missing_device() -> None:
     for device in ("cuda:99", "abacus"):
         with pytest.raises(ModelError, match=device):
             pick_device(device)
@@ -141,29 +137,29 @@ def test_refuses_a_device_that_is_not_here() -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "auto"])
 @pytest.mark.parametrize("family", ["span", "token", "bi-span", "relex-span", "relex-token", "decoder-token"])
 def test_runs_in_bfloat16(family: str, dtype: Any, checkpoint: Any) -> None:
-    served = load_engine(checkpoint(family, **LIVELY), dtype)
+    served = load_engine(checkpoint(family, **LIVELY), dtype=dtype)
     native = computes_bfloat16(torch.device("cpu"))
     assert served.info.dtype == ("bfloat16" if dtype != "auto" or native else "float32")
     relations = named(["founder", "lives in"]) if served.info.supports_relations else {}
-    assert alone(served, Item(TEXTS[1], named(["person", "city"]), relations, threshold=0.3)).entities
+    assert extract_one(served, Item(TEXTS[1], named(["person", "city"]), relations, threshold=0.3)).entities
 
 
 def test_falls_back_to_float32_where_the_model_does_not_run_in_bfloat16(checkpoint: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("gliner_bento.engine.loading.computes_bfloat16", lambda device: True)
+    monkeypatch.setattr("gliner_bento.engine.checkpoint.load.computes_bfloat16", lambda device: True)
     served = load_engine(checkpoint("relex-span-gcn", **LIVELY), dtype="auto")
     assert served.info.dtype == "float32"
 
 
 @pytest.mark.parametrize("family", ["span", "token", "token-spans", "bi-span", "relex-span-dot", "relex-token"])
 def test_runs_in_float16_on_a_cpu(family: str, checkpoint: Any, engine: Any) -> None:
-    """Scores are as near float32's as ten bits of mantissa allow."""
+    """Scores are as close to float32's as ten bits of mantissa allow."""
     served = load_engine(checkpoint(family, **LIVELY), dtype="float16")
     assert served.info.dtype == "float16"
     compared = 0
     for text in TEXTS:
         item = Item(text, named(LABELS), threshold=0.0, flat_ner=False, multi_label=True)
-        exact = {(e.start, e.end, e.label): e.score for e in alone(engine(family, **LIVELY), item).entities}
-        found = {(e.start, e.end, e.label): e.score for e in alone(served, item).entities}
+        exact = {(e.start, e.end, e.label): e.score for e in extract_one(engine(family, **LIVELY), item).entities}
+        found = {(e.start, e.end, e.label): e.score for e in extract_one(served, item).entities}
         both = exact.keys() & found.keys()
         assert {key: found[key] for key in both} == pytest.approx({key: exact[key] for key in both}, abs=0.05)
         compared += len(both)
@@ -183,27 +179,29 @@ def test_flashdeberta_needs_its_package_and_a_gpu(checkpoint: Any, monkeypatch: 
         load_engine(checkpoint("span", **LIVELY), enable_flashdeberta=True)
     with pytest.raises(ModelError, match=r"needs the package flashdeberta$"):
         check_flashdeberta(torch.device("cuda"))
-    monkeypatch.setattr("gliner_bento.engine.loading.find_spec", lambda name: object())
+    monkeypatch.setattr("gliner_bento.engine.checkpoint.load.find_spec", lambda name: object())
     with pytest.raises(ModelError, match=r"needs a CUDA device$"):
         check_flashdeberta(torch.device("cpu"))
     check_flashdeberta(torch.device("cuda"))
 
 
 @pytest.mark.parametrize("backbone", ["bert", "deberta"])
-def test_flashdeberta_is_never_passed_over(backbone: str, checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """gliner goes on with the ordinary backbone where it cannot have the other one; here that is an error."""
-    monkeypatch.setattr("gliner_bento.engine.loading.check_flashdeberta", lambda device: None)
+def test_flashdeberta_is_never_silently_skipped(
+    backbone: str, checkpoint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gliner falls back to the ordinary backbone; here that is an error."""
+    monkeypatch.setattr("gliner_bento.engine.checkpoint.load.check_flashdeberta", lambda device: None)
     folder = checkpoint("span", backbone=backbone, seed=2)
-    with pytest.raises(ModelError, match="is not flashdeberta's"):
+    with pytest.raises(ModelError, match="did not use flashdeberta's"):
         load_model(folder, torch.device("cpu"), torch.float32, flashdeberta=True)
 
 
-def test_flashdeberta_is_loaded_when_it_is_asked_for_alone(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a stand-in for the package's class, which needs a GPU; an environment that asks for it changes nothing."""
+def test_flashdeberta_is_loaded_only_if_enabled(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a fake of the package's class, which needs a GPU; the environment variable alone has no effect."""
     flash = type("FlashDebertaV2Model", (DebertaV2Model,), {})
     monkeypatch.setattr("gliner.modeling.encoder.IS_FLASHDEBERTA", True)
     monkeypatch.setattr("gliner.modeling.encoder.FlashDebertaV2Model", flash, raising=False)
-    monkeypatch.setattr("gliner_bento.engine.loading.check_flashdeberta", lambda device: None)
+    monkeypatch.setattr("gliner_bento.engine.checkpoint.load.check_flashdeberta", lambda device: None)
     monkeypatch.setenv("USE_FLASHDEBERTA", "1")
     folder = checkpoint("span", backbone="deberta", seed=2)
     for wanted in (True, False):
@@ -216,7 +214,7 @@ def test_flashdeberta_is_loaded_when_it_is_asked_for_alone(checkpoint: Any, monk
     ("model_max_length", "table", "padding_idx", "limit"),
     [(512, 128, None, 128), (100, 128, None, 100), (10**30, 514, 1, 512), (10**30, None, None, None)],
 )
-def test_finds_the_limit_of_tokens(
+def test_token_limit_of_tokenizer_and_encoder(
     model_max_length: int, table: int | None, padding_idx: int | None, limit: int | None
 ) -> None:
     class Tokenizer:

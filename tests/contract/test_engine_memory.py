@@ -1,4 +1,4 @@
-"""The engine on a device whose memory is a number: what it measures, and what becomes of out-of-memory."""
+"""The engine on a device with simulated memory: calibration, and out of memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ITEM = Item(TEXTS[1], named(["person", "city"]), threshold=0.3)
 
 
 class Device:
-    """An `Allocator` on which every batch takes `batch_bytes`."""
+    """An `Allocator` on which every batch allocates `batch_bytes`."""
 
     def __init__(self, size_bytes: int, batch_bytes: int) -> None:
         self._size_bytes = size_bytes
@@ -58,7 +58,7 @@ def test_a_cpu_has_no_budget(engine: Any) -> None:
     assert engine("span", seed=1).batch_tokens is None
 
 
-def test_a_batch_may_cost_what_the_settings_leave(measured: Any) -> None:
+def test_the_budget_follows_the_settings(measured: Any) -> None:
     full = measured().batch_tokens
     assert full > 1000
     assert measured(target_memory_fraction=0.5).batch_tokens == full // 2
@@ -66,9 +66,7 @@ def test_a_batch_may_cost_what_the_settings_leave(measured: Any) -> None:
     assert measured(inference_lanes=2).batch_tokens == full // 2
 
 
-def test_out_of_memory_is_no_fault_of_ours_and_shrinks_the_budget(
-    measured: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_memory_fails_the_item_and_shrinks_the_budget(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = measured()
     full = engine.batch_tokens
     assert all(answer.entities for answer in run(engine, 3))

@@ -1,4 +1,4 @@
-"""Each option of an engine does what it says, and the answers stay what they are."""
+"""Each engine option has its effect, and results stay the same."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import alone, assert_same, some_item, together
 from checkpoints import load_engine
+from comparison import assert_same, extract_batch, extract_one, random_item
 
-from gliner_bento.engine.kernels import Kernels
-from gliner_bento.engine.loading import ModelError
+from gliner_bento.engine.checkpoint.find import ModelError
+from gliner_bento.engine.layers.kernels import Kernels
 
 
 @pytest.mark.parametrize("backbone", ["bert", "deberta"])
-def test_without_sequence_packing_transformers_encodes_padded_rows(backbone: str, checkpoint: Any) -> None:
+def test_without_sequence_packing_transformers_encodes_padded_texts(backbone: str, checkpoint: Any) -> None:
     folder = checkpoint("span", backbone=backbone, seed=2)
     packed, padded = load_engine(folder), load_engine(folder, enable_sequence_packing=False)
     assert packed.packs
     assert packed.info.forward.startswith("packed ")
     assert not padded.packs
     assert padded.info.forward.startswith("transformers' ")
-    items = [some_item(seed, relations=False) for seed in range(8)]
-    for answer, expected in zip(together(padded, items), together(packed, items), strict=True):
+    items = [random_item(seed, relations=False) for seed in range(8)]
+    for answer, expected in zip(extract_batch(padded, items), extract_batch(packed, items), strict=True):
         assert_same(answer, expected)
 
 
-def test_int8_is_said_and_answers_nearly_the_same(checkpoint: Any) -> None:
+def test_int8_is_reported_and_results_are_nearly_equal(checkpoint: Any) -> None:
     folder = checkpoint("span", backbone="bert", seed=1)
     exact, rounded = load_engine(folder), load_engine(folder, quantization="int8")
     assert rounded.info.dtype == "int8"
     differences = []
-    for item in (some_item(seed, relations=False) for seed in range(30)):
-        scores = {(e.start, e.end, e.label): e.score for e in alone(exact, item).entities}
-        others = {(e.start, e.end, e.label): e.score for e in alone(rounded, item).entities}
+    for item in (random_item(seed, relations=False) for seed in range(30)):
+        scores = {(e.start, e.end, e.label): e.score for e in extract_one(exact, item).entities}
+        others = {(e.start, e.end, e.label): e.score for e in extract_one(rounded, item).entities}
         differences += [abs(scores[key] - others[key]) for key in scores.keys() & others.keys()]
     assert len(differences) > 30
     assert 0 < sum(differences) / len(differences) < 0.05
 
 
-def test_int8_answers_do_not_depend_on_company(checkpoint: Any) -> None:
+def test_int8_results_do_not_depend_on_batching(checkpoint: Any) -> None:
     engine = load_engine(checkpoint("span", backbone="deberta", seed=2), quantization="int8")
-    items = [some_item(seed, relations=False) for seed in range(8)]
-    for item, answer in zip(items, together(engine, items), strict=True):
-        assert_same(answer, alone(engine, item))
+    items = [random_item(seed, relations=False) for seed in range(8)]
+    for item, answer in zip(items, extract_batch(engine, items), strict=True):
+        assert_same(answer, extract_one(engine, item))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_int8_answers_do_not_depend_on_company(checkpoint: Any) -> None:
         ({"enable_flashdeberta": True, "runtime": "onnxruntime"}, "for runtime torch"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_incompatible_options_are_refused(options: dict[str, Any], reason: str, tmp_path: Path) -> None:
     from checkpoints import tiny_checkpoint
 
     folder = tiny_checkpoint(tmp_path, "span", seed=1)
@@ -64,18 +64,18 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], re
 
 
 @pytest.mark.parametrize(("size", "encoded"), [(4096, 6), (0, 12)])
-def test_a_bi_encoders_labels_are_kept_as_the_label_cache_has_room(size: int, encoded: int, checkpoint: Any) -> None:
+def test_a_bi_encoder_caches_as_many_labels_as_the_setting_allows(size: int, encoded: int, checkpoint: Any) -> None:
     engine = load_engine(checkpoint("bi-span", seed=1), label_cache_size=size)
-    items = [some_item(seed, relations=False) for seed in range(40)]
+    items = [random_item(seed, relations=False) for seed in range(40)]
     item = next(item for item in items if len(item.labels) == 6)
-    first, second = alone(engine, item), alone(engine, item)
+    first, second = extract_one(engine, item), extract_one(engine, item)
     assert_same(second, first)
     assert engine.encoded_labels == encoded
 
 
 @pytest.mark.parametrize("family", ["span", "bi-span", "token", "relex-span"])
-def test_the_weights_are_not_kept_twice(family: str, checkpoint: Any) -> None:
-    """What the forward holds of gliner's model besides its own layout is small."""
+def test_the_weights_are_held_once(family: str, checkpoint: Any) -> None:
+    """Beside its own weights, the forward holds little of gliner's model."""
     import gc
 
     folder = checkpoint(family, backbone="bert", seed=1)
@@ -89,10 +89,10 @@ def test_the_weights_are_not_kept_twice(family: str, checkpoint: Any) -> None:
     assert engine.packs
 
 
-def test_a_machine_that_cannot_compile_is_told_so(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_compiler_is_reported(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Any:
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr("gliner_bento.engine.forward.ner.compiled", lambda: Kernels(fail, fail))
+    monkeypatch.setattr("gliner_bento.engine.forward.compiled", lambda: Kernels(fail, fail))
     with pytest.raises(ModelError, match="needs a C\\+\\+ compiler"):
         load_engine(checkpoint("span", backbone="deberta", seed=2), enable_compilation=True)

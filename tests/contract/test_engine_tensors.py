@@ -1,4 +1,4 @@
-"""The engine's own tokenizing and collating make the tensors that gliner's make, padded and packed."""
+"""The engine's tokenizer and collators make gliner's tensors, padded and packed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from asking import some_item
+from comparison import random_item
 
-from gliner_bento.engine.collate import Collator
+from gliner_bento.engine.families import family_of
+from gliner_bento.engine.text.collate import PaddedCollator
 from gliner_bento.types import Item
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -26,10 +27,10 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("family", "options"), CASES)
-def test_same_tensors_as_gliner(family: str, options: dict[str, Any], engine: Any, reference: Any) -> None:
+def test_padded_tensors_are_gliners(family: str, options: dict[str, Any], engine: Any, reference: Any) -> None:
     served, gliner = engine(family, seed=1, **options), reference(family, seed=1, **options)
-    items = [some_item(seed, relations=served.info.supports_relations) for seed in range(12)]
-    ours = Collator.of(gliner)([served.prepare(item) for item in items]).inputs
+    items = [random_item(seed, relations=served.info.supports_relations) for seed in range(12)]
+    ours = collator_of(gliner)([served.prepare(item) for item in items]).inputs
     theirs = gliners_batch(gliner, items)
     names = ("input_ids", "attention_mask", "words_mask", "text_lengths", "word_lengths", "span_idx", "span_mask")
     labels = ("labels_input_ids", "labels_attention_mask", "labels_gather_indices", "prompts_embedding_mask")
@@ -48,28 +49,36 @@ def test_packed_tensors_are_gliners_without_padding(
     family: str, options: dict[str, Any], engine: Any, reference: Any
 ) -> None:
     served, gliner = engine(family, seed=1, **options), reference(family, seed=1, **options)
-    items = [some_item(seed, relations=served.info.supports_relations) for seed in range(12)]
+    items = [random_item(seed, relations=served.info.supports_relations) for seed in range(12)]
     batch = served.collate([served.prepare(item) for item in items])
-    theirs = gliners_batch(gliner, [row.item for row in batch.rows])
+    theirs = gliners_batch(gliner, [row.item for row in batch.texts])
     ours, mask = batch.inputs, theirs["attention_mask"].bool()
-    assert sorted(ours.tokens.counts) == list(ours.tokens.counts) == mask.sum(1).tolist()
+    assert sorted(ours.token_rows.counts) == list(ours.token_rows.counts) == mask.sum(1).tolist()
     assert torch.equal(ours.token_ids, theirs["input_ids"][mask])
     marks = theirs["words_mask"][mask]
-    assert torch.equal(ours.word_places, marks.nonzero()[:, 0])
-    before = torch.tensor([sum(ours.words.counts[:i]) for i, n in enumerate(ours.tokens.counts) for _ in range(n)])
+    assert torch.equal(ours.word_positions, marks.nonzero()[:, 0])
+    before = torch.tensor(
+        [sum(ours.word_rows.counts[:i]) for i, n in enumerate(ours.token_rows.counts) for _ in range(n)]
+    )
     assert torch.equal(ours.word_numbers, (marks + before - 1)[marks > 0])
-    assert list(ours.words.counts) == theirs["text_lengths"].flatten().tolist()
-    assert [len(row.item.labels) for row in batch.rows] == list(ours.labels.counts)
+    assert list(ours.word_rows.counts) == theirs["text_lengths"].flatten().tolist()
+    assert [len(row.item.labels) for row in batch.texts] == list(ours.label_rows.counts)
     if "labels_input_ids" in theirs:
         labels, padding = theirs["labels_input_ids"], theirs["labels_attention_mask"]
-        asked = [places[:n] for places, n in zip(theirs["labels_gather_indices"], ours.labels.counts, strict=True)]
+        asked = [places[:n] for places, n in zip(theirs["labels_gather_indices"], ours.label_rows.counts, strict=True)]
         assert [list(ids) for ids in ours.label_ids] == [
             labels[place][padding[place].bool()].tolist() for place in torch.cat(asked)
         ]
 
 
+def collator_of(gliner: Any) -> PaddedCollator:
+    family = family_of(gliner, "reference")
+    max_width = gliner.config.max_width if family.span_width else None
+    return PaddedCollator.of(gliner.data_processor, separate_labels=not family.prompts.inline, max_width=max_width)
+
+
 def gliners_batch(model: Any, items: list[Item]) -> dict[str, Any]:
-    """What gliner collates for `items`."""
+    """gliner's tensors for `items`."""
     labels = [dict(item.labels) for item in items]
     more: dict[str, Any] = {}
     with warnings.catch_warnings():

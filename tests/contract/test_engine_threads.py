@@ -1,4 +1,4 @@
-"""Several lanes and preparing threads use one engine at once."""
+"""Several lanes and tokenizer threads use one engine concurrently."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from asking import alone, assert_same, some_item, together
+from comparison import assert_same, extract_batch, extract_one, random_item
 
 
 @pytest.fixture(autouse=True)
 def _restless_interpreter() -> Iterator[None]:
-    """Threads change places as often as they can."""
+    """Switch threads as often as possible."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -23,10 +23,10 @@ def _restless_interpreter() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("family", ["span", "bi-token", "relex-span", "relex-token", "decoder-span"])
-def test_answers_the_same_from_several_threads(family: str, engine: Any) -> None:
+def test_results_are_the_same_from_several_threads(family: str, engine: Any) -> None:
     served = engine(family, seed=1)
-    items = [some_item(seed, relations=served.info.supports_relations) for seed in range(12)]
-    expected = [alone(served, item) for item in items]
+    items = [random_item(seed, relations=served.info.supports_relations) for seed in range(12)]
+    expected = [extract_one(served, item) for item in items]
     barrier = threading.Barrier(3)
 
     def lane(number: int) -> None:
@@ -34,7 +34,7 @@ def test_answers_the_same_from_several_threads(family: str, engine: Any) -> None
         barrier.wait(30)
         for turn in range(12):
             some = [(number + turn + i) % len(items) for i in range(4)]
-            for i, answer in zip(some, together(served, [items[i] for i in some]), strict=True):
+            for i, answer in zip(some, extract_batch(served, [items[i] for i in some]), strict=True):
                 assert_same(answer, expected[i])
 
     with ThreadPoolExecutor(3) as pool:
@@ -42,9 +42,9 @@ def test_answers_the_same_from_several_threads(family: str, engine: Any) -> None
             done.result(120)
 
 
-def test_a_lane_computes_with_the_threads_it_is_given(engine: Any) -> None:
+def test_a_lane_uses_its_number_of_threads(engine: Any) -> None:
     served, barrier = engine("span", seed=1), threading.Barrier(2)
-    batch = [served.prepare(some_item(0, relations=False))]
+    batch = [served.prepare(random_item(0, relations=False))]
 
     def lane(threads: int) -> int:
         served.start_lane()

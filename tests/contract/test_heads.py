@@ -1,4 +1,4 @@
-"""Factorised heads score what gliner's layers score, in however many parts, for rows of any shape."""
+"""Factorised heads give the scores of gliner's layers, in any number of chunks, for any shape."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from asking import alone, assert_same, gliners_answer, some_item
 from checkpoints import HIDDEN, TEXTS, named
+from comparison import assert_same, extract_one, gliner_extraction, random_item
 
-from gliner_bento.engine.adaptable import Layers
-from gliner_bento.engine.forward import relations, spans, tags
-from gliner_bento.engine.forward.relations import PairScorer
-from gliner_bento.engine.forward.spans import span_head
-from gliner_bento.engine.forward.tags import TagHead
-from gliner_bento.engine.packing import Rows
+from gliner_bento.engine.heads import relations, span_scores, tag_scores
+from gliner_bento.engine.heads.relations import PairScorer
+from gliner_bento.engine.heads.span_scores import span_scorer
+from gliner_bento.engine.heads.tag_scores import TagScorer
+from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.rows import TextRows
 from gliner_bento.types import Item
 
-WORD_COUNTS = (1, 7, 1, 2, 40)  # rows shorter than the widest span, and of one word
+WORD_COUNTS = (1, 7, 1, 2, 40)  # texts shorter than the widest span, and of one word
 LABEL_COUNTS = (130, 1, 2, 5, 3)
 WIDTH = 6
 
@@ -50,9 +50,9 @@ def test_scores_the_spans_that_gliner_represents(
 ) -> None:
     model = reference("span", seed=1, span_mode=mode, max_width=WIDTH).model.eval()
     # gliner's hidden layer is four times as wide as the words.
-    monkeypatch.setitem(spans._ELEMENTS_AT_ONCE, "cpu", words_at_once * WIDTH * 4 * HIDDEN)
-    marked = span_head(model, Layers(model))(words, Rows(WORD_COUNTS))
-    scores = marked.scores(labels, Rows(LABEL_COUNTS))
+    monkeypatch.setitem(span_scores._MAX_ELEMENTS, "cpu", words_at_once * WIDTH * 4 * HIDDEN)
+    marked = span_scorer(model, LayerFactory(model))(words, TextRows(WORD_COUNTS))
+    scores = marked.scores(labels, TextRows(LABEL_COUNTS))
     rows = zip(words.split(WORD_COUNTS), labels.split(LABEL_COUNTS), strict=True)
     for number, (row, of_row) in enumerate(rows):
         assert scores[number].shape == (len(row), WIDTH, len(of_row))
@@ -71,8 +71,8 @@ def test_tags_words_as_gliner_does(
     pairs_at_once: int, reference: Any, words: torch.Tensor, labels: torch.Tensor, monkeypatch: Any
 ) -> None:
     scorer = reference("token", seed=1).model.eval().scorer
-    monkeypatch.setitem(tags._PAIRS_AT_ONCE, "cpu", pairs_at_once)
-    scores = TagHead(scorer, Layers(scorer))(words, Rows(WORD_COUNTS), labels, Rows(LABEL_COUNTS))
+    monkeypatch.setitem(tag_scores._MAX_PAIRS, "cpu", pairs_at_once)
+    scores = TagScorer(scorer, LayerFactory(scorer))(words, TextRows(WORD_COUNTS), labels, TextRows(LABEL_COUNTS))
     rows = zip(words.split(WORD_COUNTS), labels.split(LABEL_COUNTS), strict=True)
     for found, (row, of_row) in zip(scores, rows, strict=True):
         torch.testing.assert_close(found, scorer(row[None], of_row[None])[0], atol=1e-4, rtol=1e-4)
@@ -82,18 +82,18 @@ def test_scores_pairs_as_gliner_does(reference: Any, words: torch.Tensor, labels
     layers = reference("relex-span", seed=1).model.eval().pair_rep_layer
     heads, tails = torch.arange(len(words)), torch.arange(len(words)).flip(0)
     expected = layers(torch.cat([words[heads], words[tails]], dim=-1)) @ labels.T
-    found = PairScorer(layers, Layers(layers))(words, heads, tails, labels, lambda _: None)
+    found = PairScorer(layers, LayerFactory(layers))(words, heads, tails, labels, lambda _: None)
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["relex-span", "relex-span-dot", "relex-token"])
-def test_relations_found_in_parts_are_the_same(family: str, engine: Any, monkeypatch: Any) -> None:
+def test_relations_scored_in_chunks_are_the_same(family: str, engine: Any, monkeypatch: Any) -> None:
     served, found = engine(family, seed=1), 0
-    items = [some_item(seed, relations=True) for seed in range(24)]
-    whole = [alone(served, item) for item in items]
-    monkeypatch.setattr(relations, "_PAIRS_AT_ONCE", 3)
+    items = [random_item(seed, relations=True) for seed in range(24)]
+    whole = [extract_one(served, item) for item in items]
+    monkeypatch.setattr(relations, "_MAX_PAIRS", 3)
     for item, expected in zip(items, whole, strict=True):
-        answer = alone(served, item)
+        answer = extract_one(served, item)
         assert_same(answer, expected)
         found += len(answer.relations)
     assert found > 10
@@ -101,11 +101,11 @@ def test_relations_found_in_parts_are_the_same(family: str, engine: Any, monkeyp
 
 @pytest.mark.parametrize("family", ["bi-span", "bi-token"])
 @pytest.mark.parametrize("text", [TEXTS[1], "Apple", ""])
-def test_answers_for_many_labels(family: str, text: str, engine: Any, reference: Any) -> None:
+def test_results_for_many_labels(family: str, text: str, engine: Any, reference: Any) -> None:
     item = Item(text, named(f"city {number}" for number in range(130)), threshold=0.6, multi_label=True)
-    answer = alone(engine(family, seed=1), item)
+    answer = extract_one(engine(family, seed=1), item)
     if text:
-        assert_same(answer, gliners_answer(reference(family, seed=1), item))
+        assert_same(answer, gliner_extraction(reference(family, seed=1), item))
     assert bool(answer.entities) == bool(text)
 
 
@@ -115,7 +115,7 @@ def test_spans_may_be_wider_than_the_text(mode: str, engine: Any, reference: Any
     found = 0
     for text in ("Apple", "Bill Gates", TEXTS[0]):
         item = Item(text, named(("person", "city", "company")), threshold=0.3, flat_ner=False, multi_label=True)
-        answer = alone(engine("span", **options), item)
-        assert_same(answer, gliners_answer(reference("span", **options), item))
+        answer = extract_one(engine("span", **options), item)
+        assert_same(answer, gliner_extraction(reference("span", **options), item))
         found += len(answer.entities)
     assert found

@@ -1,4 +1,4 @@
-"""Compiled operations give what the eager ones give, and a model answers the same with them."""
+"""Compiled operations equal eager ones, and give the same results."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-from asking import alone, assert_same, some_item
 from checkpoints import load_engine
+from comparison import assert_same, extract_one, random_item
 
-from gliner_bento.engine.kernels import EAGER, compiled
+from gliner_bento.engine.layers.kernels import EAGER, compiled
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("g++") or shutil.which("clang++")), reason="a CPU's compiled kernels need a C++ compiler"
 )
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler, of itself
-def test_compiled_operations_and_answers_are_the_eager_ones(checkpoint: Any) -> None:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised inside torch's compiler
+def test_compiled_operations_equal_eager_ones(checkpoint: Any) -> None:
     draw = torch.Generator().manual_seed(0)
     fused = compiled()
     for rows, length in ((1, 9), (3, 20), (2, 1)):
@@ -35,8 +35,8 @@ def test_compiled_operations_and_answers_are_the_eager_ones(checkpoint: Any) -> 
     served = load_engine(folder, enable_compilation=True)
     assert served.info.forward == f"{plain.info.forward}, compiled"
     found = 0
-    for item in (some_item(seed, relations=False) for seed in range(6)):
-        answer = alone(served, item)
-        assert_same(answer, alone(plain, item))
+    for item in (random_item(seed, relations=False) for seed in range(6)):
+        answer = extract_one(served, item)
+        assert_same(answer, extract_one(plain, item))
         found += len(answer.entities)
     assert found > 5

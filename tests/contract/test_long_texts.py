@@ -1,4 +1,4 @@
-"""Long texts: windows, each read as gliner reads it, put together by the rules."""
+"""Long texts: each window gives gliner's results, and they are merged by the rules."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from asking import alone, assert_same, gliners_answer
 from checkpoints import LABELS, POSITIONS, RELATIONS, TEXTS, load_engine, named
+from chunked_requests import LIVELY, extract_in_passes, long_text, many, passes_of
+from comparison import assert_same, extract_one, gliner_extraction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from several_passes import LIVELY, in_passes, long_text, many, passes_of
 
+from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.loading import ModelError
 from gliner_bento.errors import GLiNERBentoError, InvalidField
 from gliner_bento.types import Item
 
@@ -22,10 +22,10 @@ FAMILIES = ["span", "token", "token-spans", "bi-span", "bi-token", "relex-span",
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_window_is_read_as_gliner_reads_it(family: str, engine: Any, reference: Any) -> None:
+def test_each_window_gives_gliners_results(family: str, engine: Any, reference: Any) -> None:
     served, model = engine(family, **LIVELY), reference(family, **LIVELY)
     relations = named(RELATIONS[:2]) if served.info.supports_relations else {}
-    # Between many spans, gliner's own relation head of a token model takes minutes.
+    # With many spans, gliner's own relation head of a token model takes minutes.
     sentences, threshold = (12, 0.7) if family == "relex-token" else (40, 0.3)
     item = Item(long_text(3, sentences), named(LABELS[:3]), relations, threshold=threshold, relation_threshold=0.3)
     prepared = served.prepare(item)
@@ -35,7 +35,7 @@ def test_every_window_is_read_as_gliner_reads_it(family: str, engine: Any, refer
         for one in prepared.chunked.next_passes():
             windows += 1
             start, end = one.payload.words[0][0], one.payload.words[-1][1]
-            expected = gliners_answer(model, replace(item, text=item.text[start:end]))
+            expected = gliner_extraction(model, replace(item, text=item.text[start:end]))
             answer = served.decode(served.forward(served.collate([one]), 1))[0]
             moved = [replace(e, start=e.start - start, end=e.end - start) for e in answer.entities]
             assert_same(replace(answer, entities=moved), expected)
@@ -49,14 +49,14 @@ def test_the_order_in_which_passes_end_does_not_matter(family: str, engine: Any)
     served = engine(family, **LIVELY)
     relations = named(RELATIONS) if served.info.supports_relations else {}
     item = Item(long_text(5, 15), named(LABELS), relations, threshold=0.3, relation_threshold=0.3)
-    expected = in_passes(served, item)
+    expected = extract_in_passes(served, item)
     assert expected.entities
     for seed in range(3):
         assert passes_of(served, item, seed)[0] == expected
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_whole_answer_holds_what_its_windows_do(family: str, engine: Any) -> None:
+def test_the_merged_result_is_consistent(family: str, engine: Any) -> None:
     served = engine(family, **LIVELY)
     relations = named(RELATIONS) if served.info.supports_relations else {}
     item = Item(long_text(7), named(LABELS), relations, threshold=0.4, relation_threshold=0.4)
@@ -66,31 +66,31 @@ def test_whole_answer_holds_what_its_windows_do(family: str, engine: Any) -> Non
     spans = [(entity.start, entity.end) for entity in answer.entities]
     assert all(one[1] <= other[0] for one, other in pairwise(spans))
     assert answer.truncated_at is None
-    assert (answer.windows, answer.label_groups) == (len(passes), 1)
-    assert answer.tokens == sum(one.tokens for one in passes)
+    assert (answer.usage.windows, answer.usage.label_groups) == (len(passes), 1)
+    assert answer.usage.tokens == sum(one.tokens for one in passes)
     words = {word for one in passes for word in one.payload.words}
-    assert answer.words == len(words)
+    assert answer.usage.words == len(words)
     assert max(end for _, end in words) == len(item.text)
     for relation in answer.relations:
-        assert relation.head != relation.tail
-        assert max(relation.head, relation.tail) < len(answer.entities)
+        assert relation.head.entity_idx != relation.tail.entity_idx
+        assert max(relation.head.entity_idx, relation.tail.entity_idx) < len(answer.entities)
 
 
-def test_only_passes_are_put_into_batches(engine: Any) -> None:
+def test_a_chunked_request_is_not_batched(engine: Any) -> None:
     served = engine("span", **LIVELY)
-    with pytest.raises(ValueError, match="several passes"):
+    with pytest.raises(ValueError, match="chunked request"):
         served.collate([served.prepare(Item(long_text(1), named(LABELS)))])
 
 
 def test_a_text_that_fits_takes_one_pass(engine: Any) -> None:
     served = engine("relex-span", **LIVELY)
     item = Item(TEXTS[1], named(LABELS), named(RELATIONS), threshold=0.2)
-    assert served.prepare(item).reading is None
-    answer = alone(served, item)
-    assert (answer.windows, answer.label_groups, answer.relation_groups) == (1, 1, 1)
+    assert served.prepare(item).chunked is None
+    answer = extract_one(served, item)
+    assert (answer.usage.windows, answer.usage.label_groups, answer.usage.relation_groups) == (1, 1, 1)
 
 
-def test_windows_as_long_as_asked_for(engine: Any) -> None:
+def test_windows_have_the_requested_length(engine: Any) -> None:
     served = engine("span", **LIVELY)
     item = Item(long_text(9, 10), named(LABELS), window_words=10, window_overlap_words=4)
     _, passes = passes_of(served, item)
@@ -110,23 +110,23 @@ def test_windows_as_long_as_asked_for(engine: Any) -> None:
         ({"window_overlap_words": 48}, "window_overlap_words"),
     ],
 )
-def test_refuses_windows_that_cannot_be(options: dict[str, int], param: str, engine: Any) -> None:
+def test_refuses_impossible_windows(options: dict[str, int], param: str, engine: Any) -> None:
     for text in ("Paris", " "):
         with pytest.raises(InvalidField) as raised:
             engine("span", **LIVELY).prepare(Item(text, named(LABELS), **options))
         assert raised.value.param == param
 
 
-def test_the_settings_hold_where_a_request_names_none(checkpoint: Any, engine: Any) -> None:
+def test_the_settings_are_the_defaults_of_requests(checkpoint: Any, engine: Any) -> None:
     def load(**options: int) -> GLiNEREngine:
         return load_engine(checkpoint("span", **LIVELY), **options)
 
     item = Item(long_text(9, 10), named(LABELS))
     asked = replace(item, window_words=12, window_overlap_words=3)
-    expected = in_passes(engine("span", **LIVELY), asked)
-    assert in_passes(load(window_words=12, window_overlap_words=3), item) == expected
-    assert in_passes(load(window_words=12, window_overlap_words=9), item) == expected  # a quarter of the window
-    assert in_passes(load(window_words=20), asked) == expected
+    expected = extract_in_passes(engine("span", **LIVELY), asked)
+    assert extract_in_passes(load(window_words=12, window_overlap_words=3), item) == expected
+    assert extract_in_passes(load(window_words=12, window_overlap_words=9), item) == expected  # a quarter of the window
+    assert extract_in_passes(load(window_words=20), asked) == expected
     assert load(max_labels_per_pass=4).info.max_labels_per_pass == 4
     assert engine("span", **LIVELY).info.max_labels_per_pass == 25
     assert engine("bi-span", **LIVELY).info.max_labels_per_pass is None
@@ -147,11 +147,11 @@ UNBROKEN = {
 
 @pytest.mark.parametrize("text", UNBROKEN.values(), ids=UNBROKEN.keys())
 @pytest.mark.parametrize("family", ["span", "bi-span"])
-def test_texts_without_spaces_are_read_to_their_end(text: str, family: str, engine: Any) -> None:
+def test_texts_without_spaces_are_processed_completely(text: str, family: str, engine: Any) -> None:
     served = engine(family, **LIVELY)
     item = Item(text, named(LABELS[:2]), threshold=0.9)
     prepared = served.prepare(item)
-    if prepared.chunked is None:  # to this tokenizer the word is one unknown token
+    if prepared.chunked is None:  # for this tokenizer the word is one unknown token
         assert prepared.truncated_at is None
         return
     read = []
@@ -170,7 +170,7 @@ LONE_SURROGATE = "é\ud800"
 
 
 def read_or_refused(served: GLiNEREngine, item: Item) -> list[tuple[int, int]] | GLiNERBentoError:
-    """Places of the words that passes read, none of which is longer than it may be."""
+    """Positions of the words in all passes, each of which is within its limits."""
     read: list[tuple[int, int]] = []
     try:
         prepared = served.prepare(item)
@@ -196,7 +196,7 @@ def read_or_refused(served: GLiNEREngine, item: Item) -> list[tuple[int, int]] |
     labels=st.integers(1, 80),
     label_words=st.integers(1, 40),
 )
-def test_whatever_is_asked_is_read_to_its_end_or_refused_by_name(
+def test_any_request_is_processed_completely_or_refused_by_name(
     family: str,
     parts: list[tuple[str, int]],
     surrogate: bool,
@@ -216,7 +216,7 @@ def test_whatever_is_asked_is_read_to_its_end_or_refused_by_name(
         assert read.param in read.message
         return
     assert not surrogate
-    # Nothing that the model can read is left out: with a window of its own, every gap reads as nothing.
+    # Every gap between words has no tokens.
     gaps, at = [], 0
     for start, end in sorted(read):
         if start > at:
@@ -237,7 +237,7 @@ def test_whatever_is_asked_is_read_to_its_end_or_refused_by_name(
         (". ", 100_000),
     ],
 )
-def test_millions_of_characters_of_nothing_are_answered(unit: str, times: int, engine: Any) -> None:
+def test_millions_of_blank_characters_are_processed(unit: str, times: int, engine: Any) -> None:
     served = engine("span", **LIVELY)
     text = unit * times
     for ending in ("", " Paris"):
@@ -251,25 +251,25 @@ def test_millions_of_characters_of_nothing_are_answered(unit: str, times: int, e
         assert tokens or not ending
 
 
-def test_a_surrogate_far_in_is_refused_at_once(engine: Any) -> None:
+def test_a_late_surrogate_is_refused(engine: Any) -> None:
     with pytest.raises(InvalidField) as raised:
         engine("span", **LIVELY).prepare(Item(long_text(1) + LONE_SURROGATE, named(LABELS[:2])))
     assert raised.value.param == "text"
 
 
-def test_more_spans_than_can_be_looked_at_are_refused(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gliner_bento.engine.windows.MAX_CANDIDATES", 50)
+def test_more_spans_than_the_limit_are_refused(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gliner_bento.engine.text.merge.MAX_CANDIDATES", 50)
     with pytest.raises(GLiNERBentoError) as raised:
-        in_passes(engine("span", **LIVELY), Item(long_text(1), named(LABELS), threshold=0.0, flat_ner=False))
+        extract_in_passes(engine("span", **LIVELY), Item(long_text(1), named(LABELS), threshold=0.0, flat_ner=False))
     assert raised.value.param == "threshold"
 
 
-def test_a_displaced_span_may_stand_over_the_whole(engine: Any) -> None:
-    """What a window's better span displaces counts again where that span gives way to another window's."""
+def test_a_suppressed_span_may_be_kept_by_merging(engine: Any) -> None:
+    """A suppressed span of one window is kept if another window's span suppresses its rival."""
     served = engine("span", **LIVELY)
     item = Item(long_text(11, 30), named(LABELS), threshold=0.2)
     answer, passes = passes_of(served, item)
     extractions = [served.decode(served.forward(served.collate([one]), 1))[0] for one in passes]
-    assert any(one.displaced for one in extractions)
-    found = {(e.start, e.end, e.label) for one in extractions for e in (*one.entities, *one.displaced)}
+    assert any(one.suppressed for one in extractions)
+    found = {(e.start, e.end, e.label) for one in extractions for e in (*one.entities, *one.suppressed)}
     assert {(e.start, e.end, e.label) for e in answer.entities} <= found

@@ -1,4 +1,4 @@
-"""More labels than one pass is asked for: groups, each read as gliner reads it, put together by its rule."""
+"""More labels than one pass takes: each group gives gliner's results, and they are merged by its rule."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import product
 from typing import Any
 
 import pytest
-from asking import alone, assert_same, gliners_answer
 from checkpoints import LABELS, POSITIONS, RELATIONS, TEXTS, load_engine, named
-from several_passes import LIVELY, in_passes, long_text, many, passes_of
+from chunked_requests import LIVELY, extract_in_passes, long_text, many, passes_of
+from comparison import assert_same, extract_one, gliner_extraction
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.engine import GLiNEREngine
@@ -20,20 +20,20 @@ from gliner_bento.types import Item
 
 
 @pytest.mark.parametrize("family", ["span", "token", "relex-span", "relex-token"])
-def test_groups_of_labels_are_read_as_gliner_reads_them(family: str, engine: Any, reference: Any) -> None:
+def test_each_label_group_gives_gliners_results(family: str, engine: Any, reference: Any) -> None:
     served, model = engine(family, **LIVELY), reference(family, **LIVELY)
     item = Item(TEXTS[1], many(70), threshold=0.3)
     answer, passes = passes_of(served, item)
-    assert answer.label_groups == len(passes) >= 3
+    assert answer.usage.label_groups == len(passes) >= 3
     assert {name for one in passes for name in one.item.labels} == set(item.labels)
     assert max(len(one.item.labels) for one in passes) <= 25
     found = []
     for one in passes:
         assert list(one.item.labels) == sorted(one.item.labels)
         group = served.decode(served.forward(served.collate([one]), 1))[0]
-        assert_same(group, gliners_answer(model, one.item))
-        found += [*group.entities, *group.displaced]
-    # gliner's own rule, over what all groups found
+        assert_same(group, gliner_extraction(model, one.item))
+        found += [*group.entities, *group.suppressed]
+    # gliner's own rule, over the entities of all groups
     taken: list[Any] = []
     for entity in sorted(sorted(found, key=lambda e: (e.start, e.end, e.label)), key=lambda e: -e.score):
         if all(entity.end <= other.start or other.end <= entity.start for other in taken):
@@ -46,38 +46,34 @@ def test_groups_do_not_depend_on_the_order_of_labels(engine: Any) -> None:
     labels, relations = many(60), named(RELATIONS)
     item = Item(long_text(2, 8), labels, relations, threshold=0.1, relation_threshold=0.1)
     shuffled = dict(random.Random(1).sample(sorted(labels.items()), len(labels)))
-    answer = in_passes(served, item)
+    answer = extract_in_passes(served, item)
     assert answer.relations
-    assert in_passes(served, replace(item, labels=shuffled)) == answer
+    assert extract_in_passes(served, replace(item, labels=shuffled)) == answer
 
 
 def test_relations_across_groups_are_found(engine: Any, reference: Any) -> None:
     served, model = engine("relex-span", **LIVELY), reference("relex-span", **LIVELY)
     item = Item(long_text(2, 8), many(60), named(RELATIONS), threshold=0.1, relation_threshold=0.1)
     answer, passes = passes_of(served, item)
-    assert answer.label_groups > 1
-    assert answer.relation_groups == 1
+    assert answer.usage.label_groups > 1
+    assert answer.usage.relation_groups == 1
     for_relations = [one for one in passes if one.item.relations]
     assert for_relations
     stand = {(entity.start, entity.end) for entity in answer.entities}
     expected = set()
     for one in for_relations:
         start, end = one.payload.words[0][0], one.payload.words[-1][1]
-        found = gliners_answer(model, replace(one.item, text=item.text[start:end]))
+        found = gliner_extraction(model, replace(one.item, text=item.text[start:end]))
         for relation in found.relations:
-            ends = [found.entities[number] for number in (relation.head, relation.tail)]
-            spans = [(entity.start + start, entity.end + start) for entity in ends]
+            spans = [(end.start + start, end.end + start) for end in (relation.head, relation.tail)]
             if stand.issuperset(spans):
                 expected.add((relation.relation, *spans))
-    ours = {
-        (r.relation, *((answer.entities[n].start, answer.entities[n].end) for n in (r.head, r.tail)))
-        for r in answer.relations
-    }
+    ours = {(r.relation, *((end.start, end.end) for end in (r.head, r.tail))) for r in answer.relations}
     assert ours == expected
     assert ours
 
 
-def test_every_two_labels_that_were_found_share_a_pass_for_relations(checkpoint: Any) -> None:
+def test_every_two_predicted_labels_share_a_relation_pass(checkpoint: Any) -> None:
     served = load_engine(checkpoint("relex-span", **LIVELY), max_labels_per_pass=4)
     item = Item(TEXTS[4], many(30), named(RELATIONS), threshold=0.1, relation_threshold=0.0, flat_ner=False)
     _, passes = passes_of(served, item)
@@ -93,20 +89,20 @@ def entities_of(served: GLiNEREngine, one: Prepared) -> Sequence[Any]:
     return served.decode(served.forward(served.collate([one]), 1))[0].entities
 
 
-def test_many_relations_are_asked_for_in_groups(engine: Any) -> None:
+def test_many_relations_are_grouped(engine: Any) -> None:
     served = engine("relex-span", **LIVELY)
     relations = {f"r{number}": f"{name} {number}" for number, name in enumerate(list(RELATIONS) * 8)}
     answer, passes = passes_of(served, Item(TEXTS[1], named(LABELS[:3]), relations, threshold=0.05))
-    assert answer.relation_groups >= 2
+    assert answer.usage.relation_groups >= 2
     assert {name for one in passes for name in one.item.relations} == set(relations)
 
 
-def test_a_bi_encoder_takes_all_labels_at_once(engine: Any, reference: Any) -> None:
+def test_a_bi_encoder_takes_all_labels_in_one_pass(engine: Any, reference: Any) -> None:
     served, model = engine("bi-span", **LIVELY), reference("bi-span", **LIVELY)
     item = Item(TEXTS[1], many(200), threshold=0.3)
-    answer = alone(served, item)
-    assert_same(answer, gliners_answer(model, item))
-    assert (answer.windows, answer.label_groups) == (1, 1)
+    answer = extract_one(served, item)
+    assert_same(answer, gliner_extraction(model, item))
+    assert (answer.usage.windows, answer.usage.label_groups) == (1, 1)
 
 
 def test_a_label_longer_than_a_pass_is_named(engine: Any) -> None:
@@ -120,15 +116,15 @@ def test_a_label_longer_than_a_pass_is_named(engine: Any) -> None:
 
 
 @pytest.mark.parametrize("long_text_option", ["truncate", "reject"])
-def test_many_labels_and_a_text_that_is_not_to_be_read_whole(long_text_option: Any, engine: Any) -> None:
+def test_many_labels_with_truncate_and_reject(long_text_option: Any, engine: Any) -> None:
     served = engine("span", **LIVELY)
     item = Item(TEXTS[1], many(70), threshold=0.3, long_text=long_text_option)
-    assert in_passes(served, item) == in_passes(served, replace(item, long_text="window"))
+    assert extract_in_passes(served, item) == extract_in_passes(served, replace(item, long_text="window"))
     item = replace(item, text=long_text(4))
     if long_text_option == "reject":
         with pytest.raises(TooLarge):
             served.prepare(item)
         return
     answer, passes = passes_of(served, item)
-    assert answer.windows == 1
+    assert answer.usage.windows == 1
     assert answer.truncated_at == passes[0].payload.words[-1][1] < len(item.text)

@@ -1,4 +1,4 @@
-"""Checkpoints that are ONNX graphs: gliner's answers, whatever the company; and what is refused."""
+"""ONNX checkpoints: results are gliner's and independent of batching; unsupported ones are refused."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from typing import Any
 import onnx
 import pytest
 import torch
-from asking import alone, assert_same, gliners_answer, some_item, together
 from checkpoints import load_engine
+from comparison import assert_same, extract_batch, extract_one, gliner_extraction, random_item
 from gliner import GLiNER
 from huggingface_hub.utils import filter_repo_objects
 from onnx.external_data_helper import set_external_data
 
+from gliner_bento.engine.checkpoint.find import ModelError, is_beside
+from gliner_bento.engine.checkpoint.load import DType
+from gliner_bento.engine.checkpoint.onnx_session import inspect_onnx, load_onnx
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.forward.onnx import OnnxForward
-from gliner_bento.engine.graph import facts_of, load_graph
-from gliner_bento.engine.loading import DType, ModelError, is_beside
+from gliner_bento.engine.families import family_of
+from gliner_bento.engine.onnx_forward import OnnxForward
 
 CPU = torch.device("cpu")
 FAMILIES = ["span", "token", "bi-span", "bi-token"]
 QUANTIZED = "model_quantized.onnx"
 PLAIN: Any = ("model.onnx", CPU, "auto", 1)
-ITEMS = [some_item(seed, relations=False) for seed in range(16)]
+ITEMS = [random_item(seed, relations=False) for seed in range(16)]
 
 
 @pytest.fixture(scope="module")
 def exported(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """A folder as gliner's export leaves it, without any weights for torch: `exported(family, **options)`."""
+    """A folder with gliner's ONNX export and no torch weights: `exported(family, **options)`."""
 
     @cache
     def made(family: str, **options: Any) -> Path:
@@ -52,7 +54,7 @@ def exported(checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="module")
 def served(exported: Callable[..., Path]) -> Callable[..., GLiNEREngine]:
-    """An engine over that graph: `served(family, onnx_model_file, **options)`."""
+    """An engine over that export: `served(family, onnx_model_file, **options)`."""
 
     @cache
     def loaded(family: str, file: str = "model.onnx", **options: Any) -> GLiNEREngine:
@@ -61,12 +63,12 @@ def served(exported: Callable[..., Path]) -> Callable[..., GLiNEREngine]:
     return loaded
 
 
-def load(folder: Path | str, file: str = "model.onnx", dtype: DType = "auto") -> GLiNEREngine:
-    return load_engine(folder, dtype, runtime="onnxruntime", onnx_model_file=file)
+def load(folder: Path, file: str = "model.onnx", dtype: DType = "auto") -> GLiNEREngine:
+    return load_engine(folder, dtype=dtype, runtime="onnxruntime", onnx_model_file=file)
 
 
 def gliners_graph(folder: Path, file: str = "model.onnx") -> Any:
-    """gliner's own model over the graph, as it loads it."""
+    """gliner's own model over the ONNX file."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return GLiNER.from_pretrained(str(folder), load_onnx_model=True, onnx_model_file=file)
@@ -74,46 +76,50 @@ def gliners_graph(folder: Path, file: str = "model.onnx") -> Any:
 
 @pytest.mark.parametrize("backbone", ["bert", "deberta"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_answers_as_gliner_does_with_torch_and_with_the_graph(
+def test_results_are_gliners_with_torch_and_onnx(
     family: str, backbone: str, served: Any, exported: Any, reference: Any
 ) -> None:
     options = {"backbone": backbone, "seed": 1 if backbone == "bert" else 2}
     engine, torchs = served(family, **options), reference(family, **options)
     graphs, found = gliners_graph(exported(family, **options)), 0
     for item in ITEMS:
-        answer = alone(engine, item)
-        assert_same(answer, gliners_answer(torchs, item))
-        assert_same(answer, gliners_answer(graphs, item))
+        answer = extract_one(engine, item)
+        assert_same(answer, gliner_extraction(torchs, item))
+        assert_same(answer, gliner_extraction(graphs, item))
         found += len(answer.entities)
     assert found > 20
 
 
 @pytest.mark.parametrize("file", ["model.onnx", QUANTIZED])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_answers_the_same_in_company(family: str, file: str, served: Any) -> None:
+def test_results_do_not_depend_on_batching(family: str, file: str, served: Any) -> None:
     engine = served(family, file, seed=1)
-    for item, answer in zip(ITEMS, together(engine, ITEMS), strict=True):
-        assert_same(answer, alone(engine, item))
+    for item, answer in zip(ITEMS, extract_batch(engine, ITEMS), strict=True):
+        assert_same(answer, extract_one(engine, item))
 
 
 @pytest.mark.parametrize("option", [{"span_mode": "markerV1"}, {"span_mode": "markerV2"}, {"fuse_layers": True}])
-def test_padding_reaches_no_answer_of_models_that_let_it_in(option: Any, served: Any, reference: Any) -> None:
+def test_padding_changes_no_result(option: Any, served: Any, reference: Any) -> None:
     engine, gliner = served("span", seed=1, **option), reference("span", seed=1, **option)
-    for item, answer in zip(ITEMS, together(engine, ITEMS), strict=True):
-        assert_same(answer, gliners_answer(gliner, item))
+    for item, answer in zip(ITEMS, extract_batch(engine, ITEMS), strict=True):
+        assert_same(answer, gliner_extraction(gliner, item))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_quantized_graph_answers_as_gliner_does_with_it(family: str, served: Any, exported: Any) -> None:
+def test_a_quantized_file_gives_gliners_results(family: str, served: Any, exported: Any) -> None:
     engine, graphs = served(family, QUANTIZED, seed=1), gliners_graph(exported(family, seed=1), QUANTIZED)
     for item in ITEMS:
-        assert_same(alone(engine, item), gliners_answer(graphs, item))
+        assert_same(extract_one(engine, item), gliner_extraction(graphs, item))
 
 
-def test_a_quantized_graph_would_let_rows_meet(served: Any, exported: Any) -> None:
-    """Why its rows run one by one: the scores of gliner's forward depend on what stands beside a row."""
-    engine, exact = served("span", QUANTIZED, seed=1), OnnxForward(load_graph(exported("span", seed=1), *PLAIN))
-    graph = load_graph(exported("span", seed=1), QUANTIZED, *PLAIN[1:]).model
+def forward_of(model: Any) -> OnnxForward:
+    return OnnxForward(model, family_of(model, "exported"))
+
+
+def test_a_quantized_file_depends_on_the_batch(served: Any, exported: Any) -> None:
+    """Why its texts run one by one: gliner's scores depend on the other texts of a batch."""
+    engine, exact = served("span", QUANTIZED, seed=1), forward_of(load_onnx(exported("span", seed=1), *PLAIN))
+    graph = load_onnx(exported("span", seed=1), QUANTIZED, *PLAIN[1:]).model
     rows = [engine.prepare(item) for item in ITEMS[:5]]
     one, many = (torch.sigmoid(graph.logits(exact.collate(some).inputs[0])) for some in (rows[:1], rows))
     assert (many[:1, : one.shape[1], :, : one.shape[3]] - one).abs().max() > 1e-3
@@ -123,15 +129,15 @@ def test_a_quantized_graph_would_let_rows_meet(served: Any, exported: Any) -> No
     ("family", "file", "dtype", "forward"),
     [
         ("span", "model.onnx", "float32", "onnxruntime"),
-        ("token", QUANTIZED, "int8", "onnxruntime, row by row"),
-        ("bi-span", "model.onnx", "float32", "onnxruntime, row by row"),
+        ("token", QUANTIZED, "int8", "onnxruntime, text by text"),
+        ("bi-span", "model.onnx", "float32", "onnxruntime, text by text"),
     ],
 )
-def test_says_what_is_served(family: str, file: str, dtype: str, forward: str, served: Any, engine: Any) -> None:
+def test_reports_the_model(family: str, file: str, dtype: str, forward: str, served: Any, engine: Any) -> None:
     info = served(family, file, seed=1).info
     torchs = engine(family, seed=1).info
     assert (info.dtype, info.forward, info.device) == (dtype, forward, "cpu")
-    assert served(family, file, seed=1).packs == ("row by row" in forward)
+    assert served(family, file, seed=1).packs == ("text by text" in forward)
     assert (info.family, info.max_words, info.max_span_width) == (
         torchs.family,
         torchs.max_words,
@@ -140,30 +146,30 @@ def test_says_what_is_served(family: str, file: str, dtype: str, forward: str, s
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_reads_as_much_as_with_torch(family: str, served: Any, engine: Any) -> None:
-    """The limit of tokens is the encoder's, whose weights are not there to be asked."""
+def test_the_limits_are_those_of_torch(family: str, served: Any, engine: Any) -> None:
+    """The token limit is the encoder's, which is not part of the folder."""
     words = " ".join(["incomprehensibilities"] * 30)
-    item = some_item(0, relations=False)
+    item = random_item(0, relations=False)
     item = type(item)(words, item.labels, long_text="truncate")
     ours, torchs = (one.prepare(item) for one in (served(family, seed=1), engine(family, seed=1)))
     assert ours.truncated_at
     assert (ours.tokens, ours.words, ours.truncated_at) == (torchs.tokens, torchs.words, torchs.truncated_at)
 
 
-def test_computes_with_the_threads_that_it_was_given(exported: Any) -> None:
+def test_a_session_has_the_given_threads(exported: Any) -> None:
     for threads in (1, 3):
-        session = load_graph(exported("span", seed=1), "model.onnx", CPU, "auto", threads).model.session
+        session = load_onnx(exported("span", seed=1), "model.onnx", CPU, "auto", threads).model.session
         assert session.get_session_options().intra_op_num_threads == threads
 
 
 @pytest.mark.parametrize("family", ["token-spans", "relex-span", "relex-token"])
-def test_refuses_families_whose_graphs_lack_the_answer(family: str, exported: Any) -> None:
-    with pytest.raises(ModelError, match="lacks what its answers are made of"):
+def test_refuses_families_with_incomplete_exports(family: str, exported: Any) -> None:
+    with pytest.raises(ModelError, match="is incomplete"):
         load(exported(family, seed=1))
 
 
 @pytest.mark.parametrize("file", ["model.onnx", "onnx/model.onnx"])
-def test_takes_of_the_hub_what_the_graph_needs_alone(
+def test_downloads_only_what_the_onnx_file_needs(
     file: str, exported: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub, download = shutil.copytree(exported("bi-span", seed=1), tmp_path / "hub"), tmp_path / "download"
@@ -174,22 +180,22 @@ def test_takes_of_the_hub_what_the_graph_needs_alone(
     (hub / f"{file}_data").write_bytes(b"tensors")
 
     def snapshot_download(model: str, **patterns: Any) -> str:
-        """As the hub's: files whose names match."""
+        """Like the hub's: files whose names match."""
         names = (path.relative_to(hub).as_posix() for path in hub.rglob("*") if path.is_file())
         for name in filter_repo_objects(names, **patterns):
             (download / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(hub / name, download / name)
         return str(download)
 
-    monkeypatch.setattr("gliner_bento.engine.loading.snapshot_download", snapshot_download)
-    engine = load("owner/name", file)
-    assert alone(engine, ITEMS[0]).entities
+    monkeypatch.setattr("gliner_bento.engine.checkpoint.find.snapshot_download", snapshot_download)
+    engine = load_engine("one/name", dtype="auto", runtime="onnxruntime", onnx_model_file=file)
+    assert extract_one(engine, ITEMS[0]).entities
     large = {path.name for path in download.rglob("*") if path.suffix not in {".json", ".txt"} and path.is_file()}
     assert large == {"model.onnx", "model.onnx_data"}
 
 
-def test_refuses_a_checkpoint_that_ships_no_graph(checkpoint: Any) -> None:
-    with pytest.raises(ModelError, match=r"ships no model\.onnx"):
+def test_refuses_a_checkpoint_without_an_onnx_file(checkpoint: Any) -> None:
+    with pytest.raises(ModelError, match=r"has no model\.onnx"):
         load(checkpoint("span", seed=1))
 
 
@@ -200,27 +206,29 @@ def test_refuses_files_outside_the_folder(file: str, exported: Any) -> None:
         load(exported("span", seed=1), file)
 
 
-def test_refuses_what_is_no_graph(exported: Any, tmp_path: Path) -> None:
+def test_refuses_a_file_that_is_not_onnx(exported: Any, tmp_path: Path) -> None:
     folder = shutil.copytree(exported("span", seed=1), tmp_path / "spoilt")
     (folder / "model.onnx").write_bytes(b"MZ\x90\x00 this is no graph")
-    with pytest.raises(ModelError, match="no ONNX file"):
+    with pytest.raises(ModelError, match="not an ONNX file"):
         load(folder)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_refuses_another_precision_than_the_graphs(dtype: Any, exported: Any) -> None:
-    with pytest.raises(ModelError, match=f"{dtype}.*cannot be had"):
+def test_refuses_a_dtype_that_the_file_does_not_have(dtype: Any, exported: Any) -> None:
+    with pytest.raises(ModelError, match=f"{dtype}.*not available"):
         load(exported("span", seed=1), dtype=dtype)
 
 
 def test_refuses_a_gpu_without_its_runtime(exported: Any) -> None:
     with pytest.raises(ModelError, match="onnxruntime-gpu"):
-        load_graph(exported("span", seed=1), "model.onnx", torch.device("cuda:0"), "auto", threads=1)
+        load_onnx(exported("span", seed=1), "model.onnx", torch.device("cuda:0"), "auto", threads=1)
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_says_what_is_not_installed(package: str, exported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gliner_bento.engine.graph.find_spec", lambda name: None if name == package else object())
+def test_reports_a_missing_package(package: str, exported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "gliner_bento.engine.checkpoint.onnx_session.find_spec", lambda name: None if name == package else object()
+    )
     with pytest.raises(ModelError, match=r"gliner-bento\[onnx\]"):
         load(exported("span", seed=1))
 
@@ -235,7 +243,7 @@ def test_refuses_a_configuration_that_names_code(exported: Any, tmp_path: Path) 
 
 @pytest.fixture
 def elsewhere(exported: Any, tmp_path: Path) -> Callable[[str], Path]:
-    """A checkpoint whose graph keeps one tensor, its only large one, in the file `location`."""
+    """A checkpoint whose ONNX file keeps its one large tensor in the file `location`."""
 
     def made(location: str) -> Path:
         folder = shutil.copytree(exported("span", seed=1), tmp_path / "checkpoint" / "folder")
@@ -254,7 +262,7 @@ def elsewhere(exported: Any, tmp_path: Path) -> Callable[[str], Path]:
 
 def test_reads_tensors_from_files_in_its_folder(elsewhere: Any, served: Any) -> None:
     engine = load(elsewhere("data/weights.bin"))
-    assert_same(alone(engine, ITEMS[0]), alone(served("span", seed=1), ITEMS[0]))
+    assert_same(extract_one(engine, ITEMS[0]), extract_one(served("span", seed=1), ITEMS[0]))
 
 
 @pytest.mark.parametrize("location", ["../weights.bin", "data/../../weights.bin", "/etc/passwd", "C:weights.bin"])
@@ -263,7 +271,7 @@ def test_refuses_tensors_from_files_elsewhere(location: str, elsewhere: Any) -> 
         load(elsewhere(location))
 
 
-def test_finds_tensors_however_deep_they_hide(tmp_path: Path) -> None:
+def test_finds_tensors_at_any_depth(tmp_path: Path) -> None:
     tensor = onnx.helper.make_tensor("deep", onnx.TensorProto.FLOAT, [1], bytes(4), raw=True)
     constant = onnx.helper.make_node("Constant", [], ["out"], value=tensor)
     branch = onnx.helper.make_graph([constant], "branch", [], [])
@@ -273,4 +281,4 @@ def test_finds_tensors_however_deep_they_hide(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(onnx.helper.make_model(onnx.helper.make_graph([choice], "main", [], [])).SerializeToString())
     with pytest.raises(ModelError, match="not in its folder"):
-        facts_of(path)
+        inspect_onnx(path)

@@ -1,4 +1,4 @@
-"""In bfloat16 answers are near those in float32, and rows are as far from each other."""
+"""In bfloat16, scores are close to those in float32, and independent of batching."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from asking import gliners_answer, together
 from checkpoints import LABELS, RELATIONS, TEXTS, load_engine, named
+from comparison import extract_batch, gliner_extraction
 from gliner.modeling.layers import LstmSeq2SeqEncoder
 
-from gliner_bento.engine.forward.layers import Lstm
-from gliner_bento.engine.loading import load
-from gliner_bento.engine.packing import Rows
+from gliner_bento.engine.checkpoint.load import load
+from gliner_bento.engine.layers.lstm import Lstm
+from gliner_bento.engine.layers.rows import TextRows
 from gliner_bento.types import Extraction, Item
 
 LOWEST = 0.05
@@ -35,12 +35,11 @@ def bfloat16(checkpoint: Any) -> Any:
 
 
 def scores_of(answers: Iterable[Extraction]) -> dict[Any, float]:
-    """Scores of entities and relations, each by what it is."""
+    """Scores of entities and relations, by their keys."""
     scores: dict[Any, float] = {}
     for number, answer in enumerate(answers):
-        starts = [entity.start for entity in answer.entities]
         scores |= {(number, entity.start, entity.label): entity.score for entity in answer.entities}
-        scores |= {(number, starts[r.head], starts[r.tail], r.relation): r.score for r in answer.relations}
+        scores |= {(number, r.head.start, r.tail.start, r.relation): r.score for r in answer.relations}
     return scores
 
 
@@ -66,24 +65,26 @@ def test_scores_are_near(
         Item(text, named(LABELS[:3]), relations, threshold=LOWEST, relation_threshold=LOWEST, multi_label=True)
         for text in texts
     ]
-    expected, found = scores_of(together(exact, items)), scores_of(together(near, items))
+    expected, found = scores_of(extract_batch(exact, items)), scores_of(extract_batch(near, items))
     gliner = load(checkpoint(family, **options), torch.device("cpu"), torch.bfloat16)
-    theirs = scores_of(gliners_answer(gliner, item) for item in items)
+    theirs = scores_of(gliner_extraction(gliner, item) for item in items)
     assert mean_error(found, expected) < min(0.03, 1.5 * mean_error(theirs, expected) + 0.002)
     lost = [key for key in expected.keys() ^ found.keys() if len(key) == 3]  # entities; relations go with them
     assert all(max(expected.get(key, 0), found.get(key, 0)) < FAR for key in lost)
 
 
 @pytest.mark.parametrize(("family", "backbone", "options"), CASES)
-def test_rows_do_not_know_their_neighbours(family: str, backbone: str, options: dict[str, Any], bfloat16: Any) -> None:
-    """A row beside others of the same lengths: the very same scores."""
+def test_texts_do_not_depend_on_their_neighbours(
+    family: str, backbone: str, options: dict[str, Any], bfloat16: Any
+) -> None:
+    """With other texts of the same lengths in the batch: exactly the same scores."""
     served = bfloat16(family, backbone=backbone, seed=3, **options)
     first, *others = [
         Item(text, named(LABELS[:3]), threshold=LOWEST, multi_label=True) for text in (*TEXTS, *TEXTS[:2])
     ]
     turned = [replace(item, text=" ".join(reversed(item.text.split()))) for item in others]
-    before, after = together(served, [first, *others]), together(served, [first, *turned])
-    assert [answer.tokens for answer in before] == [answer.tokens for answer in after]
+    before, after = extract_batch(served, [first, *others]), extract_batch(served, [first, *turned])
+    assert [answer.usage.tokens for answer in before] == [answer.usage.tokens for answer in after]
     assert before[0] == after[0]
     assert before[0].entities
     assert before[1:] != after[1:]
@@ -106,22 +107,24 @@ def some_words(counts: list[int], seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2}, {"bidirectional": False}], ids=str)
 @torch.inference_mode()
-def test_an_lstm_reads_each_row_by_itself(options: dict[str, Any], dtype: torch.dtype, counts: list[int]) -> None:
+def test_an_lstm_processes_each_text_separately(options: dict[str, Any], dtype: torch.dtype, counts: list[int]) -> None:
     encoder, words = some_lstm(**options), some_words(counts)
     expected = torch.cat([encoder.lstm(row[None])[0][0] for row in words.split(counts)])
-    found = Lstm(encoder.to(dtype))(words.to(dtype), Rows(tuple(counts)))
+    found = Lstm(encoder.to(dtype))(words.to(dtype), TextRows(tuple(counts)))
     assert found.dtype == dtype
     torch.testing.assert_close(found.float(), expected, atol=1e-5 if dtype == torch.float32 else 0.03, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @torch.inference_mode()
-def test_nothing_of_a_row_reaches_another_through_an_lstm(dtype: torch.dtype) -> None:
+def test_an_lstm_does_not_mix_texts(dtype: torch.dtype) -> None:
     counts, lstm = [3, 9, 1, 9, 6], Lstm(some_lstm().to(dtype))
     words = some_words(counts).to(dtype)
     others = 1000 * some_words(counts, seed=1).to(dtype)
     for number, mine in enumerate(words.split(counts)):
         spoilt = list(others.split(counts))
         spoilt[number] = mine
-        before, after = (lstm(rows, Rows(tuple(counts))).split(counts)[number] for rows in (words, torch.cat(spoilt)))
+        before, after = (
+            lstm(rows, TextRows(tuple(counts))).split(counts)[number] for rows in (words, torch.cat(spoilt))
+        )
         assert torch.equal(before, after)

@@ -1,4 +1,4 @@
-"""Adapters in a folder of the test's own, and threads that end with it."""
+"""Adapters in a temporary folder, and threads that end with the test."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from saved_by_peft import Save, Saved, save_adapter
-from waiting import PATIENCE_S
+from peft_adapters import Save, Saved, save_adapter
+from polling import PATIENCE_S
 
 
 @pytest.fixture
 def thread() -> Iterator[Callable[..., threading.Thread]]:
-    """Start a thread; all have ended when the test has."""
+    """Start a thread; it is joined at the end of the test."""
     threads = []
 
     def start(call: Callable[..., object], *given: object) -> threading.Thread:
@@ -31,7 +31,7 @@ def thread() -> Iterator[Callable[..., threading.Thread]]:
 
 @pytest.fixture
 def _busy_threads() -> Iterator[None]:
-    """Threads that take turns as often as they can."""
+    """Switch threads as often as possible."""
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import IA3Config, LoraConfig
+from peft_adapters import LAYERS, Save, encoder, layers_of, model, save_adapter, wrapper
 from safetensors.torch import load_file, save
-from saved_by_peft import LAYERS, Save, encoder, layers_of, model, save_adapter, wrapper
 
 from gliner_bento.adapters import peft_config
 from gliner_bento.adapters.adapter import TEXT_ENCODER, Adapter, check_adapter, read_adapter
@@ -37,7 +37,7 @@ def read(folder: Path, max_rank: int = 8) -> Adapter:
 
 
 def refused(folder: Path, max_rank: int = 8) -> str:
-    """The one sentence that refuses the adapter before a tensor of it is read."""
+    """The message of the error, which is raised before a tensor is read."""
     with pytest.raises(AdapterInvalid) as raised:
         check_adapter(folder, LAYERS, max_rank=max_rank)
     assert raised.value.param == "adapter"
@@ -92,7 +92,7 @@ def assert_as_peft(saved, prefix: str = TEXT_ENCODER) -> Adapter:
     ids=str,
 )
 def test_every_layer_gets_what_peft_adds(save: Save, options):
-    if "bias" in options:  # layers without a bias save none
+    if "bias" in options:  # layers without a bias have no tensor for it
 
         def without_biases(module):
             for name in ("0", "1"):
@@ -104,7 +104,7 @@ def test_every_layer_gets_what_peft_adds(save: Save, options):
 
 
 @pytest.mark.parametrize(("of", "prefix"), [(model, ""), (wrapper, None), (lambda it: it, TEXT_ENCODER)])
-def test_it_may_be_of_the_model_of_its_wrapper_or_of_its_text_encoder(save: Save, of, prefix):
+def test_names_may_be_relative_to_the_model_its_wrapper_or_its_text_encoder(save: Save, of, prefix):
     saved = save(of=of)
     if prefix is not None:
         assert_as_peft(saved, prefix)
@@ -112,8 +112,8 @@ def test_it_may_be_of_the_model_of_its_wrapper_or_of_its_text_encoder(save: Save
     assert read(saved.folder).updates.keys() == names
 
 
-def test_patterns_are_of_the_names_that_were_trained_with(save: Save):
-    """`^` is the start of the name that PEFT saw, not of the model's."""
+def test_patterns_match_the_names_of_training(save: Save):
+    """`^` is the start of the layer's name in PEFT's model, not in gliner's."""
     saved = save(of=wrapper, lora_alpha=2, alpha_pattern={r"^model\.token_rep_layer.*layer\.0.*": 6})
     scales = {name: layer.scale for name, layer in check_adapter(saved.folder, LAYERS, max_rank=8).layers.items()}
     assert sorted(scales.values()) == [1.0, 3.0]
@@ -145,23 +145,22 @@ def test_half_precision_is_read_as_float32(save: Save, dtype):
     assert torch.equal(update.b, tensors[B].float() * 1.5)
 
 
-def test_fields_that_are_not_given_have_pefts_values(save: Save):
+def test_missing_fields_have_pefts_defaults(save: Save):
     saved = save(r=8)
     (saved.folder / CONFIG_FILE).write_text(json.dumps({"peft_type": "LORA", "target_modules": ["query_proj"]}))
     assert_as_peft(saved)
-    assert read(saved.folder).base_model is None
 
 
-def test_the_base_model_is_told_and_not_judged(save: Save):
-    assert read(save().config(base_model_name_or_path="of/somebody")).base_model == "of/somebody"
+def test_the_name_of_the_base_model_has_no_effect(save: Save):
+    assert read(save().config(base_model_name_or_path="of/somebody")).rank == read(save().folder).rank
 
 
 @pytest.mark.parametrize("value", [None, False, [], {}, ""])
-def test_an_unknown_field_may_say_no(save: Save, value):
+def test_an_unknown_field_may_be_empty(save: Save, value):
     read(save().config(from_the_future=value))
 
 
-def test_an_unknown_field_that_says_more_is_refused_by_name(save: Save):
+def test_an_unknown_field_with_a_value_is_refused_by_name(save: Save):
     assert "'from_the_future'" in refused(save().config(from_the_future={"x": 0}))
 
 
@@ -192,7 +191,7 @@ def test_every_field_of_peft_is_read_or_without_effect_or_refused(save: Save):
     ],
     ids=str,
 )
-def test_what_peft_can_and_we_do_not_is_refused(save: Save, options, words):
+def test_unsupported_peft_features_are_refused(save: Save, options, words):
     assert words in refused(save(**options).folder)
 
 
@@ -218,23 +217,23 @@ def test_what_peft_can_and_we_do_not_is_refused(save: Save, options, words):
         ("rank_pattern", [], "rank_pattern"),
         ("rank_pattern", {"query_proj": "2"}, "rank_pattern"),
         ("rank_pattern", {"query_proj": -1}, "rank_pattern"),
-        ("rank_pattern", {"(": 2}, "rank_pattern: is no regular expression"),
-        ("rank_pattern", {"(" * 5000: 2}, "rank_pattern: is no regular expression"),
+        ("rank_pattern", {"(": 2}, "rank_pattern: is not a regular expression"),
+        ("rank_pattern", {"(" * 5000: 2}, "rank_pattern: is not a regular expression"),
         ("alpha_pattern", {"query_proj": None}, "alpha_pattern"),
-        ("alpha_pattern", {"[[a]query_proj": 2}, "alpha_pattern: is no regular expression"),
+        ("alpha_pattern", {"[[a]query_proj": 2}, "alpha_pattern: is not a regular expression"),
         ("use_rslora", 1, "use_rslora"),
         ("lora_bias", "yes", "lora_bias"),
         ("bias", "some", "bias"),
         ("target_modules", None, "target_modules"),
         ("target_modules", [1], "target_modules"),
-        ("target_modules", [], "none of target_modules"),
-        ("target_modules", ["value_proj"], "none of target_modules"),
-        ("target_modules", "query", "none of target_modules"),
-        ("target_modules", "[", "target_modules: is no regular expression"),
-        ("exclude_modules", "(?P<", "exclude_modules: is no regular expression"),
-        ("exclude_modules", ["query_proj"], "none of target_modules"),
+        ("target_modules", [], "not in target_modules"),
+        ("target_modules", ["value_proj"], "not in target_modules"),
+        ("target_modules", "query", "not in target_modules"),
+        ("target_modules", "[", "target_modules: is not a regular expression"),
+        ("exclude_modules", "(?P<", "exclude_modules: is not a regular expression"),
+        ("exclude_modules", ["query_proj"], "not in target_modules"),
         ("layers_to_transform", "1", "layers_to_transform"),
-        ("layers_to_transform", [5], "none of target_modules"),
+        ("layers_to_transform", [5], "not in target_modules"),
         ("layers_pattern", "layer", "layers_pattern"),
         ("rank_pattern", {"query_proj": 3}, "has rank 2, and adapter_config.json says 3"),
         ("r", 4, "has rank 2, and adapter_config.json says 4"),
@@ -251,7 +250,7 @@ def test_a_field_with_a_wrong_value_is_refused_by_name(save: Save, field, value,
     [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"r": ' + b"9" * 10_000 + b"}", b" " * 300_000],
     ids=lambda content: content[:8].decode(errors="replace"),
 )
-def test_a_configuration_that_is_none_is_refused(save: Save, content):
+def test_an_invalid_configuration_is_refused(save: Save, content):
     saved = save()
     (saved.folder / CONFIG_FILE).write_bytes(content)
     assert CONFIG_FILE in refused(saved.folder)
@@ -268,7 +267,7 @@ def test_a_configuration_that_is_none_is_refused(save: Save, content):
     ],
     ids=" ".join,
 )
-def test_a_pattern_that_takes_for_ever_is_refused(save: Save, monkeypatch, fields):
+def test_a_pattern_that_takes_too_long_is_refused(save: Save, monkeypatch, fields):
     monkeypatch.setattr(peft_config, "PATTERN_TIMEOUT_S", 0.3)
     assert "takes too long to match" in refused(save().config(**fields))
 
@@ -294,17 +293,20 @@ def test_nothing_that_a_configuration_names_is_imported(save: Save, tmp_path, mo
         (lambda tensors: tensors.update({A: torch.tensor(1.0)}), "has rank 0"),
         (lambda tensors: tensors.update({A: torch.zeros(0, 8), B: torch.zeros(8, 0)}), "has rank 0"),
         (lambda tensors: tensors.update({A: torch.zeros(3, 8), B: torch.zeros(8, 3)}), "has rank 3, and"),
-        (lambda tensors: tensors.update({A: torch.zeros(9, 8), B: torch.zeros(8, 9)}), "ranks from 1 to 8"),
+        (lambda tensors: tensors.update({A: torch.zeros(9, 8), B: torch.zeros(8, 9)}), "the server's maximum is 8"),
         (lambda tensors: tensors.update({A: tensors[A].double()}), "'F64'"),
         (lambda tensors: tensors.update({A: tensors[A].to(torch.int8)}), "'I8'"),
-        (lambda tensors: tensors.update({B.replace("weight", "bias"): torch.zeros(8)}), "has a bias, unlike"),
+        (
+            lambda tensors: tensors.update({B.replace("weight", "bias"): torch.zeros(8)}),
+            "has a bias, which",
+        ),
         (lambda tensors: tensors.update({"base_model.model.x.lora_magnitude_vector": torch.ones(8)}), "of DoRA"),
-        (lambda tensors: tensors.update({"base_model.model.x.weight": torch.ones(8)}), "none of LoRA's"),
-        (lambda tensors: tensors.update({A.removeprefix("base_model.model."): torch.ones(2, 8)}), "none of LoRA's"),
+        (lambda tensors: tensors.update({"base_model.model.x.weight": torch.ones(8)}), "not a LoRA tensor"),
+        (lambda tensors: tensors.update({A.removeprefix("base_model.model."): torch.ones(2, 8)}), "not a LoRA tensor"),
         (lambda tensors: tensors.update({A.replace("query", "quary"): tensors.pop(A)}), "quary_proj' is not in this"),
         (
             lambda tensors: tensors.update({A.replace(".query_proj", ""): tensors.pop(A)}),
-            "attention.self' can have no adapter: not a linear layer",
+            "attention.self' cannot have an adapter: not a linear layer",
         ),
         (
             lambda tensors: tensors.update({f"base_model.model.{'x' * 9999}.lora_A.weight": torch.ones(2, 8)}),
@@ -312,7 +314,7 @@ def test_nothing_that_a_configuration_names_is_imported(save: Save, tmp_path, mo
         ),
     ],
 )
-def test_tensors_that_do_not_fit_are_refused_by_the_layers_name(save: Save, change, words):
+def test_mismatched_tensors_are_refused_by_the_layers_name(save: Save, change, words):
     message = refused(save().tensors(change))
     assert words in message
     assert len(message) < 300
@@ -325,7 +327,7 @@ def test_an_embedding_is_refused_with_its_reason(save: Save):
                 A.replace("lora_A", f"lora_{part}")
             )
 
-    assert "word_embeddings' can have no adapter: an embedding" in refused(save().tensors(rename))
+    assert "word_embeddings' cannot have an adapter: an embedding" in refused(save().tensors(rename))
 
 
 def test_layers_relative_to_different_modules_are_refused(save: Save):
@@ -336,9 +338,9 @@ def test_layers_relative_to_different_modules_are_refused(save: Save):
     assert "is not in this model" in refused(save().tensors(rename))
 
 
-def test_the_highest_rank_is_the_servers_to_choose(save: Save):
+def test_the_maximum_rank_is_a_setting(save: Save):
     saved = save(**PATTERNS)
-    assert "has rank 4; this server takes ranks from 1 to 3" in refused(saved.folder, max_rank=3)
+    assert "has rank 4; the server's maximum is 3" in refused(saved.folder, max_rank=3)
     assert read(saved.folder, max_rank=4).rank == 4
 
 
@@ -357,7 +359,7 @@ def test_a_scale_beyond_float32_is_refused(save: Save):
         read(folder)
 
 
-def test_pickled_weights_are_refused_and_said_so(save: Save):
+def test_pickled_weights_are_refused_by_name(save: Save):
     folder = save().folder
     (folder / WEIGHTS_FILE).rename(folder / "adapter_model.bin")
     assert "'adapter_model.bin' is never unpickled" in refused(folder)
@@ -372,7 +374,7 @@ def test_a_missing_file_is_named(save: Save, name):
     assert f"there is no {name}" in refused(folder)
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_folder_is_refused(tmp_path):
     assert "cannot be read" in refused(tmp_path / "nothing")
 
 
@@ -393,7 +395,7 @@ def written(example: tuple[Path, bytes, bytes], *, config: bytes | None = None, 
 
 @given(st.data())
 @settings(max_examples=100, deadline=None)
-def test_weights_cut_anywhere_are_refused(example, data):
+def test_weights_truncated_anywhere_are_refused(example, data):
     cut = data.draw(st.integers(0, len(example[2]) - 1))
     refused(written(example, weights=example[2][:cut]))
     refused(written(example, weights=example[2] + b"\0" * (cut + 1)))
@@ -415,7 +417,7 @@ def test_a_damaged_header_is_refused_or_says_the_same(example, data):
         return
     assert plan == check_adapter(written(example), LAYERS, max_rank=8)
     written(example, weights=bytes(whole))
-    with suppress(AdapterInvalid):  # safetensors is stricter in what we have no use for
+    with suppress(AdapterInvalid):  # safetensors also checks what is not used here
         read(folder)
 
 
@@ -445,7 +447,7 @@ def test_headers_that_contradict_themselves_or_the_file_are_refused(example, hea
     refused(written(example, weights=len(header).to_bytes(8, "little") + header + b"\0" * 4))
 
 
-def test_a_tensor_of_many_dimensions_is_not_even_measured(example):
+def test_a_tensor_of_many_dimensions_is_refused_before_its_size_is_computed(example):
     header = b'{"a": {"dtype": "F32", "shape": [%s], "data_offsets": [0, 4]}}' % b",".join([b"1"] * 9)
     message = refused(written(example, weights=len(header).to_bytes(8, "little") + header + b"\0" * 4))
     assert "the header of adapter_model.safetensors cannot be read" in message
@@ -465,14 +467,14 @@ JSON = st.recursive(
 
 @given(name=st.sampled_from(sorted(LoraConfig.__dataclass_fields__)), value=JSON)
 @settings(max_examples=80, deadline=None)
-def test_any_value_of_any_field_is_taken_or_refused(example, name, value):
+def test_any_value_of_any_field_is_accepted_or_refused(example, name, value):
     config = json.loads(example[1]) | {name: value}
     folder = written(example, config=json.dumps(config).encode())
     with suppress(AdapterInvalid):
         assert read(folder).updates
 
 
-def test_many_plain_patterns_need_no_trial(save: Save, monkeypatch):
+def test_many_plain_patterns_need_no_process(save: Save, monkeypatch):
     def no_process(*_, **__):
         raise AssertionError("a process was started")
 
@@ -482,7 +484,7 @@ def test_many_plain_patterns_need_no_trial(save: Save, monkeypatch):
     assert_as_peft(saved)
 
 
-def test_the_models_layers_decide_not_the_adapters_own_idea_of_them(save: Save):
+def test_shapes_are_checked_against_the_model(save: Save):
     saved = save()
     fewer = {name: shape for name, shape in LAYERS.items() if ".layer.1." not in name}
     with pytest.raises(AdapterInvalid, match=r"layer\.1\..*is not in this model"):
@@ -493,6 +495,6 @@ def test_the_models_layers_decide_not_the_adapters_own_idea_of_them(save: Save):
 
 
 def test_tensors_are_saved_as_safetensors_writes_them(example):
-    """The header that other writers make: no metadata, another order."""
+    """A header by other writers: no metadata, another order."""
     tensors = load_file(written(example) / WEIGHTS_FILE)
     assert read(written(example, weights=save(dict(reversed(tensors.items()))))).rank == 2

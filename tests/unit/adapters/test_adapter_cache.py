@@ -1,4 +1,4 @@
-"""Adapters in memory: loaded once, kept while they are used, and as many as there is room for."""
+"""The memory tier: adapters are loaded once, stay while they are used, and are bounded."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from waiting import PATIENCE_S, until
+from polling import PATIENCE_S, wait_until
 
-from gliner_bento.adapters.base import Stored
+from gliner_bento.adapters.base import StoredAdapter
 from gliner_bento.adapters.cache import AdapterCache, Lease
-from gliner_bento.adapters.device import Key, Loaded
+from gliner_bento.adapters.device import Key, LoadedAdapter
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, DeadlineExceeded, NotReady
 
 
@@ -22,20 +22,20 @@ class Shelf:
     """Adapters to find and to load: any name is one, unless it is `missing`.
 
     closed: loading waits until the gate of an adapter opens. damaged: cannot be loaded. loads: those that began, in
-    order. left: those that the cache said had left.
+    order. evicted: those that the cache reported.
     """
 
     def __init__(self) -> None:
-        self.stored: dict[str, Stored] = {}
+        self.stored: dict[str, StoredAdapter] = {}
         self.missing: set[str] = set()
         self.damaged: set[str] = set()
         self.loads: list[str] = []
-        self.left: list[Key] = []
+        self.evicted: list[Key] = []
         self.began: list[int] = []
         self._gates: dict[str, threading.Event] = {}
 
     def put(self, adapter_id: str, version: str = "1", *, pinned: bool = False) -> None:
-        self.stored[adapter_id] = Stored(adapter_id, version, Path(adapter_id), "upload", 1, pinned)
+        self.stored[adapter_id] = StoredAdapter(adapter_id, version, Path(adapter_id), "upload", 1, pinned)
 
     def close(self, adapter_id: str) -> None:
         self._gates[adapter_id] = threading.Event()
@@ -47,20 +47,20 @@ class Shelf:
         for gate in self._gates.values():
             gate.set()
 
-    def find(self, adapter_id: str) -> Stored:
+    def find(self, adapter_id: str) -> StoredAdapter:
         if adapter_id in self.missing:
             raise AdapterNotFound(adapter_id)
         if adapter_id not in self.stored:
             self.put(adapter_id)
         return self.stored[adapter_id]
 
-    def load(self, stored: Stored) -> Loaded:
+    def load(self, stored: StoredAdapter) -> LoadedAdapter:
         self.loads.append(stored.adapter_id)
         if gate := self._gates.get(stored.adapter_id):
             assert gate.wait(PATIENCE_S)
         if stored.adapter_id in self.damaged:
             raise AdapterInvalid(stored.adapter_id)
-        return Loaded((stored.adapter_id, stored.version), 1, (), (), stored.pinned)
+        return LoadedAdapter((stored.adapter_id, stored.version), 1, (), (), stored.pinned)
 
     def start_thread(self) -> None:
         self.began.append(threading.get_ident())
@@ -80,8 +80,10 @@ Make = Callable[..., AdapterCache]
 def make(shelf: Shelf) -> Iterator[Make]:
     caches = []
 
-    def make(capacity: int = 2, threads: int = 2, left: Callable[[Key], None] = shelf.left.append) -> AdapterCache:
-        options = {"capacity": capacity, "threads": threads, "left": left, "start_thread": shelf.start_thread}
+    def make(
+        capacity: int = 2, threads: int = 2, on_evict: Callable[[Key], None] = shelf.evicted.append
+    ) -> AdapterCache:
+        options = {"capacity": capacity, "threads": threads, "on_evict": on_evict, "start_thread": shelf.start_thread}
         caches.append(AdapterCache(shelf.find, shelf.load, **options))
         return caches[-1]
 
@@ -91,12 +93,12 @@ def make(shelf: Shelf) -> Iterator[Make]:
         cache.close()
 
 
-def ready(lease: Lease) -> Loaded:
+def ready(lease: Lease) -> LoadedAdapter:
     return lease.ready.result(PATIENCE_S)
 
 
 def use(cache: AdapterCache, *ids: str) -> None:
-    """One after the other: asked for, loaded, released."""
+    """Acquire, load and release them one after the other."""
     for adapter_id in ids:
         lease = cache.acquire(adapter_id)
         ready(lease)
@@ -118,7 +120,7 @@ def in_memory(cache: AdapterCache) -> str:
 # Loading
 
 
-def test_an_adapter_is_loaded_once_for_all_that_ask_at_once(make: Make, shelf: Shelf) -> None:
+def test_an_adapter_is_loaded_once_for_concurrent_requests(make: Make, shelf: Shelf) -> None:
     cache, together = make(), threading.Barrier(8)
     shelf.close("a")
 
@@ -138,9 +140,7 @@ def test_an_adapter_is_loaded_once_for_all_that_ask_at_once(make: Make, shelf: S
     assert in_memory(cache) == "a"
 
 
-def test_what_cannot_be_loaded_fails_for_all_that_wait_and_is_tried_again_for_the_next(
-    make: Make, shelf: Shelf
-) -> None:
+def test_a_failed_load_fails_all_waiting_items_and_is_retried_for_the_next(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=1)
     shelf.damaged = {"a"}
     shelf.close("a")
@@ -157,10 +157,10 @@ def test_what_cannot_be_loaded_fails_for_all_that_wait_and_is_tried_again_for_th
         lease.release()
     assert in_memory(cache) == "a"
     assert shelf.loads == ["a", "a"]
-    assert shelf.left == []
+    assert shelf.evicted == []
 
 
-def test_who_hears_of_a_failure_may_ask_again_at_once(make: Make, shelf: Shelf) -> None:
+def test_a_failed_load_may_be_retried_in_its_callback(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=1)
     shelf.damaged = {"a"}
     shelf.close("a")
@@ -173,12 +173,12 @@ def test_who_hears_of_a_failure_may_ask_again_at_once(make: Make, shelf: Shelf) 
     first = cache.acquire("a")
     first.ready.add_done_callback(again)
     shelf.open("a")
-    until(lambda: bool(second))
+    wait_until(lambda: bool(second))
     assert ready(second[0]).key == ("a", "1")
     assert isinstance(first.ready.exception(), AdapterInvalid)
 
 
-def test_a_failure_gives_its_room_to_the_next(make: Make, shelf: Shelf) -> None:
+def test_a_failed_load_frees_its_place(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=1)
     shelf.damaged = {"a"}
     shelf.close("a")
@@ -188,7 +188,7 @@ def test_a_failure_gives_its_room_to_the_next(make: Make, shelf: Shelf) -> None:
     assert first.ready.exception() is not None
 
 
-def test_an_id_that_is_none_is_refused_and_leaves_no_trace(make: Make, shelf: Shelf) -> None:
+def test_an_invalid_id_is_refused_without_side_effects(make: Make, shelf: Shelf) -> None:
     cache = make()
     shelf.missing = {"a"}
     with pytest.raises(AdapterNotFound):
@@ -196,7 +196,7 @@ def test_an_id_that_is_none_is_refused_and_leaves_no_trace(make: Make, shelf: Sh
     assert (shelf.loads, cache.uses("a").count) == ([], 0)
 
 
-def test_a_slow_adapter_keeps_nobody_else_waiting(make: Make, shelf: Shelf) -> None:
+def test_a_slow_adapter_does_not_delay_others(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=5, threads=2)
     shelf.close("slow")
     slow = cache.acquire("slow")
@@ -207,25 +207,25 @@ def test_a_slow_adapter_keeps_nobody_else_waiting(make: Make, shelf: Shelf) -> N
     ready(slow)
 
 
-def test_threads_are_started_before_they_load(make: Make, shelf: Shelf) -> None:
+def test_start_thread_runs_before_loading(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=4, threads=2)
     use(cache, "a", "b", "c", "d")
     assert 1 <= len(shelf.began) <= 2
     assert threading.get_ident() not in shelf.began
 
 
-# Room
+# Eviction
 
 
-def test_the_least_recently_used_makes_room(make: Make, shelf: Shelf) -> None:
+def test_the_least_recently_used_is_evicted(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=2)
     use(cache, "a", "b", "a", "c")
-    assert (in_memory(cache), shelf.left) == ("ac", [("b", "1")])
+    assert (in_memory(cache), shelf.evicted) == ("ac", [("b", "1")])
     use(cache, "d")
-    assert (in_memory(cache), shelf.left) == ("cd", [("b", "1"), ("a", "1")])
+    assert (in_memory(cache), shelf.evicted) == ("cd", [("b", "1"), ("a", "1")])
 
 
-def test_what_is_used_stays(make: Make, shelf: Shelf) -> None:
+def test_adapters_in_use_are_not_evicted(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=2)
     lease = cache.acquire("a")
     use(cache, "b", "c", "d")
@@ -235,7 +235,7 @@ def test_what_is_used_stays(make: Make, shelf: Shelf) -> None:
     assert in_memory(cache) == "de"
 
 
-def test_pinned_adapters_make_room_last(make: Make, shelf: Shelf) -> None:
+def test_pinned_adapters_are_evicted_last(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=2)
     shelf.put("p", pinned=True)
     shelf.put("q", pinned=True)
@@ -245,7 +245,7 @@ def test_pinned_adapters_make_room_last(make: Make, shelf: Shelf) -> None:
     assert in_memory(cache) == "cq"
 
 
-def test_where_all_are_in_use_the_next_waits_in_order(make: Make, shelf: Shelf) -> None:
+def test_if_all_are_in_use_new_ones_wait_in_order(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=2)
     first, second = cache.acquire("a"), cache.acquire("b")
     ready(first), ready(second)
@@ -258,10 +258,10 @@ def test_where_all_are_in_use_the_next_waits_in_order(make: Make, shelf: Shelf) 
     third.release()
     ready(fourth)
     assert shelf.loads[2:] == ["c", "d"]
-    assert shelf.left == [("a", "1"), ("c", "1")]
+    assert shelf.evicted == [("a", "1"), ("c", "1")]
 
 
-def test_who_is_asked_for_often_does_not_lose_its_place(make: Make, shelf: Shelf) -> None:
+def test_a_pending_adapter_keeps_its_place_in_the_queue(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=1)
     first = cache.acquire("a")
     ready(first)
@@ -275,20 +275,20 @@ def test_who_is_asked_for_often_does_not_lose_its_place(make: Make, shelf: Shelf
     ready(waiting[1])
 
 
-def test_what_is_loading_takes_up_room(make: Make, shelf: Shelf) -> None:
-    """Also when nobody waits for it any more."""
+def test_adapters_being_loaded_count_towards_the_capacity(make: Make, shelf: Shelf) -> None:
+    """Also if no item waits for it any more."""
     cache = make(capacity=1)
     shelf.close("a")
     cache.acquire("a").release()
     second = cache.acquire("b")
-    until(lambda: shelf.loads == ["a"])
+    wait_until(lambda: shelf.loads == ["a"])
     assert not second.ready.done()
     shelf.open("a")
     ready(second)
-    assert (in_memory(cache), shelf.left) == ("b", [("a", "1")])
+    assert (in_memory(cache), shelf.evicted) == ("b", [("a", "1")])
 
 
-def test_who_gives_up_before_loading_has_begun_is_forgotten(make: Make, shelf: Shelf) -> None:
+def test_a_released_pending_adapter_is_not_loaded(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=1)
     first = cache.acquire("a")
     ready(first)
@@ -298,7 +298,7 @@ def test_who_gives_up_before_loading_has_begun_is_forgotten(make: Make, shelf: S
     first.release()
     ready(other)
     assert shelf.loads == ["a", "c"]
-    assert shelf.left == [("a", "1")]
+    assert shelf.evicted == [("a", "1")]
 
 
 def test_another_version_is_another_adapter(make: Make, shelf: Shelf) -> None:
@@ -312,7 +312,7 @@ def test_another_version_is_another_adapter(make: Make, shelf: Shelf) -> None:
     assert cache.uses("a").count == 2
 
 
-def test_pinning_is_told_with_the_next_who_asks(make: Make, shelf: Shelf) -> None:
+def test_pinning_takes_effect_with_the_next_lease(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=2)
     use(cache, "a")
     for pinned in (True, False, True):
@@ -324,22 +324,22 @@ def test_pinning_is_told_with_the_next_who_asks(make: Make, shelf: Shelf) -> Non
     assert in_memory(cache) == "ac"
 
 
-def test_pinning_is_told_while_an_adapter_is_loaded(make: Make, shelf: Shelf) -> None:
+def test_pinning_takes_effect_while_an_adapter_is_loading(make: Make, shelf: Shelf) -> None:
     cache = make()
     shelf.close("a")
     lease = cache.acquire("a")
-    until(lambda: shelf.loads == ["a"])
+    wait_until(lambda: shelf.loads == ["a"])
     shelf.put("a", pinned=True)
     cache.acquire("a")
     shelf.open("a")
-    until(lambda: ready(lease).pinned)
+    wait_until(lambda: ready(lease).pinned)
 
 
 def test_uses_are_counted(make: Make) -> None:
     cache = make()
     before_s = time.time()
     assert (cache.uses("a").count, cache.uses("a").last_s) == (0, None)
-    cache.acquire("a", use=False).release()
+    cache.acquire("a", count=False).release()
     assert (cache.uses("a").count, cache.uses("a").last_s) == (0, None)
     use(cache, "a", "b", "a")
     uses = cache.uses("a")
@@ -353,37 +353,37 @@ def test_uses_are_counted(make: Make) -> None:
 # Removing
 
 
-def test_what_is_removed_is_refused_then_waited_for_then_gone(make: Make, shelf: Shelf, thread) -> None:
+def test_removing_refuses_then_waits_then_deletes(make: Make, shelf: Shelf, thread) -> None:
     cache = make()
     lease, other = cache.acquire("a"), cache.acquire("b")
     ready(lease), ready(other)
     users_at_forget: list[bool] = []
     removing = thread(cache.remove, "a", lambda: users_at_forget.append(released.is_set()), PATIENCE_S)
     released = threading.Event()
-    until(lambda: is_refused(cache, "a"))
+    wait_until(lambda: is_refused(cache, "a"))
     assert in_memory(cache) == "ab"
     with pytest.raises(AdapterNotFound, match="'a' is being removed"):
         cache.acquire("a")
     ready(cache.acquire("b"))
-    assert shelf.left == []
+    assert shelf.evicted == []
     assert removing.is_alive()
     released.set()
     lease.release()
     removing.join(PATIENCE_S)
     assert users_at_forget == [True]
-    assert (in_memory(cache), shelf.left, cache.uses("a").count) == ("b", [("a", "1")], 0)
-    ready(cache.acquire("a"))  # as new
+    assert (in_memory(cache), shelf.evicted, cache.uses("a").count) == ("b", [("a", "1")], 0)
+    ready(cache.acquire("a"))  # counted from 0
     assert shelf.loads.count("a") == 2
 
 
-def test_removing_ends_when_it_takes_too_long_and_all_is_as_before(make: Make, shelf: Shelf) -> None:
+def test_removing_times_out_and_changes_nothing(make: Make, shelf: Shelf) -> None:
     cache, forgotten = make(), []
     lease = cache.acquire("a")
     ready(lease)
-    with pytest.raises(DeadlineExceeded, match="'a' was in use"):
+    with pytest.raises(DeadlineExceeded, match="'a' is still in use"):
         cache.remove("a", lambda: forgotten.append("a"), 0.0)
     assert ready(cache.acquire("a")) is ready(lease)
-    assert (forgotten, shelf.left, cache.uses("a").count) == ([], [], 2)
+    assert (forgotten, shelf.evicted, cache.uses("a").count) == ([], [], 2)
 
 
 def test_removing_that_fails_leaves_it_served(make: Make, shelf: Shelf) -> None:
@@ -396,14 +396,14 @@ def test_removing_that_fails_leaves_it_served(make: Make, shelf: Shelf) -> None:
     with pytest.raises(ArithmeticError):
         cache.remove("a", fails, PATIENCE_S)
     use(cache, "a")
-    assert (shelf.loads, shelf.left, in_memory(cache)) == (["a"], [], "a")
+    assert (shelf.loads, shelf.evicted, in_memory(cache)) == (["a"], [], "a")
 
 
-def test_who_removes_second_is_refused_and_changes_nothing(make: Make, shelf: Shelf, thread) -> None:
+def test_a_second_removal_is_refused(make: Make, shelf: Shelf, thread) -> None:
     cache, forgotten = make(), []
     lease = cache.acquire("a")
     first = thread(cache.remove, "a", lambda: forgotten.append("first"), PATIENCE_S)
-    until(lambda: is_refused(cache, "a"))
+    wait_until(lambda: is_refused(cache, "a"))
     with pytest.raises(AdapterNotFound):
         cache.remove("a", lambda: forgotten.append("second"), PATIENCE_S)
     assert is_refused(cache, "a")
@@ -420,19 +420,19 @@ def test_all_versions_are_removed(make: Make, shelf: Shelf, thread) -> None:
     shelf.put("a", "2")
     use(cache, "a", "b")
     removing = thread(cache.remove, "a", lambda: None, PATIENCE_S)
-    until(lambda: is_refused(cache, "a"))
+    wait_until(lambda: is_refused(cache, "a"))
     assert removing.is_alive()
     old.release()
     removing.join(PATIENCE_S)
-    assert sorted(shelf.left) == [("a", "1"), ("a", "2")]
+    assert sorted(shelf.evicted) == [("a", "1"), ("a", "2")]
     assert in_memory(cache) == "b"
 
 
-def test_what_waits_for_room_is_waited_for_too(make: Make, shelf: Shelf, thread) -> None:
+def test_removing_waits_for_pending_adapters_too(make: Make, shelf: Shelf, thread) -> None:
     cache = make(capacity=1)
     first, waiting = cache.acquire("a"), cache.acquire("b")
     removing = thread(cache.remove, "b", lambda: None, PATIENCE_S)
-    until(lambda: is_refused(cache, "b"))
+    wait_until(lambda: is_refused(cache, "b"))
     first.release()
     ready(waiting)
     assert removing.is_alive()
@@ -441,8 +441,8 @@ def test_what_waits_for_room_is_waited_for_too(make: Make, shelf: Shelf, thread)
     assert in_memory(cache) == ""
 
 
-def test_what_is_removed_makes_room(make: Make, shelf: Shelf, thread) -> None:
-    """While it is loaded and nobody wants it any more, and what nobody has asked for."""
+def test_removing_frees_memory(make: Make, shelf: Shelf, thread) -> None:
+    """While it is loading after its last release, and while it is pending."""
     cache = make(capacity=1)
     shelf.close("a")
     cache.acquire("a").release()
@@ -457,15 +457,15 @@ def test_what_is_removed_makes_room(make: Make, shelf: Shelf, thread) -> None:
     assert in_memory(cache) == "a"
 
 
-def test_who_is_told_what_left_may_ask_the_cache(make: Make, shelf: Shelf) -> None:
-    """In another thread: nothing is locked meanwhile."""
+def test_on_evict_may_call_the_cache(make: Make, shelf: Shelf) -> None:
+    """From another thread: the lock is not held."""
     counts: list[int] = []
 
-    def left(key: Key) -> None:
+    def evicted(key: Key) -> None:
         with ThreadPoolExecutor(1) as pool:
             counts.append(pool.submit(lambda: len(cache.loaded_keys())).result(PATIENCE_S))
 
-    cache = make(capacity=1, left=left)
+    cache = make(capacity=1, on_evict=evicted)
     use(cache, "a", "b")
     cache.remove("b", lambda: None, 0.0)
     assert counts[-1] == 0
@@ -475,12 +475,12 @@ def test_who_is_told_what_left_may_ask_the_cache(make: Make, shelf: Shelf) -> No
 # Closing
 
 
-def test_after_closing_nothing_is_loaded_and_nobody_waits(make: Make, shelf: Shelf) -> None:
+def test_after_closing_nothing_is_loaded_and_waiting_items_fail(make: Make, shelf: Shelf) -> None:
     cache = make(capacity=2, threads=1)
     use(cache, "a")
     shelf.close("b")
     loading, queued, full = (cache.acquire(adapter_id) for adapter_id in "bcd")
-    until(lambda: shelf.loads == ["a", "b"])
+    wait_until(lambda: shelf.loads == ["a", "b"])
     cache.close()
     for lease in (loading, queued, full):
         with pytest.raises(NotReady):
@@ -491,7 +491,7 @@ def test_after_closing_nothing_is_loaded_and_nobody_waits(make: Make, shelf: She
     for lease in (loading, queued, full):
         lease.release()
     cache.close()
-    until(lambda: not any(thread.name.startswith("adapter") for thread in threading.enumerate()))
+    wait_until(lambda: not any(thread.name.startswith("adapter") for thread in threading.enumerate()))
     assert shelf.loads == ["a", "b"]
 
 
@@ -510,8 +510,8 @@ def hold(cache: AdapterCache, name: str, capacity: int, *, waits: bool) -> None:
 
 
 @pytest.mark.usefixtures("_busy_threads")
-def test_what_is_held_stays_in_memory_and_memory_is_bounded(make: Make, shelf: Shelf, thread) -> None:
-    """Threads that ask for eight adapters, one of which cannot be loaded, and remove one now and then."""
+def test_leased_adapters_stay_in_memory_and_memory_is_bounded(make: Make, shelf: Shelf, thread) -> None:
+    """Threads acquire eight adapters, one of which cannot be loaded, and sometimes remove one."""
     cache = make(capacity=3, threads=3)
     shelf.damaged = {"h"}
     faults: list[object] = []

@@ -1,4 +1,4 @@
-"""Archives, well-meant and not. Written with Python's own zipfile and tarfile, and damaged by hand."""
+"""Valid and malicious archives, written with zipfile and tarfile, and damaged."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ Pack = Callable[[Files], bytes]
 
 @pytest.fixture
 def unpacked(tmp_path: Path) -> Callable[..., dict[str, bytes]]:
-    """What is in the folder, and beside it, after unpacking."""
+    """The contents of the folder and of its parent after unpacking."""
 
     def run(content: bytes, *, max_bytes: int = MIB) -> dict[str, bytes]:
         (tmp_path / "archive").write_bytes(content)
@@ -82,7 +82,7 @@ def unpacked(tmp_path: Path) -> Callable[..., dict[str, bytes]]:
 
 @pytest.mark.parametrize("pack", FORMATS)
 @pytest.mark.parametrize("prefix", ["", "./", "adapter/", "./checkpoint-100/", ".hidden/", "наш/"])
-def test_the_two_files_come_out_wherever_they_lie(unpacked, pack: Pack, prefix):
+def test_the_two_files_are_unpacked_from_the_top_or_one_folder(unpacked, pack: Pack, prefix):
     others = [("README.md", b"x" * 100), ("checkpoint-7/optimizer.pt", b"y"), ("__MACOSX/._" + CONFIG_FILE, b"z")]
     files = [(prefix + name, content) for name, content in [*others[:1], *BOTH, *others[1:]]]
     assert unpacked(pack(files)) == dict(BOTH)
@@ -112,26 +112,26 @@ def test_every_kind_of_tar(unpacked, kind):
     "name",
     ["../evil", "/evil", "a/../../evil", "..", "a/..", "C:evil", "c:/evil", "..\\evil", "a\\b", "//evil/share"],
 )
-def test_a_path_that_could_lead_out_is_refused(unpacked, pack: Pack, name):
-    with pytest.raises(AdapterInvalid, match="no path inside it"):
+def test_a_path_that_may_lead_outside_is_refused(unpacked, pack: Pack, name):
+    with pytest.raises(AdapterInvalid, match="not a path inside it"):
         unpacked(pack([*BOTH, (name, b"evil")]))
 
 
 @pytest.mark.parametrize("name", [f"../{CONFIG_FILE}", f"/{WEIGHTS_FILE}"])
 @pytest.mark.parametrize("pack", FORMATS)
-def test_one_of_the_two_files_that_leads_out_is_refused(unpacked, pack: Pack, name):
-    with pytest.raises(AdapterInvalid, match="no path inside it"):
+def test_an_adapter_file_outside_the_archive_is_refused(unpacked, pack: Pack, name):
+    with pytest.raises(AdapterInvalid, match="not a path inside it"):
         unpacked(pack([(name, b"evil")]))
 
 
 def test_a_nul_in_a_zips_name_is_refused(unpacked):
     content = zipped([*BOTH, ("adapter.txt", b"")]).replace(b"adapter.txt", b"adapt\0r.txt")
-    with pytest.raises(AdapterInvalid, match="no path inside it"):
+    with pytest.raises(AdapterInvalid, match="not a path inside it"):
         unpacked(content)
 
 
 @pytest.mark.parametrize("pack", FORMATS)
-def test_a_name_that_is_there_twice_is_refused(unpacked, pack: Pack):
+def test_a_duplicate_name_is_refused(unpacked, pack: Pack):
     with pytest.raises(AdapterInvalid, match=f"holds '{CONFIG_FILE}' twice"):
         unpacked(pack([*BOTH, (f"./{CONFIG_FILE}", b"{}")]))
 
@@ -153,7 +153,7 @@ def test_files_deeper_than_one_folder_are_refused(unpacked, pack: Pack):
     [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, b"Z"],
 )
 @pytest.mark.parametrize("name", ["other", CONFIG_FILE])
-def test_what_is_no_plain_file_in_a_tar_is_refused(unpacked, kind, name):
+def test_a_special_file_in_a_tar_is_refused(unpacked, kind, name):
     link = member(name, type=kind, linkname="../../secret")
     with pytest.raises(AdapterInvalid, match="neither a plain file nor a folder"):
         unpacked(tarred([link, *BOTH[1:]]))
@@ -213,7 +213,7 @@ def test_one_byte_more_is_refused(unpacked, pack: Pack):
 
 @pytest.mark.parametrize("pack", [zipped, tgz])
 @pytest.mark.parametrize("name", ["README.md", WEIGHTS_FILE])
-def test_a_bomb_stops_at_200_times_its_size(unpacked, tmp_path, pack: Pack, name):
+def test_unpacking_stops_at_200_times_the_archives_size(unpacked, tmp_path, pack: Pack, name):
     with pytest.raises(TooLarge, match="200 times"):
         unpacked(pack([(CONFIG_FILE, CONFIG), (name, b"\0" * 18 * MIB)]), max_bytes=100 * MIB)
     assert sum(path.stat().st_size for path in (tmp_path / "into").iterdir()) <= 17 * MIB
@@ -268,12 +268,12 @@ def test_pickles_are_refused_where_the_safetensors_file_is_missing(unpacked, nam
         unpacked(zipped([(CONFIG_FILE, CONFIG), (name, b"evil")]))
 
 
-def test_pickles_are_left_out_otherwise(unpacked):
+def test_pickles_are_skipped_otherwise(unpacked):
     assert unpacked(zipped([*BOTH, ("training_args.bin", b"evil")])) == dict(BOTH)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"no archive", b"\x1f\x8b", b"PK\x05\x06", b"\0" * 1024])
-def test_what_is_no_archive_is_refused(unpacked, content):
+def test_a_file_that_is_not_an_archive_is_refused(unpacked, content):
     with pytest.raises(AdapterInvalid):
         unpacked(content)
 
@@ -283,15 +283,15 @@ def test_a_gzip_of_something_else_is_refused(unpacked):
         unpacked(gzip.compress(b"something else" * 100))
 
 
-def test_a_wrong_checksum_behind_a_gzips_content_is_noticed(unpacked):
+def test_a_wrong_gzip_checksum_is_detected(unpacked):
     content = bytearray(tgz(BOTH))
     content[-8] ^= 1
     with pytest.raises(AdapterInvalid, match="damaged"):
         unpacked(bytes(content))
 
 
-def test_a_disk_that_is_full_is_no_fault_of_the_archive(tmp_path):
-    """A limit on the size of files stands for a full disk."""
+def test_a_full_disk_is_not_reported_as_a_damaged_archive(tmp_path):
+    """A limit on file sizes simulates a full disk."""
     archive = tmp_path / "archive"
     archive.write_bytes(tarred([(CONFIG_FILE, CONFIG), (WEIGHTS_FILE, b"\0" * 2 * MIB)]))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -314,7 +314,7 @@ def place(tmp_path_factory) -> Path:
 
 
 def harmless(place: Path, content: bytes) -> dict[str, bytes] | None:
-    """What came out, or None if it was refused as it should be; nothing but the two files is written anywhere."""
+    """The unpacked files, or None if the archive was refused; nothing else is written anywhere."""
     (place / "archive").write_bytes(content)
     into = place / "below" / "into"
     into.mkdir(parents=True, exist_ok=True)
@@ -336,14 +336,14 @@ def harmless(place: Path, content: bytes) -> dict[str, bytes] | None:
 
 @given(names=st.lists(NAMES, max_size=4), pack=st.sampled_from(FORMATS))
 @settings(max_examples=150, deadline=None)
-def test_names_never_lead_out(place, names, pack: Pack):
+def test_no_name_leads_outside(place, names, pack: Pack):
     found = harmless(place, pack([(name, name.encode()) for name in names]))
     assert found is None or found.keys() == set(FILES)
 
 
 @given(st.data())
 @settings(max_examples=150, deadline=None)
-def test_an_archive_cut_anywhere_is_whole_or_refused(place, data):
+def test_an_archive_truncated_anywhere_is_complete_or_refused(place, data):
     content = data.draw(st.sampled_from([pack(BOTH) for pack in FORMATS]))
     found = harmless(place, content[: data.draw(st.integers(0, len(content)))])
     assert found in (None, dict(BOTH))

@@ -1,4 +1,4 @@
-"""Slots are held all at once or not at all, in order, and are written while nobody holds them."""
+"""A batch reserves all its slots or none, in order; slots are written only while no batch has reserved them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from waiting import PATIENCE_S
+from polling import PATIENCE_S
 
 from gliner_bento.adapters.adapter import Adapter, LowRank
-from gliner_bento.adapters.device import DeviceSlots, Loaded, loaded
+from gliner_bento.adapters.device import DeviceSlots, LoadedAdapter, load_for
 
 
 class Recorder:
-    """A sink that knows what each slot holds, and that nobody holds a slot when it is written.
+    """A sink that records what each slot has, and checks that no batch has reserved a slot that is written.
 
     broken: what cannot be written.
     """
@@ -48,8 +48,8 @@ class Recorder:
             self.writes.append((slot, prepared))
 
     @contextmanager
-    def batch(self, slot_of: Mapping[Loaded, int], adapters: Collection[Loaded]) -> Iterator[None]:
-        """Within it a batch runs with these slots."""
+    def batch(self, slot_of: Mapping[LoadedAdapter, int], adapters: Collection[LoadedAdapter]) -> Iterator[None]:
+        """A batch runs with these slots while the context lasts."""
         self._check(slot_of, adapters)
         with self._lock:
             self._held.update(slot_of.values())
@@ -60,7 +60,7 @@ class Recorder:
             with self._lock:
                 self._held.subtract(slot_of.values())
 
-    def _check(self, slot_of: Mapping[Loaded, int], adapters: Collection[Loaded]) -> None:
+    def _check(self, slot_of: Mapping[LoadedAdapter, int], adapters: Collection[LoadedAdapter]) -> None:
         if slot_of.keys() != set(adapters) or len({*slot_of.values()}) != len(slot_of):
             self.faults.append(f"{slot_of} are not the slots of {adapters}")
         for adapter, slot in slot_of.items():
@@ -68,12 +68,12 @@ class Recorder:
                 self.faults.append(f"slot {slot} has {self.contents[slot]}, not {adapter.key[0]}")
 
 
-def adapter_of(name: str, sinks: int = 1, *, version: str = "1", pinned: bool = False) -> Loaded:
-    return Loaded((name, version), 1, (), (name,) * sinks, pinned)
+def adapter_of(name: str, sinks: int = 1, *, version: str = "1", pinned: bool = False) -> LoadedAdapter:
+    return LoadedAdapter((name, version), 1, (), (name,) * sinks, pinned)
 
 
 class Bench:
-    """Slots over recording sinks, and threads that hold them."""
+    """Slots over recording sinks, and threads that reserve them."""
 
     def __init__(self, count: int, sinks: int = 1) -> None:
         self.written = 0
@@ -86,23 +86,23 @@ class Bench:
         self.written += 1
 
     @contextmanager
-    def batch(self, adapters: Collection[Loaded]) -> Iterator[Mapping[Loaded, int]]:
+    def batch(self, adapters: Collection[LoadedAdapter]) -> Iterator[Mapping[LoadedAdapter, int]]:
         with self.slots.hold(adapters) as slot_of, ExitStack() as stack:
             for sink in self.sinks:
                 stack.enter_context(sink.batch(slot_of, adapters))
             yield slot_of
 
     def contents(self) -> list[str | None]:
-        """As the slots say and every sink has it."""
+        """As reported by the slots and recorded by every sink."""
         said = [key and key[0] for key in self.slots.contents()]
         assert all(sink.contents.get(slot) == name for sink in self.sinks for slot, name in enumerate(said))
         return said
 
     def held(self) -> str:
-        return "".join(sorted(key[0] for key in self.slots.room().in_use))
+        return "".join(sorted(key[0] for key in self.slots.state().in_use))
 
-    def lane(self, name: str, adapters: Collection[Loaded]) -> tuple[threading.Event, threading.Event]:
-        """A thread with a batch: set when it has its slots, and what it waits for then."""
+    def lane(self, name: str, adapters: Collection[LoadedAdapter]) -> tuple[threading.Event, threading.Event]:
+        """A thread with a batch: the event that it sets when it has its slots, and the one that ends it."""
         has_slots, may_end = threading.Event(), threading.Event()
 
         def run() -> None:
@@ -115,11 +115,11 @@ class Bench:
         self.threads[-1].start()
         return has_slots, may_end
 
-    def waiting_lane(self, name: str, adapters: Collection[Loaded]) -> tuple[threading.Event, threading.Event]:
-        """The same of one that waits for slots when this returns."""
-        waiting = len(self.slots._turns) + 1
+    def waiting_lane(self, name: str, adapters: Collection[LoadedAdapter]) -> tuple[threading.Event, threading.Event]:
+        """Such a thread, which waits for slots when this returns."""
+        waiting = len(self.slots._queue) + 1
         events = self.lane(name, adapters)
-        until(lambda: len(self.slots._turns) == waiting)
+        wait_until(lambda: len(self.slots._queue) == waiting)
         return events
 
     def end(self) -> None:
@@ -129,7 +129,7 @@ class Bench:
         assert [fault for sink in self.sinks for fault in sink.faults] == []
 
 
-def until(holds: Callable[[], bool]) -> None:
+def wait_until(holds: Callable[[], bool]) -> None:
     give_up_s = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < give_up_s
@@ -151,7 +151,7 @@ def test_each_adapter_has_a_slot_of_its_own() -> None:
     bench.end()
 
 
-def test_what_is_on_the_device_is_not_written_again() -> None:
+def test_an_adapter_on_the_device_is_not_written_again() -> None:
     bench = Bench(2)
     for _ in range(3):
         with bench.batch([A, B]):
@@ -159,7 +159,7 @@ def test_what_is_on_the_device_is_not_written_again() -> None:
     assert (len(bench.sinks[0].writes), bench.written) == (2, 1)
 
 
-def test_slots_are_waited_for_where_they_were_written() -> None:
+def test_writes_are_synchronized_before_a_batch_uses_them() -> None:
     """After all writes of a batch, before it runs."""
     bench = Bench(2, sinks=2)
     seen = []
@@ -175,14 +175,14 @@ def test_batches_share_the_slot_of_an_adapter() -> None:
     assert first.wait(PATIENCE_S)
     assert second.wait(PATIENCE_S)
     end_first.set()
-    until(lambda: bench.left == ["1"])
+    wait_until(lambda: bench.left == ["1"])
     assert bench.held() == "A"
     end_second.set()
     bench.end()
     assert bench.held() == ""
 
 
-def test_a_batch_waits_for_all_its_slots_and_holds_none_meanwhile() -> None:
+def test_a_batch_waits_for_all_its_slots_and_reserves_none_meanwhile() -> None:
     bench = Bench(2)
     with bench.batch([A]):
         has_slots, may_end = bench.waiting_lane("B and C", [B, C])
@@ -195,8 +195,8 @@ def test_a_batch_waits_for_all_its_slots_and_holds_none_meanwhile() -> None:
     bench.end()
 
 
-def test_what_a_waiting_batch_needs_is_not_taken_for_free() -> None:
-    """B waits for C's slot; its own adapter, which nobody holds, is no room for C."""
+def test_a_waiting_batchs_own_adapters_do_not_count_as_free() -> None:
+    """B waits for C's slot; B's own adapter, which no batch has reserved, is not a free slot for C."""
     bench = Bench(2)
     with bench.batch([B]):
         pass
@@ -209,7 +209,7 @@ def test_what_a_waiting_batch_needs_is_not_taken_for_free() -> None:
     assert [name for _, name in bench.sinks[0].writes] == ["B", "A", "C"]
 
 
-def test_batches_come_in_order_even_those_that_could_run() -> None:
+def test_batches_get_slots_in_order() -> None:
     bench = Bench(2)
     with bench.batch([A]):
         first, end_first = bench.waiting_lane("1", [B, C])
@@ -217,7 +217,7 @@ def test_batches_come_in_order_even_those_that_could_run() -> None:
         third, end_third = bench.waiting_lane("3", [B])
         assert not any(event.is_set() for event in (first, second, third))
     assert first.wait(PATIENCE_S)
-    until(lambda: len(bench.slots._turns) == 2)  # 2 and 3
+    wait_until(lambda: len(bench.slots._queue) == 2)  # 2 and 3
     assert not any(event.is_set() for event in (second, third))
     end_first.set()
     assert second.wait(PATIENCE_S)
@@ -227,7 +227,7 @@ def test_batches_come_in_order_even_those_that_could_run() -> None:
     bench.end()
 
 
-def test_a_batch_without_adapters_holds_nothing() -> None:
+def test_a_batch_without_adapters_reserves_nothing() -> None:
     bench = Bench(1)
     with bench.batch([A]), bench.batch([]) as slot_of:
         assert slot_of == {}
@@ -242,7 +242,7 @@ def test_more_adapters_than_slots_are_refused() -> None:
         assert bench.held() == "AB"
 
 
-def test_a_batch_that_fails_lets_its_slots_go() -> None:
+def test_a_failing_batch_releases_its_slots() -> None:
     bench = Bench(1)
     with pytest.raises(ArithmeticError), bench.batch([A]):
         raise ArithmeticError
@@ -251,7 +251,7 @@ def test_a_batch_that_fails_lets_its_slots_go() -> None:
         assert bench.contents() == ["B"]
 
 
-def test_a_batch_that_ends_while_it_waits_leaves_the_others_their_turn() -> None:
+def test_a_batch_that_is_interrupted_while_it_waits_leaves_the_queue() -> None:
     bench = Bench(1)
     with pytest.raises(TypeError), bench.slots.hold([[]]):
         pass
@@ -259,10 +259,10 @@ def test_a_batch_that_ends_while_it_waits_leaves_the_others_their_turn() -> None
         assert bench.held() == "A"
 
 
-# Who makes room
+# Eviction
 
 
-def used(bench: Bench, *batches: Collection[Loaded]) -> list[str | None]:
+def used(bench: Bench, *batches: Collection[LoadedAdapter]) -> list[str | None]:
     for adapters in batches:
         with bench.batch(adapters):
             pass
@@ -270,7 +270,7 @@ def used(bench: Bench, *batches: Collection[Loaded]) -> list[str | None]:
     return sorted(bench.contents(), key=str)
 
 
-def test_the_least_recently_used_makes_room() -> None:
+def test_the_least_recently_used_is_evicted() -> None:
     assert used(Bench(2), [A], [B], [C]) == ["B", "C"]
     assert used(Bench(2), [A], [B], [A], [C]) == ["A", "C"]
     assert used(Bench(3), [A], [B], [C], [B], [A, D]) == ["A", "B", "D"]
@@ -283,14 +283,14 @@ def test_a_free_slot_is_taken_first() -> None:
     assert used(bench, [C]) == ["A", "C"]
 
 
-def test_pinned_adapters_make_room_last() -> None:
+def test_pinned_adapters_are_evicted_last() -> None:
     pinned, other = adapter_of("P", pinned=True), adapter_of("Q", pinned=True)
     assert used(Bench(2), [pinned], [A], [B], [C]) == ["C", "P"]
     assert used(Bench(2), [pinned], [other], [A]) == ["A", "Q"]
     assert used(Bench(2), [pinned], [A], [B, C]) == ["B", "C"]
 
 
-def test_pinning_counts_from_the_next_batch_on() -> None:
+def test_pinning_takes_effect_with_the_next_batch() -> None:
     bench, pinned = Bench(2), adapter_of("P")
     used(bench, [pinned], [A])
     pinned.pinned = True
@@ -306,7 +306,7 @@ def test_another_version_is_another_adapter() -> None:
 # Forgetting
 
 
-def test_an_adapter_that_is_forgotten_frees_its_slot() -> None:
+def test_forgetting_an_adapter_frees_its_slot() -> None:
     bench = Bench(2, sinks=2)
     a, b = adapter_of("A", 2), adapter_of("B", 2)
     used(bench, [a, b])
@@ -314,12 +314,12 @@ def test_an_adapter_that_is_forgotten_frees_its_slot() -> None:
     bench.slots.forget(("B", "2"))
     bench.slots.forget(("none", "1"))
     assert sorted(bench.contents(), key=str) == ["B", None]
-    assert bench.slots.room().resident == {b.key}
+    assert bench.slots.state().resident == {b.key}
     with bench.batch([a]):
         assert sorted(bench.contents(), key=str) == ["A", "B"]
 
 
-def test_an_adapter_that_is_held_is_not_forgotten() -> None:
+def test_a_reserved_adapter_is_not_forgotten() -> None:
     bench = Bench(1)
     with bench.batch([A]):
         bench.slots.forget(A.key)
@@ -330,14 +330,14 @@ def test_an_adapter_that_is_held_is_not_forgotten() -> None:
     bench.end()
 
 
-def test_of_two_with_one_key_the_one_that_is_held_counts() -> None:
-    """One was forgotten while it was held, and came into memory again."""
+def test_of_two_with_one_key_the_reserved_one_counts() -> None:
+    """One was forgotten while it was reserved, and loaded again."""
     again = adapter_of("A")
     for first, second in ((A, again), (again, A)):
         bench = Bench(2)
         used(bench, [A, again])
         with bench.batch([first]):
-            assert bench.slots.room().in_use == {A.key}
+            assert bench.slots.state().in_use == {A.key}
             bench.slots.forget(A.key)
             assert bench.contents().count("A") == 1
         with bench.batch([second]):
@@ -345,20 +345,20 @@ def test_of_two_with_one_key_the_one_that_is_held_counts() -> None:
         bench.end()
 
 
-def test_room_tells_what_is_there_and_what_of_it_is_held() -> None:
+def test_state_has_resident_and_reserved_adapters() -> None:
     bench = Bench(3)
-    room = bench.slots.room()
-    assert (room.slots, room.resident, room.held) == (3, frozenset(), frozenset())
+    room = bench.slots.state()
+    assert (room.slots, room.resident, room.in_use) == (3, frozenset(), frozenset())
     used(bench, [A])
     with bench.batch([B]):
-        room = bench.slots.room()
-        assert (room.slots, room.resident, room.held) == (3, {A.key, B.key}, {B.key})
+        room = bench.slots.state()
+        assert (room.slots, room.resident, room.in_use) == (3, {A.key, B.key}, {B.key})
 
 
 # Sinks that fail
 
 
-def test_writing_that_fails_leaves_a_free_slot() -> None:
+def test_a_failed_write_leaves_a_free_slot() -> None:
     bench = Bench(2, sinks=3)
     bad, good = adapter_of("X", 3), adapter_of("A", 3)
     bench.sinks[1].broken = {"X"}
@@ -374,7 +374,7 @@ def test_writing_that_fails_leaves_a_free_slot() -> None:
     bench.end()
 
 
-def test_those_who_wait_behind_writing_that_fails_go_on() -> None:
+def test_batches_behind_a_failed_write_continue() -> None:
     bench = Bench(1)
     bench.sinks[0].broken = {"X"}
     failed = threading.Event()
@@ -387,7 +387,7 @@ def test_those_who_wait_behind_writing_that_fails_go_on() -> None:
     with bench.batch([A]):
         bench.threads.append(threading.Thread(target=fails, daemon=True))
         bench.threads[-1].start()
-        until(lambda: len(bench.slots._turns) == 1)
+        wait_until(lambda: len(bench.slots._queue) == 1)
         has_slots, may_end = bench.waiting_lane("B", [B])
     assert has_slots.wait(PATIENCE_S)
     may_end.set()
@@ -395,19 +395,19 @@ def test_those_who_wait_behind_writing_that_fails_go_on() -> None:
     assert failed.is_set()
 
 
-def test_waiting_for_the_device_that_fails_lets_the_slots_go() -> None:
+def test_a_failed_synchronization_releases_the_slots() -> None:
     def fails() -> None:
         raise ArithmeticError
 
     slots = DeviceSlots([Recorder()], 1, fails)
     with pytest.raises(ArithmeticError), slots.hold([A]):
         pass
-    assert slots.room().in_use == frozenset()
+    assert slots.state().in_use == frozenset()
 
 
-def test_what_is_loaded_is_prepared_for_every_sink() -> None:
+def test_an_adapter_is_prepared_for_every_sink() -> None:
     updates = {name: LowRank(torch.ones(2, 3), torch.ones(3, 2), None) for name in ("b", "a")}
-    made = loaded(("A", "1"), Adapter(2, updates, None), [Recorder(), Recorder()], pinned=True)
+    made = load_for([Recorder(), Recorder()], ("A", "1"), Adapter(2, updates), pinned=True)
     assert (made.key, made.rank, made.targets, made.prepared) == (("A", "1"), 2, ("a", "b"), ("ba", "ba"))
     assert made.pinned
 
@@ -429,9 +429,9 @@ STEPS = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(count=st.integers(1, 4), steps=STEPS)
 def test_batches_that_begin_and_end_in_any_order(count: int, steps: list[tuple[str, Any]]) -> None:
-    """All that fit at once; who makes room is nobody that is held, and nobody while a better one is there."""
+    """Random reservations: no reserved adapter is evicted, and eviction follows its order."""
     bench = Bench(count)
-    running: list[tuple[ExitStack, set[Loaded]]] = []
+    running: list[tuple[ExitStack, set[LoadedAdapter]]] = []
     last_use = dict.fromkeys(ALL, 0)
     for now, (step, which) in enumerate(steps, start=1):
         before = dict(enumerate(bench.slots.contents()))
@@ -461,8 +461,8 @@ def test_batches_that_begin_and_end_in_any_order(count: int, steps: list[tuple[s
             bench.slots.forget(ALL[which].key)
             assert (ALL[which].key in bench.slots.contents()) == (ALL[which] in held)
         held = set().union(*(adapters for _, adapters in running))
-        assert bench.slots.room().in_use == {adapter.key for adapter in held}
-        assert bench.slots.room().resident == {*filter(None, bench.slots.contents())}
+        assert bench.slots.state().in_use == {adapter.key for adapter in held}
+        assert bench.slots.state().resident == {*filter(None, bench.slots.contents())}
     for stack, _ in running:
         stack.close()
     bench.end()
@@ -472,7 +472,7 @@ def test_batches_that_begin_and_end_in_any_order(count: int, steps: list[tuple[s
 @pytest.mark.usefixtures("_busy_threads")
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_no_lane_waits_for_ever_under_load(count: int) -> None:
-    """Four lanes; now and then an adapter is forgotten, and one cannot be written."""
+    """Four lanes; sometimes an adapter is forgotten, and one cannot be written."""
     bench = Bench(count, sinks=2)
     adapters = [adapter_of(name, 2, pinned=name == "P") for name in "ABCDEPX"]
     bench.sinks[1].broken = {"X"}

@@ -1,4 +1,4 @@
-"""The disk tier: one process's view here, and what several processes, crashes and full disks make of it."""
+"""The disk tier: in one process, in several, and with crashes and full disks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 from views import view
 
 from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE
-from gliner_bento.adapters.base import AdapterSettings, Source, Stored
+from gliner_bento.adapters.base import AdapterSettings, Source, StoredAdapter
 from gliner_bento.adapters.disk import AdapterStore
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.errors import (
@@ -56,7 +56,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory, where the system has such: nothing is waited for there."""
+    """A folder in memory if the system has one, because it is fast."""
     disk = Path("/dev/shm")
     with TemporaryDirectory(dir=disk if os.access(disk, os.W_OK) else tmp_path) as folder:
         yield Path(folder)
@@ -91,9 +91,9 @@ def filled(content: str = "weights", config: str = "{}") -> Fill:
 
 def install(
     store: AdapterStore, adapter_id: str = "a", fill: Fill | None = None, *, source: Source = "upload", **options
-) -> Stored:
+) -> StoredAdapter:
     options = {"check": lambda folder: None} | options
-    return store.install(adapter_id, fill or filled(), source=source, **options)
+    return store.install(adapter_id, fill or filled(), source=source, **options)[0]
 
 
 def ids(store: AdapterStore) -> list[str]:
@@ -101,7 +101,7 @@ def ids(store: AdapterStore) -> list[str]:
 
 
 def in_cache(cache: Path) -> list[str]:
-    """Everything where adapters are, hidden or not."""
+    """All names in the cache's folder of adapters, hidden ones too."""
     return sorted(os.listdir(cache / "adapters"))
 
 
@@ -159,7 +159,7 @@ def test_what_is_no_name_of_a_folder_is_refused_whatever_the_pattern_says(cache,
         store_in(cache, pattern="(?s).*").check_id(adapter_id)
 
 
-def test_the_same_content_again_changes_nothing(store, cache):
+def test_installing_is_idempotent(store, cache):
     stored = install(store)
     before = [os.stat(stored.folder / name) for name in FILES]
     assert install(store, source="hub") == stored
@@ -176,7 +176,7 @@ def test_other_content_is_a_conflict_and_the_old_one_stays(store, cache):
     assert in_cache(cache) == ["a"]
 
 
-def test_what_check_refuses_is_not_installed(store, cache):
+def test_an_adapter_that_fails_the_check_is_not_installed(store, cache):
     def check(folder: Path) -> None:
         assert sorted(os.listdir(folder)) == sorted(FILES)
         raise AdapterInvalid("no adapter")
@@ -216,7 +216,7 @@ def test_files_beyond_the_limit_are_refused(cache):
     assert in_cache(cache) == ["a"]
 
 
-def test_another_process_sees_at_once_what_changes(cache):
+def test_other_processes_see_changes_immediately(cache):
     ours, theirs = store_in(cache), store_in(cache)
     first = install(ours)
     assert theirs.find("a") == first
@@ -249,7 +249,7 @@ def test_installing_pins_and_never_unpins(store):
     assert install(store, "b", pinned=True).pinned
 
 
-def test_a_pin_goes_with_its_adapter(cache, root):
+def test_a_pin_is_removed_with_its_adapter(cache, root):
     store = store_in(cache, root)
     install(store, pinned=True)
     store.remove("a")
@@ -269,7 +269,7 @@ def test_removing(store, cache):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_flipped_bit_is_noticed_and_the_same_content_mends_it(store, cache, name):
+def test_a_flipped_bit_is_detected_and_repaired_by_installing_again(store, cache, name):
     stored = install(store, pinned=True)
     content = bytearray((stored.folder / name).read_bytes())
     content[0] ^= 1
@@ -282,7 +282,7 @@ def test_a_flipped_bit_is_noticed_and_the_same_content_mends_it(store, cache, na
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_lost_file_is_noticed(store, name):
+def test_a_missing_file_is_detected(store, name):
     stored = install(store)
     (stored.folder / name).unlink()
     with pytest.raises(AdapterInvalid, match="damaged on disk"):
@@ -290,7 +290,7 @@ def test_a_lost_file_is_noticed(store, name):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"source": "nowhere", "size_bytes": 1, "sha256": ["", ""]}'])
-def test_a_damaged_manifest_is_noticed_and_mended(cache, content, caplog):
+def test_a_damaged_manifest_is_detected_and_repaired(cache, content, caplog):
     stored = install(store_in(cache), pinned=True)
     install(store_in(cache), "b")
     (stored.folder / "manifest.json").write_text(content)
@@ -301,7 +301,7 @@ def test_a_damaged_manifest_is_noticed_and_mended(cache, content, caplog):
         store.verified(stored)
     with caplog.at_level(logging.WARNING):
         assert ids(store) == ["b"]
-    assert "adapter a is left out" in caplog.text
+    assert "adapter a is not listed" in caplog.text
     assert install(store, "a", filled("others")).pinned
     assert ids(store) == ["a", "b"]
 
@@ -313,14 +313,14 @@ def test_a_damaged_adapter_can_be_removed(store):
         store.find("a")
 
 
-def test_a_folder_without_a_manifest_is_no_adapter_and_makes_way(store, cache):
+def test_a_folder_without_a_manifest_is_not_an_adapter_and_is_replaced(store, cache):
     (cache / "adapters" / "a").mkdir(parents=True)
     with pytest.raises(AdapterNotFound):
         store.find("a")
     assert store.verified(install(store))
 
 
-def test_what_was_removed_or_replaced_since_is_told_apart_from_damage(store):
+def test_removal_and_replacement_are_distinguished_from_damage(store):
     stored = install(store)
     store.remove("a")
     with pytest.raises(AdapterNotFound):
@@ -330,7 +330,7 @@ def test_what_was_removed_or_replaced_since_is_told_apart_from_damage(store):
         store.verified(stored)
 
 
-def test_the_least_recently_used_of_the_hub_makes_room(cache):
+def test_the_least_recently_used_of_the_hub_is_evicted(cache):
     store = store_in(cache, most=4)
     for number, name in enumerate("abc"):
         os.utime(install(store, name, filled(name), source="hub").folder, (number, number))
@@ -347,7 +347,7 @@ def test_the_least_recently_used_of_the_hub_makes_room(cache):
     assert install(store, "e", filled("e"))
 
 
-def test_a_lower_limit_is_kept_with_the_next_install(cache):
+def test_a_lower_limit_applies_at_the_next_install(cache):
     for name in "abcd":
         install(store_in(cache), name, source="hub")
     assert len(ids(store_in(cache, most=2))) == 4
@@ -362,7 +362,7 @@ def test_adapters_of_the_operator_do_not_count(cache, root):
     assert ids(store) == ["a", "mine"]
 
 
-def test_touching_what_has_gone_does_nothing(store):
+def test_touching_a_removed_adapter_does_nothing(store):
     stored = install(store, source="hub")
     store.remove("a")
     store.touch(stored)
@@ -396,7 +396,7 @@ def test_the_operators_folders_are_adapters(cache, root):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_operators_adapter_has_another_version_when_it_changes(cache, root, name):
+def test_the_operators_adapter_changes_its_version_with_its_content(cache, root, name):
     folder = folder_in(root, "mine")
     filled()(folder)
     store = store_in(cache, root)
@@ -423,7 +423,7 @@ def test_the_operators_adapter_is_pinned_without_writing_to_its_folder(cache, ro
     assert not store.set_pinned("mine", False).pinned
 
 
-def test_the_operators_adapter_is_not_for_others_to_install_or_remove(cache, root):
+def test_the_operators_adapter_cannot_be_installed_or_removed(cache, root):
     filled()(folder_in(root, "mine"))
     store = store_in(cache, root)
     for call in (lambda: install(store, "mine"), lambda: store.remove("mine")):
@@ -432,7 +432,7 @@ def test_the_operators_adapter_is_not_for_others_to_install_or_remove(cache, roo
     assert sorted(os.listdir(root / "mine")) == sorted(FILES)
 
 
-def test_the_operators_adapter_goes_before_an_installed_one(cache, root):
+def test_the_operators_adapter_has_precedence(cache, root):
     store = store_in(cache, root)
     installed = install(store, "mine")
     filled("others")(folder_in(root, "mine"))
@@ -454,20 +454,20 @@ def test_the_operators_adapter_that_comes_during_an_install_wins(cache, root):
     assert in_cache(cache) == []
 
 
-def test_an_operators_folder_that_no_id_names_is_told_at_start(cache, root, caplog):
+def test_an_operators_folder_with_an_invalid_id_is_logged_at_start(cache, root, caplog):
     filled()(folder_in(root, "my adapter"))
     with caplog.at_level(logging.WARNING):
         store = store_in(cache, root)
-    assert "'my adapter' is no id" in caplog.text
+    assert "'my adapter' is not a valid adapter id" in caplog.text
     assert store.all() == []
 
 
-def test_one_operators_folder_that_cannot_be_read_does_not_hide_the_others(cache, root, caplog):
+def test_an_unreadable_operators_folder_does_not_hide_the_others(cache, root, caplog):
     filled()(folder_in(root, "mine"))
     (root / "loop").symlink_to("loop")
     with caplog.at_level(logging.WARNING):
         assert ids(store_in(cache, root)) == ["mine"]
-    assert "adapter loop is left out" in caplog.text
+    assert "adapter loop is not listed" in caplog.text
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
@@ -487,7 +487,7 @@ def test_a_full_disk_leaves_what_was_there(store, cache, code):
 
 @contextmanager
 def small_disk(most_bytes: int) -> Iterator[None]:
-    """No file may become larger: what the system has to say to that is as good as a full disk."""
+    """Limit the size of files, which raises the errors of a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
     try:
@@ -507,33 +507,33 @@ def test_a_disk_that_fills_up_anywhere_leaves_what_was_there(store, cache, most_
     assert install(store, "b", filled("0123456789"))
 
 
-def test_a_place_that_may_not_be_written_to_is_told_without_its_path(caplog):
-    """Not even root makes folders in /sys."""
+def test_a_read_only_cache_is_reported_without_its_path(caplog):
+    """Even root cannot create folders in /sys."""
     place = Path("/sys/adapters-of-a-test")
     store = store_in(place)
     assert store.all() == []
-    with pytest.raises(InternalError, match="may not write") as raised:
+    with pytest.raises(InternalError, match="cannot write") as raised:
         install(store)
     assert str(place) not in raised.value.message
     assert str(place) in caplog.text
 
 
-def test_a_fill_that_may_not_write_is_told_the_same(store, cache):
+def test_a_read_only_fill_is_reported_the_same_way(store, cache):
     def fill(folder: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(folder))
 
-    with pytest.raises(InternalError, match="may not write") as raised:
+    with pytest.raises(InternalError, match="cannot write") as raised:
         install(store, "a", fill)
     assert str(cache) not in raised.value.message
     assert in_cache(cache) == []
 
 
 class Process:
-    """`installing.py` in a process of its own; it waits where it was told to."""
+    """`install_program.py` in a process of its own; it waits at the given step."""
 
     def __init__(self, cache: Path, adapter_id: str, content: str, wait_at: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, HERE / "installing.py", cache, adapter_id, content, wait_at],
+            [sys.executable, HERE / "install_program.py", cache, adapter_id, content, wait_at],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -564,7 +564,7 @@ class Process:
 
 
 @pytest.mark.parametrize("place", ["fill", "check"])
-def test_a_process_that_is_killed_leaves_no_adapter_and_no_rubbish(cache, place):
+def test_a_killed_process_leaves_no_adapter_and_no_files(cache, place):
     with Process(cache, "a", "weights", place) as process:
         process.wait()
         store = store_in(cache)
@@ -578,7 +578,7 @@ def test_a_process_that_is_killed_leaves_no_adapter_and_no_rubbish(cache, place)
     assert in_cache(cache) == ["a"]
 
 
-def test_a_start_leaves_alone_what_a_living_process_is_at_work_on(cache):
+def test_a_start_does_not_touch_a_running_installation(cache):
     with Process(cache, "a", "weights", "check") as process:
         process.wait()
         store_in(cache)
@@ -589,7 +589,7 @@ def test_a_start_leaves_alone_what_a_living_process_is_at_work_on(cache):
 
 def test_killed_at_any_system_call_whole_adapters_are_left(memory):
     run = subprocess.run(
-        [sys.executable, HERE / "crashing.py", memory / "cache"],
+        [sys.executable, HERE / "crash_program.py", memory / "cache"],
         capture_output=True,
         text=True,
         check=False,
@@ -602,7 +602,7 @@ def test_killed_at_any_system_call_whole_adapters_are_left(memory):
     assert times["install"] > 20
 
 
-def test_two_processes_install_the_same_at_once(cache):
+def test_two_processes_install_the_same_concurrently(cache):
     with Process(cache, "a", "weights", "check") as one, Process(cache, "a", "weights", "check") as other:
         one.wait()
         other.wait()
@@ -658,8 +658,8 @@ def test_threads_that_install_and_remove_never_show_half_an_adapter(cache):
     assert set(in_cache(cache)) <= {"a"}
 
 
-def test_finding_what_is_known_reads_no_file(store):
-    """It is done for every request. A manifest that has changed where nothing shows it is not read again."""
+def test_find_reads_no_file_twice(store):
+    """It runs for every request. A manifest is not read again unless its stat has changed."""
     stored = install(store)
     manifest = stored.folder / "manifest.json"
     status = manifest.stat()

@@ -1,4 +1,4 @@
-"""All tiers together: adapters that are put, asked for, told about and removed, as files, in memory and in slots."""
+"""All tiers together: adapters are installed, used, listed and removed, on disk, in memory and in slots."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from typing import Any
 
 import pytest
 import torch
-from saved_by_peft import TEXT_ENCODER, Saved, encoder, model, save_adapter
+from peft_adapters import TEXT_ENCODER, Saved, encoder, model, save_adapter
+from polling import PATIENCE_S, wait_until
 from views import view
-from waiting import PATIENCE_S, until
 
+from gliner_bento.adapters import adapter as adapter_module
+from gliner_bento.adapters import disk as disk_module
 from gliner_bento.adapters import manager as manager_module
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
 from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.adapters.cache import Lease
-from gliner_bento.adapters.device import DeviceSlots, Loaded
+from gliner_bento.adapters.device import DeviceSlots, LoadedAdapter
 from gliner_bento.adapters.disk import AdapterStore
-from gliner_bento.adapters.linear import on_slot
 from gliner_bento.adapters.manager import AdapterManager
-from gliner_bento.engine.adaptable import Layers
+from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.errors import (
     AdapterInvalid,
     AdapterNotFound,
@@ -68,7 +70,7 @@ class Server:
     root: Path
     cache: Path
 
-    def ready(self, adapter_id: str) -> tuple[Lease, Loaded]:
+    def ready(self, adapter_id: str) -> tuple[Lease, LoadedAdapter]:
         lease = self.manager.acquire(adapter_id)
         return lease, lease.ready.result(PATIENCE_S)
 
@@ -81,7 +83,7 @@ class Server:
             lease.release()
 
     def tiers(self) -> dict[str, str]:
-        return {info.adapter_id: info.tier for info in self.manager.infos()}
+        return {info.id: info.tier for info in self.manager.infos()}
 
 
 Serve = Callable[..., Server]
@@ -90,7 +92,7 @@ Archive = Callable[[str], Path]
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Each call is a process of its own over the same folders."""
+    """Each call simulates another process over the same folders."""
     managers = []
     (tmp_path / "root").mkdir()
 
@@ -98,7 +100,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             net = model(encoder()).eval()
-        layers = Layers(net, slots=SLOTS)
+        layers = LayerFactory(net, slots=SLOTS)
         layers.adapt(net)
         root, cache = tmp_path / "root", tmp_path / "cache"
         options: dict[str, Any] = {
@@ -112,7 +114,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         }
         settings = view(AdapterSettings, **options | changes)
         slots = DeviceSlots(layers.sinks, SLOTS)
-        managers.append(AdapterManager(AdapterStore(settings), slots, layers.described(), settings, observer=observer))
+        managers.append(AdapterManager(AdapterStore(settings), slots, layers.describe(), settings, observer=observer))
         return Server(managers[-1], slots, net, root, cache)
 
     yield serve
@@ -134,18 +136,18 @@ def archive(saved: dict[str, Saved], tmp_path: Path) -> Archive:
 
 
 def damage(server: Server, adapter_id: str) -> None:
-    """The last byte of its weights, once it is installed."""
+    """Flip a bit of the last byte of an installed adapter's weights."""
     path = server.cache / "adapters" / adapter_id / WEIGHTS_FILE
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
 
 
-# Putting
+# PUT
 
 
 @pytest.mark.parametrize("kind", ["zip", "gztar"])
-def test_an_archive_is_installed_and_told(server: Server, saved, archive, kind: str) -> None:
+def test_an_archive_is_installed_and_reported(server: Server, saved, archive, kind: str) -> None:
     info, created = server.manager.put("one", archive=archive("b", kind))
     folder = server.cache / "adapters" / "one"
     assert created
@@ -192,7 +194,7 @@ def test_the_operators_own_are_served_as_they_are(server: Server, saved, archive
     lease.release()
 
 
-def test_options_alone_change_what_is_there(server: Server, archive) -> None:
+def test_options_alone_change_an_installed_adapter(server: Server, archive) -> None:
     with pytest.raises(AdapterNotFound):
         server.manager.put("one", pinned=True)
     server.manager.put("one", archive=archive("a"), pinned=True)
@@ -204,14 +206,14 @@ def test_options_alone_change_what_is_there(server: Server, archive) -> None:
     assert server.manager.put("one", archive=archive("a"))[0].pinned
 
 
-def test_without_preloading_it_stays_on_disk_until_it_is_wanted(server: Server, archive) -> None:
+def test_without_preloading_it_stays_on_disk_until_its_first_use(server: Server, archive) -> None:
     info, created = server.manager.put("one", archive=archive("a"), preload=False)
     assert (info.tier, created) == ("disk", True)
     assert server.manager.put("one", preload=False)[0].tier == "disk"
     assert server.manager.put("one")[0].tier == "cpu"
 
 
-def test_preloading_does_not_wait_for_ever_for_room(server: Server, archive, monkeypatch) -> None:
+def test_preloading_waits_for_memory_with_a_timeout(server: Server, archive, monkeypatch) -> None:
     leases = []
     for name in "abc":
         server.manager.put(name, archive=archive(name))
@@ -226,7 +228,7 @@ def test_preloading_does_not_wait_for_ever_for_room(server: Server, archive, mon
 
 
 @pytest.mark.parametrize("name", ["nan", "high"])
-def test_what_is_refused_leaves_all_as_it_was(server: Server, archive, name: str) -> None:
+def test_a_refused_adapter_changes_nothing(server: Server, archive, name: str) -> None:
     with pytest.raises(AdapterInvalid):
         server.manager.put("new", archive=archive(name), pinned=True)
     before, _ = server.manager.put("old", archive=archive("a"))
@@ -239,7 +241,7 @@ def test_what_is_refused_leaves_all_as_it_was(server: Server, archive, name: str
     server.use("old")
 
 
-def test_what_is_too_large_is_refused(serve: Serve, archive) -> None:
+def test_an_adapter_that_is_too_large_is_refused(serve: Serve, archive) -> None:
     server = serve(max_adapter_bytes=1000)
     with pytest.raises(TooLarge):
         server.manager.put("new", archive=archive("a"))
@@ -251,7 +253,7 @@ def test_what_is_too_large_is_refused(serve: Serve, archive) -> None:
 
 
 @pytest.mark.parametrize("adapter_id", ["", "a/b", "..", "__base__"])
-def test_what_is_no_id_is_refused(server: Server, archive, adapter_id: str) -> None:
+def test_an_invalid_id_is_refused(server: Server, archive, adapter_id: str) -> None:
     calls: list[Callable[[], object]] = [
         lambda: server.manager.put(adapter_id, archive=archive("a")),
         lambda: server.manager.info(adapter_id),
@@ -279,15 +281,59 @@ def test_a_source_outside_the_operators_root_is_refused(serve: Serve, server: Se
         assert raised.value.param == "source"
     with pytest.raises(InvalidField):
         serve(has_root=False).manager.put("new", source="teams/a")
-    assert list(server.tiers()) == ["link"]  # whose folder the operator has put there, wherever it is
+    assert list(server.tiers()) == ["link"]  # a link of the operator's, which may lead anywhere
 
 
-def test_the_hub_is_asked_where_it_is_allowed(serve: Serve, server: Server) -> None:
+def test_the_hub_is_used_if_it_is_allowed(serve: Serve, server: Server) -> None:
     with pytest.raises(InvalidField, match="allow_adapter_hub") as raised:
-        server.manager.put("new", source="hub:owner/name")
+        server.manager.put("new", source="hub:one/name")
     assert raised.value.param == "source"
-    with pytest.raises(AdapterNotFound, match="owner/name@main"):  # tests are offline
-        serve(allow_adapter_hub=True).manager.put("new", source="hub:owner/name", revision="main")
+    with pytest.raises(AdapterNotFound, match="one/name@main"):  # tests are offline
+        serve(allow_adapter_hub=True).manager.put("new", source="hub:one/name", revision="main")
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[tuple[Any, ...]]:
+    """The arguments of each call of a module's function, which works as before."""
+    calls: list[tuple[Any, ...]] = []
+    function = getattr(module, name)
+
+    def counted(*args: Any) -> Any:
+        calls.append(args)
+        return function(*args)
+
+    monkeypatch.setattr(module, name, counted)
+    return calls
+
+
+@pytest.mark.parametrize("preload", [True, False])
+def test_a_put_hashes_each_file_once_and_parses_the_tensors_once(
+    server: Server, archive, monkeypatch: pytest.MonkeyPatch, preload: bool
+) -> None:
+    parsed, hashed = counting(monkeypatch, adapter_module, "load"), counting(monkeypatch, disk_module, "sha256")
+    info, _ = server.manager.put("one", archive=archive("a"), preload=preload)
+    assert info.tier == ("cpu" if preload else "disk")
+    assert sorted(path.name for (path,) in hashed) == sorted([CONFIG_FILE, WEIGHTS_FILE])
+    assert len(parsed) == 1
+    server.use("one", on_device=True)
+    assert len(parsed) == (1 if preload else 2)
+    server.manager.put("one", archive=archive("a"))  # is in memory: only checked, and compared with the files on disk
+    assert len(parsed) == (2 if preload else 3)
+
+
+def test_a_put_loads_from_disk_if_its_adapter_was_replaced(server: Server, archive, monkeypatch) -> None:
+    """Another process deleted it and installed other content under its id, before it came into memory."""
+    install = server.manager._store.install
+
+    def install_and_be_replaced(*args: Any, **options: Any) -> Any:
+        installed = install(*args, **options)
+        monkeypatch.undo()
+        server.manager.remove("one", 0.0)
+        server.manager.put("one", archive=archive("b"), preload=False)
+        return installed
+
+    monkeypatch.setattr(server.manager._store, "install", install_and_be_replaced)
+    server.manager.put("one", archive=archive("a"))
+    assert server.ready("one")[1].rank == SAVED["b"]["r"]
 
 
 # Tiers
@@ -307,15 +353,15 @@ def test_an_adapter_moves_from_disk_to_memory_to_a_slot_and_back(server: Server,
     assert (status.disk_cache_dir, status.max_disk_adapters) == (str(server.cache), 9)
     server.use("b", "c", on_device=True)
     assert server.tiers() == {"a": "cpu", "b": "device", "c": "device", "d": "disk"}
-    server.use("d")  # there is room for three: a goes
+    server.use("d")  # memory holds three: a is evicted
     assert server.tiers() == {"a": "disk", "b": "device", "c": "device", "d": "cpu"}
-    server.use("a")  # b goes, from its slot too
+    server.use("a")  # b is evicted, from its slot too
     assert server.tiers() == {"a": "cpu", "b": "disk", "c": "device", "d": "cpu"}
     assert server.manager.status().device_slots == ("c", None)
 
 
-def test_what_is_on_the_device_computes_what_was_put(server: Server, saved, archive) -> None:
-    """And no more of it when it has left."""
+def test_an_adapter_on_the_device_computes_its_update(server: Server, saved, archive) -> None:
+    """And nothing after it was evicted."""
     for name in "ab":
         server.manager.put(name, archive=archive(name))
     layer = server.net.get_submodule(LAYER)
@@ -336,14 +382,14 @@ def test_what_is_on_the_device_computes_what_was_put(server: Server, saved, arch
             assert torch.equal(layer(x), base)
 
 
-def test_memory_holds_what_the_device_holds(serve: Serve, archive) -> None:
+def test_adapters_on_the_device_are_in_memory(serve: Serve, archive) -> None:
     server = serve(max_cpu_adapters=1)
     for name in "ab":
         server.manager.put(name, archive=archive(name))
     assert server.tiers() == {"a": "cpu", "b": "cpu"}
 
 
-def test_pinned_adapters_leave_memory_last(server: Server, archive) -> None:
+def test_pinned_adapters_are_evicted_last(server: Server, archive) -> None:
     for name in "abc":
         server.manager.put(name, archive=archive(name), pinned=name == "a")
     server.manager.put("d", archive=archive("a"))
@@ -371,7 +417,7 @@ class Tally:
         self.evictions += 1
 
 
-def test_what_is_loaded_and_what_leaves_memory_is_told(serve: Serve, archive) -> None:
+def test_loads_and_evictions_are_observed(serve: Serve, archive) -> None:
     tally = Tally()
     server = serve(observer=tally)
     for name in "abc":
@@ -387,7 +433,7 @@ def test_what_is_loaded_and_what_leaves_memory_is_told(serve: Serve, archive) ->
     assert tally.evictions == 2
 
 
-def test_uses_are_told(server: Server, archive) -> None:
+def test_uses_are_reported(server: Server, archive) -> None:
     server.manager.put("one", archive=archive("a"))
     server.manager.put("one")
     before_s = time.time()
@@ -405,7 +451,7 @@ def test_uses_are_told(server: Server, archive) -> None:
 # Removing
 
 
-def test_what_is_removed_is_gone_from_every_tier(server: Server, archive) -> None:
+def test_a_removed_adapter_is_in_no_tier(server: Server, archive) -> None:
     for name in "ab":
         server.manager.put(name, archive=archive(name))
         server.use(name, on_device=True)
@@ -421,7 +467,7 @@ def test_what_is_removed_is_gone_from_every_tier(server: Server, archive) -> Non
     assert server.ready("a")[1].rank == 4
 
 
-def test_one_that_is_in_use_is_waited_for(server: Server, archive, thread) -> None:
+def test_removing_waits_for_the_items_of_an_adapter(server: Server, archive, thread) -> None:
     server.manager.put("one", archive=archive("a"))
     lease, adapter = server.ready("one")
     with pytest.raises(DeadlineExceeded):
@@ -436,7 +482,7 @@ def test_one_that_is_in_use_is_waited_for(server: Server, archive, thread) -> No
             return True
         return False
 
-    until(is_refused)
+    wait_until(is_refused)
     assert server.manager.info("one").tier == "cpu"
     with server.slots.hold([adapter]):
         pass
@@ -447,8 +493,8 @@ def test_one_that_is_in_use_is_waited_for(server: Server, archive, thread) -> No
     assert server.manager.status().device_slots == (None, None)
 
 
-def test_the_operators_own_is_not_removed_and_not_refused_meanwhile(server: Server, saved) -> None:
-    """Though it is in use, the answer comes at once."""
+def test_the_operators_own_cannot_be_removed_and_stays_available(server: Server, saved) -> None:
+    """Even if it is in use, the error is immediate."""
     shutil.copytree(saved["a"].folder, server.root / "own")
     lease, _ = server.ready("own")
     with pytest.raises(Conflict):
@@ -461,7 +507,7 @@ def test_the_operators_own_is_not_removed_and_not_refused_meanwhile(server: Serv
 # Damage
 
 
-def test_a_damaged_adapter_fails_for_those_who_ask_for_it(server: Server, archive) -> None:
+def test_a_damaged_adapter_fails_its_items(server: Server, archive) -> None:
     for name in "ab":
         server.manager.put(name, archive=archive(name), preload=False)
     damage(server, "a")
@@ -473,7 +519,7 @@ def test_a_damaged_adapter_fails_for_those_who_ask_for_it(server: Server, archiv
     assert server.tiers() == {"a": "disk", "b": "device"}
     with pytest.raises(AdapterInvalid):
         server.manager.put("a")
-    info, created = server.manager.put("a", archive=archive("a"))  # mends it
+    info, created = server.manager.put("a", archive=archive("a"))  # repairs it
     assert (info.tier, created) == ("cpu", False)
     server.use("a")
 
@@ -489,12 +535,12 @@ def test_a_damaged_adapter_can_be_removed(server: Server, archive, name: str) ->
         server.manager.info("a")
 
 
-def test_what_is_no_adapter_of_this_model_is_left_out_of_the_list(server: Server, saved, archive, caplog) -> None:
+def test_an_adapter_of_another_model_is_not_listed(server: Server, saved, archive, caplog) -> None:
     server.manager.put("b", archive=archive("b"))
     shutil.copytree(saved["high"].folder, server.root / "a")
     with caplog.at_level(logging.WARNING, "gliner_bento.adapters"):
         assert list(server.tiers()) == ["b"]
-    assert "adapter a is left out" in caplog.text
+    assert "adapter a is not listed" in caplog.text
     with pytest.raises(AdapterInvalid):
         server.manager.info("a")
 
@@ -523,20 +569,20 @@ def test_pinned_adapters_are_loaded_at_the_start(serve: Serve, server: Server, a
     again = serve(adapter_loading_threads=1)
     with caplog.at_level(logging.WARNING, "gliner_bento.adapters"):
         again.manager.preload_pinned()
-        until(lambda: "adapter d" in caplog.text)  # the last one
+        wait_until(lambda: "adapter d" in caplog.text)  # the last one
     assert again.manager.status().in_memory == ("a", "c")
     assert [info.uses for info in again.manager.infos()] == [0, 0, 0, 0]
-    again.manager.remove("a", 0.0)  # nobody has it any more
+    again.manager.remove("a", 0.0)  # it is not leased any more
     again.use("b")
     assert again.tiers() == {"b": "cpu", "c": "cpu", "d": "disk"}
 
 
-def test_more_pinned_adapters_than_room_are_no_reason_to_fail(serve: Serve, server: Server, archive) -> None:
+def test_more_pinned_adapters_than_memory_do_not_fail_the_start(serve: Serve, server: Server, archive) -> None:
     for name in "abcdef":
         server.manager.put(name, archive=archive(name if name in "abc" else "a"), pinned=True)
     again = serve()
     again.manager.preload_pinned()
-    until(lambda: len(again.manager.status().in_memory) == 3)
+    wait_until(lambda: len(again.manager.status().in_memory) == 3)
     again.use(*"abcdef", on_device=True)
     assert len(again.manager.status().in_memory) == 3
 
@@ -546,4 +592,4 @@ def test_after_closing_nothing_is_loaded(server: Server, archive) -> None:
     server.manager.close()
     with pytest.raises(NotReady):
         server.manager.acquire("a")
-    assert [info.adapter_id for info in server.manager.infos()] == ["a"]
+    assert [info.id for info in server.manager.infos()] == ["a"]

@@ -1,4 +1,4 @@
-"""Where adapters come from. The hub is one that lives in the test; huggingface_hub asks it in a process of its own."""
+"""Sources of adapters. The hub is a server in the test, which huggingface_hub calls in a process of its own."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_folder_is_limited(there, here):
 def test_a_link_out_of_a_folder_is_not_followed(tmp_path, there, here, name):
     (there / name).rename(tmp_path / "elsewhere")
     (there / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(AdapterInvalid, match=f"{name} is a link out of its folder"):
+    with pytest.raises(AdapterInvalid, match=f"{name} is a link to outside its folder"):
         from_folder(there, 100)(here)
     assert os.listdir(here) == []
 
@@ -93,29 +93,29 @@ def test_a_folder_without_one_of_the_files_is_refused(there, here, name):
 
 
 @pytest.mark.parametrize("repo_id", ["a/b/c", "", "../x", "-a", "a b"])
-def test_what_is_no_id_of_a_repository_is_refused(here, repo_id):
-    with pytest.raises(InvalidField, match="no id of a repository"):
+def test_an_invalid_repository_id_is_refused(here, repo_id):
+    with pytest.raises(InvalidField, match="not a repository id"):
         from_hub(repo_id, None, 100)(here)
 
 
-def test_offline_a_repository_that_was_not_downloaded_is_not_there(here):
+def test_offline_a_repository_that_was_not_downloaded_is_not_found(here):
     """Tests run with HF_HUB_OFFLINE."""
-    with pytest.raises(AdapterNotFound, match=r"'owner/name@v1' has not been downloaded before"):
-        from_hub("owner/name", "v1", 100)(here)
+    with pytest.raises(AdapterNotFound, match=r"'one/name@v1' has not been downloaded before"):
+        from_hub("one/name", "v1", 100)(here)
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 BOTH_SMALL = {CONFIG_FILE: b"{}", WEIGHTS_FILE: b"weights", "README.md": b"not wanted"}
 REPOSITORIES = {
-    "owner/good": BOTH_SMALL,
-    "owner/large": BOTH_SMALL | {WEIGHTS_FILE: b"w" * 1000},
-    "owner/pickled": {CONFIG_FILE: b"{}", "adapter_model.bin": b"evil"},
-    "owner/broken": BOTH_SMALL,
+    "one/good": BOTH_SMALL,
+    "one/large": BOTH_SMALL | {WEIGHTS_FILE: b"w" * 1000},
+    "one/pickled": {CONFIG_FILE: b"{}", "adapter_model.bin": b"evil"},
+    "one/broken": BOTH_SMALL,
 }
 
 
 class Hub(BaseHTTPRequestHandler):
-    """What of a hub's API snapshot_download uses. `owner/broken` tells of files and serves none."""
+    """The part of the hub's API that snapshot_download uses. `one/broken` lists files and serves none."""
 
     asked: list[str]
 
@@ -129,7 +129,7 @@ class Hub(BaseHTTPRequestHandler):
         if revision not in (None, "main", "v1", COMMIT):
             return self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
         if not api:
-            if repository == "owner/broken":
+            if repository == "one/broken":
                 return self._send(403, b"")
             return self._send(200, files[name], {"ETag": f'"{sha1(files[name]).hexdigest()}"'})
         listed = [{"rfilename": name, "size": len(content)} for name, content in files.items()]
@@ -166,9 +166,9 @@ def hub() -> Iterator[ThreadingHTTPServer]:
 
 
 def downloaded(tmp_path: Path, endpoint: str, *names: str, offline: bool = False) -> list[list]:
-    """What `downloading.py` says of each repository; what was downloaded stays for the next call."""
+    """The output of `download_program.py` for each repository; downloads are kept for the next call."""
     run = subprocess.run(
-        [sys.executable, Path(__file__).parent / "downloading.py", tmp_path / "cache", "100", *names],
+        [sys.executable, Path(__file__).parent / "download_program.py", tmp_path / "cache", "100", *names],
         capture_output=True,
         text=True,
         check=True,
@@ -188,27 +188,30 @@ def downloaded(tmp_path: Path, endpoint: str, *names: str, offline: bool = False
 
 def test_adapters_of_a_hub(tmp_path, hub):
     endpoint = f"http://127.0.0.1:{hub.server_port}"
-    names = ["owner/good", "owner/good@v1", "owner/good@v2", "owner/none", "owner/large", "owner/pickled"]
+    names = ["one/good", "one/good@v1", "one/good@v2", "one/none", "one/large", "one/pickled"]
     good, tagged, no_revision, none, large, pickled = downloaded(tmp_path, endpoint, *names)
     assert good == tagged == ["weights"]
-    assert no_revision == ["adapter_not_found", "adapter: the hub shows no 'owner/good@v2'"]
-    assert none == ["adapter_not_found", "adapter: the hub shows no 'owner/none'"]
+    assert no_revision == [
+        "adapter_not_found",
+        "adapter: 'one/good@v2' does not exist on the hub, or is not accessible",
+    ]
+    assert none == ["adapter_not_found", "adapter: 'one/none' does not exist on the hub, or is not accessible"]
     assert large == ["too_large", "adapter: its files have more than 100 bytes"]
     assert pickled[0] == "adapter_invalid"
     assert "'adapter_model.bin' is never unpickled" in pickled[1]
     files = {line.rpartition("/")[2] for line in hub.asked if "/resolve/" in line}
     assert files == set(FILES)
     assert not any("large/resolve" in line or "pickled/resolve" in line for line in hub.asked)
-    assert downloaded(tmp_path, endpoint, "owner/good", offline=True) == [["weights"]]
+    assert downloaded(tmp_path, endpoint, "one/good", offline=True) == [["weights"]]
 
 
-def test_a_hub_that_does_not_answer_is_no_missing_adapter(tmp_path, hub):
+def test_an_unreachable_hub_is_not_a_missing_adapter(tmp_path, hub):
     endpoint = f"http://127.0.0.1:{hub.server_port}"
-    failed = "adapter: 'owner/broken' cannot be downloaded; the server's log has the details"
-    assert downloaded(tmp_path, endpoint, "owner/good", "owner/broken") == [["weights"], ["internal", failed]]
+    failed = "adapter: 'one/broken' cannot be downloaded; the server's log has the details"
+    assert downloaded(tmp_path, endpoint, "one/good", "one/broken") == [["weights"], ["internal", failed]]
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and does not listen
         endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        good, other = downloaded(tmp_path, endpoint, "owner/good", "owner/other")
+        good, other = downloaded(tmp_path, endpoint, "one/good", "one/other")
     assert good == ["weights"]
     assert other == ["internal", failed.replace("broken", "other")]

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.decode import Span, chosen, spans_above, tag_scores, tagged_boundaries, tagged_spans
+from gliner_bento.engine.heads.decode import decode_padded_spans, decode_tags, proposed_spans, tag_scores
+from gliner_bento.engine.heads.overlap import resolve_overlaps
+from gliner_bento.engine.heads.predictions import Span
 from gliner_bento.errors import TooLarge
 from gliner_bento.types import Item
 
@@ -43,75 +45,75 @@ def row(words: int, labels: int, threshold: float) -> Prepared:
 
 
 @given(SPANS, st.booleans(), st.booleans())
-def test_chooses_what_gliner_chooses(spans: list[Span], flat: bool, multi_label: bool) -> None:
+def test_overlap_resolution_is_gliners(spans: list[Span], flat: bool, multi_label: bool) -> None:
     theirs = TokenDecoder(None).greedy_search([GlinersSpan(*span) for span in spans], flat, multi_label)
-    ours = chosen(spans, flat=flat, multi_label=multi_label)
+    ours = resolve_overlaps(spans, flat=flat, multi_label=multi_label)
     assert ours == [(span.start, span.end, span.entity_type, span.score) for span in theirs]
 
 
 @settings(max_examples=30)
 @given(SEEDS, THRESHOLDS)
-def test_finds_the_spans_that_gliner_finds(seed: int, threshold: float) -> None:
+def test_decoded_spans_are_gliners(seed: int, threshold: float) -> None:
     logits = torch.randn(1, 7, 3, 2, generator=torch.Generator().manual_seed(seed))
     options = {"flat_ner": False, "threshold": threshold, "multi_label": True}
     theirs = SpanDecoder(None).decode([["w"] * 7], {1: 0, 2: 1}, logits, **options)
-    ours = chosen(spans_above(logits, [row(7, 2, threshold)])[0], flat=False, multi_label=True)
+    ours = resolve_overlaps(decode_padded_spans(logits, [row(7, 2, threshold)])[0], flat=False, multi_label=True)
     assert [span[:3] for span in ours] == [(span.start, span.end, span.entity_type) for span in theirs[0]]
     assert [span.score for span in ours] == pytest.approx([span.score for span in theirs[0]], abs=1e-6)
 
 
 @settings(max_examples=30)
 @given(SEEDS, THRESHOLDS)
-def test_finds_the_tagged_spans_that_gliner_finds(seed: int, threshold: float) -> None:
+def test_decoded_tags_are_gliners(seed: int, threshold: float) -> None:
     logits = torch.randn(1, 7, 2, 3, generator=torch.Generator().manual_seed(seed)) + 0.5
     options = {"flat_ner": False, "threshold": threshold, "multi_label": True}
     theirs = TokenDecoder(SimpleNamespace()).decode([["w"] * 7], {1: 0, 2: 1}, logits, **options)[0]
-    scores = tag_scores(logits, [row(7, 2, threshold)])[0]
-    ours = chosen(tagged_spans(scores, threshold), flat=False, multi_label=True)
+    scores = tag_scores([logits[0]])[0]
+    ours = resolve_overlaps(decode_tags(scores, threshold), flat=False, multi_label=True)
     assert [span[:3] for span in ours] == [(span.start, span.end, span.entity_type) for span in theirs]
     assert [span.score for span in ours] == pytest.approx([span.score for span in theirs], abs=1e-6)
 
 
 @settings(max_examples=30)
 @given(SEEDS, THRESHOLDS)
-def test_proposes_the_boundaries_that_gliner_proposes(seed: int, threshold: float) -> None:
+def test_proposed_spans_are_gliners(seed: int, threshold: float) -> None:
     logits = torch.randn(1, 7, 2, 3, generator=torch.Generator().manual_seed(seed)) + 0.5
     theirs, mask = extract_spans_from_tokens(logits, None, threshold)
-    scores = tag_scores(logits, [row(7, 2, threshold)])[0]
-    assert tagged_boundaries(scores, threshold) == [tuple(pair) for pair in theirs[mask].tolist()]
+    scores = tag_scores([logits[0]])[0]
+    assert proposed_spans(scores, threshold) == [tuple(pair) for pair in theirs[mask].tolist()]
 
 
-def test_a_row_sees_its_own_words_labels_and_threshold() -> None:
+def test_a_text_is_decoded_with_its_own_words_labels_and_threshold() -> None:
     logits = torch.full((2, 4, 2, 3), 1.0)
     rows = [row(4, 3, 0.5), row(2, 1, 0.9)]
-    assert [len(found) for found in spans_above(logits, rows)] == [(4 + 3) * 3, 0]
+    assert [len(found) for found in decode_padded_spans(logits, rows)] == [(4 + 3) * 3, 0]
     rows = [row(4, 3, 0.9), row(2, 1, 0.5)]
-    assert spans_above(logits, rows)[1] == [(0, 0, 0, pytest.approx(0.731, abs=1e-3))] + [
+    assert decode_padded_spans(logits, rows)[1] == [(0, 0, 0, pytest.approx(0.731, abs=1e-3))] + [
         (first, 1, 0, pytest.approx(0.731, abs=1e-3)) for first in (0, 1)
     ]
 
 
-def test_a_number_that_is_none_fails_only_where_it_counts() -> None:
+def test_nan_fails_only_inside_a_text() -> None:
     logits = torch.zeros(2, 3, 1, 2)
     logits[1, 2] = float("nan")
-    assert spans_above(logits, [row(3, 2, 0.1), row(2, 2, 0.1)])
+    assert decode_padded_spans(logits, [row(3, 2, 0.1), row(2, 2, 0.1)])
     with pytest.raises(ArithmeticError):
-        spans_above(logits, [row(3, 2, 0.1), row(3, 2, 0.1)])
+        decode_padded_spans(logits, [row(3, 2, 0.1), row(3, 2, 0.1)])
 
 
-def test_many_spans_cost_little_time() -> None:
+def test_overlap_resolution_takes_linear_time() -> None:
     draw = np.random.default_rng(0)
     spans = [Span(first, first + width, 0, draw.random()) for first in range(400) for width in range(12)]
     started = time.perf_counter()
     for flat in (True, False):
-        assert chosen(spans * 10, flat=flat, multi_label=False)
+        assert resolve_overlaps(spans * 10, flat=flat, multi_label=False)
     assert time.perf_counter() - started < 10
 
 
-def test_more_spans_than_anyone_can_want_are_refused() -> None:
+def test_more_spans_than_the_limit_are_refused() -> None:
     scores = np.ones((400, 10, 3), dtype=np.float32)
     with pytest.raises(TooLarge) as raised:
-        tagged_spans(scores, 0.0)
+        decode_tags(scores, 0.0)
     assert raised.value.param == "threshold"
     with pytest.raises(TooLarge):
-        spans_above(torch.zeros(1, 400, 12, 200), [row(400, 200, 0.0)])
+        decode_padded_spans(torch.zeros(1, 400, 12, 200), [row(400, 200, 0.0)])

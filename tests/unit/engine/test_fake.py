@@ -23,8 +23,8 @@ def test_every_capitalised_word_is_an_entity_and_neighbours_are_related() -> Non
         ("Alice", "person", 0, 5),
         ("Bob", "person", 10, 13),
     ]
-    assert [(r.relation, r.head, r.tail) for r in answer.relations] == [("knows", 0, 1)]
-    assert (answer.words, answer.tokens) == (3, 4)
+    assert [(r.relation, r.head.entity_idx, r.tail.entity_idx) for r in answer.relations] == [("knows", 0, 1)]
+    assert (answer.usage.words, answer.usage.tokens) == (3, 4)
 
 
 def test_records_its_batches_and_lanes() -> None:
@@ -40,7 +40,7 @@ def test_records_its_batches_and_lanes() -> None:
 
 
 @pytest.mark.parametrize("step", ["prepare", "collate", "forward", "decode"])
-def test_fails_in_the_step_it_is_told_to(step: str) -> None:
+def test_fails_in_the_requested_step(step: str) -> None:
     def error(failing: Item) -> Exception | None:
         return ValueError(step) if failing.text == "bad" else None
 
@@ -62,7 +62,7 @@ class Lease:
     ready: Future[None] = field(default_factory=Future)
 
     def release(self) -> None:
-        """Nobody counts."""
+        """No effect."""
 
 
 def test_a_batch_of_more_adapters_than_slots_is_refused() -> None:

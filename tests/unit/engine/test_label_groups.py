@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gliner_bento.engine.label_groups import grouped
+from gliner_bento.engine.text.label_groups import grouped
 
 TOKENS = st.dictionaries(st.text(min_size=1, max_size=5), st.integers(1, 20), min_size=1, max_size=60)
 

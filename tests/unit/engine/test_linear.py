@@ -1,4 +1,4 @@
-"""A layer made ready for inference computes what it was made from computes."""
+"""A `Linear` computes what the layer that it was made from computes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from gliner_bento.engine.adaptable import Layers
-from gliner_bento.engine.linear import Activation, Linear, rounded_rows
+from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.linear import Activation, Linear, quantized_rows
 
 ROWS = (1, 2, 7, 63, 64, 65, 511, 512, 513, 1500)
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
@@ -35,7 +35,7 @@ def some_layer(seed: int = 0, *, inputs: int = 48, outputs: int = 40, bias: bool
 
 
 def made(*layers: nn.Linear, activation: Activation = "none", int8: bool = False) -> Linear:
-    return Layers(nn.ModuleList(layers), int8=int8).encoder(*layers, activation=activation)
+    return LayerFactory(nn.ModuleList(layers), int8=int8).encoder_linear(*layers, activation=activation)
 
 
 def some_rows(rows: int, width: int = 48, seed: int = 1) -> torch.Tensor:
@@ -43,7 +43,7 @@ def some_rows(rows: int, width: int = 48, seed: int = 1) -> torch.Tensor:
 
 
 def assert_close(ours: torch.Tensor, exact: torch.Tensor) -> None:
-    """Near what float32 gives, in the type's own steps."""
+    """Close to float32, in steps of the dtype."""
     assert ours.shape == exact.shape
     tolerance = TOLERANCE[ours.dtype]
     torch.testing.assert_close(ours.float(), exact, atol=tolerance, rtol=tolerance)
@@ -71,7 +71,7 @@ def test_gelu_is_the_exact_one() -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_adds_to_what_was_there(dtype: torch.dtype, bias: bool) -> None:
+def test_plus_adds_a_residual(dtype: torch.dtype, bias: bool) -> None:
     layer = some_layer(bias=bias).to(dtype)
     ours = made(layer)
     for rows in ROWS:
@@ -82,17 +82,17 @@ def test_adds_to_what_was_there(dtype: torch.dtype, bias: bool) -> None:
         assert torch.equal(residual, before)
 
 
-def test_reads_rows_that_are_not_side_by_side() -> None:
+def test_inputs_may_be_strided() -> None:
     layer, wide = some_layer(), some_rows(20, 96)
     for x in (wide[:, 48:], wide[::2, :48], some_rows(48, 20).T):
         assert_close(made(layer)(x), F.linear(x, layer.weight, layer.bias))
 
 
-def test_gives_nothing_for_no_rows() -> None:
+def test_zero_rows_give_zero_rows() -> None:
     assert made(some_layer())(torch.empty(0, 48)).shape == (0, 40)
 
 
-def test_outputs_of_stacked_layers_stand_side_by_side() -> None:
+def test_outputs_of_stacked_layers_are_concatenated() -> None:
     layers = [some_layer(seed, outputs=outputs, bias=seed != 1) for seed, outputs in enumerate((8, 24, 16))]
     x = some_rows(30)
     assert_close(made(*layers)(x), torch.cat([layer(x) for layer in layers], dim=-1))
@@ -105,7 +105,7 @@ def test_weights_may_be_slices_and_transposed() -> None:
 
 
 @pytest.mark.parametrize("int8", [False, True])
-def test_keeps_its_own_weights_when_those_of_the_module_change(int8: bool) -> None:
+def test_holds_its_own_copy_of_the_weights(int8: bool) -> None:
     layer, x = some_layer(), some_rows(3)
     ours = made(layer, int8=int8)
     before = ours(x).clone()
@@ -149,13 +149,13 @@ def test_int8_is_near_float32(activation: Activation, dtype: torch.dtype) -> Non
 
 def test_int8_rounds_to_the_nearest_of_its_steps() -> None:
     x = torch.cat([some_rows(20), 1e6 * some_rows(20, seed=2), torch.zeros(1, 48)])
-    rounded, scale = rounded_rows(x)
+    rounded, scale = quantized_rows(x)
     assert rounded.dtype == torch.int8
     assert int(rounded.abs().max()) == 127
     assert bool(((rounded * scale - x).abs() <= 0.501 * x.abs().amax(1, keepdim=True) / 127).all())
 
 
-def test_int8_rows_do_not_know_their_neighbours() -> None:
+def test_int8_rows_do_not_depend_on_their_neighbours() -> None:
     ours, x = made(some_layer(), int8=True), some_rows(20)
     beside = torch.cat([x[:1], 1e4 * x[1:]])
     assert torch.equal(ours(x)[0], ours(beside)[0])

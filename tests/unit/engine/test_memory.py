@@ -1,4 +1,4 @@
-"""What a batch may cost, on a device that is made up: its memory is a number."""
+"""The budget of a batch, on a device with simulated memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE_S = 60.0
 
 
 class Device:
-    """An `Allocator` of `size_bytes`. A token takes `linear` bytes, and `quadratic` for each token of its row."""
+    """An `Allocator` of `size_bytes`. A token takes `linear` bytes, and `quadratic` per token of its text."""
 
     def __init__(self, size_bytes: int, *, linear: int = 1000, quadratic: int = 0) -> None:
         self.size_bytes = size_bytes
@@ -35,12 +35,12 @@ class Device:
         self._peak_bytes = 0
 
     def run(self, rows: int, tokens: int) -> int:
-        """A batch of rows of one length; costs its tokens."""
+        """A batch of texts of one length; its cost is its tokens."""
         self.charge([tokens] * rows)
         return rows * tokens
 
     def charge(self, lengths: Sequence[int]) -> None:
-        """A batch of rows of these lengths, as the device holds them."""
+        """A batch of texts of these lengths."""
         taken = sum(self.bytes_of(tokens) for tokens in lengths)
         if taken > self.size_bytes:
             raise torch.OutOfMemoryError(f"{taken} bytes of {self.size_bytes}")
@@ -73,7 +73,7 @@ def model_of(device: Device, **options: float) -> MemoryModel:
 
 
 def budget(tokens: int, least: int = 64) -> MemoryModel:
-    """A budget that nobody measured."""
+    """A budget without calibration."""
     return MemoryModel(Device(MIB), budget_tokens=tokens, least_tokens=least)
 
 
@@ -86,7 +86,7 @@ def test_lengths_double_up_to_the_longest() -> None:
     assert powers_of_two(40) == [40]
 
 
-def test_plans_with_a_share_of_what_is_free_and_with_the_overhead() -> None:
+def test_the_budget_is_a_share_of_free_memory_less_overhead() -> None:
     device = Device(100_000_000, linear=1000)
     assert model_of(device, target_memory_fraction=1.0, memory_overhead_factor=1.0).batch_tokens == 100_000
     assert model_of(device, target_memory_fraction=0.5, memory_overhead_factor=1.0).batch_tokens == 50_000
@@ -94,7 +94,7 @@ def test_plans_with_a_share_of_what_is_free_and_with_the_overhead() -> None:
     assert model_of(device, target_memory_fraction=1.0, memory_overhead_factor=1.0, lanes=4).batch_tokens == 25_000
 
 
-def test_plans_with_the_dearest_length() -> None:
+def test_the_budget_is_set_by_the_costliest_length() -> None:
     exact = {"target_memory_fraction": 1.0, "memory_overhead_factor": 1.0}
     assert (
         model_of(Device(100_000_000, linear=1000, quadratic=10), **exact).batch_tokens == 16_339
@@ -113,7 +113,7 @@ def test_plans_with_the_dearest_length() -> None:
 def test_a_batch_under_the_budget_fits_the_device(
     size: int, linear: int, quadratic: int, lengths: list[int], padded: bool, lanes: int
 ) -> None:
-    """Packed, a batch costs the sum of its rows; padded, its rows times the longest."""
+    """Packed, a batch costs the sum of its texts; padded, their number times the longest."""
     device = Device(size, linear=linear, quadratic=quadratic)
     assume(lanes * 2 * LONGEST * (linear + quadratic * LONGEST) <= size)  # every probe runs, in every lane
     memory = model_of(device, lanes=lanes)
@@ -128,14 +128,14 @@ def test_a_batch_under_the_budget_fits_the_device(
 
 @settings(deadline=None)
 @given(size=st.integers(1, 64).map(lambda mib: mib * MIB), linear=st.integers(1, 20_000), quadratic=st.integers(0, 100))
-def test_a_device_that_does_not_hold_every_probe_gets_batches_that_ran(size: int, linear: int, quadratic: int) -> None:
+def test_a_device_too_small_for_some_probes_gets_batches_that_ran(size: int, linear: int, quadratic: int) -> None:
     device = Device(size, linear=linear, quadratic=quadratic)
     assume(device.bytes_of(64) <= size)
     memory = model_of(device)
     device.charge([64] * (memory.batch_tokens // 64))
 
 
-def test_a_device_that_holds_no_text_is_refused() -> None:
+def test_a_device_too_small_for_one_text_is_refused() -> None:
     with pytest.raises(DoesNotFit):
         model_of(Device(1000, linear=1000))
 
@@ -154,7 +154,7 @@ def test_out_of_memory_becomes_does_not_fit_and_halves_the_budget() -> None:
 
 
 def test_the_error_holds_no_tensor_of_the_batch() -> None:
-    """What a failed forward had made must be free when the halves of its batch need room."""
+    """The tensors of a failed forward must be freed before the halves of its batch run."""
     freed = threading.Event()
 
     class Tensor:
@@ -198,13 +198,13 @@ def test_never_goes_below_the_least() -> None:
     assert memory.batch_tokens == 300
 
 
-def test_an_item_over_the_budget_says_nothing_about_it() -> None:
+def test_an_item_over_the_budget_does_not_change_it() -> None:
     memory = budget(1000)
     memory.on_out_of_memory(1001)
     assert memory.batch_tokens == 1000
 
 
-def test_lanes_that_fail_at_once_halve_the_budget_once() -> None:
+def test_lanes_that_fail_concurrently_halve_the_budget_once() -> None:
     memory = budget(1024)
     lanes = [threading.Thread(target=memory.on_out_of_memory, args=(1024,)) for _ in range(8)]
     for lane in lanes:
@@ -223,7 +223,7 @@ def fill(memory: MemoryModel, batches: int) -> None:
             pass
 
 
-def test_grows_back_a_step_at_a_time_and_no_further_than_measured() -> None:
+def test_the_budget_grows_back_in_steps_up_to_the_measured_one() -> None:
     memory = budget(1000)
     memory.on_out_of_memory(1000)
     fill(memory, RECOVERY_BATCHES - 1)
@@ -234,7 +234,7 @@ def test_grows_back_a_step_at_a_time_and_no_further_than_measured() -> None:
     assert memory.batch_tokens == 1000
 
 
-def test_small_batches_prove_nothing() -> None:
+def test_small_batches_do_not_grow_the_budget() -> None:
     memory = budget(1000)
     memory.on_out_of_memory(1000)
     for _ in range(3 * RECOVERY_BATCHES):
@@ -242,7 +242,7 @@ def test_small_batches_prove_nothing() -> None:
     assert memory.batch_tokens == 500
 
 
-def test_another_failure_starts_the_count_again() -> None:
+def test_another_failure_resets_the_count() -> None:
     memory = budget(1000)
     memory.on_out_of_memory(1000)
     fill(memory, RECOVERY_BATCHES - 1)
@@ -255,7 +255,7 @@ def test_another_failure_starts_the_count_again() -> None:
 
 
 class DeviceEngine(FakeEngine):
-    """A fake engine whose forward takes memory of a device."""
+    """A fake engine whose forward allocates memory of a device."""
 
     def __init__(self, device: Device) -> None:
         super().__init__()
@@ -265,7 +265,7 @@ class DeviceEngine(FakeEngine):
         self.batch_tokens = self.memory.batch_tokens
 
     def forward(self, collated: Sequence[Prepared], threads: int) -> list[Item]:
-        """Padded: every row takes what the longest takes."""
+        """Padded: every text takes as much as the longest."""
         longest = max(prepared.tokens for prepared in collated)
         try:
             with self.memory.guard(len(collated) * longest):
@@ -310,8 +310,8 @@ def test_no_batch_runs_out_of_memory_where_the_device_is_as_it_was_measured() ->
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_what_fits_alone_is_answered_when_memory_has_gone(lanes: int) -> None:
-    """Somebody else took most of the device after it was measured, and one item fits no more, not even alone."""
+def test_items_that_fit_alone_are_processed_after_memory_shrank(lanes: int) -> None:
+    """Another process took most of the memory after calibration, and one item no longer fits."""
     engine = DeviceEngine(Device(64 * MIB, linear=1000))
     measured = engine.memory.batch_tokens
     engine.device.size_bytes = 550_000  # 550 tokens; the 64 that the budget never goes below fit

@@ -1,4 +1,4 @@
-"""Rows that stand side by side are looked at one by one, in blocks or padded."""
+"""Attention over packed texts works on each text separately, in blocks or padded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gliner_bento.engine.packing import Layout, Rows, Slots, rounded_up
+from gliner_bento.engine.layers.packing import Layout, Slots, bucket_size
+from gliner_bento.engine.layers.rows import TextRows
 
 CPU = torch.device("cpu")
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
@@ -36,7 +37,7 @@ def one_by_one(lengths: list[int], qkv: torch.Tensor) -> torch.Tensor:
 @settings(deadline=None)
 @given(LENGTHS)
 def test_on_a_cpu_only_neighbours_of_equal_length_share_a_block(lengths: list[int]) -> None:
-    layout = Layout.of(Rows(tuple(lengths)), CPU)
+    layout = Layout.of(TextRows(tuple(lengths)), CPU)
     assert [length for rows, length in layout.blocks for _ in range(rows)] == lengths
     assert len(layout.blocks) == len(list(groupby(lengths)))
     assert layout.index is layout.mask is None
@@ -44,22 +45,24 @@ def test_on_a_cpu_only_neighbours_of_equal_length_share_a_block(lengths: list[in
 
 @settings(max_examples=50, deadline=None)
 @given(LENGTHS, st.integers(0, 99))
-def test_blocks_give_each_row_its_own_contexts(lengths: list[int], seed: int) -> None:
+def test_blocks_give_each_text_its_own_contexts(lengths: list[int], seed: int) -> None:
     qkv = random_qkv(lengths, seed)
-    torch.testing.assert_close(Layout.of(Rows(tuple(lengths)), CPU).attend(attend, qkv), one_by_one(lengths, qkv))
+    torch.testing.assert_close(Layout.of(TextRows(tuple(lengths)), CPU).attend(attend, qkv), one_by_one(lengths, qkv))
 
 
 @settings(max_examples=50, deadline=None)
 @given(LENGTHS, st.integers(0, 99))
-def test_padding_gives_each_row_its_own_contexts(lengths: list[int], seed: int) -> None:
+def test_padding_gives_each_text_its_own_contexts(lengths: list[int], seed: int) -> None:
     qkv = random_qkv(lengths, seed)
-    torch.testing.assert_close(Layout.padded(Rows(tuple(lengths)), CPU).attend(attend, qkv), one_by_one(lengths, qkv))
+    torch.testing.assert_close(
+        Layout.padded(TextRows(tuple(lengths)), CPU).attend(attend, qkv), one_by_one(lengths, qkv)
+    )
 
 
 @settings(deadline=None)
 @given(LENGTHS)
-def test_padding_knows_where_the_tokens_are(lengths: list[int]) -> None:
-    layout = Layout.padded(Rows(tuple(lengths)), CPU)
+def test_a_padded_layout_has_the_index_and_mask_of_tokens(lengths: list[int]) -> None:
+    layout = Layout.padded(TextRows(tuple(lengths)), CPU)
     assert layout.index is not None
     assert layout.mask is not None
     assert layout.blocks == ((len(lengths), max(lengths)),)
@@ -71,28 +74,30 @@ def test_padding_knows_where_the_tokens_are(lengths: list[int]) -> None:
 
 @settings(deadline=None)
 @given(LENGTHS)
-def test_positions_start_anew_in_each_row(lengths: list[int]) -> None:
+def test_positions_start_at_0_in_each_text(lengths: list[int]) -> None:
     expected = [place for length in lengths for place in range(length)]
-    for layout in (Layout.of(Rows(tuple(lengths)), CPU), Layout.padded(Rows(tuple(lengths)), CPU)):
+    for layout in (Layout.of(TextRows(tuple(lengths)), CPU), Layout.padded(TextRows(tuple(lengths)), CPU)):
         assert layout.positions(CPU).tolist() == expected
 
 
 @pytest.mark.parametrize("layout_of", [Layout.of, Layout.padded])
-def test_nothing_of_a_row_reaches_another(layout_of) -> None:
+def test_attention_does_not_mix_texts(layout_of) -> None:
     lengths = [3, 3, 1, 5]
     qkv = random_qkv(lengths)
     spoilt = qkv.clone()
     spoilt[3:6] = torch.nan
-    before, after = (layout_of(Rows(tuple(lengths)), CPU).attend(attend, some).split(lengths) for some in (qkv, spoilt))
+    before, after = (
+        layout_of(TextRows(tuple(lengths)), CPU).attend(attend, some).split(lengths) for some in (qkv, spoilt)
+    )
     for number in (0, 2, 3):
         assert torch.equal(before[number], after[number])
     assert after[1].isnan().all()
 
 
-def test_only_rows_of_several_lengths_are_padded_elsewhere_than_on_a_cpu() -> None:
+def test_off_the_cpu_only_texts_of_different_lengths_are_padded() -> None:
     elsewhere = torch.device("meta")
-    assert Layout.of(Rows((4, 4, 4)), elsewhere).index is None
-    padded = Layout.of(Rows((4, 2, 4)), elsewhere).index
+    assert Layout.of(TextRows((4, 4, 4)), elsewhere).index is None
+    padded = Layout.of(TextRows((4, 2, 4)), elsewhere).index
     assert padded is not None
     assert padded.device == elsewhere
     assert padded.shape == (3, 4)
@@ -100,14 +105,14 @@ def test_only_rows_of_several_lengths_are_padded_elsewhere_than_on_a_cpu() -> No
 
 @settings(max_examples=50, deadline=None)
 @given(LENGTHS, st.sampled_from([1, 4, 8]), st.integers(0, 1000))
-def test_rounded_rows_have_their_own_contexts_whatever_stands_between_them(
-    lengths: list[int], row_multiple: int, seed: int
+def test_bucketed_texts_have_their_own_contexts_whatever_fills_them(
+    lengths: list[int], length_multiple: int, seed: int
 ) -> None:
     qkv = torch.randn(sum(lengths), 3, HEADS, WIDTH, generator=torch.Generator().manual_seed(seed))
-    layout = Layout.rounded(lengths, row_multiple)
+    layout = Layout.bucketed(lengths, length_multiple)
     assert layout.tokens is not None
-    assert all(length % row_multiple == 0 for length in layout.lengths)
-    assert layout.size == rounded_up(sum(layout.lengths))
+    assert all(length % length_multiple == 0 for length in layout.lengths)
+    assert layout.size == bucket_size(sum(layout.lengths))
     spread = torch.full((layout.size, 3, HEADS, WIDTH), 50.0)
     spread[layout.tokens] = qkv
     contexts = layout.attend(attend, spread)
@@ -119,5 +124,5 @@ def test_rounded_rows_have_their_own_contexts_whatever_stands_between_them(
 
 
 @pytest.mark.parametrize(("tokens", "rounded"), [(0, 16), (1, 16), (16, 16), (17, 32), (64, 64), (65, 128), (700, 704)])
-def test_few_sizes_are_met(tokens: int, rounded: int) -> None:
-    assert rounded_up(tokens) == rounded
+def test_bucket_sizes(tokens: int, rounded: int) -> None:
+    assert bucket_size(tokens) == rounded

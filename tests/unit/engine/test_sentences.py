@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gliner_bento.engine.sentences import sentence_ends
+from gliner_bento.engine.text.sentences import sentence_ends
 
 # "|" is where a sentence ends; the rules of UAX 29 that the text is about.
 TEXTS = {

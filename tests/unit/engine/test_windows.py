@@ -7,9 +7,12 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gliner_bento.engine.decode import Span, chosen
-from gliner_bento.engine.windows import Cutter, Merger, Window, Word, context
-from gliner_bento.types import Entity, Extraction, Relation
+from gliner_bento.engine.heads.overlap import resolve_overlaps
+from gliner_bento.engine.heads.predictions import Span
+from gliner_bento.engine.results import PairRelation, PassResult
+from gliner_bento.engine.text.merge import Merger
+from gliner_bento.engine.text.windows import Cutter, Window, Word, context
+from gliner_bento.types import Entity
 
 LABELS = ("person", "place", "thing")
 
@@ -39,7 +42,7 @@ def cut(text: str, words: Sequence[Word], chunk: int = 7, **limits: int) -> list
     st.integers(1, 200),
     st.randoms(),
 )
-def test_windows_hold_every_word_and_no_more_than_they_may(
+def test_windows_hold_every_word_within_their_limits(
     parts: list[str], max_words: int, max_tokens: int, overlap: int, chunk: int, rng: random.Random
 ) -> None:
     text = " ".join(parts)
@@ -74,14 +77,14 @@ def test_windows_end_with_a_sentence_and_begin_with_one() -> None:
         assert text[window.start : window.end].endswith("words.")
 
 
-def test_without_sentences_windows_end_at_words_and_share_what_they_may() -> None:
+def test_without_sentences_windows_end_at_words_with_full_overlap() -> None:
     text = " ".join(f"w{number}" for number in range(100))
     windows = cut(text, words_of(text), max_words=20, max_tokens=99, overlap_words=5)
     assert [len(window.words) for window in windows[:-1]] == [20] * (len(windows) - 1)
     assert [window.repeated for window in windows[1:]] == [5] * (len(windows) - 1)
 
 
-def test_few_words_that_fit_still_make_progress() -> None:
+def test_windows_of_few_words_make_progress() -> None:
     text = " ".join("w" for _ in range(50))
     words = [Word([1] * 4, word.start, word.end) for word in words_of(text)]
     windows = cut(text, words, max_words=40, max_tokens=9, overlap_words=30)
@@ -89,7 +92,7 @@ def test_few_words_that_fit_still_make_progress() -> None:
     assert all(window.repeated == 1 for window in windows[1:])
 
 
-def test_context_is_what_the_shorter_side_shows() -> None:
+def test_context_is_the_shorter_side() -> None:
     words = words_of("aa bb cc dd ee")
     first, middle, last = Window(0, words[:3], 0, 3), Window(1, words[1:4], 2, 6), Window(2, words[2:], 2, None)
     assert context(first, 0, 2) == 6
@@ -101,10 +104,10 @@ def test_context_is_what_the_shorter_side_shows() -> None:
     assert context(Window(0, words, 0, None), 0, 14) == inf
 
 
-# What a model may find in each window: any spans with any scores, also such that depend on the window.
+# Predictions of each window: any spans with any scores, which may depend on the window.
 
 
-def found_in(window: Window, text: str, rng: random.Random) -> Extraction:
+def found_in(window: Window, text: str, rng: random.Random) -> PassResult:
     entities = {}
     for _ in range(rng.randint(0, 12)):
         first = rng.randrange(len(window.words))
@@ -112,23 +115,23 @@ def found_in(window: Window, text: str, rng: random.Random) -> Extraction:
         start, end, label = window.words[first].start, window.words[last].end, rng.choice(LABELS)
         entities[start, end, label] = Entity(start, end, text[start:end], label, rng.randint(50, 99) / 100)
     standing = [entity for entity in entities.values() if rng.random() < 0.7]
-    displaced = [entity for entity in entities.values() if entity not in standing]
+    suppressed = [entity for entity in entities.values() if entity not in standing]
     relations = {}
     for _ in range(rng.randint(0, 4) if len(standing) > 1 else 0):
         head, tail = rng.sample(range(len(standing)), 2)
         ends = [(standing[number].start, standing[number].end) for number in (head, tail)]
         if ends[0] != ends[1]:
-            relations[tuple(ends)] = Relation("knows", rng.randint(50, 99) / 100, head, tail)
-    return Extraction(standing, list(relations.values()), displaced=displaced)
+            relations[tuple(ends)] = PairRelation("knows", rng.randint(50, 99) / 100, head, tail)
+    return PassResult(standing, list(relations.values()), suppressed=suppressed)
 
 
 def merged_slowly(
-    text: str, windows: Sequence[Window], found: Sequence[Extraction], *, flat: bool, multi_label: bool
+    text: str, windows: Sequence[Window], found: Sequence[PassResult], *, flat: bool, multi_label: bool
 ) -> tuple[list[Entity], set[tuple[object, ...]]]:
-    """By the rules as they are written down, over the whole text at once."""
+    """The rules, applied to the whole text."""
     best: dict[tuple[int, int, str], tuple[float, Entity]] = {}
     for window, one in zip(windows, found, strict=True):
-        for entity in [*one.entities, *one.displaced]:
+        for entity in [*one.entities, *one.suppressed]:
             key, around = (entity.start, entity.end, entity.label), context(window, entity.start, entity.end)
             if key not in best or best[key][0] < around:
                 best[key] = around, entity
@@ -139,7 +142,7 @@ def merged_slowly(
             kept.append(entity)
     spans = {Span(e.start, e.end - 1, LABELS.index(e.label), e.score): e for e in kept}
     order = sorted(spans, key=lambda span: span[:3])
-    entities = [spans[span] for span in chosen(order, flat=flat, multi_label=multi_label)]
+    entities = [spans[span] for span in resolve_overlaps(order, flat=flat, multi_label=multi_label)]
     stands = {(entity.start, entity.end) for entity in entities}
     related: dict[tuple[object, ...], tuple[float, float]] = {}
     for window, one in zip(windows, found, strict=True):
@@ -154,7 +157,7 @@ def merged_slowly(
 
 @settings(max_examples=300)
 @given(st.integers(1, 80), st.integers(2, 20), st.integers(0, 15), st.booleans(), st.booleans(), st.randoms())
-def test_merging_window_by_window_is_merging_at_once(
+def test_merging_window_by_window_equals_merging_the_whole_text(
     length: int, max_words: int, overlap: int, flat: bool, multi_label: bool, rng: random.Random
 ) -> None:
     text = " ".join(rng.choice(["a", "bb", "ccc.", "Dd"]) for _ in range(length))
@@ -177,33 +180,33 @@ def test_merging_window_by_window_is_merging_at_once(
     assert {(r.relation, span[r.head], span[r.tail], r.score) for r in ours} == relations
 
 
-def test_a_piece_of_a_name_at_an_edge_gives_way() -> None:
+def test_a_piece_of_an_entity_at_an_edge_is_dropped() -> None:
     text = "we met Ada Lovelace in London"
     words = words_of(text)
     windows = [Window(0, words[:3], 0, words[1].start), Window(1, words[1:], 2, None)]
     piece = Entity(7, 10, "Ada", "person", 0.99)
     name = Entity(7, 19, "Ada Lovelace", "person", 0.8)
     merger = Merger(LABELS, flat_ner=True, multi_label=False)
-    merger.add(windows[0], [Extraction([piece])], [])
-    merger.add(windows[1], [Extraction([name])], [])
+    merger.add(windows[0], [PassResult([piece])], [])
+    merger.add(windows[1], [PassResult([name])], [])
     assert merger.entities == [name]
 
 
-def test_an_entity_that_only_the_narrower_window_found_is_kept() -> None:
+def test_an_entity_of_only_the_window_with_less_context_is_kept() -> None:
     text = "one two three four five six"
     words = words_of(text)
     windows = [Window(0, words[:4], 0, words[2].start), Window(1, words[2:], 2, None)]
     found = Entity(8, 13, "three", "thing", 0.7)
     merger = Merger(LABELS, flat_ner=True, multi_label=False)
-    merger.add(windows[0], [Extraction([found])], [])
-    merger.add(windows[1], [Extraction()], [])
+    merger.add(windows[0], [PassResult([found])], [])
+    merger.add(windows[1], [PassResult([])], [])
     assert merger.entities == [found]
 
 
-def test_groups_of_labels_compete_for_the_same_words() -> None:
+def test_overlap_resolution_runs_over_all_label_groups() -> None:
     window = Window(0, words_of("Paris"), 0, None)
     person, place = Entity(0, 5, "Paris", "person", 0.6), Entity(0, 5, "Paris", "place", 0.9)
     for multi_label, stands in ((False, [place]), (True, [place, person])):
         merger = Merger(LABELS, flat_ner=True, multi_label=multi_label)
-        merger.add(window, [Extraction([person]), Extraction([place])], [])
+        merger.add(window, [PassResult([person]), PassResult([place])], [])
         assert merger.entities == stands

@@ -1,0 +1,54 @@
+"""The maximum lengths of a model: gliner's `max_len` in words, and the tokenizers' and encoders' in tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel
+
+from gliner_bento.engine.checkpoint.find import BACKBONES
+from gliner_bento.engine.text.subwords import ModelLimits
+
+# Sub-word tokens per word where neither the tokenizer nor the encoder has a limit (relative positions): the cost of
+# attention grows with the square of a sequence's length, and one "word" may be a megabyte long.
+_TOKENS_PER_WORD = 8
+
+
+def limits_of(model: Any, *, separate_labels: bool) -> ModelLimits:
+    """Of gliner's model. separate_labels: it has an encoder of its own for labels."""
+    words: int = model.config.max_len
+    processor = model.data_processor
+    tokens = token_limit(_encoder(model, "bert_layer", "model_name"), processor.transformer_tokenizer)
+    label_tokens = None
+    if separate_labels:
+        label_tokens = token_limit(_encoder(model, "labels_encoder", "labels_encoder"), processor.labels_tokenizer)
+    return ModelLimits(words, tokens or words * _TOKENS_PER_WORD, label_tokens or words * _TOKENS_PER_WORD)
+
+
+def _encoder(model: Any, attribute: str, backbone: str) -> nn.Module:
+    """A model's encoder; of an ONNX checkpoint, the encoder that it was exported from, without weights."""
+    if isinstance(model.model, nn.Module):
+        encoder: nn.Module = getattr(model.model.token_rep_layer, attribute)
+        return encoder
+    config = getattr(model.config, BACKBONES[backbone])
+    if config is None:
+        config = AutoConfig.from_pretrained(getattr(model.config, backbone))
+    with torch.device("meta"):
+        empty: nn.Module = AutoModel.from_config(config)
+    return empty
+
+
+def token_limit(encoder: nn.Module, tokenizer: Any) -> int | None:
+    """Maximum tokens of one sequence, special tokens included; None if only memory limits them.
+
+    gliner truncates silently at the tokenizer's `model_max_length`, and an encoder with a table of absolute positions
+    fails beyond its end. RoBERTa counts positions from `padding_idx + 1`.
+    """
+    limits = [tokenizer.model_max_length] if tokenizer.model_max_length < 1_000_000 else []
+    for name, module in encoder.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            offset = 0 if module.padding_idx is None else module.padding_idx + 1
+            limits.append(module.num_embeddings - offset)
+    return min(limits, default=None)

@@ -1,0 +1,102 @@
+"""Loads an ONNX checkpoint through gliner's own ONNX Runtime model. Needs the extra `onnx`.
+
+An ONNX file is data, but it may name other files to read: only those in its folder are accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from gliner.runtime.onnx import ONNXRuntimeModel
+
+from gliner_bento.engine.checkpoint.find import ModelError, is_beside
+from gliner_bento.engine.checkpoint.load import DType, from_pretrained
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxFacts:
+    """dtype: of its large multiplications. quantizes_batches: their scales are taken from all values of a batch
+    (dynamic quantization), so a text's scores depend on the other texts."""
+
+    dtype: str
+    quantizes_batches: bool
+
+
+class OnnxSession(ONNXRuntimeModel):  # type: ignore[misc]  # gliner has no types
+    """An ONNX Runtime session and the facts of its file. Safe to run from several threads."""
+
+    def __init__(self, session: Any, facts: OnnxFacts) -> None:
+        super().__init__(session=session)
+        self.facts = facts
+
+    def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Scores before the sigmoid, on the CPU, of exactly the inputs in `input_names`."""
+        return torch.from_numpy(self(inputs).logits)
+
+
+def load_onnx(folder: Path, onnx_file: str, device: torch.device, dtype: DType, threads: int) -> Any:
+    """gliner's model over the ONNX file in the folder; its `model` is an `OnnxSession`.
+
+    threads: of one run on a CPU; fixed for the session.
+    """
+    if find_spec("onnxruntime") is None or find_spec("onnx") is None:
+        raise ModelError("runtime onnxruntime: a package is not installed: pip install 'gliner-bento[onnx]'")
+    import onnxruntime  # noqa: PLC0415  # an extra
+
+    if dtype not in {"auto", "float32"}:
+        raise ModelError(f"runtime onnxruntime: the ONNX file fixes the precision, dtype {dtype!r} is not available")
+    if device.type == "cuda" and "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise ModelError(f"runtime onnxruntime: {device} needs the package onnxruntime-gpu in place of onnxruntime")
+    facts = inspect_onnx(folder / onnx_file)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.enable_mem_pattern = False  # it caches a plan per shape for ever, and almost every batch has a new shape
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # it takes the cores from other lanes
+    providers: list[Any] = ["CPUExecutionProvider"]
+    if device.type == "cuda":
+        providers.insert(0, ("CUDAExecutionProvider", {"device_id": device.index or 0}))
+    try:
+        session = onnxruntime.InferenceSession(str(folder / onnx_file), sess_options=options, providers=providers)
+    except Exception as error:
+        raise ModelError(f"onnxruntime cannot load {onnx_file!r}: {error}") from error
+    model = from_pretrained(folder, runtime="onnxruntime", runtime_options={"session": session})
+    model.model = OnnxSession(session, facts)
+    return model
+
+
+def inspect_onnx(path: Path) -> OnnxFacts:
+    """Raises ModelError for a file that is not ONNX, or that names files outside its folder."""
+    import onnx  # noqa: PLC0415  # an extra
+
+    try:
+        file = onnx.load(path, load_external_data=False)
+    except Exception as error:
+        raise ModelError(f"{path.name!r} is not an ONNX file: {error}") from error
+    types: set[int] = set()
+    operators: set[str] = set()
+    for message in _messages(file):
+        if isinstance(message, onnx.TensorProto):
+            types.add(message.data_type)
+            if any(entry.key == "location" and not is_beside(entry.value) for entry in message.external_data):
+                raise ModelError(f"{path.name!r} names a file that is not in its folder; it is not loaded")
+        elif isinstance(message, onnx.NodeProto):
+            operators.add(message.op_type)
+    if any(operator.startswith("DynamicQuantize") for operator in operators):
+        return OnnxFacts("int8", quantizes_batches=True)
+    return OnnxFacts("float16" if onnx.TensorProto.FLOAT16 in types else "float32", quantizes_batches=False)
+
+
+def _messages(message: Any) -> Iterator[Any]:
+    """A protobuf message and all messages in it, at any depth: attributes, functions and subgraphs hold tensors too."""
+    stack = [message]
+    while stack:
+        message = stack.pop()
+        yield message
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                stack += [value] if hasattr(value, "DESCRIPTOR") else list(value)

@@ -1,0 +1,81 @@
+"""BERT, RoBERTa and XLM-RoBERTa: absolute positions, plain attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from gliner_bento.engine.encoders.post_norm import PostNormLayer, has_known_activation
+from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.norm import Norm
+from gliner_bento.engine.layers.packing import Layout, Slots
+
+# Whether positions start after the padding token's id, as in RoBERTa.
+_POSITIONS_AFTER_PADDING = {"BertModel": False, "RobertaModel": True, "XLMRobertaModel": True}
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, _: Slots) -> torch.Tensor:
+    """Softmax attention; see `packing.Attend`."""
+    allowed = None if mask is None else mask[:, None, None, :]
+    contexts = F.scaled_dot_product_attention(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=allowed
+    )
+    return contexts.transpose(1, 2)
+
+
+class PackedBert:
+    """A packed encoder (see `packed`)."""
+
+    def __init__(self, model: Any, layers: LayerFactory) -> None:
+        config, embeddings = model.config, model.embeddings
+        self._words = embeddings.word_embeddings.weight.detach()
+        # Every token has type 0, so the type's embedding is added to the positions'.
+        self._positions = (embeddings.position_embeddings.weight + embeddings.token_type_embeddings.weight[0]).detach()
+        self._padding = config.pad_token_id if _POSITIONS_AFTER_PADDING[type(model).__name__] else None
+        self._norm = Norm(embeddings.LayerNorm)
+        self._layers = [
+            PostNormLayer(
+                layer,
+                layers,
+                layers.encoder_linear(layer.attention.self.query, layer.attention.self.key, layer.attention.self.value),
+                config.num_attention_heads,
+                attend,
+                config.hidden_act,
+            )
+            for layer in model.encoder.layer
+        ]
+
+    @staticmethod
+    def can_be(model: Any) -> bool:
+        """Whether this is the packed form of `model`."""
+        config = model.config
+        return (
+            type(model).__name__ in _POSITIONS_AFTER_PADDING
+            and getattr(config, "position_embedding_type", "absolute") == "absolute"
+            and not config.is_decoder
+            and has_known_activation(config)
+        )
+
+    def __call__(self, token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
+        """(T,) -> (T, D)."""
+        positions = layout.positions(token_ids.device)
+        if self._padding is not None:
+            positions = roberta_positions(token_ids, positions, self._padding)
+        x = self._norm(F.embedding(token_ids, self._words) + self._positions[positions])
+        for layer in self._layers:
+            x = layer(x, layout)
+        return x
+
+
+def roberta_positions(token_ids: torch.Tensor, positions: torch.Tensor, padding: int) -> torch.Tensor:
+    """RoBERTa's positions: a text's tokens are counted from `padding` + 1 on, padding tokens have position `padding`.
+
+    A label may contain the padding token. token_ids, positions: (T,), the latter from 0 in each text.
+    """
+    counts = token_ids != padding
+    so_far = counts.cumsum(0)
+    first = torch.arange(len(positions), device=positions.device) - positions
+    before = (so_far - counts.long())[first]
+    return (so_far - before) * counts + padding

@@ -1,0 +1,72 @@
+"""The bi-encoder: labels are encoded apart from the text, and cached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gliner_bento.engine.encoders.label_encoder import LabelEncoder
+from gliner_bento.engine.encoders.output import EncoderOutput
+from gliner_bento.engine.encoders.text_encoder import WordPooling, text_encoder
+from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.kernels import Kernels
+from gliner_bento.engine.layers.lora import on_slot
+from gliner_bento.engine.layers.packing import Layout
+from gliner_bento.engine.layers.projection import Projection
+from gliner_bento.engine.options import EngineOptions
+from gliner_bento.engine.text.collate import PackedInputs
+
+
+class BiEncoder:
+    """An `Encoder`. relations: not supported by gliner's bi-encoders."""
+
+    def __init__(
+        self,
+        model: Any,
+        layers: LayerFactory,
+        kernels: Kernels,
+        options: EngineOptions,
+        relations: bool,
+        label_projection: Projection | None,
+    ) -> None:
+        assert not relations
+        pack = options.enable_sequence_packing
+        self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, layers, kernels, pack=pack)
+        self._pool = WordPooling(model.config.subtoken_pooling)
+        self._labels = LabelEncoder(model.token_rep_layer, options.label_cache_size, layers, kernels, pack=pack)
+        self._fuse = model.cross_fuser if model.config.post_fusion_schema else None
+        if self._fuse is not None:
+            layers.adapt(self._fuse)
+        self._label_projection = label_projection
+
+    def __call__(self, inputs: PackedInputs) -> EncoderOutput:
+        """See `Encoder`."""
+        layout = Layout.of(inputs.token_rows, inputs.token_ids.device)
+        words = self._pool(self._encode(inputs.token_ids, layout), inputs)
+        labels = self._labels(inputs.label_ids, inputs.label_rows).to(words.dtype)
+        if self._fuse is not None:
+            words, labels = self._fused(words, labels, inputs)
+        if self._label_projection is not None:
+            labels = self._label_projection(labels, inputs.label_rows.slot_rows)
+        return EncoderOutput(words, inputs.word_rows, labels, inputs.label_rows, words[:0], inputs.relation_rows)
+
+    @property
+    def encoded_labels(self) -> int:
+        """Labels that were not in the cache."""
+        return self._labels.encoded_labels
+
+    def _fused(
+        self, words: torch.Tensor, labels: torch.Tensor, inputs: PackedInputs
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """gliner's `post_fusion_schema`: attention between each text's words and labels."""
+        assert self._fuse is not None
+        fused = []
+        for number, (word, label) in enumerate(
+            zip(inputs.word_rows.split(words), inputs.label_rows.split(labels), strict=True)
+        ):
+            with on_slot(inputs.word_rows.slot(number)):
+                fused.append(
+                    self._fuse(label[None], word[None], label.new_ones(1, len(label)), word.new_ones(1, len(word)))
+                )
+        return torch.cat([word[0] for _, word in fused]), torch.cat([label[0] for label, _ in fused])

@@ -1,0 +1,241 @@
+"""DeBERTa v2 and v3: disentangled attention, over exactly the relative positions that a text has.
+
+A score is q_i · k_j plus q_i · K[d] plus k_j · Q[d], where d is the distance from j to i, and K and Q are projections
+of an embedding per bucket of distances. transformers multiplies with all buckets and gathers. Here K and Q are laid out
+by distance once, for all distances within reach:
+
+    q · K^T      columns d = n-1 … -(n-1)                      the scores of row i start at column n-1-i:
+
+    i=0   . . . . [ . . . . . ]                                with a row stride one shorter than the row length, the
+    i=1   . . . [ . . . . . ] .                                bracketed parts are a matrix (i, j): no gather
+    i=2   . . [ . . . . . ] . .
+
+The same with k · Q^T, its columns in reverse order, and transposed.
+
+An adapter that changes the layers which project positions changes K and Q, for its texts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
+
+from gliner_bento.adapters.adapter import LowRank
+from gliner_bento.engine.encoders.post_norm import PostNormLayer, has_known_activation
+from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
+from gliner_bento.engine.layers.kernels import EAGER, Kernels, skewed
+from gliner_bento.engine.layers.lora import LoraUpdate
+from gliner_bento.engine.layers.norm import Norm
+from gliner_bento.engine.layers.packing import Layout, Slots
+
+# Distances with precomputed projections; those of a longer text are computed when it comes.
+_REACH = 512
+
+
+class PackedDeberta:
+    """A packed encoder (see `packed`)."""
+
+    def __init__(self, model: Any, layers: LayerFactory, kernels: Kernels = EAGER, reach: int = _REACH) -> None:
+        embeddings = model.embeddings
+        self._words = embeddings.word_embeddings.weight.detach()
+        self._projection = layers.linear(embeddings.embed_proj) if embeddings.embed_proj is not None else None
+        self._norm = Norm(embeddings.LayerNorm)
+        positions = model.encoder.get_rel_embedding().detach()
+        self._layers = []
+        for layer in model.encoder.layer:
+            module = layer.attention.self
+            attention = DisentangledAttention(module, positions, layers, reach, kernels)
+            queries = WeightSlice(module.query_proj, scale=1 / scale_of(module))
+            qkv = layers.encoder_linear(queries, module.key_proj, module.value_proj)
+            self._layers.append(
+                PostNormLayer(layer, layers, qkv, module.num_attention_heads, attention.attend, model.config.hidden_act)
+            )
+
+    @staticmethod
+    def can_be(model: Any) -> bool:
+        """Whether this is the packed form of `model`."""
+        if type(model).__name__ != "DebertaV2Model":
+            return False
+        embeddings, encoder = model.embeddings, model.encoder
+        return (
+            embeddings.position_embeddings is None
+            and embeddings.token_type_embeddings is None
+            and encoder.conv is None
+            and encoder.relative_attention
+            and bool(set(encoder.layer[0].attention.self.pos_att_type) & {"c2p", "p2c"})
+            and model.z_steps <= 1
+            and has_known_activation(model.config)
+        )
+
+    def __call__(self, token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
+        """(T,) -> (T, D)."""
+        x = F.embedding(token_ids, self._words)
+        if self._projection is not None:
+            x = self._projection(x, layout.slot_rows)
+        x = self._norm(x)
+        for layer in self._layers:
+            x = layer(x, layout)
+        return x
+
+
+def scale_of(attention: Any) -> float:
+    """What a score is divided by."""
+    terms = 1 + ("c2p" in attention.pos_att_type) + ("p2c" in attention.pos_att_type)
+    return float((attention.attention_head_size * terms) ** 0.5)
+
+
+class DisentangledAttention:
+    """One layer's attention, over queries that are already scaled. Holds K and Q by distance, (H, distances, D).
+
+    reach: longest text whose distances are precomputed.
+    """
+
+    def __init__(
+        self, attention: Any, positions: torch.Tensor, layers: LayerFactory, reach: int, kernels: Kernels
+    ) -> None:
+        span, heads = attention.pos_ebd_size, attention.num_attention_heads
+        buckets = Buckets(span, attention.position_buckets, attention.max_relative_positions)
+        key, query = ("key_proj", "query_proj") if attention.share_att_key else ("pos_key_proj", "pos_query_proj")
+        terms = attention.pos_att_type
+        self._keys = self._queries = None
+        if "c2p" in terms:
+            projection = WeightSlice(getattr(attention, key))
+            self._keys = PositionTable(projection, positions, buckets, layers, heads=heads, reach=reach, rising=False)
+        if "p2c" in terms:
+            projection = WeightSlice(getattr(attention, query), scale=1 / scale_of(attention))
+            self._queries = PositionTable(projection, positions, buckets, layers, heads=heads, reach=reach, rising=True)
+        self._disentangled_bias = kernels.disentangled_bias
+
+    def attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, slots: Slots
+    ) -> torch.Tensor:
+        """See `packing.Attend`."""
+        texts, length = q.shape[:2]
+        if self._keys is not None and self._queries is not None:
+            c2p, p2c = products(q, self._keys(length, slots)), products(k, self._queries(length, slots))
+            bias = self._disentangled_bias(c2p, p2c, texts, length)
+        elif self._keys is not None:
+            bias = skewed(products(q, self._keys(length, slots)), texts, length)
+        else:
+            assert self._queries is not None
+            bias = skewed(products(k, self._queries(length, slots)), texts, length).transpose(2, 3)
+        if mask is not None:
+            bias = bias.masked_fill(~mask[:, None, None, :], torch.finfo(q.dtype).min)
+        contexts = F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=bias, scale=1.0
+        )
+        return contexts.transpose(1, 2)
+
+
+class PositionTable:
+    """K or Q of one layer: projected position embeddings, ordered by rising or by falling distance.
+
+    projection: of the positions. positions: (buckets, D), embeddings. reach: see `DisentangledAttention`.
+    """
+
+    def __init__(
+        self,
+        projection: WeightSlice,
+        positions: torch.Tensor,
+        buckets: Buckets,
+        layers: LayerFactory,
+        *,
+        heads: int,
+        reach: int,
+        rising: bool,
+    ) -> None:
+        self._positions = positions[: 2 * buckets.span]
+        self._buckets = buckets
+        self._scale = projection.scale
+        self._heads = heads
+        self._reach = reach
+        self._rising = rising
+        self._by_bucket = (
+            F.linear(self._positions, projection.layer.weight, projection.layer.bias).detach() * projection.scale
+        )
+        self._near = self._by_distance(reach, self._by_bucket)
+        self._updates: list[LoraUpdate | None] = [None] * layers.slots
+        if layers.slots:
+            self._name = layers.name_of(projection.layer)
+            layers.sinks.append(self)
+
+    def __call__(self, length: int, slots: Slots) -> torch.Tensor:
+        """For texts of `length` tokens: (H, 2 * length - 1, D), or where their adapters differ (texts, H, …, D)."""
+        table = self._within(length)
+        changed = {slot for slot in slots if slot is not None and self._updates[slot] is not None}
+        if not changed:
+            return table
+        tables = {slot: table + self._added(length, slot) if slot in changed else table for slot in set(slots)}
+        return next(iter(tables.values())) if len(tables) == 1 else torch.stack([tables[slot] for slot in slots])
+
+    def prepare(self, updates: Mapping[str, LowRank]) -> LoraUpdate | None:
+        """See `Sink`: here a is (buckets, r), in float32. Tables per length are computed from it when needed."""
+        low_rank = updates.get(self._name)
+        if low_rank is None:
+            return None
+        a = self._positions.detach().cpu().float() @ low_rank.a.T
+        return LoraUpdate(a, low_rank.b.T * self._scale, None if low_rank.bias is None else low_rank.bias * self._scale)
+
+    def put(self, slot: int, prepared: LoraUpdate | None) -> None:
+        """See `Sink`."""
+        self._updates[slot] = None if prepared is None else prepared.to(self._positions.device)
+
+    def _added(self, length: int, slot: int) -> torch.Tensor:
+        """What an adapter adds to the table of texts of `length` tokens."""
+        update = self._updates[slot]
+        assert update is not None
+        by_distance = update.a[self._bucket_of_distance(length)] @ update.b
+        if update.bias is not None:
+            by_distance += update.bias
+        return self._by_head(by_distance.to(self._positions.dtype))
+
+    def _within(self, length: int) -> torch.Tensor:
+        if length > self._reach:
+            return self._by_distance(length, self._by_bucket)
+        return self._near[:, self._reach - length : self._reach + length - 1]
+
+    def _by_distance(self, length: int, by_bucket: torch.Tensor) -> torch.Tensor:
+        return self._by_head(by_bucket)[:, self._bucket_of_distance(length)].contiguous()
+
+    def _by_head(self, table: torch.Tensor) -> torch.Tensor:
+        """(…, H * D) -> (H, …, D)."""
+        return table.view(len(table), self._heads, -1).transpose(0, 1)
+
+    def _bucket_of_distance(self, length: int) -> torch.Tensor:
+        """Shape (2 * length - 1,), in this table's order."""
+        reach = max(length, self._reach)
+        rising = self._buckets.by_distance(reach)[reach - length : reach + length - 1]
+        return (rising if self._rising else rising.flip(0)).to(self._positions.device)
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Maps distances to 2 * `span` embeddings; the other names are transformers'."""
+
+    span: int
+    position_buckets: int
+    max_relative_positions: int
+
+    @lru_cache(maxsize=64)  # noqa: B019 - the same for all layers of a model, and small
+    def by_distance(self, reach: int) -> torch.Tensor:
+        """The bucket of each distance from -(reach - 1) to reach - 1."""
+        one, all_ = torch.empty(1, 0), torch.empty(reach, 0)
+        behind = build_relative_position(all_, one, self.position_buckets, self.max_relative_positions)
+        ahead = build_relative_position(one, all_, self.position_buckets, self.max_relative_positions)
+        rising = torch.cat([ahead.flatten()[1:].flip(0), behind.flatten()])
+        return (rising + self.span).clamp(0, 2 * self.span - 1)
+
+
+def products(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """Of `x` (B, n, H, D) with one table (H, 2n - 1, D) or one per text (B, H, 2n - 1, D): (H, B * n, 2n - 1)."""
+    texts, length, heads, width = x.shape
+    if table.dim() == 3:
+        return torch.bmm(x.permute(2, 0, 1, 3).reshape(heads, texts * length, width), table.transpose(1, 2))
+    of_texts = x.transpose(1, 2) @ table.transpose(2, 3)
+    return of_texts.transpose(0, 1).reshape(heads, texts * length, -1)

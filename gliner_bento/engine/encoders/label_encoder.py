@@ -1,0 +1,170 @@
+"""A bi-encoder's labels: encoded once, then cached in one table on the device, with LRU eviction."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from gliner_bento.adapters.adapter import LowRank
+from gliner_bento.engine.encoders.packed import packed_encoder
+from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.kernels import Kernels
+from gliner_bento.engine.layers.lora import on_slot
+from gliner_bento.engine.layers.packing import Layout
+from gliner_bento.engine.layers.rows import TextRows, TextSlots
+
+LabelIds = tuple[int, ...]
+
+
+class LabelKey(NamedTuple):
+    """A cache key: a label's token ids, and the adapter (an object made when its slot is written; None: the base model,
+    or an adapter that does not change the label encoder)."""
+
+    ids: LabelIds
+    adapter: object | None
+
+
+# Tokens of labels per call of the encoder.
+_MAX_TOKENS = 4096
+
+
+class LabelEncoder:
+    """Embeddings of labels, as gliner's `BiEncoder.encode_labels` gives them. Thread-safe: lanes share the table.
+
+    On a GPU, where each lane has a stream of its own, writing to the table waits for the device; it is rare.
+
+    layer: gliner's `BiEncoder`. size: labels in the cache; 0: no cache.
+    """
+
+    def __init__(self, layer: Any, size: int, layers: LayerFactory, kernels: Kernels, *, pack: bool) -> None:
+        self._layer = layer
+        projection = getattr(layer, "labels_projection", None)
+        encoder = layer.labels_encoder
+        self._packed = packed_encoder(encoder, projection, layers, kernels) if pack else None
+        if self._packed is None:
+            layers.adapt(encoder)
+            if projection is not None:
+                layers.adapt_child(layer, "labels_projection")
+        self._names = tuple(layers.name_of(module) for module in (encoder, projection) if module is not None)
+        self._adapter_of_slot: list[object | None] = [None] * layers.slots
+        if layers.slots:
+            layers.sinks.append(self)
+        self._size = size
+        self._device = next(layer.labels_encoder.parameters()).device
+        if self._packed is not None:
+            self._layer = None  # the packed form holds the weights
+        self._table: torch.Tensor | None = None
+        self._table_rows: OrderedDict[LabelKey, int] = OrderedDict()
+        self._lock = threading.Lock()
+        self.encoded_labels = 0
+        """Labels encoded since the start; those in the cache are not encoded again."""
+
+    def prepare(self, updates: Mapping[str, LowRank]) -> object | None:
+        """See `Sink`: an adapter that changes the label encoder gets cache keys of its own."""
+        changes = (name == part or name.startswith(f"{part}.") for name in updates for part in self._names)
+        return object() if any(changes) else None
+
+    def put(self, slot: int, prepared: object | None) -> None:
+        """See `Sink`."""
+        self._adapter_of_slot[slot] = prepared
+
+    def __call__(self, ids: Sequence[LabelIds], label_rows: TextRows) -> torch.Tensor:
+        """Shape (len(ids), D), of labels given by their token ids; each distinct one is encoded at most once."""
+        slot_of: dict[object | None, int | None] = {None: None}
+        adapters: list[object | None] = []
+        for text, count in enumerate(label_rows.counts):
+            slot = label_rows.slot(text)
+            adapter = None if slot is None else self._adapter_of_slot[slot]
+            slot_of.setdefault(adapter, slot)
+            adapters += [adapter] * count
+        keys = [LabelKey(*key) for key in zip(ids, adapters, strict=True)]
+        distinct = list(dict.fromkeys(keys))
+        with self._lock:
+            cached = {key: self._table_rows[key] for key in distinct if key in self._table_rows}
+            for key in cached:
+                self._table_rows.move_to_end(key)
+            hits = self._rows([cached[key] for key in distinct if key in cached])
+            missing = [key for key in distinct if key not in cached]
+            self.encoded_labels += len(missing)
+        slots = [slot_of[key.adapter] for key in missing]
+        encoded = self._encode([key.ids for key in missing], slots, label_rows.slots) if missing else hits
+        self._insert(missing, encoded)
+        index_of = {key: index for index, key in enumerate([*cached, *missing])}
+        embeddings = torch.cat([hits, encoded]) if cached and missing else (encoded if missing else hits)
+        return embeddings[torch.tensor([index_of[key] for key in keys], device=embeddings.device)]
+
+    def _rows(self, rows: list[int]) -> torch.Tensor:
+        if self._table is None:
+            return torch.empty(0)
+        return self._table[torch.tensor(rows, dtype=torch.long, device=self._table.device)]
+
+    def _insert(self, keys: Sequence[LabelKey], embeddings: torch.Tensor) -> None:
+        """Cache new labels; the last `size` of them, if they are more."""
+        if not keys or not self._size:
+            return
+        with self._lock:
+            self._synchronize()  # reads of the table that other streams have queued
+            if self._table is None:
+                self._table = embeddings.new_zeros(self._size, embeddings.shape[1])
+            for key, embedding in list(zip(keys, embeddings, strict=True))[-self._size :]:
+                if key in self._table_rows:  # another lane inserted it meanwhile
+                    continue
+                full = len(self._table_rows) >= self._size
+                row = self._table_rows.popitem(last=False)[1] if full else len(self._table_rows)
+                self._table_rows[key] = row
+                self._table[row] = embedding
+            self._synchronize()  # this write, before another stream reads it
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def _encode(
+        self, labels: Sequence[LabelIds], slots: Sequence[int | None], adapters: TextSlots | None
+    ) -> torch.Tensor:
+        """Shape (len(labels), D): the mean over a label's tokens, as in gliner."""
+
+        def order(number: int) -> tuple[bool, int, int]:
+            slot = slots[number]
+            return slot is None, slot or 0, len(labels[number])
+
+        ordered = sorted(range(len(labels)), key=order)
+        pooled: list[torch.Tensor] = []
+        batch: list[int] = []
+        longest = 0
+        for number in ordered:
+            longest = max(longest, len(labels[number]))
+            if batch and (len(batch) + 1) * longest > _MAX_TOKENS:
+                pooled.append(self._pooled([labels[n] for n in batch], [slots[n] for n in batch], adapters))
+                batch, longest = [], len(labels[number])
+            batch.append(number)
+        pooled.append(self._pooled([labels[n] for n in batch], [slots[n] for n in batch], adapters))
+        embeddings = torch.empty_like(in_order := torch.cat(pooled))
+        embeddings[torch.tensor(ordered, device=embeddings.device)] = in_order
+        return embeddings
+
+    def _pooled(
+        self, labels: Sequence[LabelIds], slots: Sequence[int | None], adapters: TextSlots | None
+    ) -> torch.Tensor:
+        ids = torch.tensor([token for label in labels for token in label], device=self._device)
+        adapted = adapters is not None and any(slot is not None for slot in slots)
+        label_slots = TextSlots(tuple(slots), adapters.count, adapters.device) if adapters and adapted else None
+        rows = TextRows(tuple(len(label) for label in labels), label_slots)
+        if self._packed is not None:
+            tokens = self._packed(ids, Layout.of(rows, self._device))
+            return torch.stack([label.float().mean(0) for label in rows.split(tokens)]).to(tokens.dtype)
+        block = Layout.padded(rows, self._device)
+        assert block.index is not None
+        assert block.mask is not None
+        assert self._layer is not None
+        encoded, first = [], 0
+        for slot, count in block.by_adapter():
+            index, mask = block.index[first : first + count], block.mask[first : first + count]
+            with on_slot(slot):
+                encoded.append(self._layer.encode_labels(ids[index], mask.long()))
+            first += count
+        return torch.cat(encoded)

@@ -1,0 +1,41 @@
+"""What an encoder gives to the heads, and the contract of both kinds of encoders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from gliner_bento.engine.layers.rows import TextRows
+from gliner_bento.engine.text.collate import PackedInputs
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderOutput:
+    """Embeddings (N, D) of the words, labels and relations of all texts, and how many rows belong to each text."""
+
+    words: torch.Tensor
+    word_rows: TextRows
+    labels: torch.Tensor
+    label_rows: TextRows
+    relations: torch.Tensor
+    relation_rows: TextRows
+
+
+class Encoder(Protocol):
+    """Encodes a batch.
+
+    packs: texts are packed without padding, inside the encoder too.
+    name: how it computes, for `/v1/model`.
+    """
+
+    packs: bool
+    name: str
+
+    @property
+    def encoded_labels(self) -> int:
+        """Labels that were encoded apart from a text since the start."""
+
+    def __call__(self, inputs: PackedInputs) -> EncoderOutput:
+        """`inputs` are on the encoder's device."""

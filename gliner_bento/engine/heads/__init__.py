@@ -1,0 +1,1 @@
+"""From embeddings to predictions: span, token and relation heads, decoding, overlap resolution."""

@@ -1,0 +1,124 @@
+"""From scores to spans: the spans above each text's threshold.
+
+The results are those of gliner 0.2.29's decoders (`gliner/decoding/decoder.py`), with each text's own options, in time
+linear in the number of spans. Knows word and label numbers, no strings and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.heads.predictions import Span, WordSpan
+from gliner_bento.errors import TooLarge
+
+Flags = NDArray[np.bool_]
+
+# Spans above the threshold of one item: more would cost more memory and time in Python than the forward pass.
+MAX_CANDIDATES = 200_000
+
+
+def too_many(number: int, limit: int) -> TooLarge:
+    """The error for a threshold that is too low."""
+    return TooLarge(f"threshold: {number} spans are above it, the limit is {limit}; raise it", param="threshold")
+
+
+def probabilities(logits: torch.Tensor) -> torch.Tensor:
+    """Scores, in float32 whatever the model's dtype, so that a threshold always means the same.
+
+    Raises ArithmeticError if a score is not a number.
+    """
+    scores = torch.sigmoid(logits.float())
+    if bool(scores.isnan().any()):
+        raise ArithmeticError("the model's scores are not numbers")
+    return scores
+
+
+def decode_padded_spans(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[list[Span]]:
+    """`decode_spans` of padded logits, shape (B, first word, width - 1, label)."""
+    return decode_spans([logits[i, : text.words, :, : len(text.item.labels)] for i, text in enumerate(texts)], texts)
+
+
+def decode_spans(logits: Sequence[torch.Tensor], texts: Sequence[Prepared]) -> list[list[Span]]:
+    """Spans above each text's threshold. logits: of each text, shape (words, width - 1, labels).
+
+    One pass over all scores on the device, and one transfer of those above the threshold.
+    """
+    device = logits[0].device
+    sizes = torch.tensor([scores.numel() for scores in logits])
+    thresholds = torch.tensor([text.item.threshold for text in texts], dtype=torch.float32)
+    if device.type != "cpu":
+        sizes, thresholds = sizes.to(device), thresholds.to(device)
+    flat = torch.cat([text.flatten() for text in logits])
+    scores = probabilities(flat)
+    positions = (scores > thresholds.repeat_interleave(sizes, output_size=len(flat))).nonzero()[:, 0]
+    at, above = positions.cpu().numpy(), scores[positions].cpu().numpy()
+    ends = np.cumsum([text.numel() for text in logits])
+    cuts = np.searchsorted(at, ends)
+    return [
+        _spans(at[start:end] - (last - text.numel()), above[start:end], (text.shape[0], text.shape[1], text.shape[2]))
+        for text, start, end, last in zip(logits, [0, *cuts[:-1]], cuts, ends, strict=True)
+    ]
+
+
+def _spans(at: NDArray[np.int64], scores: NDArray[np.float32], shape: tuple[int, int, int]) -> list[Span]:
+    """Spans inside the text, of positions in flattened scores of this `shape`."""
+    first, width, label = np.unravel_index(at, shape)
+    inside = first + width < shape[0]
+    if (candidates := int(inside.sum())) > MAX_CANDIDATES:
+        raise too_many(candidates, MAX_CANDIDATES)
+    columns = (first, first + width, label, scores)
+    return [Span(*span) for span in zip(*(column[inside].tolist() for column in columns), strict=True)]
+
+
+def decode_tags(scores: NDArray[np.float32], threshold: float) -> list[Span]:
+    """Spans of one text. scores: of start, end and inside, shape (words, labels, 3); a span's score is its lowest."""
+    start, end, inside = scores[..., 0], scores[..., 1], scores[..., 2]
+    spans: list[Span] = []
+    # gliner compares inside scores as Python floats with >=, starts and ends as float32 with >.
+    is_inside = inside.astype(np.float64) >= threshold
+    for first, label, lasts in _runs(start > threshold, end > threshold, is_inside):
+        lowest = np.minimum.accumulate(inside[first : lasts[-1] + 1, label])
+        least = np.minimum(np.minimum(lowest[lasts - first], end[lasts, label]), start[first, label])
+        spans += [Span(first, int(last), label, float(score)) for last, score in zip(lasts, least, strict=True)]
+    return spans
+
+
+def proposed_spans(scores: NDArray[np.float32], threshold: float) -> list[WordSpan]:
+    """The spans that gliner proposes from tags, once for each label that proposes them."""
+    start, end, inside = (scores[..., part] > threshold for part in range(3))
+    return [(first, int(last)) for first, _, lasts in _runs(start, end, inside) for last in lasts]
+
+
+def _runs(start: Flags, end: Flags, inside: Flags) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
+    """For each start word and label: the possible last words, with only inside words between. Flags are (W, C)."""
+    reach = np.full(start.shape[1], -1)
+    reaches = np.empty(start.shape, dtype=np.intp)
+    for word in range(len(start) - 1, -1, -1):
+        reach = np.where(inside[word], np.maximum(reach, word), -1)
+        reaches[word] = reach
+    candidates = 0
+    for first, label in np.argwhere(start & inside).tolist():
+        lasts = first + np.flatnonzero(end[first : reaches[first, label] + 1, label])
+        candidates += len(lasts)
+        if candidates > MAX_CANDIDATES:
+            raise too_many(candidates, MAX_CANDIDATES)
+        if len(lasts):
+            yield first, label, lasts
+
+
+def decode_padded_tags(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[list[Span]]:
+    """`decode_tags` of padded logits, shape (B, words, labels, 3)."""
+    scores = tag_scores([logits[i, : text.words, : len(text.item.labels)] for i, text in enumerate(texts)])
+    return [decode_tags(of_text, text.item.threshold) for text, of_text in zip(texts, scores, strict=True)]
+
+
+def tag_scores(logits: Sequence[torch.Tensor]) -> list[NDArray[np.float32]]:
+    """Each text's scores, shape (words, labels, 3), of its logits; one transfer for all."""
+    scores = probabilities(torch.cat([text.flatten() for text in logits])).cpu().numpy()
+    split = np.split(scores, np.cumsum([text.numel() for text in logits])[:-1])
+    return [of_text.reshape(text.shape) for of_text, text in zip(split, logits, strict=True)]

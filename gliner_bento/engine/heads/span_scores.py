@@ -1,0 +1,223 @@
+"""Scores of every span of up to K words for every label, without a representation of every span.
+
+gliner represents each span by an MLP over its two ends and multiplies it with each label. For `markerV0` that MLP is
+`W2 relu(W1 [relu(s_i); relu(e_j)] + b1) + b2`, with s and e projections of the first and the last word. Two rewrites,
+exact up to rounding:
+
+    W1 [relu(s_i); relu(e_j)] = W1s relu(s_i) + W1e relu(e_j)         projected once per word, added per span
+    (W2 z + b2) . p  =  z . (W2^T p) + b2 . p                         W2 is folded into the labels
+
+`marker` has no second ReLU, so a score is the sum of one score per end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Protocol
+
+import torch
+from gliner.modeling.context_encoders import IdentityContextEncoder
+from torch import nn
+from torch.nn import functional as F
+
+from gliner_bento.engine.heads.predictions import WordSpan
+from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
+from gliner_bento.engine.layers.kernels import EAGER, Kernels
+from gliner_bento.engine.layers.lora import on_slot
+from gliner_bento.engine.layers.projection import Projection, linear_layers
+from gliner_bento.engine.layers.rows import TextRows
+
+# Elements of the spans' hidden layer per chunk: what fits a core's cache, or a share of a GPU's memory.
+_MAX_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 28}
+
+
+class EncodedSpans(Protocol):
+    """The spans of a batch, ready to be scored."""
+
+    def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
+        """For each text its logits, shape (words, K, labels); those of spans beyond the last word are undefined."""
+
+    def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
+        """Representations of spans of one text, shape (len(spans), D)."""
+
+
+class SpanScorer(Protocol):
+    """Encodes the spans of packed words."""
+
+    name: str
+
+    def __call__(self, words: torch.Tensor, word_rows: TextRows) -> EncodedSpans:
+        """`words` (W, D)."""
+
+
+def span_scorer(model: Any, layers: LayerFactory, kernels: Kernels = EAGER) -> SpanScorer:
+    """The span layer of gliner's model: factorised for the span modes below, else gliner's own layer, text by text."""
+    layer, max_width = model.span_rep_layer, model.config.max_width
+    mode = model.config.span_mode
+    if isinstance(layer.context_encoder, IdentityContextEncoder):
+        if mode == "markerV0":
+            return MarkerV0(layer.span_rep_layer, max_width, layers, kernels)
+        if mode == "marker":
+            return Marker(layer.span_rep_layer, max_width, layers)
+    layers.adapt(layer)
+    return GlinerSpans(layer, max_width, mode)
+
+
+class MarkerV0:
+    """gliner's `SpanMarkerV0`, factorised."""
+
+    name = "factorised markerV0 spans"
+
+    def __init__(self, layer: Any, max_width: int, layers: LayerFactory, kernels: Kernels = EAGER) -> None:
+        self.relu_of_sums = kernels.relu_of_sums
+        (start, start_out), (end, end_out) = linear_layers(layer.project_start), linear_layers(layer.project_end)
+        hidden, out = linear_layers(layer.out_project)
+        size = start_out.out_features
+        self.max_width = max_width
+        self._ends = layers.linear(start, end, activation="relu")
+        self._split = start.out_features
+        self._start = layers.linear(start_out, activation="relu")
+        self._end = layers.linear(end_out, activation="relu")
+        self._hidden_start = layers.linear(WeightSlice(hidden, inputs=slice(size)))
+        self._hidden_end = layers.linear(WeightSlice(hidden, inputs=slice(size, None), biased=False))
+        self.fold = layers.linear(WeightSlice(out, "transposed"))
+        self.out = layers.linear(out)
+        self.out_bias = layers.linear(WeightSlice(out, "bias"))
+
+    def __call__(self, words: torch.Tensor, word_rows: TextRows) -> EncodedSpans:
+        """See `SpanScorer`."""
+        slot_rows = word_rows.slot_rows
+        ends = self._ends(words, slot_rows)
+        start = self._hidden_start(self._start(ends[:, : self._split].contiguous(), slot_rows), slot_rows)
+        end = self._hidden_end(self._end(ends[:, self._split :].contiguous(), slot_rows), slot_rows)
+        # Padding behind the last word, for the spans that reach beyond it.
+        return _FactorisedSpans(self, start, F.pad(end, (0, 0, 0, self.max_width - 1)), word_rows)
+
+
+class _FactorisedSpans:
+    """Spans by what their first (W, H) and last (W + K - 1, H) words add to the hidden layer."""
+
+    def __init__(self, head: MarkerV0, start: torch.Tensor, end: torch.Tensor, word_rows: TextRows) -> None:
+        self._head = head
+        self._start, self._end = start, end
+        self._firsts = [0, *accumulate(word_rows.counts[:-1])]
+        self._word_rows = word_rows
+
+    def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
+        """See `EncodedSpans`."""
+        weights = label_rows.split(self._head.fold(labels, label_rows.slot_rows))
+        offsets = label_rows.split(self._head.out_bias(labels, label_rows.slot_rows)[:, 0])
+        return [
+            torch.cat([F.linear(hidden, weight, offset) for hidden in self._hidden(first, count)])
+            for first, count, weight, offset in zip(self._firsts, self._word_rows.counts, weights, offsets, strict=True)
+        ]
+
+    def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
+        """See `EncodedSpans`."""
+        first, last = torch.tensor(spans, device=self._start.device).T + self._firsts[text]
+        ends = F.relu(self._start[first] + self._end[last])
+        return self._head.out(ends, self._word_rows.slot_rows_of(text, len(ends)))
+
+    def _hidden(self, first: int, count: int) -> Iterator[torch.Tensor]:
+        """The hidden layer of a text's spans, in chunks of words: (words, K, H)."""
+        width, size = self._head.max_width, self._start.shape[1]
+        step = max(1, _MAX_ELEMENTS[self._start.device.type] // (width * size))
+        for at in range(first, first + count, step):
+            words = min(step, first + count - at)
+            yield self._head.relu_of_sums(self._start, self._end, at, words, width)
+
+
+class Marker:
+    """gliner's `SpanMarker`, factorised."""
+
+    name = "factorised marker spans"
+
+    def __init__(self, layer: Any, max_width: int, layers: LayerFactory) -> None:
+        size = layer.out_project.out_features
+        self.max_width = max_width
+        out = layer.out_project
+        self._start, self._end = Projection(layer.project_start, layers), Projection(layer.project_end, layers)
+        self.fold_start = layers.linear(WeightSlice(out, "transposed", inputs=slice(size)))
+        self.fold_end = layers.linear(WeightSlice(out, "transposed", inputs=slice(size, None)))
+        self.out = layers.linear(out)
+        self.out_bias = layers.linear(WeightSlice(out, "bias"))
+
+    def __call__(self, words: torch.Tensor, word_rows: TextRows) -> EncodedSpans:
+        """See `SpanScorer`."""
+        start, end = self._start(words, word_rows.slot_rows), self._end(words, word_rows.slot_rows)
+        return _SummedSpans(self, F.relu(start), F.relu(end), word_rows)
+
+
+class _SummedSpans:
+    """Spans by their first and last words (W, D), whose scores are added."""
+
+    def __init__(self, head: Marker, start: torch.Tensor, end: torch.Tensor, word_rows: TextRows) -> None:
+        self._head = head
+        self._word_rows = word_rows
+        self._start, self._end = word_rows.split(start), word_rows.split(end)
+
+    def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
+        """See `EncodedSpans`."""
+        slot_rows = label_rows.slot_rows
+        folded = (
+            self._head.fold_start(labels, slot_rows),
+            self._head.fold_end(labels, slot_rows),
+            self._head.out_bias(labels, slot_rows)[:, 0],
+        )
+        of_texts = (label_rows.split(part) for part in folded)
+        scores = []
+        for start, end, *label in zip(self._start, self._end, *of_texts, strict=True):
+            of_start, of_end = F.linear(start, label[0], label[2]), F.linear(end, label[1])
+            lasts = F.pad(of_end, (0, 0, 0, self._head.max_width - 1)).unfold(0, self._head.max_width, 1)
+            scores.append(of_start[:, None] + lasts.transpose(1, 2))
+        return scores
+
+    def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
+        """See `EncodedSpans`."""
+        first, last = torch.tensor(spans, device=self._start[text].device).T
+        ends = torch.cat([self._start[text][first], self._end[text][last]], dim=-1)
+        return self._head.out(ends, self._word_rows.slot_rows_of(text, len(ends)))
+
+
+class GlinerSpans:
+    """Any span layer of gliner: every span of a text is represented."""
+
+    def __init__(self, layer: nn.Module, max_width: int, mode: str) -> None:
+        self.name = f"gliner's {mode} spans"
+        self.max_width = max_width
+        self._layer = layer
+
+    def __call__(self, words: torch.Tensor, word_rows: TextRows) -> EncodedSpans:
+        """See `SpanScorer`."""
+        represented = []
+        for number, text in enumerate(word_rows.split(words)):
+            with on_slot(word_rows.slot(number)):
+                represented.append(self._represent(text))
+        return _RepresentedSpans(represented)
+
+    def _represent(self, words: torch.Tensor) -> torch.Tensor:
+        """(words, D) -> (words, K, D)."""
+        count = len(words)
+        first = torch.arange(count, device=words.device)[:, None].expand(-1, self.max_width)
+        last = first + torch.arange(self.max_width, device=words.device)
+        # Spans beyond the last word are (0, 0), as gliner's mask makes them.
+        spans = torch.stack([first, last], dim=-1).flatten(0, 1) * (last < count).flatten()[:, None]
+        represented: torch.Tensor = self._layer(words[None], spans[None])[0]
+        return represented
+
+
+class _RepresentedSpans:
+    """Spans by their representations, (words, K, D) of each text."""
+
+    def __init__(self, texts: list[torch.Tensor]) -> None:
+        self._texts = texts
+
+    def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
+        """See `EncodedSpans`."""
+        return [F.linear(spans, of_text) for spans, of_text in zip(self._texts, label_rows.split(labels), strict=True)]
+
+    def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
+        """See `EncodedSpans`."""
+        first, last = torch.tensor(spans, device=self._texts[text].device).T
+        return self._texts[text][first, last - first]

@@ -1,0 +1,73 @@
+"""Scores of start, end and inside for every word and label, with the first layer factorised.
+
+gliner's `Scorer` feeds `[t1; l1; t2 * l2]` of every word and label to an MLP. What t1 and l1 add to its first layer is
+computed once per word and once per label; only the product's part is computed for every pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
+from gliner_bento.engine.layers.projection import linear_layers
+from gliner_bento.engine.layers.rows import SlotRows, TextRows
+
+_MAX_PAIRS = {"cpu": 512, "cuda": 1 << 16}
+
+
+class TagScorer:
+    """gliner's `Scorer`, factorised."""
+
+    name = "factorised tags"
+
+    def __init__(self, scorer: Any, layers: LayerFactory) -> None:
+        hidden, out = linear_layers(scorer.out_mlp)
+        size = hidden.in_features // 3
+        self._size = size
+        self._words, self._labels = layers.linear(scorer.proj_token), layers.linear(scorer.proj_label)
+        self._of_word = layers.linear(WeightSlice(hidden, inputs=slice(size)))
+        self._of_label = layers.linear(WeightSlice(hidden, inputs=slice(size, 2 * size), biased=False))
+        self._of_product = layers.linear(WeightSlice(hidden, inputs=slice(2 * size, None), biased=False))
+        self._out = layers.linear(out)
+
+    def __call__(
+        self, words: torch.Tensor, word_rows: TextRows, labels: torch.Tensor, label_rows: TextRows
+    ) -> list[torch.Tensor]:
+        """For each text its logits, shape (words, labels, 3), of packed `words` (W, D) and `labels` (C, D)."""
+        words, labels = self._words(words, word_rows.slot_rows), self._labels(labels, label_rows.slot_rows)
+        first, second = words[:, : self._size].contiguous(), words[:, self._size :]
+        of_word = self._of_word(first, word_rows.slot_rows)
+        of_label = self._of_label(labels[:, : self._size].contiguous(), label_rows.slot_rows)
+        tensors = (
+            word_rows.split(of_word),
+            word_rows.split(second),
+            label_rows.split(of_label),
+            label_rows.split(labels[:, self._size :]),
+        )
+        return [
+            self._scores(*of_text, partial(word_rows.slot_rows_of, text))
+            for text, of_text in enumerate(zip(*tensors, strict=True))
+        ]
+
+    def _scores(
+        self,
+        of_word: torch.Tensor,
+        word: torch.Tensor,
+        of_label: torch.Tensor,
+        label: torch.Tensor,
+        slot_rows_of: Callable[[int], SlotRows | None],
+    ) -> torch.Tensor:
+        """Shape (words, labels, 3), of one text, in chunks of words. slot_rows_of: of a number of pairs."""
+        chunks = []
+        step = max(1, _MAX_PAIRS[word.device.type] // len(label))
+        for at in range(0, len(word), step):
+            product = word[at : at + step, None] * label
+            slot_rows = slot_rows_of(len(product) * len(label))
+            hidden = self._of_product(product.flatten(0, 1), slot_rows).view(*product.shape[:2], -1)
+            hidden = (hidden.add_(of_word[at : at + step, None])).add_(of_label).relu_()
+            chunks.append(self._out(hidden.flatten(0, 1), slot_rows).view(*product.shape[:2], 3))
+        return torch.cat(chunks)

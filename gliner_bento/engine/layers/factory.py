@@ -1,0 +1,214 @@
+"""Makes the layers of an engine from slices of a model's weights, and keeps every layer reachable for adapters.
+
+A fast path computes with slices of a model's linear layers: stacked, split, transposed, scaled. An adapter names the
+model's layers. `LayerFactory` makes the slices and records where they went, so an update reaches all of them:
+
+    W' = W + B A    ──▶    W'[:, slice] = W[:, slice] + B A[:, slice]      (some inputs)
+                           W'^T = W^T + A^T B^T                            (transposed: A and B change places)
+                           [W1'; W2'] = [W1; W2] + [B1 0; 0 B2] [A1; A2]   (stacked outputs)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import nn
+
+from gliner_bento.adapters.adapter import LowRank
+from gliner_bento.adapters.device import Sink
+from gliner_bento.engine.layers.linear import Activation, Linear
+from gliner_bento.engine.layers.lora import AdaptedLinear, LoraUpdate, SlotUpdates
+
+Content = Literal["weight", "transposed", "bias"]
+_all = partial(slice, None)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSlice:
+    """A slice of a linear layer with weight W (out, in), to be the weight of a layer of its own.
+
+    content: weight: W[outputs, inputs], with the bias if `biased`; transposed: W[:, inputs]^T, without bias; bias: the
+        bias as a weight (1, out), for `p . b`.
+    scale: multiplies the slice.
+    """
+
+    layer: nn.Linear
+    content: Content = "weight"
+    outputs: slice = field(default_factory=_all)
+    inputs: slice = field(default_factory=_all)
+    biased: bool = True
+    scale: float = 1.0
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """(out, in) of the new layer."""
+        if self.content == "bias":
+            return self.layer.bias.detach()[None]
+        if self.content == "transposed":
+            return self.layer.weight.detach()[:, self.inputs].T
+        weight = self.layer.weight.detach()[self.outputs, self.inputs]
+        return weight if self.scale == 1.0 else weight * self.scale
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        """(out) of the new layer, or None."""
+        if self.content != "weight" or not self.biased or self.layer.bias is None:
+            return None
+        bias = self.layer.bias.detach()[self.outputs]
+        return bias if self.scale == 1.0 else bias * self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class _PlacedSlice:
+    """Where a slice of the model's layer `name` is in a new layer: `size` outputs from `first` on.
+
+    source: the slice, without its layer.
+    """
+
+    name: str
+    first: int
+    size: int
+    source: WeightSlice
+
+    def update(self, low_rank: LowRank) -> LoraUpdate | None:
+        """What an adapter's update of the model's layer is for this slice; None: no change."""
+        source = self.source
+        if source.content == "bias":
+            return (
+                None
+                if low_rank.bias is None
+                else LoraUpdate(low_rank.bias[:, None], low_rank.bias.new_ones(1, 1), None)
+            )
+        if source.content == "transposed":
+            return LoraUpdate(low_rank.b, low_rank.a[:, source.inputs], None)
+        bias = low_rank.bias[source.outputs] * source.scale if source.biased and low_rank.bias is not None else None
+        return LoraUpdate(low_rank.a[:, source.inputs].T, low_rank.b[source.outputs].T * source.scale, bias)
+
+
+class LinearSink:
+    """The `Sink` of one layer, which is made of slices of one or more of the model's layers."""
+
+    def __init__(self, updates: SlotUpdates, slices: Sequence[_PlacedSlice], outputs: int, dtype: torch.dtype) -> None:
+        self._updates = updates
+        self._slices = slices
+        self._outputs = outputs
+        self._dtype = dtype
+
+    def prepare(self, updates: Mapping[str, LowRank]) -> LoraUpdate | None:
+        """See `Sink`."""
+        candidates = [
+            (placed, placed.update(updates[placed.name])) for placed in self._slices if placed.name in updates
+        ]
+        changed = [(placed, update) for placed, update in candidates if update is not None]
+        if not changed:
+            return None
+        a = torch.cat([update.a for _, update in changed], dim=1)
+        b = a.new_zeros(a.shape[1], self._outputs)
+        bias = a.new_zeros(self._outputs) if any(update.bias is not None for _, update in changed) else None
+        rank = 0
+        for placed, update in changed:
+            outputs = slice(placed.first, placed.first + placed.size)
+            b[rank : rank + len(update.b), outputs] = update.b
+            rank += len(update.b)
+            if bias is not None and update.bias is not None:
+                bias[outputs] = update.bias
+        return LoraUpdate(a.to(self._dtype), b.to(self._dtype), None if bias is None else bias.to(self._dtype))
+
+    def put(self, slot: int, prepared: LoraUpdate | None) -> None:
+        """See `Sink`."""
+        self._updates.put(slot, prepared)
+
+
+class LayerFactory:
+    """Makes layers from the weights of one model.
+
+    slots: adapter slots of the device; 0: adapters are off, and no slice is recorded.
+    int8: whether `encoder_linear` layers multiply in 8 bits.
+    """
+
+    def __init__(self, model: nn.Module, *, slots: int = 0, int8: bool = False) -> None:
+        self.slots = slots
+        self.sinks: list[Sink] = []
+        self._int8 = int8
+        self._names = {module: name for name, module in model.named_modules()}
+        self._adaptable: set[str] = set()
+
+    def linear(self, *sources: nn.Linear | WeightSlice, activation: Activation = "none") -> Linear:
+        """One layer for several sources that have the same input: their outputs are stacked."""
+        return self._linear(sources, activation, int8=False)
+
+    def encoder_linear(self, *sources: nn.Linear | WeightSlice, activation: Activation = "none") -> Linear:
+        """`linear`, inside an encoder."""
+        return self._linear(sources, activation, int8=self._int8)
+
+    def _linear(self, sources: Sequence[nn.Linear | WeightSlice], activation: Activation, *, int8: bool) -> Linear:
+        slices = [WeightSlice(source) if isinstance(source, nn.Linear) else source for source in sources]
+        weights = [one.weight for one in slices]
+        weight = weights[0] if len(weights) == 1 else torch.cat(weights)
+        updates = self._updates(weight) if self.slots else None
+        if updates is not None:
+            placed, first = [], 0
+            for one, rows in zip(slices, weights, strict=True):
+                name = self._names[one.layer]
+                placed.append(_PlacedSlice(name, first, len(rows), replace(one, layer=_NO_LAYER)))
+                self._adaptable.add(name)
+                first += len(rows)
+            self.sinks.append(LinearSink(updates, placed, len(weight), weight.dtype))
+        return Linear(weight, _stacked_bias(slices, weights), activation=activation, int8=int8, updates=updates)
+
+    def adapt(self, module: nn.Module) -> None:
+        """Make the linear layers of another library's module adaptable, in place (see `on_slot`)."""
+        if not self.slots:
+            return
+        for parent in list(module.modules()):
+            # MultiheadAttention does not call its linear layer; an AdaptedLinear is adapted already.
+            if not isinstance(parent, nn.MultiheadAttention | AdaptedLinear):
+                for attribute, _ in list(parent.named_children()):
+                    self.adapt_child(parent, attribute)
+
+    def adapt_child(self, parent: nn.Module, attribute: str) -> None:
+        """`adapt` a module's child, if it is a linear layer."""
+        layer = getattr(parent, attribute)
+        if self.slots and type(layer) is nn.Linear:
+            name, updates = self._names[layer], self._updates(layer.weight)
+            placed = _PlacedSlice(name, 0, layer.out_features, WeightSlice(_NO_LAYER))
+            self.sinks.append(LinearSink(updates, [placed], layer.out_features, layer.weight.dtype))
+            self._adaptable.add(name)
+            setattr(parent, attribute, AdaptedLinear(layer, updates))
+
+    def name_of(self, module: nn.Module) -> str:
+        """The module's name in the model."""
+        name: str = self._names[module]
+        return name
+
+    def describe(self) -> dict[str, tuple[int, int] | str]:
+        """Every module of the model: (in, out) of a linear layer that adapters may change, else why not."""
+        return {name: self._describe(module, name) for module, name in self._names.items() if name}
+
+    def _describe(self, module: nn.Module, name: str) -> tuple[int, int] | str:
+        if not isinstance(module, nn.Linear):
+            return f"not a linear layer: {type(module).__name__}"
+        if name not in self._adaptable:
+            return "a layer that inference does not use, or not as a linear layer"
+        return module.in_features, module.out_features
+
+    def _updates(self, weight: torch.Tensor) -> SlotUpdates:
+        return SlotUpdates(weight.shape[1], weight.shape[0], self.slots, weight)
+
+
+_NO_LAYER = nn.Linear(1, 1, device="meta")
+
+
+def _stacked_bias(slices: Sequence[WeightSlice], weights: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """The biases of all slices; None where none has one."""
+    biases = [one.bias for one in slices]
+    if all(bias is None for bias in biases):
+        return None
+    filled = [
+        weight.new_zeros(len(weight)) if bias is None else bias for bias, weight in zip(biases, weights, strict=True)
+    ]
+    return filled[0] if len(filled) == 1 else torch.cat(filled)

@@ -1,0 +1,59 @@
+"""Operations that torch runs in several passes over memory and torch.compile fuses into one.
+
+`EAGER` needs no compiler. `compiled()` needs a C++ compiler on a CPU, compiles when shapes are first seen, and is worth
+it in bfloat16, where every pass converts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+
+class Kernels(NamedTuple):
+    """See the functions below for shapes."""
+
+    disentangled_bias: Callable[[torch.Tensor, torch.Tensor, int, int], torch.Tensor]
+    relu_of_sums: Callable[[torch.Tensor, torch.Tensor, int, int, int], torch.Tensor]
+
+
+def disentangled_bias(c2p: torch.Tensor, p2c: torch.Tensor, texts: int, length: int) -> torch.Tensor:
+    """`skewed(c2p) + skewed(p2c)^T`, both (H, texts * length, 2 * length - 1): shape (texts, H, length, length)."""
+    out = c2p.new_empty(texts, len(c2p), length, length)
+    return torch.add(skewed(c2p, texts, length), skewed(p2c, texts, length).transpose(2, 3), out=out)
+
+
+def skewed(products: torch.Tensor, texts: int, length: int) -> torch.Tensor:
+    """A view of (H, texts * length, 2 * length - 1): of row i of a text, `length` columns from length - 1 - i on."""
+    columns = 2 * length - 1
+    shape = (texts, len(products), length, length)
+    return products.as_strided(shape, (length * columns, texts * length * columns, columns - 1, 1), length - 1)
+
+
+def relu_of_sums(start: torch.Tensor, end: torch.Tensor, at: int, words: int, width: int) -> torch.Tensor:
+    """`relu(start[i] + end[i + k])` for `words` words from `at` on and k < width: shape (words, width, H)."""
+    size = start.shape[1]
+    ends = end.as_strided((words, width, size), (size, size, 1), at * size)
+    return (start[at : at + words, None] + ends).relu_()
+
+
+EAGER = Kernels(disentangled_bias, relu_of_sums)
+
+
+def compiled() -> Kernels:
+    """The same operations, fused for any shape."""
+    return Kernels(torch.compile(_disentangled_bias, dynamic=True), torch.compile(_relu_of_sums, dynamic=True))
+
+
+# Without in-place operations, which a compiler does not need.
+
+
+def _disentangled_bias(c2p: torch.Tensor, p2c: torch.Tensor, texts: int, length: int) -> torch.Tensor:
+    return (skewed(c2p, texts, length) + skewed(p2c, texts, length).transpose(2, 3)).contiguous()
+
+
+def _relu_of_sums(start: torch.Tensor, end: torch.Tensor, at: int, words: int, width: int) -> torch.Tensor:
+    ends = end[at : at + words + width - 1].unfold(0, width, 1).transpose(1, 2)
+    return torch.relu(start[at : at + words, None] + ends)

@@ -1,0 +1,205 @@
+"""LoRA inside a layer: the low-rank updates of many adapters in one batch, without a loop over texts.
+
+An adapter on the device has a slot. A layer's updates of all slots are stacked:
+
+    y[:n] += (x[:n] · A[slot]) · B[slot] + bias[slot]        n: rows with an adapter (see `rows.SlotRows`)
+
+on a GPU as two grouped products over the stacked A and B, on a CPU slot by slot. The base model's rows are not touched.
+A slot is written only while no batch uses it. Growing makes new stacks, so a batch that runs keeps those it began with.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from gliner_bento.engine.layers.rows import SlotRows
+
+# Grouped products need matrix dimensions that are multiples of this many elements.
+_ALIGNMENT = 8
+
+# On a CPU, more rows of one slot are multiplied in chunks.
+_MAX_CHUNK_ROWS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class LoraUpdate:
+    """What one adapter adds to one layer: y += x @ a @ b + bias. a: (in, r). b: (r, out). bias: (out) or None."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+    bias: torch.Tensor | None
+
+    def to(self, device: torch.device) -> LoraUpdate:
+        """The same on `device`."""
+        bias = None if self.bias is None else self.bias.to(device)
+        return LoraUpdate(self.a.to(device), self.b.to(device), bias)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all three."""
+        return sum(part.nbytes for part in (self.a, self.b, self.bias) if part is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stacks:
+    """The updates of all slots: a (slots, in, r), b (slots, r, out), bias (slots, out); in, r and out are aligned.
+
+    Slots that are free, or whose adapter does not change this layer, are zero. used: the other slots."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+    bias: torch.Tensor | None
+    used: frozenset[int]
+
+
+class SlotUpdates:
+    """The updates of one layer, of all slots. Allocates memory with the first adapter that changes the layer."""
+
+    def __init__(self, inputs: int, outputs: int, slots: int, like: torch.Tensor) -> None:
+        self._inputs, self._outputs, self._slots = inputs, outputs, slots
+        self._nothing = like.new_zeros(0)
+        self._stacks: _Stacks | None = None
+
+    @torch.inference_mode()
+    def put(self, slot: int, update: LoraUpdate | None) -> None:
+        """Write the update of `slot`, which no batch uses; None: the slot has no update."""
+        if update is None:
+            if self._stacks and slot in self._stacks.used:
+                stacks = self._stacks
+                for stack in (stacks.a, stacks.b, stacks.bias):
+                    if stack is not None:
+                        stack[slot] = 0
+                self._stacks = _Stacks(stacks.a, stacks.b, stacks.bias, stacks.used - {slot})
+            return
+        stacks = self._grown(update)
+        # Marked as used before it is written: if writing fails, the next call clears what was written.
+        self._stacks = _Stacks(stacks.a, stacks.b, stacks.bias, stacks.used | {slot})
+        rank = update.a.shape[1]
+        stacks.a[slot, : self._inputs, :rank], stacks.a[slot, :, rank:] = update.a, 0
+        stacks.b[slot, :rank, : self._outputs], stacks.b[slot, rank:] = update.b, 0
+        if stacks.bias is not None:
+            stacks.bias[slot] = 0 if update.bias is None else update.bias
+
+    def applies_to(self, slot_rows: SlotRows) -> bool:
+        """Whether any of these rows has an update."""
+        return self._stacks is not None and not slot_rows.slots.isdisjoint(self._stacks.used)
+
+    def add(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows) -> torch.Tensor:
+        """Add the updates of `x` (rows, in) to `y` (rows, out) in place. All rows have a slot, some have an update."""
+        stacks = self._stacks
+        assert stacks is not None
+        add = self._add_by_slot if x.device.type == "cpu" else self._add_grouped
+        add(y, x, slot_rows, stacks)
+        if stacks.bias is not None:
+            y += stacks.bias[slot_rows.slot_of_row]
+        return y
+
+    def _add_grouped(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:
+        """Two grouped products for all slots."""
+        missing = stacks.a.shape[1] - x.shape[1]
+        inner = F.grouped_mm(F.pad(x, (0, missing)) if missing else x.contiguous(), stacks.a, offs=slot_rows.ends)
+        y += F.grouped_mm(inner, stacks.b, offs=slot_rows.ends)[:, : self._outputs]
+
+    def _add_by_slot(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:
+        """Slot by slot, in bucketed shapes: oneDNN caches memory for every shape. A bucket is filled with the rows that
+        follow, whose products are dropped."""
+        end = 0
+        for slot, count in enumerate(slot_rows.of_slots):
+            first, end = end, end + count
+            if slot in stacks.used:
+                for at in range(first, end, _MAX_CHUNK_ROWS):
+                    rows = min(end - at, _MAX_CHUNK_ROWS)
+                    chunk = x[at : at + _bucketed(rows)]
+                    if (missing := _bucketed(rows) - len(chunk)) > 0:
+                        chunk = F.pad(chunk, (0, 0, 0, missing))
+                    product = chunk @ stacks.a[slot, : self._inputs] @ stacks.b[slot]
+                    y[at : at + rows] += product[:rows, : self._outputs]
+
+    def of(self, slot: int | None) -> LoraUpdate | None:
+        """The update of one slot, its rank aligned."""
+        stacks = self._stacks
+        if stacks is None or slot not in stacks.used:
+            return None
+        bias = None if stacks.bias is None else stacks.bias[slot]
+        return LoraUpdate(stacks.a[slot, : self._inputs], stacks.b[slot, :, : self._outputs], bias)
+
+    def _grown(self, update: LoraUpdate) -> _Stacks:
+        """The stacks, or larger copies of them if the update needs more rank or a bias."""
+        stacks = self._stacks
+        rank, biased = _aligned(update.a.shape[1]), update.bias is not None
+        if stacks is not None and stacks.a.shape[2] >= rank and (stacks.bias is not None or not biased):
+            return stacks
+        used: frozenset[int] = frozenset()
+        if stacks is not None:
+            rank, biased, used = max(rank, stacks.a.shape[2]), biased or stacks.bias is not None, stacks.used
+        a = self._nothing.new_zeros(self._slots, _aligned(self._inputs), rank)
+        b = self._nothing.new_zeros(self._slots, rank, _aligned(self._outputs))
+        bias = self._nothing.new_zeros(self._slots, self._outputs) if biased else None
+        if stacks is not None:
+            a[:, :, : stacks.a.shape[2]] = stacks.a
+            b[:, : stacks.b.shape[1]] = stacks.b
+            if bias is not None and stacks.bias is not None:
+                bias[:] = stacks.bias
+        return _Stacks(a, b, bias, used)
+
+
+def _bucketed(rows: int) -> int:
+    """The bucket of a number of rows: multiples of 16 up to 128, of 32 beyond."""
+    step = 16 if rows <= 128 else 32
+    return -(-rows // step) * step
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+class _Current(threading.local):
+    slot: int | None = None
+
+
+_current = _Current()
+
+
+@contextmanager
+def on_slot(slot: int | None) -> Iterator[None]:
+    """`AdaptedLinear` layers compute with the adapter in `slot` while the context lasts, in the calling thread."""
+    before, _current.slot = _current.slot, slot
+    try:
+        yield
+    finally:
+        _current.slot = before
+
+
+class AdaptedLinear(nn.Module):
+    """Replaces an `nn.Linear` inside a module of another library. All its inputs belong to one slot (see `on_slot`)."""
+
+    def __init__(self, layer: nn.Linear, updates: SlotUpdates) -> None:
+        super().__init__()
+        self.layer = layer
+        self._updates = updates
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The layer's own; modules read its dtype."""
+        return self.layer.weight
+
+    @property
+    def bias(self) -> torch.Tensor | None:
+        """The layer's own."""
+        return self.layer.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(…, in) -> (…, out)."""
+        y: torch.Tensor = self.layer(x)
+        update = self._updates.of(_current.slot)
+        if update is None:
+            return y
+        y = y + x @ update.a @ update.b
+        return y if update.bias is None else y + update.bias

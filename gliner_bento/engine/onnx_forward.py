@@ -1,0 +1,86 @@
+"""The forward pass of ONNX checkpoints, run by gliner's own ONNX Runtime model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.checkpoint.find import ModelError
+from gliner_bento.engine.checkpoint.onnx_session import OnnxSession
+from gliner_bento.engine.families import Family
+from gliner_bento.engine.heads.overlap import entities_of, suppressed_of
+from gliner_bento.engine.heads.predictions import Predictions
+from gliner_bento.engine.text.collate import CollatedBatch, PaddedCollator
+
+RunInputs = dict[str, torch.Tensor]
+"""The inputs of one run of the session."""
+
+
+class OnnxRuns(tuple[RunInputs, ...]):
+    """The runs of a batch, for all of its texts in order."""
+
+    __slots__ = ()
+
+    def to(self, _: torch.device) -> OnnxRuns:
+        """The same: the session takes its inputs from the CPU on every device."""
+        return self
+
+
+class OnnxForward:
+    """Over gliner's `model`, whose own `model` is an `OnnxSession`. Raises ModelError where ONNX is not supported.
+
+    packs: texts run one by one, without padding, because in one run they would change each other's results: a
+        bi-encoder's file takes one set of labels, dynamic quantization has scales per run, and a few configurations
+        have scores that depend on padding. Else they run padded.
+    name: how it computes, for `/v1/model`.
+    """
+
+    encoded_labels = 0
+
+    def __init__(self, model: Any, family: Family) -> None:
+        scores_proposals = not family.span_width and model.config.represent_spans
+        if family.decode_onnx is None or scores_proposals:
+            raise ModelError(f"runtime onnxruntime: the ONNX export of a {type(model).__name__} is incomplete")
+        self._session: OnnxSession = model.model
+        self._decode = family.decode_onnx
+        self._pad = PaddedCollator.of(
+            model.data_processor,
+            separate_labels=not family.prompts.inline,
+            max_width=model.config.max_width if family.span_width else None,
+        )
+        self.packs = (
+            not family.prompts.inline or self._session.facts.quantizes_batches or depends_on_padding(model.config)
+        )
+        self.name = "onnxruntime, text by text" if self.packs else "onnxruntime"
+
+    def collate(self, items: Sequence[Prepared]) -> CollatedBatch:
+        """Inputs are `OnnxRuns`."""
+        texts = tuple(item for item in items if item.tokens)
+        runs: list[Sequence[Prepared]] = [[text] for text in texts] if self.packs else [texts] if texts else []
+        return CollatedBatch(tuple(items), texts, OnnxRuns(self._run_inputs(run) for run in runs))
+
+    def __call__(self, inputs: OnnxRuns, texts: Sequence[Prepared]) -> list[Predictions]:
+        """The predictions of each text."""
+        predictions: list[Predictions] = []
+        for run in inputs:
+            logits = self._session.logits(run)
+            run_texts = texts[len(predictions) : len(predictions) + len(logits)]
+            for text, spans in zip(run_texts, self._decode(logits, run_texts), strict=True):
+                entities = entities_of(text, spans)
+                predictions.append(Predictions(entities, suppressed=suppressed_of(text, spans, entities)))
+        return predictions
+
+    def _run_inputs(self, texts: Sequence[Prepared]) -> RunInputs:
+        inputs = self._pad(texts).inputs
+        if "labels_gather_indices" in inputs:  # not an input of the file: its labels are one text's, in that order
+            order = inputs["labels_gather_indices"][0]
+            inputs |= {name: inputs[name][order] for name in ("labels_input_ids", "labels_attention_mask")}
+        return {name: inputs[name] for name in self._session.input_names}
+
+
+def depends_on_padding(config: Any) -> bool:
+    """Whether a text's scores depend on its padding, in gliner's own forward."""
+    return bool(config.fuse_layers or config.span_encoder_config or config.span_mode in {"markerV1", "markerV2"})

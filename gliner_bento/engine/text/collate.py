@@ -1,0 +1,168 @@
+"""From tokenized items to tensors: packed ones, or padded ones as gliner's collators make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.layers.rows import TextRows, TextSlots
+from gliner_bento.engine.text.tokenize import Tokenized
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedInputs:
+    """Packed texts, without padding: T tokens in all.
+
+    token_ids: (T,).
+    word_positions: positions of the tokens that stand for words; for most models one per word.
+    word_numbers: the word of each of these, counted over all texts.
+    token_rows, word_rows, label_rows, relation_rows: how many of each belong to each text.
+    label_ids: the token ids of each separate label, text after text.
+    """
+
+    token_ids: torch.Tensor
+    word_positions: torch.Tensor
+    word_numbers: torch.Tensor
+    token_rows: TextRows
+    word_rows: TextRows
+    label_rows: TextRows
+    relation_rows: TextRows
+    label_ids: tuple[tuple[int, ...], ...]
+
+    def to(self, device: torch.device) -> PackedInputs:
+        """The same inputs with their tensors on `device`."""
+        return replace(
+            self,
+            token_ids=self.token_ids.to(device, non_blocking=True),
+            word_positions=self.word_positions.to(device, non_blocking=True),
+            word_numbers=self.word_numbers.to(device, non_blocking=True),
+        )
+
+    def positions_of(self, token: int) -> torch.Tensor:
+        """Positions of `token`, in order."""
+        return (self.token_ids == token).nonzero()[:, 0]
+
+
+@dataclass(frozen=True, slots=True)
+class CollatedBatch:
+    """The items of one forward pass. texts: those with tokens, in the order of `inputs`, their tensors."""
+
+    items: tuple[Prepared, ...]
+    texts: tuple[Prepared, ...]
+    inputs: Any
+
+
+SlotOf = Callable[[Prepared], "int | None"]
+
+
+def packed(
+    items: Sequence[Prepared], slot_of: SlotOf | None = None, slots: int = 0, device: torch.device = CPU
+) -> CollatedBatch:
+    """Packed tensors on the CPU, texts in order of length: attention works on neighbours of equal length.
+
+    slot_of: with adapters: the slot of a text's adapter, one of `slots` on `device`. Texts are then ordered by slot
+    first, those of the base model last.
+    """
+    texts = sorted((item for item in items if item.tokens), key=lambda text: text.tokens)
+    if not texts:
+        return CollatedBatch(tuple(items), (), None)
+    adapters = None
+    if slot_of is not None:
+        slot = {id(text): slot_of(text) for text in texts}
+        texts.sort(key=lambda text: slots if (number := slot[id(text)]) is None else number)
+        adapters = TextSlots(tuple(slot[id(text)] for text in texts), slots, device)
+    return CollatedBatch(tuple(items), tuple(texts), packed_inputs(texts, adapters))
+
+
+def packed_inputs(texts: Sequence[Prepared], adapters: TextSlots | None = None) -> PackedInputs:
+    """See `PackedInputs`."""
+    tokenized: list[Tokenized] = [text.payload for text in texts]
+    marks = torch.tensor(list(chain.from_iterable(item.words_mask for item in tokenized)))
+    word_counts = tuple(text.words for text in texts)
+    token_counts = tuple(text.tokens for text in texts)
+    positions = marks.nonzero()[:, 0]
+    before = torch.tensor([0, *accumulate(word_counts[:-1])]).repeat_interleave(torch.tensor(token_counts))
+    return PackedInputs(
+        token_ids=torch.tensor(list(chain.from_iterable(item.token_ids for item in tokenized))),
+        word_positions=positions,
+        word_numbers=(marks + before)[positions] - 1,
+        token_rows=TextRows(token_counts, adapters),
+        word_rows=TextRows(word_counts, adapters),
+        label_rows=TextRows(tuple(len(text.item.labels) for text in texts), adapters),
+        relation_rows=TextRows(tuple(len(text.item.relations) for text in texts), adapters),
+        label_ids=tuple(chain.from_iterable(item.labels for item in tokenized)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedCollator:
+    """Collates items into padded tensors, as gliner does.
+
+    labels_pad_id: None without separate labels. max_width: words of the longest span; None for token models.
+    """
+
+    pad_id: int
+    labels_pad_id: int | None
+    max_width: int | None
+
+    @classmethod
+    def of(cls, processor: Any, *, separate_labels: bool, max_width: int | None) -> PaddedCollator:
+        """For one of gliner's processors."""
+        return cls(
+            pad_id=processor.transformer_tokenizer.pad_token_id,
+            labels_pad_id=processor.labels_tokenizer.pad_token_id if separate_labels else None,
+            max_width=max_width,
+        )
+
+    def __call__(self, items: Sequence[Prepared]) -> CollatedBatch:
+        """Tensors on the CPU, of the items that have tokens."""
+        texts = tuple(prepared for prepared in items if prepared.tokens)
+        return CollatedBatch(tuple(items), texts, self._inputs(texts) if texts else {})
+
+    def _inputs(self, texts: Sequence[Prepared]) -> dict[str, Any]:
+        tokenized: list[Tokenized] = [text.payload for text in texts]
+        word_counts = [text.words for text in texts]
+        inputs = {
+            "input_ids": padded([item.token_ids for item in tokenized], self.pad_id),
+            "attention_mask": padded([[1] * len(item.token_ids) for item in tokenized]),
+            "words_mask": padded([item.words_mask for item in tokenized]),
+            "text_lengths": torch.tensor(word_counts)[:, None],
+            "word_lengths": word_counts,
+        }
+        if self.max_width is not None:
+            inputs |= spans_of(word_counts, self.max_width)
+        if self.labels_pad_id is not None:
+            inputs |= labels_of([item.labels for item in tokenized], self.labels_pad_id)
+        return inputs
+
+
+def padded(sequences: Sequence[Sequence[int]], value: int = 0) -> torch.Tensor:
+    """Shape (sequences, longest), padded on the right: absolute positions must not depend on the longest sequence."""
+    return pad_sequence([torch.tensor(sequence) for sequence in sequences], batch_first=True, padding_value=value)
+
+
+def spans_of(word_counts: Sequence[int], max_width: int) -> dict[str, torch.Tensor]:
+    """Spans of up to `max_width` words: `span_idx` (B, W * max_width, 2), and `span_mask` for those in the text."""
+    first = torch.arange(max(word_counts))[:, None].expand(-1, max_width)
+    spans = torch.stack([first, first + torch.arange(max_width)], dim=-1).flatten(0, 1)
+    mask = spans[:, 1] < torch.tensor(word_counts)[:, None]
+    return {"span_idx": spans.expand(len(word_counts), -1, -1), "span_mask": mask}
+
+
+def labels_of(texts: Sequence[Sequence[Sequence[int]]], pad_id: int) -> dict[str, torch.Tensor]:
+    """Separate labels: each distinct one once, and for each text the indexes of its own."""
+    index_of = {label: index for index, label in enumerate(dict.fromkeys(tuple(ids) for text in texts for ids in text))}
+    return {
+        "labels_input_ids": padded([list(ids) for ids in index_of], pad_id),
+        "labels_attention_mask": padded([[1] * len(ids) for ids in index_of]),
+        "labels_gather_indices": padded([[index_of[tuple(ids)] for ids in text] for text in texts]),
+        "prompts_embedding_mask": padded([[1] * len(text) for text in texts]).bool(),
+    }

@@ -1,0 +1,33 @@
+"""Divides labels that do not fit one pass into groups of nearly equal length. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from math import ceil
+
+
+def grouped(tokens: Mapping[str, int], *, max_labels: int, max_tokens: int) -> list[tuple[str, ...]]:
+    """Names in few groups of at most `max_labels` names and `max_tokens` tokens, nearly equal in tokens.
+
+    tokens: of each name, at most `max_tokens`. Groups, and the order within them, do not depend on the order of names.
+    """
+    longest_first = sorted(tokens, key=lambda name: (-tokens[name], name))
+    count = max(ceil(len(tokens) / max_labels), ceil(sum(tokens.values()) / max_tokens))
+    while True:
+        groups = _distributed(longest_first, tokens, count, max_labels)
+        if all(sum(tokens[name] for name in group) <= max_tokens for group in groups):
+            return [tuple(sorted(group)) for group in groups]
+        count += 1
+
+
+def _distributed(longest_first: list[str], tokens: Mapping[str, int], count: int, max_labels: int) -> list[list[str]]:
+    """Each name goes to the group with the fewest tokens that is not full."""
+    groups: list[list[str]] = [[] for _ in range(count)]
+    by_tokens = [(0, number) for number in range(count)]
+    for name in longest_first:
+        group_tokens, number = heapq.heappop(by_tokens)
+        groups[number].append(name)
+        if len(groups[number]) < max_labels:
+            heapq.heappush(by_tokens, (group_tokens + tokens[name], number))
+    return groups

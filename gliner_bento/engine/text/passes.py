@@ -1,0 +1,162 @@
+"""Plans passes: how many words of a text, which labels together, and the cost.
+
+Where an item takes several passes, a prompt takes at most half of the model's maximum length, a quarter each for labels
+and relations. An item that fits one pass has no such limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gliner_bento.engine.base import AdapterLease, Prepared
+from gliner_bento.engine.text.label_groups import grouped
+from gliner_bento.engine.text.prompts import Prompt
+from gliner_bento.engine.text.subwords import shortened
+from gliner_bento.engine.text.tokenize import ItemTokenizer, Tokenized
+from gliner_bento.errors import InvalidField
+from gliner_bento.types import Item
+
+Names = tuple[str, ...]
+
+# The cost of an item beside its tokens, in tokens of a short text, measured on a CPU: attention grows with the square
+# of a text's length, scores with its words times its labels.
+_DOUBLE_COST_TOKENS = 200
+_SCORES_PER_TOKEN = 2500
+
+# The default overlap is at most this part of a window.
+_DEFAULT_OVERLAP_DIVISOR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PassLimits:
+    """ModelLimits of one pass. words: of the text. max_labels: labels, and as many relations; None: no limit.
+
+    window_words, window_overlap_words: defaults of requests.
+    """
+
+    words: int
+    window_words: int
+    window_overlap_words: int
+    max_labels: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The labels and relations of the passes over a window, by name.
+
+    labels: of each entity pass. relations: of each relation pass; empty where the entity pass has the relations too.
+    tokens: of each label. half: limits of half of a relation pass's labels, in names and in tokens.
+    room: tokens that every pass leaves for its window.
+    """
+
+    labels: Sequence[Names]
+    relations: Sequence[Names]
+    tokens: Mapping[str, int]
+    half: tuple[int, int]
+    room: int
+
+
+class PassPlanner:
+    """Plans the passes of items for one model."""
+
+    def __init__(self, tokenizer: ItemTokenizer, limits: PassLimits) -> None:
+        self._tokenizer = tokenizer
+        self._limits = limits
+
+    def fits(self, item: Item) -> Prompt | None:
+        """The prompt of an item whose labels fit one pass and leave room for text; else None."""
+        max_labels = self._limits.max_labels
+        if self._tokenizer.inline_labels and max_labels and max(len(item.labels), len(item.relations)) > max_labels:
+            return None
+        prompt = self._tokenizer.prompt(tuple(item.labels.values()), tuple(item.relations.values()))
+        return prompt if prompt.room else None
+
+    def windows(self, item: Item) -> tuple[int, int]:
+        """Words of a window, and of an overlap. Raises InvalidField (`window_words`, `window_overlap_words`)."""
+        window = item.window_words or self._limits.window_words
+        if window > self._limits.words:
+            raise InvalidField(
+                f"window_words: {window}; the model's maximum length is {self._limits.words} words",
+                param="window_words",
+            )
+        overlap = item.window_overlap_words
+        if overlap is None:
+            return window, min(self._limits.window_overlap_words, window // _DEFAULT_OVERLAP_DIVISOR)
+        if overlap >= window:
+            raise InvalidField(
+                f"window_overlap_words: {overlap} must be less than window_words, {window}",
+                param="window_overlap_words",
+            )
+        return window, overlap
+
+    def groups(self, item: Item) -> Groups:
+        """For an item of several passes. Raises InvalidField (`labels`, `relations`) for a name that is too long."""
+        if not self._tokenizer.inline_labels:
+            return Groups([tuple(item.labels)], [], {}, (0, 0), self._room(item, tuple(item.labels)))
+        share = self._tokenizer.limits.tokens // (4 if item.relations else 2)
+        tokens = self._tokens(item.labels, "labels", share)
+        labels = self._grouped(tokens, share)
+        relations = self._grouped(self._tokens(item.relations, "relations", share), share)
+        if len(labels) == 1 and len(relations) <= 1:  # in the request's order, as in a text that fits one pass
+            return Groups(
+                [tuple(item.labels)], [], tokens, (0, 0), self._room(item, tuple(item.labels), tuple(item.relations))
+            )
+        half = (self._limits.max_labels or len(tokens)) // 2 or 1, max(share // 2, *tokens.values())
+        longest = max(labels, key=lambda group: sum(tokens[name] for name in group))
+        room = self._room(item, longest)
+        excess = max(0, 2 * half[1] - sum(tokens[name] for name in longest))  # of a relation pass's labels
+        for group in relations:
+            room = min(room, self._room(item, longest, group) - excess)
+        if room < 1:
+            raise InvalidField("labels: they leave no tokens for the text", param="labels")
+        return Groups(labels, relations, tokens, half, room)
+
+    def _tokens(self, names: Mapping[str, str], param: str, share: int) -> dict[str, int]:
+        tokens = {name: self._tokenizer.tokens_of(description, param) for name, description in names.items()}
+        for name, number in tokens.items():
+            if number > share:
+                raise InvalidField(
+                    f"{param}: {shortened(name)} has {number} tokens; the limit in a request of several passes is "
+                    f"{share} (the model's maximum length is {self._tokenizer.limits.tokens} tokens)",
+                    param=param,
+                )
+        return tokens
+
+    def _grouped(self, tokens: Mapping[str, int], share: int) -> list[Names]:
+        return grouped(tokens, max_labels=self._limits.max_labels or len(tokens), max_tokens=share) if tokens else []
+
+    def _room(self, item: Item, labels: Names, relations: Names = ()) -> int:
+        return self._tokenizer.prompt(*descriptions(item, labels, relations)).room
+
+
+def descriptions(item: Item, labels: Names, relations: Names) -> tuple[Names, Names]:
+    """The descriptions of these names."""
+    return tuple(item.labels[name] for name in labels), tuple(item.relations[name] for name in relations)
+
+
+def one_pass(
+    item: Item,
+    tokenized: Tokenized,
+    lease: AdapterLease | None = None,
+    *,
+    truncated_at: int | None = None,
+    is_pass: bool = False,
+) -> Prepared:
+    """A pass over `tokenized`, with its cost."""
+    tokens, words = len(tokenized.token_ids), len(tokenized.words)
+    return Prepared(
+        item,
+        tokens=tokens if words else 0,
+        words=words,
+        truncated_at=truncated_at,
+        payload=tokenized,
+        cost_tokens=cost_of(tokens, words, len(item.labels)),
+        adapter=lease,
+        is_pass=is_pass,
+    )
+
+
+def cost_of(tokens: int, words: int, labels: int) -> int:
+    """An item's cost, in tokens of a short text. The number of scored spans is proportional to words."""
+    return tokens + tokens * tokens // _DOUBLE_COST_TOKENS + words * labels // _SCORES_PER_TOKEN

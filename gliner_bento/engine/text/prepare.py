@@ -1,0 +1,69 @@
+"""Prepares items: checks them, and makes one pass or a chunked request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gliner_bento.engine.base import AdapterLease, Prepared
+from gliner_bento.engine.text.chunked import WindowedRequest
+from gliner_bento.engine.text.passes import PassPlanner, one_pass
+from gliner_bento.engine.text.tokenize import ItemTokenizer
+from gliner_bento.engine.text.windows import Word
+from gliner_bento.errors import InvalidField, TooLarge
+from gliner_bento.types import Extraction, Item
+
+
+class ItemPreparer:
+    """For one model. Thread-safe."""
+
+    def __init__(self, tokenizer: ItemTokenizer, planner: PassPlanner, *, supports_relations: bool) -> None:
+        self._tokenizer = tokenizer
+        self._planner = planner
+        self._supports_relations = supports_relations
+
+    def check(self, item: Item) -> None:
+        """Raises InvalidField for options that the model does not support."""
+        if not item.labels:
+            raise InvalidField("labels: at least one is required", param="labels")
+        if item.relations and not self._supports_relations:
+            raise InvalidField("relations: this model does not extract relations", param="relations")
+        for param, names in (("labels", item.labels), ("relations", item.relations)):
+            if len(set(names.values())) < len(names):
+                raise InvalidField(f"{param}: two names have the same description", param=param)
+
+    def prepare(self, item: Item, lease: AdapterLease | None) -> Prepared:
+        """The item as one pass or as a chunked request; without the lease if it needs no pass."""
+        window, overlap = self._planner.windows(item)
+        if not item.text.strip():
+            return Prepared(item, tokens=0, words=0, result=Extraction())
+        max_words = window if item.long_text == "window" else self._tokenizer.limits.words
+        if prompt := self._planner.fits(item):
+            words, is_cut = self._tokenizer.read(item.text, prompt.room, max_words)
+            if not is_cut or item.long_text != "window":
+                truncated_at = self._truncated_at(item, words, is_cut=is_cut)
+                if not words:
+                    result = Extraction(truncated=truncated_at is not None, truncated_at=truncated_at)
+                    return Prepared(item, tokens=0, words=0, truncated_at=truncated_at, result=result)
+                tokenized = self._tokenizer.tokenized(words, prompt)
+                return one_pass(item, tokenized, lease, truncated_at=truncated_at)
+        return Prepared(item, tokens=0, words=0, chunked=self._windowed(item, window, overlap, lease), adapter=lease)
+
+    def _windowed(self, item: Item, window: int, overlap: int, lease: AdapterLease | None) -> WindowedRequest:
+        groups = self._planner.groups(item)
+        request = WindowedRequest(item, self._tokenizer, groups, lease)
+        if item.long_text == "window":
+            request.process_windows(window, overlap)
+        else:
+            words, is_cut = self._tokenizer.read(item.text, groups.room, self._tokenizer.limits.words)
+            request.process_words(words, self._truncated_at(item, words, is_cut=is_cut))
+        return request
+
+    def _truncated_at(self, item: Item, words: Sequence[Word], *, is_cut: bool) -> int | None:
+        """Where a text that is cut ends. Raises TooLarge if it has to be rejected."""
+        if is_cut and item.long_text == "reject":
+            limits = self._tokenizer.limits
+            raise TooLarge(
+                f"text: the model's maximum length is {limits.words} words, and {limits.tokens} tokens with the labels",
+                param="text",
+            )
+        return None if not is_cut else words[-1].end if words else 0

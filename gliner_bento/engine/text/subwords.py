@@ -1,0 +1,89 @@
+"""Sub-word tokens: a private, thread-safe tokenizer of one encoder, with its special tokens and its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Encoding, Tokenizer
+
+from gliner_bento.errors import InvalidField
+
+_SHOWN_CHARS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """The model's maximum lengths. words, tokens: of one pass. label_tokens: of one label of a bi-encoder."""
+
+    words: int
+    tokens: int
+    label_tokens: int
+
+
+class Subwords:
+    """Encodes words for the text encoder. Never changed after construction, so any thread may use it.
+
+    prefix, suffix: the special tokens of every sequence. markers: tokens that the model reserves for labels and
+    relations.
+    """
+
+    def __init__(self, processor: Any, config: Any, max_tokens: int, *, relations: bool) -> None:
+        self.max_tokens = max_tokens
+        self.markers = {config.class_token_index, *([config.rel_token_index] if relations else [])}
+        self._tokenizer = unpadded(processor.transformer_tokenizer)
+        self.prefix, self.suffix = self._special_tokens()
+
+    def encode(self, words: Sequence[str]) -> Encoding:
+        """Each word on its own, without special tokens."""
+        return self._tokenizer.encode(words, is_pretokenized=True, add_special_tokens=False)
+
+    def ids(self, words: Sequence[str]) -> tuple[int, ...]:
+        """The tokens of `encode`."""
+        return tuple(self.encode(words).ids)
+
+    def room(self, prompt: Sequence[int]) -> int:
+        """Tokens left for a text beside `prompt`."""
+        return self.max_tokens - len(self.prefix) - len(prompt) - len(self.suffix)
+
+    def check_name(self, ids: Sequence[int], name: str, param: str) -> None:
+        """Raises InvalidField for a name without tokens, which shifts gliner's word count, and for one with a marker
+        inside, which is two names to the model."""
+        if not ids or self.markers.intersection(ids):
+            raise InvalidField(
+                f"{param}: {shortened(name)} is no name that the model can encode: no tokens, or a reserved marker",
+                param=param,
+            )
+
+    def _special_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The tokens before and after every sequence, found around a word."""
+        bare = self.ids(["a"])
+        full = tuple(self._tokenizer.encode(["a"], is_pretokenized=True).ids)
+        at = next(i for i in range(len(full)) if full[i : i + len(bare)] == bare)
+        return full[:at], full[at + len(bare) :]
+
+
+def unpadded(tokenizer: Any) -> Tokenizer:
+    """A private copy of a transformers tokenizer's backend that neither pads nor truncates.
+
+    transformers sets padding and truncation on a backend that all callers share.
+    """
+    copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    copy.no_padding()
+    copy.no_truncation()
+    return copy
+
+
+def shortened(name: str) -> str:
+    """A name as an error message shows it."""
+    return repr(name if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]}…")
+
+
+def check_unicode(texts: Sequence[str], param: str) -> None:
+    """Raises InvalidField for lone surrogates, which no tokenizer and no JSON encoder takes."""
+    try:
+        for text in texts:
+            text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidField(f"{param}: is not valid Unicode (a lone surrogate)", param=param) from error
