@@ -56,9 +56,7 @@ APPS: dict[str, Callable[[], Starlette]] = {"bento": bento, "plain": plain}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "bento_only: a long test, which runs against one app"
-    )
+    config.addinivalue_line("markers", "bento_only: a long test, which runs against one app")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
