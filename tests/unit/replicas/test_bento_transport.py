@@ -625,5 +625,16 @@ def test_a_stream_whose_connection_closes_is_aborted(tmp_path: Path):
     run(scene)
 
 
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [("extract", "application/msgpack"), ("control", "application/msgpack"), ("stream", "text/event-stream")],
+)
+def test_bentoml_derives_no_content_type_from_a_schema_for_each_answer(method: str, kind: str):
+    """Of a stream it has one of its own, and passes bytes on as they are."""
+    from runners.gliner_runner import GLiNERRunner
+
+    assert GLiNERRunner.apis[method].output_spec.media_type == kind
+
+
 def test_pieces_in_these_tests_are_whole():
     assert b"".join(cut(FIRST)) == FIRST
