@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
 import httpx
@@ -60,15 +62,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The same tests against both apps. The scope lets all tests of one run before the other is started."""
+    """The same tests against both apps."""
     if "service" in metafunc.fixturenames:
         kinds = ["bento"] if metafunc.definition.get_closest_marker("bento_only") else APPS
-        metafunc.parametrize("service", kinds, indirect=True, scope="session")
+        metafunc.parametrize("service", kinds, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="session")
-def service(request: pytest.FixtureRequest) -> Iterator[Service]:
-    app = APPS[request.param]()
+def running() -> Iterator[Callable[[str], Service]]:
+    """Each app, started once per process when it is first used: BentoML cannot start a service twice."""
+    with ExitStack() as stack:
+        yield cache(lambda kind: stack.enter_context(serving(APPS[kind]())))
+
+
+@pytest.fixture(scope="module")
+def service(running: Callable[[str], Service], request: pytest.FixtureRequest) -> Service:
+    return running(request.param)
+
+
+@contextmanager
+def serving(app: Starlette) -> Iterator[Service]:
     loop = asyncio.new_event_loop()
     started, stop = asyncio.Event(), asyncio.Event()
 
