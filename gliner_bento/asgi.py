@@ -5,6 +5,7 @@ uvicorn gliner_bento.asgi:create_app --factory --port 3000
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -34,7 +35,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
         try:
             yield
         finally:
-            replica.drain(settings.request_timeout_s)
+            await asyncio.to_thread(replica.drain, settings.request_timeout_s)
             replica.close()
 
     return Starlette(routes=[*_swagger_assets(), Mount("/", app)], lifespan=lifespan)

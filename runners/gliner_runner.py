@@ -12,7 +12,6 @@ from gliner_bento.disconnect import CancelOnDisconnect
 from gliner_bento.log import join_bentoml
 from gliner_bento.replicas.bento.server import ReplicaServer
 from gliner_bento.replicas.local import LocalReplica
-from gliner_bento.replicas.uploads import Uploads
 from gliner_bento.settings import load_or_exit
 
 settings = load_or_exit()
@@ -30,7 +29,7 @@ class GLiNERRunner:
 
         join_bentoml()
         self.replica = LocalReplica.load_or_exit(settings, PrometheusObserver())
-        self.server = ReplicaServer(self.replica, Uploads(settings.disk_cache_dir / "uploads"))
+        self.server = ReplicaServer(self.replica, self.replica.adapters.uploads)
 
     @bentoml.api
     async def extract(self, message: bytes) -> Message:

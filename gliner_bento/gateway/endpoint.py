@@ -22,8 +22,9 @@ READ_ERRORS = (500, 503)
 class Operation:
     """What the OpenAPI document says of an endpoint.
 
-    name: its operationId. request, answer: types of the JSON bodies; their schemas are derived. examples: by type.
-    errors: statuses; their codes follow from `STATUSES`. extra: merged over the generated operation object.
+    name: its operationId. request, answer: types of the JSON bodies. more_types: further types that need a schema.
+    errors: statuses; their codes follow from `STATUSES`. examples: by type.
+    extra: edits the generated operation object.
     """
 
     name: str

@@ -68,7 +68,7 @@ class LocalAdapters:
 
     def __init__(self, manager: Manager | None, uploads: Uploads) -> None:
         self._manager = manager
-        self._uploads = uploads
+        self.uploads = uploads
         self._changes = ThreadPoolExecutor(MAX_CONCURRENT_CHANGES, thread_name_prefix="adapter-change")
 
     @classmethod
@@ -151,12 +151,12 @@ class LocalAdapters:
         upload_id, offset = uuid.uuid4().hex, 0
         try:
             async for piece in archive:
-                await self._run(partial(self._uploads.write, upload_id, offset, piece))
+                await self._run(partial(self.uploads.write, upload_id, offset, piece))
                 offset += len(piece)
         except BaseException:
-            self._uploads.discard(upload_id)
+            self.uploads.discard(upload_id)
             raise
-        return self._uploads.path_of(upload_id) if offset else None
+        return self.uploads.path_of(upload_id) if offset else None
 
     @property
     def _enabled(self) -> Manager:
