@@ -38,11 +38,11 @@ def create_app(settings: Settings | None = None) -> Starlette:
             await asyncio.to_thread(replica.drain, settings.request_timeout_s)
             replica.close()
 
-    return Starlette(routes=[*_swagger_assets(), Mount("/", app)], lifespan=lifespan)
+    return Starlette(routes=[*swagger_assets(), Mount("/", app)], lifespan=lifespan)
 
 
-def _swagger_assets() -> list[Mount]:
-    """What the index page loads: BentoML ships and serves it. Its package is located, not imported."""
+def swagger_assets() -> list[Mount]:
+    """The files of the index page: BentoML ships them, and serves them itself. Its package is located, not imported."""
     spec = find_spec("bentoml")
     if spec is None or spec.origin is None:
         return []

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gliner_bento.disconnect import CancelOnDisconnect
-from gliner_bento.gateway.compat import gliner_serve
+from gliner_bento.gateway.compat import compat_endpoints
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.gateway import Gateway
@@ -30,9 +30,6 @@ from gliner_bento.replicas.base import Replica
 
 INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
 
-COMPAT = [gliner_serve.endpoints]
-"""Other servers' wire formats: each makes its endpoints out of the options."""
-
 
 class GatewayApp:
     """The gateway over a replica that `bind` names: BentoML mounts `routes` before it makes the service."""
@@ -41,7 +38,7 @@ class GatewayApp:
         self.options = options
         self._gateway: Gateway | None = None
         v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
-        self.endpoints = [*v1, *(endpoint for made in COMPAT for endpoint in made(options))]
+        self.endpoints = [*v1, *compat_endpoints(options)]
         self._document = openapi_document(self.endpoints)
         pages = [
             Endpoint(method="GET", path="/docs.json", answer=self._docs),
@@ -77,7 +74,10 @@ class GatewayApp:
         """One route per path, so that a wrong method is answered with the right ones."""
         by_path: dict[str, dict[str, Endpoint]] = {}
         for endpoint in endpoints:
-            by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+            methods = by_path.setdefault(endpoint.path, {})
+            if endpoint.method in methods:
+                raise ValueError(f"two endpoints for {endpoint.method} {endpoint.path}")
+            methods[endpoint.method] = endpoint
         return [Route(path, self._handler(methods), methods=list(methods)) for path, methods in by_path.items()]
 
     def _handler(self, methods: dict[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:

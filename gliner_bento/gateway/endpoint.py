@@ -22,8 +22,9 @@ READ_ERRORS = (500, 503)
 class Operation:
     """What the OpenAPI document says of an endpoint.
 
-    name: its operationId. request, answer: types of the JSON bodies. more_types: further types that need a schema.
-    errors: statuses; their codes follow from `STATUSES`. examples: by type.
+    name: its operationId. request, answer: classes of the JSON bodies (of a list: a `RootModel`). more_types: further
+        classes that need a schema.
+    errors: statuses; their codes follow from `Endpoint.statuses`. examples: by class; `request` needs one.
     extra: edits the generated operation object.
     """
 

@@ -34,9 +34,10 @@ class GatewayMiddleware:
             return
         headers = Headers(scope=scope)
         request_id.begin(headers.get(request_id.HEADER))
-        upload = adapters.is_upload(scope["method"], scope["path"], headers)
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        upload = adapters.is_upload(scope["method"], path, headers)
         name = "max_adapter_bytes" if upload else "max_body_bytes"
-        raises = scope["path"].startswith(adapters.PATH)
+        raises = path.startswith(adapters.PATH)
         body = _LimitedBody(receive, self._limits[name], name, raises=raises)
         answer = _Answer(scope, send, body)
         try:

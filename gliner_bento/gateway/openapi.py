@@ -6,7 +6,7 @@ BentoML's generated document shows unions by their first branch and knows none o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -15,7 +15,6 @@ from pydantic.json_schema import GenerateJsonSchema
 from gliner_bento import __version__
 from gliner_bento.errors import ErrorBody
 from gliner_bento.gateway.endpoint import Endpoint, Operation
-from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.media import JSON
 
 _TAGS = {
@@ -31,7 +30,7 @@ def openapi_document(endpoints: Iterable[Endpoint]) -> str:
     documented = [(endpoint, endpoint.operation) for endpoint in endpoints if endpoint.operation]
     paths: dict[str, dict[str, Any]] = {}
     for endpoint, operation in documented:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(operation)
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(operation, endpoint.statuses)
     return json.dumps(
         {
             "openapi": "3.1.0",
@@ -49,7 +48,7 @@ def openapi_document(endpoints: Iterable[Endpoint]) -> str:
     )
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _operation(operation: Operation, statuses: Mapping[str, int]) -> dict[str, Any]:
     content = {"schema": _reference(operation.answer) if operation.answer else {"type": "object"}}
     if operation.answer and operation.answer in operation.examples:
         content["example"] = operation.examples[operation.answer]
@@ -64,7 +63,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if operation.request is not None:
         body = {"schema": _reference(operation.request), "example": operation.examples[operation.request]}
         document["requestBody"] = {"required": True, "content": {JSON: body}}
-    document["responses"] |= {str(status): _error(status) for status in operation.errors}
+    document["responses"] |= {str(status): _error(status, statuses) for status in operation.errors}
     return operation.extra(document) if operation.extra else document
 
 
@@ -96,6 +95,6 @@ def _reference(kind: type[Any]) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
-def _error(status: int) -> dict[str, Any]:
-    codes: Sequence[str] = sorted(code for code, of_code in STATUSES.items() if of_code == status)
+def _error(status: int, statuses: Mapping[str, int]) -> dict[str, Any]:
+    codes = sorted(code for code, of_code in statuses.items() if of_code == status)
     return {"description": " or ".join(codes), "content": {JSON: {"schema": _reference(ErrorBody)}}}

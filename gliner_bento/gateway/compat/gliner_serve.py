@@ -17,6 +17,7 @@ from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS, LABELS, TEXT
 from gliner_bento.types import (
@@ -104,7 +105,7 @@ async def _predict(gateway: Gateway, request: GLiNERServeRequest) -> Response:
     headers = {"X-GLiNER-Truncated": "true"} if answer.truncated else None
     relations = [_relation(relation) for relation in answer.relations] if relates else None
     body = GLiNERServeResponse(entities=answer.entities, relations=relations)
-    return Response(body.model_dump_json(exclude_none=True), media_type="application/json", headers=headers)
+    return Response(body.model_dump_json(exclude_none=True), media_type=JSON, headers=headers)
 
 
 async def _adapter_cache(adapters: AdapterApi, adapter_id: str | None) -> Response:
@@ -123,7 +124,7 @@ async def _adapter_cache(adapters: AdapterApi, adapter_id: str | None) -> Respon
             answer.cached = is_base or adapter_id in answer.disk_cached
             answer.cpu_resident = adapter_id in answer.loaded
             answer.gpu_resident = is_base or adapter_id in answer.gpu_slots
-    return Response(answer.model_dump_json(exclude_none=True), media_type="application/json")
+    return Response(answer.model_dump_json(exclude_none=True), media_type=JSON)
 
 
 def _relation(relation: Relation) -> GLiNERServeRelation:

@@ -6,12 +6,10 @@ import json
 
 import httpx
 import pytest
-from starlette.responses import PlainTextResponse
 
 from gliner_bento.errors import ERRORS_BY_CODE, InvalidField
-from gliner_bento.gateway import app as gateway_app
+from gliner_bento.gateway import compat
 from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.gateway.endpoint import Endpoint, Operation
 from gliner_bento.gateway.error_body import STATUSES, respond
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"]}
@@ -151,34 +149,52 @@ def test_what_is_no_error_of_ours_passes_the_one_handler():
         asyncio.run(respond(failing()))
 
 
-def test_another_wire_format_is_one_more_list_of_endpoints(replica, options, monkeypatch):
-    def endpoints(given):
-        async def answer(gateway, request):
-            asked = InvalidField("text: wrong", param="text") if await request.body() else None
-            if asked:
-                raise asked
-            return PlainTextResponse((await gateway.model_info()).model)
+PEER = """
+from starlette.responses import PlainTextResponse
 
-        assert given is options
-        operation = Operation(name="peer", tag="compat", summary="Another server's format")
-        return [
-            Endpoint(
-                method="POST",
-                path="/peer",
-                answer=answer,
-                operation=operation,
-                statuses={**STATUSES, "invalid_field": 418},
-            )
-        ]
+from gliner_bento.errors import InvalidField
+from gliner_bento.gateway.endpoint import Endpoint, Operation
+from gliner_bento.gateway.error_body import STATUSES
 
-    monkeypatch.setattr(gateway_app, "COMPAT", [*gateway_app.COMPAT, endpoints])
+
+async def answer(gateway, request):
+    if await request.body():
+        raise InvalidField("text: wrong", param="text")
+    return PlainTextResponse((await gateway.model_info()).model)
+
+
+def endpoints(options):
+    operation = Operation(name="peer", tag="compat", summary="Another server's format", errors=(418,))
+    statuses = {**STATUSES, "invalid_field": 418}
+    return [Endpoint(method="POST", path="/peer", answer=answer, operation=operation, statuses=statuses)]
+"""
+
+
+def test_another_wire_format_is_one_more_file(replica, options, monkeypatch, tmp_path):
+    (tmp_path / "peer_of_a_test.py").write_text(PEER, encoding="utf-8")
+    monkeypatch.setattr(compat, "__path__", [*compat.__path__, str(tmp_path)])
     app = GatewayApp(options)
     app.bind(replica)
     client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
     assert ask(client, "POST", "/peer").text == "memory"
     assert ask(client, "POST", "/peer", json={}).status_code == 418
-    assert {"/peer", "/gliner"} <= set(ask(client, "GET", "/docs.json").json()["paths"])
+    paths = ask(client, "GET", "/docs.json").json()["paths"]
+    assert {"/peer", "/gliner"} <= set(paths)
+    assert paths["/peer"]["post"]["responses"]["418"]["description"] == "invalid_field"
     assert ask(client, "POST", "/gliner", json=BODY).status_code == 200
+
+
+def test_a_route_has_one_endpoint(options, monkeypatch, tmp_path):
+    (tmp_path / "peer_in_the_way.py").write_text(PEER.replace("/peer", "/v1/extract"), encoding="utf-8")
+    monkeypatch.setattr(compat, "__path__", [*compat.__path__, str(tmp_path)])
+    with pytest.raises(ValueError, match="two endpoints for POST /v1/extract"):
+        GatewayApp(options)
+
+
+def test_an_archive_is_an_archive_below_a_root_path_too(app):
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app, root_path="/ner"), base_url="http://test")
+    headers = {"Content-Type": "application/zip"}
+    assert ask(client, "PUT", "/ner/v1/adapters/a", content=b"x" * 2000, headers=headers).status_code == 201
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from gliner_bento.client.calls import _parsed
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.compat import gliner_serve
 from gliner_bento.gateway.endpoint import Endpoint, Operation
-from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.types import AdapterInfo, ExtractItem, PutAdapterRequest
 
-DOCUMENT = json.loads(openapi_document(GatewayApp(OPTIONS).endpoints))
+ENDPOINTS = GatewayApp(OPTIONS).endpoints
+DOCUMENT = json.loads(openapi_document(ENDPOINTS))
 SCHEMAS = DOCUMENT["components"]["schemas"]
 
 
@@ -74,13 +74,19 @@ def test_an_answer_always_has_all_of_its_fields():
 
 def test_every_error_is_listed_under_the_status_that_it_has():
     """An endpoint with statuses of its own lists the codes by those."""
-    for path, methods in DOCUMENT["paths"].items():
-        for method, operation in methods.items():
-            for status, answer in operation["responses"].items():
-                if int(status) >= 400:
-                    codes = answer["description"].split(" or ")
-                    assert codes, (path, method)
-                    assert {STATUSES[code] for code in codes} <= {int(status), 422}, (path, method, status)
+    for endpoint in ENDPOINTS:
+        if endpoint.operation:
+            responses = DOCUMENT["paths"][endpoint.path][endpoint.method.lower()]["responses"]
+            for status in endpoint.operation.errors:
+                codes = responses[str(status)]["description"].split(" or ")
+                assert codes == sorted(code for code, own in endpoint.statuses.items() if own == status)
+                assert codes, (endpoint.path, status)
+
+
+def test_gliner_serves_clients_find_an_invalid_field_under_400():
+    assert (
+        DOCUMENT["paths"]["/gliner"]["post"]["responses"]["400"]["description"] == "invalid_field or malformed_request"
+    )
 
 
 def test_every_operation_has_an_id_of_its_own():
