@@ -41,7 +41,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
 
 
 def _swagger_assets() -> list[Mount]:
-    """What the index page loads: BentoML ships and serves it. Its package is located, not imported."""
+    """The index page's static files, which BentoML ships. Locates its package without importing it."""
     spec = find_spec("bentoml")
     if spec is None or spec.origin is None:
         return []
