@@ -236,7 +236,7 @@ class Dispatcher:
         return batch
 
     def _form(self, share_tokens: int | None = None, *, passes: bool) -> NextBatch:
-        """The next batch; at least one entry waits. share_tokens: limits its cost. passes: whether they may be in it."""
+        """The next batch; at least one entry waits. share_tokens: limits its cost. passes: allow passes."""
         budget_tokens = self._budget_tokens()
         if share_tokens is not None:
             budget_tokens = max(1, min(budget_tokens, share_tokens))

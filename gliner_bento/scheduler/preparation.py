@@ -58,7 +58,7 @@ class Preparation:
             self._pool.submit(self._prepare, burst)
 
     def _bursts(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """The parts of a request that are put into the queue together: a batch each, or less to keep all threads busy."""
+        """The parts of a request that are put into the queue together: a batch each, or less to use all threads."""
         size = max(1, min(self._max_burst, ceil(len(entries) / self._threads)))
         return (entries[start : start + size] for start in range(0, len(entries), size))
 
