@@ -25,8 +25,8 @@ app = GatewayApp(settings.view(GatewayOptions))
 class GLiNERService:
     """Zero-shot named entities and relations over HTTP.
 
-    BentoML's clients need the two typed routes, and take their schemas from the annotations. What is returned is a
-    finished response, which BentoML sends as it is. All other routes are the gateway app's.
+    BentoML's clients need the two typed routes, and take their schemas from the annotations. Both return a finished
+    response, which BentoML sends unchanged. The gateway app serves all other routes.
     """
 
     runner = bentoml.depends(GLiNERRunner)
@@ -51,6 +51,6 @@ class GLiNERService:
         return await app.gateway.ready()
 
 
-_service: bentoml.Service[Any] = GLiNERService  # what the decorators made of the class
+_service: bentoml.Service[Any] = GLiNERService  # the decorators return a service, not the class
 for middleware, arguments in app.middleware:
     _service.add_asgi_middleware(middleware, **arguments)

@@ -115,8 +115,8 @@ class Bench:
         return _cached_folder(folder, "checkpoints", what="export", model=str(model.resolve()))
 
     def adapters(self, model: Path) -> Adapters:
-        """LoRA adapters of a model, cached: all of the plan's for queries and values, a few for values alone, and a few
-        for all linear layers of the encoder."""
+        """LoRA adapters of a model, cached: the plan's full number for queries and values, a few for values only, and a
+        few for all linear layers of the encoder."""
         few, _, every = self.plan.adapters
         counts = {"attention": every, "values": few, "linear": few}
         code = (job.JOBS / "adapters.py").read_bytes() + json.dumps(counts).encode()
@@ -140,7 +140,7 @@ class Bench:
         return [predictions_of(answer) for answer in json.loads(file.read_text("utf-8"))]
 
     def expected_with_adapters(self, model: Path, bodies: Sequence[workload.Body]) -> list[Predictions]:
-        """The same for bodies with an adapter, which is merged into the weights; sort the bodies by adapter."""
+        """The same for bodies with adapters, which are merged into the weights. Bodies must be sorted by adapter."""
         folder = self.adapters(model).root
         key = json.dumps([str(versions(["gliner", "peft"])), *bodies]).encode()
         file = folder.parent / f"expected-{hashlib.sha256(key).hexdigest()[:12]}.json"

@@ -1,4 +1,4 @@
-"""Plots of results, as PNG files, from results.json alone."""
+"""Plots of results, as PNG files, made only from results.json."""
 
 from __future__ import annotations
 

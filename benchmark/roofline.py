@@ -24,5 +24,5 @@ def encoder_flop(config: Mapping[str, Any], tokens: int) -> float:
 
 
 def texts_per_s(config: Mapping[str, Any], tokens: Sequence[int], flop_per_s: float) -> float:
-    """Upper bound of texts/s for texts with these numbers of tokens, if the encoder alone ran."""
+    """Upper bound of texts/s for texts with these numbers of tokens, if only the encoder ran."""
     return flop_per_s * len(tokens) / sum(encoder_flop(config, count) for count in tokens)

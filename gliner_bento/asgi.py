@@ -42,7 +42,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
 
 
 def swagger_assets() -> list[Mount]:
-    """The files of the index page: BentoML ships them, and serves them itself. Its package is located, not imported."""
+    """The index page's static files, which BentoML ships. Locates its package without importing it."""
     spec = find_spec("bentoml")
     if spec is None or spec.origin is None:
         return []

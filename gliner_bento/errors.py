@@ -1,5 +1,5 @@
-"""The error tree: every error a caller may see, with its code and public message. Which HTTP status a code has is the
-gateway's to say.
+"""The error tree: every error that a caller may see, with its code and public message. The gateway maps codes to HTTP
+statuses.
 
 An error travels between processes as data (`ErrorDetail`), never as a pickled exception. Anything that is not in this
 tree is an internal fault: it is logged with its traceback where it happens and reported as `internal`.
@@ -57,7 +57,7 @@ class InternalError(GLiNERBentoError):
 
 
 class MalformedRequest(GLiNERBentoError):
-    """The body is not JSON, or not JSON that a request could be."""
+    """The request cannot be parsed, for example because its body is not valid JSON."""
 
     code = "malformed_request"
 

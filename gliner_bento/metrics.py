@@ -69,7 +69,7 @@ class PrometheusObserver:
         ADAPTER_LOAD_SECONDS.labels(outcome).observe(seconds)
 
     def on_unfinished(self, items: int) -> None:
-        """So many items wait or run now."""
+        """The number of items that wait or run now."""
         UNFINISHED_ITEMS.set(items)
 
     def on_evict(self) -> None:

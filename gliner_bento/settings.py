@@ -150,16 +150,16 @@ class Settings(BaseSettings):
     max_batch_size: Count = Field(32, description="Maximum number of items in a batch.")
     max_batch_tokens: CountOrAuto = Field(
         0,
-        description="Maximum cost of a batch, in tokens of short texts, prompts included. Long texts, spans and "
-        "labels cost more than their tokens; in a padded batch every item costs as much as the most "
-        "expensive one; 0: 1024 on CPU, 16384 on CUDA.",
+        description="Maximum cost of a batch, in tokens, prompts included. Items with long texts or many labels "
+        "cost more than their tokens; in a padded batch every item costs as much as the most expensive "
+        "one; 0: 1024 on CPU, 16384 on CUDA.",
     )
     batch_wait_timeout_ms: float = Field(
         0.0,
         ge=0,
         le=10_000,
-        description="Maximum time that a partial batch is held after the arrival of its oldest item, in ms, if a "
-        "lane is free and other items are being tokenized; 0: no wait.",
+        description="Maximum time to hold a partial batch while other items are being tokenized, in ms after the "
+        "arrival of its oldest item; 0: no wait.",
     )
     batch_lookahead: Count = Field(
         128, description="Maximum number of waiting items, oldest first, that are considered for a batch."
@@ -168,8 +168,8 @@ class Settings(BaseSettings):
         0.8,
         gt=0,
         le=1,
-        description="Fraction of the GPU memory left by the weights that batches may use (CUDA only); "
-        "max_batch_tokens is lowered to fit.",
+        description="Fraction of the GPU memory that is free after loading the model to be used by batches (CUDA "
+        "only); max_batch_tokens is lowered to fit.",
     )
     memory_overhead_factor: float = Field(
         1.3, ge=1, le=10, description="Safety factor on the measured memory of a batch (CUDA only)."
@@ -187,7 +187,7 @@ class Settings(BaseSettings):
     )
     torch_threads: ThreadsOrAuto = Field(
         0,
-        description="Number of torch threads per lane; busy lanes also use those of idle lanes; 0: cores / "
+        description="Number of torch threads per lane; the first lane also uses those of idle lanes; 0: cores / "
         "inference_lanes.",
     )
     tokenizer_threads: Threads = Field(1, description="Number of tokenizer threads.")

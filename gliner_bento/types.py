@@ -1,8 +1,8 @@
 """The vocabulary of the API: requests, items and their results. Bounds and descriptions, no logic.
 
-Requests are pydantic models, because they are validated. Everything that the server makes itself is a dataclass: one
-`Item` and one `Extraction` travel from the gateway through the scheduler and the engine and back, and are written to
-the client as they are. Limits that an operator sets (`max_text_chars`, `max_labels`, ...) are the gateway's.
+Requests are pydantic models, because they are validated. Everything that the server creates is a dataclass: the gateway
+makes an `Item`, the engine an `Extraction`, and both pass through all layers unchanged. The gateway checks the limits
+that an operator sets (`max_text_chars`, `max_labels`, ...).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Words = Annotated[int, Field(ge=1, le=100_000)]
 OverlapWords = Annotated[int, Field(ge=0, le=100_000)]
 
 BASE_ADAPTER_ID = "__base__"
-"""The base model, where an adapter is named; as in gliner.serve."""
+"""An adapter id that selects the base model, as in gliner.serve."""
 
 
 # Requests
@@ -38,7 +38,7 @@ BASE_ADAPTER_ID = "__base__"
 class Strict(BaseModel):
     """Unknown fields are errors, and so are values of another type: `"0.5"` is not a number.
 
-    Inputs are kept out of error messages, because messages reach logs and the texts are the callers'.
+    Error messages do not contain the input: messages are logged, and the callers' texts must not be.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
@@ -48,8 +48,8 @@ class ExtractOptions(Strict):
     """What to extract from a text, and how. The only declaration of these options: the models below derive theirs."""
 
     labels: Labels = Field(
-        description="Entity types to extract: names, or {name: description}, where the model reads the description "
-        "and the answer carries the name. Repeated names count once; two names may not share a description.",
+        description="Entity types to extract: names, or {name: description}: the model gets the description, the "
+        "response has the name. Repeated names count once; two names may not share a description.",
         examples=[_LABELS],
     )
     relations: Relations | None = Field(
@@ -117,7 +117,7 @@ def _all_optional(options: type[BaseModel]) -> type[BaseModel]:
 
 
 class ExtractItem(_all_optional(ExtractOptions)):  # type: ignore[misc]
-    """One text of a batch; an option that is set here wins over the batch's own."""
+    """One text of a batch; an option that is set here overrides the batch's."""
 
     text: str = Field(description="The text.", examples=[_TEXT])
 
@@ -133,7 +133,7 @@ class ExtractBatchRequest(ExtractOptions, RequestOptions):
 
 
 class AdapterOptions(Strict):
-    """How an adapter is kept; absent fields leave it as it is."""
+    """How an adapter is kept; absent fields change nothing."""
 
     pinned: bool | None = Field(default=None, description="Evicted from memory last. Default for a new adapter: false.")
     preload: bool = Field(default=True, description="Load it now instead of at its first request.")
@@ -218,7 +218,9 @@ class Usage:
     label_groups: Annotated[
         int, Field(description="Groups that the labels were divided into, one pass each per window.")
     ] = 1
-    relation_groups: Annotated[int, Field(description="The same of the relations; 0 without relations.")] = 0
+    relation_groups: Annotated[
+        int, Field(description="Groups that the relations were divided into; 0 without relations.")
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +257,7 @@ class StreamedEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamedEnd:
-    """The last line of /v1/extract/stream: all of an `ExtractResponse` but its entities, which are counted from 0."""
+    """The last line of /v1/extract/stream: an `ExtractResponse` without its entities."""
 
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")]
     truncated: bool
@@ -268,7 +270,7 @@ class StreamedEnd:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """The result of one text, or the error that concerns that text alone."""
+    """The result of one text, or its error."""
 
     result: Extraction | None = None
     error: ErrorDetail | None = None
@@ -295,12 +297,12 @@ class ModelInfo:
     supports_adapters: bool
     device: str
     dtype: str
-    forward: Annotated[str, Field(description="The forward in use: gliner's own, or an exact fast path.")]
+    forward: Annotated[str, Field(description="Implementation of the forward pass, by encoder and head.")]
     max_words: Annotated[int, Field(description="Maximum length of one pass, in words.")]
     max_span_width: Annotated[int | None, Field(description="Words of the longest entity; null for token models.")]
     max_labels_per_pass: Annotated[
         int | None,
-        Field(description="Labels, and as many relations, of one pass; more take several passes. Null: no limit."),
+        Field(description="Maximum number of labels, and of relations, per pass. Null: no limit."),
     ] = None
 
 

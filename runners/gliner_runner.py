@@ -1,4 +1,4 @@
-"""GLiNERRunner: the BentoML shell of one replica. The gateway reaches it through `BentoReplica`."""
+"""GLiNERRunner: the BentoML service that hosts one replica. The gateway reaches it through `BentoReplica`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gliner_bento.settings import load_or_exit
 
 settings = load_or_exit()
 
-# With a content type, BentoML does not derive one from the type's JSON schema for each answer.
+# Without this content type, BentoML derives one from the type's JSON schema for each response.
 Message = Annotated[bytes, ContentType("application/msgpack")]
 
 
@@ -52,7 +52,7 @@ class GLiNERRunner:
 
     @bentoml.on_shutdown
     def shut_down(self) -> None:
-        """End what is left; at this point no caller waits any more."""
+        """Fail unfinished items; no caller waits for them at this point."""
         self.replica.close()
 
 

@@ -5,5 +5,5 @@ PUT, adapter_root, hub ──▶ disk.py ──▶ adapter.py ──▶ cache.py
                            verified    in PEFT's      LRU          a batch needs it
                                        terms
 
-What a layer computes with an adapter is the engine's (see `device.Sink`); nothing of the engine is imported here.
+The engine computes with adapters (see `device.Sink`); this package imports nothing of it.
 """

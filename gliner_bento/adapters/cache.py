@@ -3,7 +3,7 @@
     acquire ─▶ entry ─┬─ loaded ─▶ ready                 entries in use stay; the others are evicted, the least
                       └─ pending ─▶ loading ─▶ ready     recently used first, pinned ones last
 
-An adapter is loaded once for all items that wait for it. Where all entries are in use, a new one is pending until one
+An adapter is loaded once for all items that wait for it. While all entries are in use, a new one is pending until one
 of them is released. Items never wait for another item's adapter: loading has threads of its own.
 """
 
@@ -26,7 +26,7 @@ Load = Callable[[StoredAdapter], LoadedAdapter]
 
 @dataclass(slots=True)
 class _Entry:
-    """users: leases that were not released. load: instead of the cache's own. loading: submitted to a loading thread.
+    """users: number of open leases. load: replaces the cache's `load`. loading: submitted to a loading thread.
 
     An entry that fails to load is removed.
     """
@@ -47,7 +47,7 @@ class Uses:
 
 
 class Lease:
-    """A claim to an adapter (see `AdapterLease`)."""
+    """A lease on an adapter (see `AdapterLease`)."""
 
     def __init__(self, key: Key, ready: Future[LoadedAdapter], release: Callable[[], None]) -> None:
         self.key = key
@@ -88,9 +88,10 @@ class AdapterCache:
         self._uses: dict[str, Uses] = {}
 
     def acquire(self, adapter_id: str, *, count: bool = True, load: Load | None = None) -> Lease:
-        """A claim to the adapter, which is loaded unless it is in memory. Does not wait.
+        """A lease on the adapter, which is loaded if it is not in memory. Does not wait.
 
-        count: as a use. load: how to load it this time, if that has not begun (a PUT has the tensors already).
+        count: whether this is a use. load: replaces the cache's `load`, unless loading has begun (a PUT has the tensors
+        already).
 
         Raises what `find` raises, AdapterNotFound for one that is being removed, and NotReady after `close`.
         """
@@ -123,7 +124,7 @@ class AdapterCache:
             return {key for key, entry in self._entries.items() if entry.ready.done()}
 
     def uses(self, adapter_id: str) -> Uses:
-        """Since the start."""
+        """Uses of an adapter since the start."""
         with self._changed:
             uses = self._uses.get(adapter_id, Uses())
             return Uses(uses.count, uses.last_s)
@@ -156,7 +157,7 @@ class AdapterCache:
                 self._removing.discard(adapter_id)
 
     def close(self) -> None:
-        """Load no more adapters; items that wait for one get `NotReady`."""
+        """Stop loading; items that wait for an adapter fail with `NotReady`."""
         with self._changed:
             self._closed = True
             absent = [entry for entry in self._entries.values() if not entry.ready.done()]

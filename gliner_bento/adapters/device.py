@@ -32,7 +32,7 @@ class Sink(Protocol):
 
 @dataclass(eq=False, slots=True)
 class LoadedAdapter:
-    """An adapter in memory. prepared: by each sink of the model. pinned: its slot is taken last."""
+    """An adapter in memory. prepared: the output of each sink's `prepare`. pinned: evicted from its slot last."""
 
     key: Key
     rank: int
@@ -57,7 +57,7 @@ class _Slot:
 
 @dataclass(slots=True, eq=False)
 class _Reservation:
-    """The slots of one batch; batches get them in order."""
+    """The slots of one batch; reservations are granted in order."""
 
     adapters: Collection[LoadedAdapter]
     slots: list[_Slot] = field(default_factory=list)

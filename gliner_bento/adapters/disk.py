@@ -5,7 +5,7 @@
     cache_dir/pins/<id>         exists if the id is pinned
     adapter_root/<id>/          the operator's, never written to
 
-Changes of `adapters` and `pins` need the lock, reading does not.
+Changing `adapters` and `pins` requires the lock; looking up does not.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class _Manifest(BaseModel):
-    """Of an installed adapter. sha256: of configuration and weights, in hexadecimal."""
+    """Describes an installed adapter. sha256: of configuration and weights, in hexadecimal."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -71,7 +71,7 @@ class AdapterManager:
         )
 
     def acquire(self, adapter_id: str) -> Lease:
-        """An item's claim to its adapter. Raises InvalidField, AdapterNotFound."""
+        """A lease on an item's adapter. Raises InvalidField, AdapterNotFound."""
         return self._cache.acquire(adapter_id)
 
     def preload_pinned(self) -> None:
@@ -110,10 +110,12 @@ class AdapterManager:
         pinned: bool | None = None,
         preload: bool = True,
     ) -> tuple[AdapterInfo, bool]:
-        """Install an adapter, or change whether an installed one is pinned. Idempotent. Returns whether it is new, too.
+        """Install an adapter, or change whether an installed one is pinned. Returns its info, and whether it is new.
+
+        Idempotent.
 
         archive: a .zip or .tar.gz. source: a folder below `adapter_root`, or `hub:owner/name` (of `revision`).
-        preload: return when it is in memory, or after a minute in which all adapters in memory were in use.
+        preload: wait until it is in memory, at most a minute (all adapters in memory may be in use).
 
         Raises AdapterInvalid, Conflict, StorageFull, TooLarge, …
         """
@@ -130,7 +132,7 @@ class AdapterManager:
         return self._info(stored), adapter_id not in known
 
     def remove(self, adapter_id: str, timeout_s: float) -> None:
-        """Refuse new items, wait for those that run, and delete. Raises AdapterNotFound, Conflict, DeadlineExceeded."""
+        """Refuse new items, wait for running ones, delete. Raises AdapterNotFound, Conflict, DeadlineExceeded."""
         with suppress(AdapterInvalid):  # a damaged one can be removed
             if self._store.find(adapter_id).folder.parent == self._root:
                 self._store.remove(adapter_id)  # raises Conflict before new leases are refused
@@ -147,7 +149,7 @@ class AdapterManager:
         )
 
     def close(self) -> None:
-        """Load no more adapters."""
+        """Stop loading adapters."""
         self._cache.close()
 
     def _install(
@@ -206,7 +208,7 @@ class AdapterManager:
             self._observer.on_evict()
 
     def _read(self, stored: StoredAdapter, installed: _Installed | None) -> LoadedAdapter:
-        """From the checked adapter of a PUT if it has that content, else from disk."""
+        """Use the tensors of a PUT if they are of this version, else read from disk."""
         if installed is not None and installed.stored.version == stored.version:
             adapter = installed.adapter
         else:
@@ -236,7 +238,7 @@ class AdapterManager:
 
 
 def _use_one_thread() -> None:
-    """No OpenMP team for the calling thread: it would keep it for its life and slow the lanes down (decision 6)."""
+    """Keep the calling thread from creating OpenMP threads, which would slow the lanes down (decision 6)."""
     torch.set_num_threads(1)
 
 

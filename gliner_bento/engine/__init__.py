@@ -1,1 +1,1 @@
-"""The model: from a checkpoint and an item to a result."""
+"""The model: loads checkpoints, and turns items into results."""

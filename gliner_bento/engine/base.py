@@ -3,11 +3,11 @@
     item ── prepare ──▶ Prepared ──┐
     item ── prepare ──▶ Prepared ──┴─ collate ──▶ batch ── forward ──▶ scores ── decode ──▶ one result per item
 
-`prepare`, `collate` and `decode` are called from any thread, `forward` from a lane's inference thread alone; several
-lanes run `forward` concurrently on the same weights, so an engine keeps no per-batch state on itself.
+`prepare`, `collate` and `decode` are called from any thread, `forward` only from lanes' inference threads. Several
+lanes run `forward` concurrently on the same weights, so an engine has no per-batch state of its own.
 
-An item that does not fit one pass comes from `prepare` as a `ChunkedRequest`: it makes its passes, which are scheduled
-like items, and merges their results. What a result is, only the engine knows.
+For an item that does not fit one pass, `prepare` returns a `ChunkedRequest`, which makes passes, to be scheduled like
+items, and merges their results. Only the engine knows what a result is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gliner_bento.types import Item, ModelInfo
 __all__ = ["AdapterLease", "ChunkedRequest", "Engine", "Prepared", "Result", "SlotState"]
 
 Result = Any
-"""The engine's own: the scheduler passes it on unread."""
+"""Opaque to the scheduler."""
 
 
 class AdapterLease(Protocol):
@@ -35,7 +35,7 @@ class AdapterLease(Protocol):
 
     @property
     def ready(self) -> Future[Any]:
-        """Done when the adapter is in memory; fails with an error for its items."""
+        """Done when the adapter is in memory; fails with the error that its items get."""
 
     def release(self) -> None:
         """The item has ended. Called once."""
@@ -49,8 +49,8 @@ class Prepared:
     words: words of the text that the model reads.
     cost_tokens: cost in a batch, in tokens of a short text: the item's tokens and what long attention, spans and labels
         add; 0: as many as `tokens`.
-    payload: the engine's own.
-    adapter: must be ready before the item may run, and is released when it has ended; None: the base model.
+    payload: opaque to the scheduler.
+    adapter: a lease, ready before the item may run, and released when it has ended; None: the base model.
     result: of an item that needs no pass (a blank text).
     chunked: of an item that takes several passes; it has no tokens of its own and is never put into a batch.
     is_pass: this is a pass of a chunked request.
@@ -74,10 +74,10 @@ class Prepared:
 
 
 class ChunkedRequest(Protocol):
-    """The passes of one item. Thread-safe, but for `next_passes`, which one thread calls at a time."""
+    """The passes of one item. Thread-safe, except `next_passes`, which one thread at a time may call."""
 
     def next_passes(self) -> Sequence[Prepared]:
-        """A few passes to run next, sometimes none; a bounded piece of work. Raises what is wrong with the text."""
+        """A few passes to run next, sometimes none, made in bounded time. Raises an error for an invalid text."""
 
     @property
     def exhausted(self) -> bool:
@@ -87,11 +87,11 @@ class ChunkedRequest(Protocol):
     def add(self, made: Prepared, result: Result) -> Sequence[Any]:
         """Merge the result of a pass; returns the parts of the final result that became final, in order.
 
-        Raises `TooLarge` for more than an answer may hold."""
+        Raises `TooLarge` if the result exceeds a limit."""
 
     @property
     def done(self) -> bool:
-        """All passes are made and added."""
+        """Whether all passes are made and added."""
 
     def result(self) -> Result:
         """The item's result, once done."""
@@ -116,10 +116,10 @@ class Engine(Protocol):
         Read before each batch is formed: it shrinks when the device has run out of memory."""
 
     def slot_state(self) -> SlotState:
-        """Read before each batch is formed."""
+        """The adapters on the device. Called before each batch is formed."""
 
     def prepare(self, item: Item) -> Prepared:
-        """Check and measure one item; raises `TooLarge`, `InvalidField` or `AdapterNotFound` for that item alone."""
+        """Check and measure one item; raises `TooLarge`, `InvalidField` or `AdapterNotFound`."""
 
     def collate(self, batch: Sequence[Prepared]) -> Any:
         """Tensors for one forward; runs while another batch is on the device."""
@@ -127,7 +127,7 @@ class Engine(Protocol):
     def forward(self, collated: Any, threads: int) -> Any:
         """Run the model with `threads` threads on a CPU; returns what `decode` needs, on the host.
 
-        An exception fails the whole batch; `DoesNotFit` where the device ran out of memory."""
+        An exception fails the whole batch; `DoesNotFit` if the device ran out of memory."""
 
     def decode(self, scores: Any) -> Sequence[Result]:
         """One result per item, in order; runs while the next batch is on the device."""

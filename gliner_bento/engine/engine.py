@@ -1,6 +1,6 @@
 """GLiNEREngine: the engine contract over a gliner model, for every family in `families`.
 
-Holds the weights and what depends on them only; a batch's state is in its arguments, so lanes share an engine.
+Holds the weights and what depends only on them. The state of a batch is in arguments, so lanes share an engine.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ class GLiNEREngine:
     def load(cls, model: str, *, device: str, dtype: DType, options: EngineOptions) -> GLiNEREngine:
         """An engine over the checkpoint in a folder or, by its id, on the Hugging Face hub.
 
-        dtype `auto` is bfloat16 where the hardware computes it natively and the model runs in it, else float32.
+        dtype `auto` is bfloat16 if the hardware computes it natively and the model runs in it, else float32.
         Raises ModelError, with a message for the operator.
 
-        Loads in a thread of its own: a thread that computed with an OpenMP team keeps that team for its life, and where
-        OpenMP counts more threads than cores, all of them sleep between any two operations.
+        Loads in a separate thread, which ends afterwards, and with it the OpenMP threads that loading used (see
+        docs/decisions/0006-threads-of-lanes.md).
         """
         with ThreadPoolExecutor(1, thread_name_prefix="load") as thread:
             return thread.submit(cls._load, model, device, dtype, options).result()
@@ -159,7 +159,7 @@ class GLiNEREngine:
         return texts * prepared.cost
 
     def serve_adapters(self, acquire: Callable[[str], AdapterLease]) -> None:
-        """Allow items to name adapters. acquire: takes an id, raises an error for an unknown one."""
+        """Let items use adapters. acquire: from an id to a lease; raises an error for an unknown id."""
         self._acquire = acquire
 
     def slot_state(self) -> SlotState:
@@ -193,7 +193,7 @@ class GLiNEREngine:
             raise ValueError("a chunked request cannot be in a batch; its passes can")
         if any(prepared.adapter for prepared in batch):
             return CollatedBatch(tuple(batch), (), None)
-        self._set_threads(1)  # enough for small tensors; see `load` about OpenMP teams
+        self._set_threads(1)  # enough for small tensors; see `load` about OpenMP
         return self._collate(batch)
 
     @torch.inference_mode()
@@ -220,7 +220,7 @@ class GLiNEREngine:
             return self._forward(collated.inputs.to(self._device), collated.texts)
 
     def decode(self, scores: tuple[CollatedBatch, list[Predictions]]) -> list[Extraction | PassResult]:
-        """Word and label numbers become characters and names."""
+        """One result per item, with character offsets and names in place of word and label numbers."""
         collated, predictions = scores
         of_text = {id(text): predicted for text, predicted in zip(collated.texts, predictions, strict=True)}
         return [result_of(item, of_text.get(id(item), Predictions(()))) for item in collated.items]
@@ -230,7 +230,8 @@ class GLiNEREngine:
         return sum(costs) if self.packs else len(costs) * max(costs)
 
     def _set_threads(self, threads: int) -> None:
-        """Set the calling thread's torch threads. (Compared first, because torch sets them lazily.)"""
+        """Set the calling thread's torch threads."""
+        # Read first: that runs torch's lazy initialization of the thread, which would override the value later.
         if self._device.type == "cpu" and torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
 

@@ -1,7 +1,7 @@
 """An engine without a model: the test double of the scheduler's and the services' tests. Loads no torch.
 
-Its results depend on the item alone: every capitalised word is an entity of the item's first label, and the first
-relation holds from each entity to the next. Waiting and failing is up to the functions that the test passes in.
+Its results depend only on the item: every capitalised word is an entity of the item's first label, and the first
+relation holds from each entity to the next. Functions that a test passes in make it wait or fail.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def words_and_labels(item: Item) -> int:
 
 
 def extract(item: Item) -> Extraction:
-    """The result of one item, which no other item of its batch may change."""
+    """The result of one item, which does not depend on its batch."""
     label = next(iter(item.labels), "name")
     entities = [Entity(m.start(), m.end(), m.group(), label, 1.0) for m in _NAME.finditer(item.text)]
     relation = next(iter(item.relations), None)
@@ -131,7 +131,7 @@ NO_ADAPTERS = SlotState()
 
 
 class FakeEngine:
-    """An `Engine` of which the test can observe, block or fail every step.
+    """An `Engine` whose steps a test can observe, block or fail.
 
     tokens: sub-word tokens of an item (default: words + labels, 0 for a blank text).
     cost: cost of an item in a batch (default: its tokens).
@@ -192,7 +192,7 @@ class FakeEngine:
         return self.slots
 
     def prepare(self, item: Item) -> Prepared:
-        """Measure `item` by `tokens` and `cost`."""
+        """Measure `item` with `tokens` and `cost`."""
         self.prepared.append(item)
         self._on_prepare(item)
         _raise_first(self._prepare_error, [item])
@@ -205,7 +205,7 @@ class FakeEngine:
         return Prepared(item, tokens, words, cost_tokens=cost, adapter=self._lease(item))
 
     def collate(self, batch: Sequence[Prepared]) -> list[Prepared]:
-        """The batch itself; checks that its adapters are in memory and fit the slots, which is up to the scheduler."""
+        """The batch itself. Checks what the scheduler must ensure: its adapters are in memory and fit the slots."""
         self._on_collate(batch)
         _raise_first(self._collate_error, [prepared.item for prepared in batch])
         leases = [prepared.adapter for prepared in batch if prepared.adapter]

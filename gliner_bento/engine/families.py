@@ -53,9 +53,9 @@ class Family:
     prompts: where labels go. encoder, head: see above. span_width: whether the config's `max_width` limits a span.
     label_projection: labels pass gliner's `prompt_rep_layer` before they are scored.
     relations: the model predicts relations.
-    decode_onnx: for checkpoints that are ONNX files: decodes their one output. None: gliner's export lacks a part of
-        the result. (The threshold and the relations are those of the export's example, a generative decoder cannot be
-        exported.)
+    decode_onnx: decodes the one output of a checkpoint's ONNX file. None: not served from ONNX, because gliner's export
+        is incomplete (threshold and relations are fixed to those of the export's example; a generative decoder cannot
+        be exported).
     """
 
     prompts: type[Prompts]

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 SHORTEST_TOKENS = 64
 RECOVERY_BATCHES = 100
 _GROWTH = 1.25
-_MIN_TEXTS = 2  # one text may use less memory than texts of a batch do
+_MIN_TEXTS = 2  # a batch of one may need less memory per token than larger batches
 
 Run = Callable[[int, int], int]
 """(texts, tokens of each) -> run such a batch; its cost, in tokens, as the scheduler counts it."""

@@ -1,4 +1,4 @@
-"""From predictions in word and label numbers to results in characters and names, of an item or of one of its passes."""
+"""Converts predictions, in word and label numbers, to results with character offsets and names."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""HTTP in front of the runner: limits, one error body, compat routes, OpenAPI. Knows no torch and no scheduler."""
+"""HTTP in front of the runner: limits, one error body, compat routes, OpenAPI. Imports no torch and no scheduler."""

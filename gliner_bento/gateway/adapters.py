@@ -1,4 +1,4 @@
-"""What the public API does with adapters: check the id and the options, call the replica. Knows no HTTP."""
+"""The adapter part of the public API: checks the id and the options, calls the replica. Knows no HTTP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HUB = "hub:"
 
 
 class AdapterApi:
-    """The adapters of a replica. Every call raises `AdapterNotFound` where adapters are not enabled."""
+    """The adapters of a replica. Every call raises `AdapterNotFound` if adapters are not enabled."""
 
     def __init__(self, adapters: ReplicaAdapters, options: GatewayOptions) -> None:
         self._adapters = adapters
@@ -35,7 +35,7 @@ class AdapterApi:
     async def put(
         self, adapter_id: str, request: PutAdapterRequest, archive: AsyncIterable[bytes] | None = None
     ) -> tuple[AdapterInfo, bool]:
-        """Install an adapter, or change how an installed one is kept; its info, and whether it is new.
+        """Install an adapter, or change how an installed one is kept. Returns its info, and whether it is new.
 
         archive: .zip or .tar.gz, as it arrives; an empty one counts as none.
         """

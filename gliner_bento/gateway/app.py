@@ -1,6 +1,6 @@
-"""The gateway as a plain ASGI app: every route, served from the endpoints that the modules declare.
+"""The gateway as a plain ASGI app that serves the endpoints which the modules declare.
 
-It runs by itself (uvicorn, Ray Serve), or mounted in a BentoML service, where BentoML's own routes come first.
+It runs as an app (uvicorn, Ray Serve), or mounted in a BentoML service, where BentoML's own routes come first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
 
 
 class GatewayApp:
-    """The gateway over a replica that `bind` names: BentoML mounts `routes` before it makes the service."""
+    """The gateway's ASGI app. `bind` sets its replica: BentoML mounts `routes` before it makes the service."""
 
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
@@ -51,7 +51,7 @@ class GatewayApp:
 
     @property
     def middleware(self) -> list[tuple[Any, dict[str, Any]]]:
-        """What must be around `routes`, the outermost first: ASGI middleware classes and their arguments."""
+        """The ASGI middleware around `routes`, outermost first: classes and their arguments."""
         options = self.options
         limits = {"max_body_bytes": options.max_body_bytes, "max_adapter_bytes": options.max_adapter_bytes}
         return [(CancelOnDisconnect, {}), (GatewayMiddleware, limits)]
@@ -71,7 +71,7 @@ class GatewayApp:
         await self._stack(scope, receive, send)
 
     def _routes(self, endpoints: Iterable[Endpoint]) -> list[Route]:
-        """One route per path, so that a wrong method is answered with the right ones."""
+        """One route per path, so that the response to a wrong method lists the allowed ones."""
         by_path: dict[str, dict[str, Endpoint]] = {}
         for endpoint in endpoints:
             methods = by_path.setdefault(endpoint.path, {})
@@ -84,7 +84,7 @@ class GatewayApp:
         return partial(self._handle, methods)
 
     async def _handle(self, methods: dict[str, Endpoint], request: Request) -> Response:
-        endpoint = methods[request.method if request.method in methods else "GET"]  # HEAD
+        endpoint = methods[request.method if request.method in methods else "GET"]  # HEAD is handled as GET
         return await respond(endpoint.answer(self.gateway, request), endpoint.statuses)
 
     async def _docs(self, _: Gateway, __: Request) -> Response:

@@ -20,7 +20,7 @@ READ_ERRORS = (500, 503)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What the OpenAPI document says of an endpoint.
+    """An endpoint's entry in the OpenAPI document.
 
     name: its operationId. request, answer: classes of the JSON bodies (of a list: a `RootModel`). more_types: further
         classes that need a schema.
@@ -42,9 +42,9 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A route of the gateway. operation: None where it is not documented (a page, an alias).
+    """A route of the gateway. operation: None for an undocumented route (a page, an alias).
 
-    statuses: HTTP statuses by error code; those of a peer's wire format may differ.
+    statuses: HTTP statuses by error code; the wire format of another server may have its own.
     """
 
     method: str

@@ -90,7 +90,7 @@ def error_response(error: GLiNERBentoError, statuses: Mapping[str, int] = STATUS
 
 
 def from_validation(errors: Sequence[Mapping[str, Any]]) -> GLiNERBentoError:
-    """One clear error of pydantic's list: the first that is not about a union's other branch."""
+    """The first error of pydantic's list that is not about another branch of a union."""
     first = next((error for error in errors if error["type"] not in _BRANCH_TYPES), errors[0])
     if first["type"] == "json_invalid":
         return MalformedRequest(f"the body is not valid JSON ({first['msg'].removeprefix('Invalid JSON: ')})")
@@ -103,12 +103,12 @@ def from_validation(errors: Sequence[Mapping[str, Any]]) -> GLiNERBentoError:
 
 
 def from_model(invalid: ValidationError) -> GLiNERBentoError:
-    """`from_validation` of what pydantic raised; it never shows the input."""
+    """`from_validation` of a pydantic error; the message never contains the input."""
     return from_validation(invalid.errors(include_context=False, include_input=False, include_url=False))
 
 
 def from_framework(status: int, body: bytes) -> Response | None:
-    """An error response of the framework, as the one error body; None if `body` is that already."""
+    """An error response of the framework, with the one error body; None if `body` already is one."""
     try:
         content = json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the public API does: check a request against the limits, call the replica, shape the answer. Knows no HTTP."""
+"""The logic of the public API: checks a request against limits, calls the replica, makes the answer. Knows no HTTP."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Gateway:
                     )
 
     async def extract_batch(self, request: ExtractBatchRequest) -> ExtractBatchResponse:
-        """One result or error per text, in order; the request fails as a whole only if it is wrong as a whole."""
+        """One result or error per text, in order. Raises only errors that concern the whole request."""
         call = self._call(request)
         admitted = [self._item_or_error(text, options) for text, options in self._batch(request)]
         items = [item for item in admitted if isinstance(item, Item)]
@@ -152,7 +152,7 @@ class Gateway:
             return error
 
     def _item(self, text: str, options: Mapping[str, Any]) -> Item:
-        """The item, with every option decided; raises what is over a limit."""
+        """The item, with every option decided. Raises TooLarge or InvalidField."""
         limits = self.options
         if len(text) > limits.max_text_chars:
             raise TooLarge(f"text: {len(text)} characters of at most {limits.max_text_chars}", param="text")
@@ -171,7 +171,7 @@ class Gateway:
         return Item(text, **{**options, **decided})
 
     def _described(self, names: Sequence[str] | Mapping[str, str], param: str) -> dict[str, str]:
-        """Names with their descriptions; a plain name describes itself, and counts once however often it occurs."""
+        """Names with their descriptions; a name without one is its own description. Repeated names count once."""
         described = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
         if len(described) > self.options.max_labels:
             limit = self.options.max_labels
@@ -180,18 +180,18 @@ class Gateway:
 
 
 def _options(request: Any) -> dict[str, Any]:
-    """The per-item options of a request or of an item of one."""
+    """The options of a request, or of an item of a batch."""
     return {name: getattr(request, name) for name in ExtractOptions.model_fields}
 
 
-def _batch_result(outcome: Outcome, place: int, called: str, *, shared: bool) -> BatchResult:
+def _batch_result(outcome: Outcome, place: int, answered_id: str, *, shared: bool) -> BatchResult:
     """One item's result. An error that names a field of the item names the item too.
 
-    shared: the batch's texts share all fields but the text.
+    shared: the texts of the batch have all other fields in common.
     """
     if isinstance(outcome, Extraction):
         return BatchResult(result=outcome)
-    return BatchResult(error=replace(_located(outcome.detail(), place, shared=shared), request_id=called))
+    return BatchResult(error=replace(_located(outcome.detail(), place, shared=shared), request_id=answered_id))
 
 
 def _located(error: ErrorDetail, place: int, *, shared: bool) -> ErrorDetail:

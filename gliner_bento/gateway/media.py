@@ -1,4 +1,4 @@
-"""What kind of body a request says it has."""
+"""Media types of bodies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ NDJSON = "application/x-ndjson"
 
 
 def media_type(headers: Headers) -> str:
-    """In lower case and without parameters; empty if the request does not say."""
+    """The request's, in lower case and without parameters; empty if there is none."""
     return headers.get("content-type", "").split(";")[0].strip().lower()
 
 
 def is_json(kind: str) -> bool:
-    """Whether a media type is JSON's, or that of something that is written in JSON."""
+    """Whether a media type is JSON or based on it (`+json`)."""
     return kind == JSON or kind.endswith("+json")

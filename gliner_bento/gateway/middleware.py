@@ -21,7 +21,7 @@ _OWN_HEADERS = {"content-length", "content-type"}
 
 
 class GatewayMiddleware:
-    """Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`."""
+    """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`."""
 
     def __init__(self, app: ASGIApp, max_body_bytes: int, max_adapter_bytes: int) -> None:
         self.app = app
@@ -56,8 +56,8 @@ class GatewayMiddleware:
 class _LimitedBody:
     """The request's body, cut off at the limit, which a body without a content length can exceed.
 
-    raises: reading beyond the limit raises `TooLarge`. BentoML's parser would log that as a fault of the server, so on
-    its routes the body just ends.
+    raises: whether reading beyond the limit raises `TooLarge`. Otherwise the body ends there, because BentoML's parser
+    would log the error as a fault of the server.
     """
 
     def __init__(self, receive: Receive, limit_bytes: int, setting: str, *, raises: bool) -> None:
@@ -69,7 +69,7 @@ class _LimitedBody:
         self.error: TooLarge | None = None
 
     def refuse_early(self, headers: Headers, *, upload: bool) -> None:
-        """Raise what is wrong with the body by its headers."""
+        """Check the headers. Raises TooLarge or UnsupportedMediaType."""
         with contextlib.suppress(ValueError):
             if int(headers.get("content-length", "0")) > self._limit_bytes:
                 raise self._too_large()
@@ -78,7 +78,7 @@ class _LimitedBody:
             raise UnsupportedMediaType(f"send the body as {JSON}, not {kind}")
 
     async def receive(self) -> Message:
-        """The next message; for a body that is too large an early end, or `TooLarge` if `raises`."""
+        """The next message. A body that is too large ends early, or raises `TooLarge` if `raises`."""
         message = await self._receive()
         if message["type"] == "http.request":
             self._seen_bytes += len(message.get("body", b""))
@@ -105,14 +105,14 @@ class _Answer:
         self.started = False
 
     async def stamp(self, message: Message) -> None:
-        """Send `message` on, under the request's id."""
+        """Send `message`, with the request's id in the headers."""
         if message["type"] == "http.response.start":
             self.started = True
             MutableHeaders(scope=message)["X-Request-ID"] = request_id.current()
         await self._send(message)
 
     async def send(self, message: Message) -> None:
-        """Send a success on; hold back an error response until it is complete, and rewrite it."""
+        """Send a message of a success; collect an error response until it is complete, and rewrite it."""
         if message["type"] == "http.response.start" and (message["status"] >= 400 or self._body.error):
             self._held = message
         elif self._held is None:

@@ -1,6 +1,6 @@
 """The published OpenAPI document, generated from the endpoints and the types that they name.
 
-BentoML's generated document shows unions by their first branch and knows none of the errors.
+It replaces BentoML's document, which shows only the first branch of a union, and no errors.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _schemas(operations: Iterable[Operation]) -> dict[str, Any]:
 
 
 class _SchemaGenerator(GenerateJsonSchema):
-    """Answers are dataclasses, and are written with every field, also with those that have a default."""
+    """Responses are dataclasses, and always have all fields: fields with a default are required too."""
 
     def field_is_required(self, field: Any, total: bool) -> bool:
         return field["type"] == "dataclass-field" or super().field_is_required(field, total)

@@ -1,4 +1,4 @@
-"""The id of the HTTP request under way: the one in its body, else the caller's `X-Request-ID`, else one of ours."""
+"""The id of the current HTTP request: the one in its body, else the caller's `X-Request-ID`, else one of ours."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _current: ContextVar[str] = ContextVar("request_id")
 
 
 def begin(sent: str | None) -> str:
-    """Start a request: take over the id that was `sent` if it is a valid one, else make one."""
+    """Start a request, under the id that was `sent` if it is valid, else under a new one."""
     request_id = sent if sent and _VALID.fullmatch(sent) else uuid.uuid4().hex
     _current.set(request_id)
     return request_id
 
 
 def adopt(sent: str | None) -> str:
-    """Go on under the id that came with the body, if one did; the id of the request from now on."""
+    """Switch to the id that was `sent` in the body, if there is one; returns the request's id."""
     if sent:
         _current.set(sent)
     return current()
 
 
 def current() -> str:
-    """The id of the request under way; a fresh one outside HTTP."""
+    """The id of the current request; a new one outside HTTP."""
     return _current.get(None) or uuid.uuid4().hex

@@ -1,1 +1,1 @@
-"""Where items are processed: the `Replica` contract, the one of this process, and the transports to others."""
+"""The `Replica` contract, the replica in this process, and the transport to replicas in other processes."""

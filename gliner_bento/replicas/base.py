@@ -1,7 +1,7 @@
 """The contract between the gateway and a replica: one model with its scheduler, in this process or elsewhere.
 
 Items go in, results or errors come out, one call per client request. Imports no model library and no transport.
-Faults of a transport stay inside it: a replica raises errors of the tree alone.
+A replica raises only errors of `errors.py`; a transport translates its own.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from gliner_bento.types import AdapterCacheStatus, AdapterInfo, Entity, Extracti
 Outcome = Extraction | GLiNERBentoError
 
 Archive = Path | AsyncIterable[bytes]
-"""An adapter's .zip or .tar.gz: a file on the replica's disk, which is deleted, or its bytes as they arrive."""
+"""An adapter's .zip or .tar.gz: a file on the replica's disk, which the replica deletes, or its bytes as they
+arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How a replica treats the items of one client request.
+    """One client request, as a replica sees it.
 
     deadline_s: on this process's `time.monotonic()`; every item ends by then.
     priority: lower is scheduled earlier, as in vLLM.
@@ -37,7 +38,7 @@ class Call:
 class ReplicaStatus:
     """A replica's model, readiness and load. Tokens are costs of items, as the scheduler counts them.
 
-    ready: it admits items and every one of its threads is alive.
+    ready: it admits items and all of its threads are alive.
     resident_adapters: ids of the adapters in memory.
     """
 
@@ -51,7 +52,7 @@ class ReplicaStatus:
 
 
 class ReplicaAdapters(Protocol):
-    """The LoRA adapters of a replica. Every method raises `AdapterNotFound` where adapters are not enabled."""
+    """The LoRA adapters of a replica. Every method raises `AdapterNotFound` if adapters are not enabled."""
 
     async def list(self) -> Sequence[AdapterInfo]:
         """All adapters, by id."""
@@ -69,16 +70,16 @@ class ReplicaAdapters(Protocol):
         pinned: bool | None = None,
         preload: bool = True,
     ) -> tuple[AdapterInfo, bool]:
-        """Install an adapter, or change how an installed one is kept; its info, and whether it is new.
+        """Install an adapter, or change how an installed one is kept. Returns its info, and whether it is new.
 
-        archive: one without any bytes counts as none. source: see `PutAdapterRequest`.
+        archive: an empty one counts as none. source: see `PutAdapterRequest`.
         Raises `AdapterInvalid`, `Conflict`, `StorageFull`, `TooLarge` and what `archive` raises.
         """
 
     async def remove(self, adapter_id: str, timeout_s: float) -> None:
         """Refuse new items of the adapter, wait for the running ones, delete it.
 
-        Raises `AdapterNotFound`, `Conflict`, and `DeadlineExceeded` after `timeout_s`; then it stays.
+        Raises `AdapterNotFound`, `Conflict`, and `DeadlineExceeded` after `timeout_s`; the adapter is then kept.
         """
 
     async def cache_status(self) -> AdapterCacheStatus:
@@ -95,13 +96,13 @@ class Replica(Protocol):
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """One outcome per item, in order. Cancelling the call aborts its items.
 
-        Raises `NotReady` or `DeadlineExceeded` where the replica itself gives no answer.
+        Raises `NotReady` or `DeadlineExceeded` if the replica as a whole does not answer.
         """
 
     def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
-        """Entities as they become final, in order of position; last the `Extraction` with the entities that are left.
+        """Entities as they become final, in order of position; last the `Extraction`, with the remaining entities.
 
-        Raises the item's error. Closing the generator aborts the item; while nobody reads, processing pauses.
+        Raises the item's error. Closing the generator aborts the item. Processing pauses while nothing is read.
         """
 
     async def abort(self, request_id: str) -> bool:

@@ -33,7 +33,7 @@ class ReplicaObserver(SchedulerObserver, AdapterObserver, Protocol):
     """Hooks for metrics."""
 
     def on_unfinished(self, items: int) -> None:
-        """So many items wait or run now."""
+        """The number of items that wait or run now."""
 
 
 class LocalReplica:
@@ -57,7 +57,7 @@ class LocalReplica:
     def load(cls, settings: Settings, observer: ReplicaObserver | None = None) -> LocalReplica:
         """Load the model that `settings` name, and warm it up. Blocks; raises `ModelError`."""
         from gliner_bento.engine.checkpoint.load import pick_device  # noqa: PLC0415
-        from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # torch, for those who load a model alone
+        from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports torch
 
         started_s = time.monotonic()
         decided = settings.decided_for(str(pick_device(settings.device)))
@@ -145,11 +145,11 @@ class LocalReplica:
         return self.scheduler.ready
 
     def drain(self, timeout_s: float) -> bool:
-        """Admit nothing more and wait for what runs; False if `timeout_s` were not enough. Blocks."""
+        """Stop admitting, and wait for all items; False if `timeout_s` is not enough. Blocks."""
         return self.scheduler.drain(timeout_s)
 
     def close(self) -> None:
-        """End what is left with `NotReady`, and all threads."""
+        """Fail unfinished items with `NotReady`, and stop all threads."""
         self.scheduler.close()
         self.adapters.close()
 

@@ -1,4 +1,4 @@
-"""The adapters of this process's replica, for an event loop: each call in a thread, so that no item waits for it."""
+"""The adapters of this process's replica, for an event loop: each call runs in a thread and blocks no item."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_CONCURRENT_CHANGES = 4
-"""Installations and removals that run concurrently; they may wait long, and must not hold up the other calls."""
+"""Maximum number of concurrent installations and removals. They may take long, so they have their own thread pool."""
 
 
 class Manager(Protocol):
-    """What is called of the adapters. Methods block, and raise errors of the tree."""
+    """The methods of `AdapterManager` that are used here. They block, and raise errors of `errors.py`."""
 
     def infos(self) -> Sequence[AdapterInfo]:
         """All adapters."""
@@ -57,7 +57,7 @@ class Manager(Protocol):
         """Which adapters are in which tier."""
 
     def close(self) -> None:
-        """Load nothing more."""
+        """Stop loading."""
 
 
 class LocalAdapters:
@@ -73,12 +73,12 @@ class LocalAdapters:
 
     @classmethod
     def load(cls, engine: GLiNEREngine, settings: Settings, observer: Observer | None) -> LocalAdapters:
-        """Let items of `engine` use adapters, unless these are not enabled; pinned ones begin to load."""
+        """Give `engine` its adapters, if they are enabled, and start to load the pinned ones."""
         uploads = Uploads(settings.disk_cache_dir / "uploads")
         if engine.adapter_slots is None:
             return cls(None, uploads)
-        from gliner_bento.adapters.disk import AdapterStore  # noqa: PLC0415  # torch, for those who load a model alone
-        from gliner_bento.adapters.manager import AdapterManager  # noqa: PLC0415
+        from gliner_bento.adapters.disk import AdapterStore  # noqa: PLC0415
+        from gliner_bento.adapters.manager import AdapterManager  # noqa: PLC0415  # imports torch
 
         options = settings.view(AdapterSettings)
         manager = AdapterManager(
@@ -129,7 +129,7 @@ class LocalAdapters:
         except BaseException:
             _delete(path)
             raise
-        change.add_done_callback(lambda _: _delete(path))  # also of one that is cancelled before its turn
+        change.add_done_callback(lambda _: _delete(path))  # also if it is cancelled before it starts
         return await asyncio.wrap_future(change)
 
     async def remove(self, adapter_id: str, timeout_s: float) -> None:
@@ -141,13 +141,13 @@ class LocalAdapters:
         return await self._run(self._enabled.status)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no more changes, and stop loading."""
         self._changes.shutdown(wait=False, cancel_futures=True)
         if self._manager:
             self._manager.close()
 
     async def _store(self, archive: AsyncIterable[bytes]) -> Path | None:
-        """The file of an archive that has arrived whole; None for an empty one."""
+        """Write an archive to a file, as it arrives; None for an empty one."""
         upload_id, offset = uuid.uuid4().hex, 0
         try:
             async for piece in archive:

@@ -10,7 +10,7 @@ from typing import Any
 from gliner_bento.types import Entity
 
 _MAX_UNREAD = 32
-"""Parts that may wait for the reader; with more, processing pauses."""
+"""Parts that may wait for the reader; when they are that many, processing pauses."""
 
 
 class PartialResults:
@@ -21,8 +21,8 @@ class PartialResults:
         self._resume = resume
         self._loop = asyncio.get_running_loop()
         self._parts: asyncio.Queue[Sequence[Entity] | None] = asyncio.Queue()
-        self._put = 0  # written by the scheduler alone
-        self._read = 0  # written by the event loop alone
+        self._put = 0  # written only by the scheduler
+        self._read = 0  # written only by the event loop
 
     @property
     def full(self) -> bool:
@@ -35,7 +35,7 @@ class PartialResults:
         self._loop.call_soon_threadsafe(self._parts.put_nowait, parts)
 
     def end(self, _: Future[Any]) -> None:
-        """There are no more."""
+        """No more entities follow."""
         self._loop.call_soon_threadsafe(self._parts.put_nowait, None)
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Entity]]:

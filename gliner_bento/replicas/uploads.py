@@ -1,4 +1,4 @@
-"""Adapter archives while they arrive: files in one folder, each until it is installed, discarded or abandoned."""
+"""Adapter archives during their upload: one file each, kept until it is installed, discarded or abandoned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from gliner_bento.errors import NotReady, StorageFull
 
 ABANDONED_S = 600.0
-"""An upload that received nothing for so long is deleted when the next one begins."""
+"""An upload that received nothing for this long is deleted when another one begins."""
 
 
 class Uploads:

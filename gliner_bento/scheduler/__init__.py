@@ -1,1 +1,1 @@
-"""Continuous batching over an engine. Sees `engine.base` and `errors` alone: no HTTP, no torch, no metrics library."""
+"""Continuous batching over an engine. Knows only the engine's contract: no HTTP, no torch, no metrics library."""

@@ -1,8 +1,8 @@
 """Which waiting items run together: pure functions, no clock, no locks, no engine.
 
-Costs are in tokens. An engine that packs runs its items without padding: a batch costs the sum of theirs. Any other
-pads: every item costs as much as the most expensive one, and a batch has a fixed price of its own
-(`free_padding_tokens`), so that whether an item joins is one comparison.
+Costs are in tokens. An engine that packs runs items without padding: a batch costs the sum of its items' costs. Other
+engines pad: every item costs as much as the most expensive one. There, an item joins a batch if this adds less padding
+than running one more batch would cost (`free_padding_tokens`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_ADAPTERS = SlotState()
 
 
 class Candidate(Protocol):
-    """What the choice depends on."""
+    """A waiting item: what the choice depends on."""
 
     @property
     def cost(self) -> int:
@@ -34,7 +34,7 @@ class Candidate(Protocol):
 
 
 def least(minimum: int, default: Any = MISSING) -> Any:
-    """A field that refuses less than `minimum`; the others refuse less than 1."""
+    """A field with a lower bound other than 1."""
     return field(default=default, metadata={"least": minimum})
 
 
@@ -43,9 +43,9 @@ class BatchLimits:
     """Bounds of one batch: settings, under their own names, and two constants.
 
     max_batch_size: items.
-    max_batch_tokens: cost of the batch; an item that exceeds it on its own runs alone.
-    batch_lookahead: how many waiting items, from the oldest, are looked at.
-    max_bypasses: no item is bypassed more often.
+    max_batch_tokens: cost of the batch; an item that exceeds it gets a batch of its own.
+    batch_lookahead: how many waiting items, oldest first, are considered.
+    max_bypasses: how often an item may be bypassed.
     free_padding_tokens: padding that costs as much as running one more batch; an item that would add more stays out.
     """
 
@@ -68,8 +68,8 @@ def batch_cost(costs: Sequence[int], *, packs: bool) -> int:
 
 
 class AdapterChoice:
-    """Which adapters may join a batch: as many as there are slots and, of those that no running batch uses, at most
-    `new`, so that no lane has to wait for slots that another one uses."""
+    """Which adapters may join a batch: at most as many as there are slots, and at most `new` that no running batch
+    uses, so that no lane has to wait for slots that another lane needs."""
 
     def __init__(self, slots: SlotState, new: int) -> None:
         self.slots = slots
@@ -94,9 +94,9 @@ def form_batch(
 ) -> list[int]:
     """Indices, ascending, of the items to run next out of `waiting` (non-empty, in the order of service).
 
-    The first item is always in. Packed, the others are those that come next and fit, those with resident adapters
-    first; padded, those of near cost. Where the best batch would bypass an item for more than `max_bypasses` times,
-    nothing behind that item is looked at.
+    The first item is always in the batch. Packed, the next items that fit join it, those with resident adapters first;
+    padded, those of similar cost. If that would bypass an item more than `max_bypasses` times, only the items up to it
+    are considered.
 
     slots, lanes: adapters on the device, and how many batches run concurrently.
     """
@@ -152,8 +152,8 @@ def _fill_padded(window: Sequence[Candidate], limits: BatchLimits, adapters: Ada
         joining = []
         for side in (higher, lower):
             while side and not adapters.admits(window[side[0]].adapter):
-                side.popleft()  # nor will it be admitted later
-            if side:  # where the nearest of a side does not fit, none behind it does, now or later
+                side.popleft()  # and never will be, for this batch
+            if side:  # if the nearest of a side does not fit, none of that side will
                 cost = window[side[0]].cost
                 padded = (len(batch) + 1) * max(highest, cost)
                 padding = padded - len(batch) * highest - cost

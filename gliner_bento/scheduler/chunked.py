@@ -1,5 +1,5 @@
-"""Chunked requests: items of several passes. A few of a request's passes wait or run at any time; as one finishes, the
-next is made.
+"""Chunked requests: items of several passes. At any time, a few of a request's passes wait or run; when one finishes,
+the next is made.
 
     next_passes ──▶ passes in the waiting queue ──▶ lanes ──▶ add ──▶ next_passes … ──▶ result
 
@@ -24,7 +24,7 @@ from gliner_bento.scheduler.stages import public_error
 
 @dataclass(slots=True)
 class _ChunkedItem:
-    """An item whose passes are scheduled. lock: held from a pass's result to the sink, so that parts come in order."""
+    """An item of several passes. lock: held while a result is merged and sent to the sink, to keep parts in order."""
 
     entry: Entry
     passes: ChunkedRequest
@@ -32,16 +32,16 @@ class _ChunkedItem:
 
     @property
     def wants_passes(self) -> bool:
-        """Passes can be made now, and the sink has room for their results."""
+        """Whether passes can be made now, and the sink takes results."""
         sink = self.entry.sink
         return not self.entry.finished and not self.passes.exhausted and (sink is None or not sink.full)
 
 
 @dataclass(slots=True)
 class _Request:
-    """The chunked items of one request, in the order of their admission; they share its turns.
+    """The chunked items of one request, in the order of their admission; they share its limits.
 
-    passes, cost: of those that wait or run. making: the next passes are being made.
+    passes, cost: number and cost of its passes that wait or run. making: the next passes are being made.
     """
 
     items: dict[int, _ChunkedItem] = field(default_factory=dict)
@@ -51,8 +51,8 @@ class _Request:
 
 
 class ChunkedRequests:
-    """Puts passes into `queue`: of each request at least `passes` are under way, and more while they cost less than
-    `cost`, in tokens. They are made in `pool`, which outlives the last unfinished item."""
+    """Puts passes into `queue`, until those of each request that wait or run are at least `passes` and cost at least
+    `cost` tokens. They are made in `pool`, which must not shut down before the last item has finished."""
 
     def __init__(
         self,
@@ -73,13 +73,13 @@ class ChunkedRequests:
         self._requests: dict[str, _Request] = {}
 
     def begin(self, entry: Entry, passes: ChunkedRequest) -> None:
-        """Schedule the passes of `entry`, which the queue has. Called with the lock held."""
+        """Schedule the passes of `entry`, which is in the queue. Called with the lock held."""
         request = self._requests.setdefault(entry.request_id, _Request())
         request.items[entry.sequence] = _ChunkedItem(entry, passes)
         self._make_more(request)
 
     def resume(self, request_id: str) -> None:
-        """Make passes again, if a sink of the request is not full any more."""
+        """Make more passes, if the request's sink is no longer full."""
         with self._queue.lock:
             if request := self._requests.get(request_id):
                 self._make_more(request)
@@ -131,7 +131,7 @@ class ChunkedRequests:
                 request.cost -= entry.cost
 
     def _make_more(self, request: _Request) -> None:
-        """Make the request's next passes in the pool, if too few are under way. Called with the lock held."""
+        """Make the request's next passes in the pool, if too few wait or run. Called with the lock held."""
         if request.making or (request.passes >= self._passes and request.cost >= self._cost):
             return
         item = next((item for item in request.items.values() if item.wants_passes), None)
@@ -140,7 +140,7 @@ class ChunkedRequests:
             self._pool.submit(self._make, request, item)
 
     def _make(self, request: _Request, item: _ChunkedItem) -> None:
-        """Make passes once; then other work has its turn in the pool."""
+        """Make the next few passes, then let other work in the pool have its turn."""
         made: Sequence[Prepared] = ()
         error: BaseException | None = None
         try:
@@ -148,7 +148,7 @@ class ChunkedRequests:
         except BaseException as raised:
             error = raised
         self._put(request, item.entry, made)
-        if error is not None:  # before the next passes are asked for
+        if error is not None:  # before more passes are made
             self._items.finish(item.entry, public_error(error, item.entry.request_id, "making its passes"))
         else:
             self._finish_if_done(item)

@@ -4,10 +4,11 @@
        ▲            │             │
        └── halves ──┴── failed ───┘
 
-schedule: take a batch collated ahead, else form one out of what waits. forward: collate it unless that is done, and run
-the model. postprocess: decode in the decoding pool, and finish the items. A batch that fails is split in halves.
+schedule: take a batch that is collated already, else form one from the waiting entries. forward: collate it if
+necessary, and run the model. postprocess: decode in the decoding pool, and finish the items. A batch that fails is
+split in halves.
 
-While all lanes are busy, the collator forms full batches and makes their tensors, for whichever lane is free next.
+While all lanes are busy, the collator forms full batches and makes their tensors, for the next lane that is free.
 
 Knows nothing of admission and futures. Shares the queue's lock.
 """
@@ -33,8 +34,8 @@ from gliner_bento.scheduler.stages import Batch, Stages
 
 logger = logging.getLogger(__name__)
 
-# After an item of one pass has arrived, one lane is reserved for such items for so many seconds: a pass of a long text
-# takes far longer than a short text, and a running batch cannot be interrupted.
+# After an item of one pass has arrived, one lane is reserved for such items for this long: a pass of a long text takes
+# far longer than a short text, and a running batch cannot be interrupted.
 _RESERVED_S = 1.0
 
 
@@ -42,9 +43,10 @@ _RESERVED_S = 1.0
 class DispatcherConfig(BatchLimits):
     """The limits of a batch, and how many run concurrently.
 
-    inference_lanes: threads that run batches, each with `torch_threads` for computing, which it shares while idle.
+    inference_lanes: threads that run batches, each with `torch_threads`, which another lane may use while it is idle.
     decoding_threads: threads that decode batches while the lanes run the next ones; 0: each lane decodes its own.
-    batch_wait_timeout_ms: a partial batch is held for items in preparation until this long after its oldest admission.
+    batch_wait_timeout_ms: a partial batch is held for items in preparation, at most this long after its oldest item's
+        admission.
     """
 
     inference_lanes: int
@@ -54,7 +56,7 @@ class DispatcherConfig(BatchLimits):
 
 
 class Dispatcher:
-    """Runs what waits in `queue`, and finishes it through `items`."""
+    """Runs the waiting entries of `queue` in batches, and finishes them through `items`."""
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class Dispatcher:
         self._lane_work = [threading.Condition(self._lock) for _ in range(config.inference_lanes)]
         self._collator_work = threading.Condition(self._lock)
         self._lane_started = threading.Condition(self._lock)
-        self._next_batches: deque[Batch] = deque()  # collated ahead, or halves; run before anything that waits
+        self._next_batches: deque[Batch] = deque()  # already collated, or halves; run before waiting entries
         self._pass_lanes: set[int] = set()  # lanes that run passes of chunked requests
         self._closed = False
         self.lanes = Lanes(config.inference_lanes)
@@ -98,10 +100,10 @@ class Dispatcher:
             self._lane_started.wait_for(lambda: "starting" not in self.lanes.states)
 
     def wake(self) -> None:
-        """There is something new to run, or nothing more to hold a batch for. Called with the lock held.
+        """Wake a lane: there is new work, or no reason any more to hold a batch. Called with the lock held.
 
-        Notifies one idle lane, which notifies the next if it leaves something: with all cores busy, waking every lane
-        costs latency.
+        Notifies one idle lane, which notifies the next if work is left: with all cores busy, waking every lane costs
+        latency.
         """
         if self.lanes.idle:
             self._lane_work[min(self.lanes.idle)].notify()
@@ -151,7 +153,7 @@ class Dispatcher:
             self._items.expire()
 
     def _forward(self, batch: Batch) -> bool:
-        """Run the model with the lane's threads and those of the lanes that share theirs; False: nothing to decode."""
+        """Run the model with the threads of the lane and of the idle lanes that it uses; False: nothing to decode."""
         return self._stages.forward(batch, self._config.torch_threads * (1 + batch.shared_lanes))
 
     def _postprocess(self, batch: Batch, previous: Future[None] | None) -> Future[None] | None:
@@ -187,7 +189,7 @@ class Dispatcher:
     # Scheduling, with the lock held
 
     def _wait_for_work(self, number: int) -> None:
-        """Return when lane `number` has a batch to take, or is closed; until then it is idle."""
+        """Return when there is a batch for lane `number`, or the dispatcher is closed; until then the lane is idle."""
         self.lanes.idle.append(number)
         self._pass_lanes.discard(number)
         while not self._closed and not self._next_batches:
@@ -198,8 +200,8 @@ class Dispatcher:
         self.lanes.idle.remove(number)
 
     def _hold_s(self) -> float:
-        """Hold a partial batch up to `batch_wait_timeout_ms`, while items in preparation could join it and no other
-        lane is free for them. Where only passes wait, hold them while the lane is reserved."""
+        """How long to wait before taking a batch. A partial batch is held up to `batch_wait_timeout_ms`, while items in
+        preparation could join it and no other lane is free for them; passes, while the lane is reserved."""
         if self._queue.only_passes_wait and (reserved_s := self._reserved_s()):
             return reserved_s
         if not self._config.batch_wait_timeout_ms or not self._queue.preparing_items or self.lanes.free > 1:
@@ -210,15 +212,15 @@ class Dispatcher:
         return 0 if batch.full else max(0.0, left_s)
 
     def _reserved_s(self) -> float:
-        """How long the free lane stays reserved for items of one pass: while all others run passes, such an item came
-        lately, and nothing more urgent waits."""
+        """How long the free lane stays reserved for items of one pass. 0 unless all other lanes run passes, such an
+        item has arrived recently, and no entry that is more urgent than it waits."""
         last = self._queue.last_item
         if last is None or not 0 < self.lanes.alive - 1 <= len(self._pass_lanes) or self._queue.most_urgent < last[1]:
             return 0
         return max(0.0, last[0] + _RESERVED_S - self._clock())
 
     def _take_batch(self, number: int) -> Batch:
-        """The batch for lane `number`, which is idle no more; wakes whoever is needed for what is left."""
+        """The next batch, for lane `number`. Wakes another thread if work is left."""
         if self._next_batches:
             batch = self._next_batches.popleft()
         else:
@@ -234,7 +236,7 @@ class Dispatcher:
         return batch
 
     def _form(self, share_tokens: int | None = None, *, passes: bool) -> NextBatch:
-        """The batch that would run next; something waits. share_tokens: its highest cost. passes: may be in it."""
+        """The next batch; at least one entry waits. share_tokens: limits its cost. passes: allow passes."""
         budget_tokens = self._budget_tokens()
         if share_tokens is not None:
             budget_tokens = max(1, min(budget_tokens, share_tokens))
@@ -242,17 +244,17 @@ class Dispatcher:
         return self._queue.next_batch(limits, self._engine.slot_state(), self._config.inference_lanes, passes=passes)
 
     def _budget_tokens(self) -> int:
-        """Cost of a batch that fits now: the setting, or less where the device's memory does not hold as much."""
+        """Maximum cost of a batch now: the setting, or less if the device's memory requires it."""
         limit = self._engine.batch_tokens
         return self._config.max_batch_tokens if limit is None else max(1, min(limit, self._config.max_batch_tokens))
 
     # Collator
 
     def _run_collator(self) -> None:
-        """Make tensors of full batches while all lanes are busy, one batch per lane ahead at most.
+        """Make the tensors of the next batches while all lanes are busy, of at most one batch per lane.
 
-        Only of full ones: a batch that could still grow is better formed when a lane is free to run it. Nor of passes,
-        which other requests' items may bypass until then.
+        Only of full batches: others can still grow until a lane is free. And not of passes: other requests' items may
+        still bypass them.
         """
         while (batch := self._schedule_ahead()) is not None:
             try:
@@ -276,7 +278,7 @@ class Dispatcher:
             return None
 
     def _may_collate_ahead(self) -> bool:
-        """All lanes are busy, and there may be a full batch to form: a cheap test, at every arrival."""
+        """Whether all lanes are busy and a full batch may be waiting. Cheap, because every arrival calls it."""
         if self.lanes.free or len(self._next_batches) >= self.lanes.alive:
             return False
         limits = self._config

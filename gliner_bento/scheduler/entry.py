@@ -1,4 +1,4 @@
-"""An admitted item and its state; no logic. `WaitingQueue` changes the state, everybody else reads it."""
+"""An admitted item and its state; no logic. Only `WaitingQueue` changes the state."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Entry:
     sequence: identity. order: key of the order of service: priority (lower first, as in vLLM), turn, sequence.
     admitted_s, deadline_s: in seconds of the scheduler's clock.
     parent: of a pass, the chunked item. sink: of a streamed item.
-    cost: in a batch, in tokens; 0 until it is prepared. adapter: key; None: the base model.
+    cost: in a batch, in tokens; 0 until it is prepared. adapter: its key; None: the base model.
     bypassed: how many batches took a later entry and left this one waiting.
     """
 

@@ -16,9 +16,9 @@ class Lanes:
     """`count` lanes. idle: numbers of those that are alive and run nothing, kept by the dispatcher; the lowest is used
     next.
 
-    Only one lane, the first that is alive, computes with the threads of idle lanes. An OpenMP thread that has computed
-    with several others keeps them, and where there are more of these than cores, all of them sleep between any two
-    operations: that made two threads slower than one.
+    Only one lane, the first that is alive, computes with the threads of idle lanes. The reason is OpenMP: a thread that
+    has computed in parallel keeps its worker threads, and if there are more workers than cores, they sleep between
+    operations (docs/decisions/0006-threads-of-lanes.md).
     """
 
     def __init__(self, count: int) -> None:
@@ -45,15 +45,16 @@ class Lanes:
         self._states[number] = state
 
     def fair_share_tokens(self, waiting_cost: int) -> int:
-        """Cost of what a lane takes that has just stopped being idle, so that as much is left for each idle one.
+        """Cost of a batch for a lane that has just stopped being idle, such that as much is left for each idle lane.
 
-        Two lanes of one thread do more than one lane of two, so batches are spread before threads are shared.
+        Two lanes of one thread have a higher throughput than one lane of two, so work is spread over lanes first, and
+        threads are shared only if lanes stay idle.
         """
         return ceil(waiting_cost / (1 + self.free))
 
     def shared_by(self, number: int, arriving: int) -> int:
-        """How many idle lanes share their threads with lane `number` for a batch that starts now.
+        """Number of idle lanes whose threads lane `number` may use for a batch that starts now.
 
-        arriving: items that wait or will soon. An idle lane that they need keeps its threads.
+        arriving: items that wait or are in preparation. The lanes that they need keep their threads.
         """
         return max(0, self.free - arriving) if number == self._states.index("alive") else 0

@@ -1,4 +1,4 @@
-"""Measurements of the scheduler, for whoever exports them. Knows no metrics library."""
+"""The scheduler's hooks for metrics. Knows no metrics library."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Observer(Protocol):
 
 
 class GuardedObserver(Observer):
-    """Calls `observer`, if any; what it raises is logged, because measuring must never fail a request."""
+    """Calls `observer`, if any; its exceptions are logged, because measuring must never fail a request."""
 
     def __init__(self, observer: Observer | None) -> None:
         self._observer = observer

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 class Preparation:
     """Takes entries from PREPARING to WAITING or CHUNKED, or finishes them.
 
-    threads: of `pool`. max_burst: highest number of items that are put together.
+    threads: of `pool`. max_burst: how many items of a request are put into the queue together, at most.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Preparation:
             self._pool.submit(self._prepare, burst)
 
     def _bursts(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """The parts of a request that are put together: a batch each, unless that leaves threads idle."""
+        """The parts of a request that are put into the queue together: a batch each, or less to use all threads."""
         size = max(1, min(self._max_burst, ceil(len(entries) / self._threads)))
         return (entries[start : start + size] for start in range(0, len(entries), size))
 
@@ -82,7 +82,7 @@ class Preparation:
             lease.ready.add_done_callback(when_loaded)
 
     def _measure(self, entry: Entry) -> Prepared | None:
-        """Prepare one entry; None if it has finished, be it with its own error or without a pass (a blank text)."""
+        """Prepare one entry; None if it has finished: with an error, or because it needs no pass (a blank text)."""
         if entry.finished:
             return None
         started_s = self._clock()
@@ -100,13 +100,13 @@ class Preparation:
         return None
 
     def _put(self, entry: Entry, prepared: Prepared) -> None:
-        """Into the queue, or its passes one after the other. Called with the lock held."""
+        """Put the entry into the queue, or begin its passes. Called with the lock held."""
         self._queue.put(entry, prepared)
         if prepared.chunked and entry.state is State.CHUNKED:
             self._chunked.begin(entry, prepared.chunked)
 
     def _hold_lease(self, entry: Entry, lease: AdapterLease) -> None:
-        """The entry holds the lease of its adapter until it finishes; if it has already, release it now."""
+        """Keep the adapter's lease until the entry finishes; if it has finished already, release the lease."""
         with self._queue.lock:
             if not entry.finished:
                 entry.lease = lease
@@ -114,7 +114,7 @@ class Preparation:
         release(lease)
 
     def _on_adapter(self, entry: Entry, prepared: Prepared, ready: Future[Any]) -> None:
-        """The adapter of an entry is in memory, or has failed to load."""
+        """Called when the adapter of an entry is in memory, or has failed to load."""
         if (error := _failure(ready)) is not None:
             self._items.finish(entry, public_error(error, entry.request_id, "loading its adapter"))
             return
@@ -124,7 +124,7 @@ class Preparation:
 
 
 def release(lease: AdapterLease) -> None:
-    """Release the lease of an item that has finished; what it raises is logged, because the item must be answered."""
+    """Release the lease of an item that has finished. An exception is logged, because the item must be answered."""
     try:
         lease.release()
     except Exception:
@@ -132,7 +132,7 @@ def release(lease: AdapterLease) -> None:
 
 
 def _failure(ready: Future[Any]) -> BaseException | None:
-    """Why an adapter is not in memory."""
+    """The error of an adapter that was not loaded; None if it was."""
     return CancelledError() if ready.cancelled() else ready.exception()
 
 

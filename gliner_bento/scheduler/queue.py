@@ -1,10 +1,9 @@
 """The waiting queue: who is admitted, in which order items are served, and which have not finished yet.
 
 Locking, for the whole scheduler: `WaitingQueue.lock` guards the queue, its entries, and the state of the dispatcher and
-of chunked requests. A method that needs it held says so. Nothing foreign runs under it (an engine's steps, a sink's
-`put`, an observer, a future's callbacks, the release of an adapter), except properties that only report:
-`batch_tokens`, `slot_state`, `exhausted`, `full`. It may be taken while a chunked item's own lock is held, never the
-other way round.
+of chunked requests. A method that needs it held says so. No code of other packages runs while it is held (an engine's
+steps, a sink's `put`, an observer, a future's callbacks, the release of an adapter), except getters: `batch_tokens`,
+`slot_state`, `exhausted`, `full`. It may be taken while a chunked item's own lock is held, never the other way round.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from gliner_bento.scheduler.entry import (
 )
 from gliner_bento.types import Item
 
-# Fairness between requests: a pass of a chunked request waits behind this many items that are admitted later.
+# Fairness between requests: a waiting pass is ordered behind this many items that are admitted after it.
 ITEMS_BEFORE_A_PASS = 32
 
 _NEXT_STATES = {
@@ -68,7 +67,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class NextBatch:
-    """What would run next: waiting entries and their places, and whether a later arrival could not join."""
+    """The batch that would run next: waiting entries and their indices. full: no later entry could join."""
 
     entries: list[Entry]
     indices: list[int]
@@ -78,10 +77,10 @@ class NextBatch:
 class WaitingQueue:
     """Admitted items that have not finished, and the order in which those that wait are served.
 
-    Every method and property needs `lock` held; none takes it. `capacity` bounds the items that are in no batch yet,
-    in preparation, waiting or chunked; `packs` is the engine's.
+    Every method and property needs `lock` held; none takes it. `capacity` limits the items that are in no batch yet:
+    in preparation, waiting or chunked. `packs`: see `Engine`.
 
-    last_item: when an item of one pass was last put, and its priority.
+    last_item: when the latest item of one pass started to wait, and its priority.
     """
 
     def __init__(self, capacity: int, clock: Callable[[], float], *, packs: bool) -> None:
@@ -112,7 +111,7 @@ class WaitingQueue:
 
     @property
     def preparing_items(self) -> int:
-        """Admitted, and not yet put."""
+        """Items that are tokenized, or wait for their adapter."""
         return self._tallies[PREPARING].items + self._tallies[LOADING_ADAPTER].items
 
     @property
@@ -127,7 +126,7 @@ class WaitingQueue:
 
     @property
     def only_passes_wait(self) -> bool:
-        """Nothing waits but passes of chunked items."""
+        """Whether no item of one pass waits."""
         return not self._tallies[WAITING].items
 
     @property
@@ -139,7 +138,7 @@ class WaitingQueue:
 
     @property
     def admitting(self) -> bool:
-        """Open, though perhaps full."""
+        """Whether the queue is open; it may be full."""
         return self._closed is None
 
     def open(self) -> None:
@@ -147,7 +146,7 @@ class WaitingQueue:
         self._closed = None
 
     def close(self, reason: str) -> None:
-        """Admit nothing from now on; `reason` is the refusal's message."""
+        """Refuse all items from now on, with `reason` as the message."""
         self._closed = reason
 
     def admit(
@@ -189,7 +188,7 @@ class WaitingQueue:
             self._move(entry, LOADING_ADAPTER, prepared)
 
     def put(self, entry: Entry, prepared: Prepared) -> None:
-        """`entry` waits from now on, or its passes will. No effect on a finished one."""
+        """`entry` starts to wait or, if it is chunked, its passes will. No effect on a finished one."""
         if entry.finished:
             return
         if prepared.chunked is not None:
@@ -199,7 +198,7 @@ class WaitingQueue:
             self._wait(entry, prepared)
 
     def put_pass(self, parent: Entry, prepared: Prepared) -> Entry:
-        """A pass of `parent`, which is chunked, waits from now on, behind the next `ITEMS_BEFORE_A_PASS` items."""
+        """Add a waiting pass of `parent`, which is chunked, behind the next `ITEMS_BEFORE_A_PASS` items."""
         self._sequences += 1
         order = parent.priority, self._turns + ITEMS_BEFORE_A_PASS + 1, self._sequences
         now_s, deadline_s = self._clock(), parent.deadline_s
@@ -209,9 +208,9 @@ class WaitingQueue:
         return entry
 
     def take(self, batch: NextBatch) -> list[Entry]:
-        """Remove `batch` from the queue to run it: the last that `next_batch` returned, with no change since."""
+        """Remove `batch` from the queue to run it. It is the result of `next_batch` on the queue as it is now."""
         for bypassed in self._waiting[: batch.indices[-1]]:
-            bypassed.bypassed += 1  # also of the batch's own entries, where it no longer matters
+            bypassed.bypassed += 1  # also the batch's own entries, for which it no longer matters
         for index in reversed(batch.indices):
             del self._waiting[index]
         for entry in batch.entries:
@@ -236,7 +235,7 @@ class WaitingQueue:
         return before
 
     def _move(self, entry: Entry, state: State, prepared: Prepared | None = None) -> None:
-        """The only transition of an entry; keeps the tallies. prepared: set with it, because it sets the cost."""
+        """Change the state of `entry`, and the tallies. prepared: set here, because the tallies include its cost."""
         if state not in _NEXT_STATES[entry.state]:
             raise RuntimeError(f"an entry cannot go from {entry.state.name} to {state.name}")
         self._tallies[entry.state].add(entry, -1)
@@ -253,15 +252,15 @@ class WaitingQueue:
 
     @property
     def most_urgent(self) -> float:
-        """The priority of what is served next."""
+        """The priority of the first waiting entry; infinite if none waits."""
         return self._waiting[0].priority if self._waiting else inf
 
     def next_batch(
         self, limits: BatchLimits, slots: SlotState = NO_ADAPTERS, lanes: int = 1, *, passes: bool = True
     ) -> NextBatch:
-        """What `take` would take now, in the order of service; the queue is not empty. slots, lanes: see `form_batch`.
+        """The batch to run next; at least one entry waits. slots, lanes: see `form_batch`.
 
-        passes: False leaves out passes of chunked items; something else waits."""
+        passes: False leaves out passes of chunked items; at least one other entry waits."""
         places: Sequence[int] = range(len(self._waiting))
         waiting = self._waiting
         if not passes and self._tallies[WAITING].passes:
@@ -288,7 +287,7 @@ class WaitingQueue:
 
     @property
     def next_deadline_s(self) -> float | None:
-        """The earliest deadline of all that has not finished."""
+        """The earliest deadline of the unfinished entries."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def expired(self) -> list[Entry]:
@@ -297,7 +296,7 @@ class WaitingQueue:
         return [self._entries[sequence] for _, sequence in self._deadlines[:count]]
 
     def _register(self, entry: Entry) -> None:
-        """A new entry, in its first state."""
+        """Add a new entry to the look-ups and the tallies."""
         self._tallies[entry.state].add(entry)
         self._entries[entry.sequence] = entry
         self._requests.setdefault(entry.request_id, {})[entry.sequence] = entry

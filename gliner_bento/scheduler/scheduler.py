@@ -29,14 +29,14 @@ from gliner_bento.types import Item
 logger = logging.getLogger(__name__)
 
 _MAX_WAIT_S = 60.0  # upper bound of one Condition.wait: a platform's limit
-_BATCHES_AHEAD = 2  # of passes of a request that wait or run, for each lane
+_BATCHES_AHEAD = 2  # how many batches of one request's passes wait or run, per lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig(DispatcherConfig):
     """The dispatcher's options, and:
 
-    queue_capacity: items admitted and in no batch yet.
+    queue_capacity: maximum number of items that are in no batch yet.
     tokenizer_threads: threads that prepare items.
     """
 
@@ -46,7 +46,7 @@ class SchedulerConfig(DispatcherConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """A snapshot. Waiting and running count passes of chunked requests too, the others items alone; tokens are costs.
+    """A snapshot. `waiting_` and `running_` include passes of chunked requests, the others do not. `_tokens` are costs.
 
     lanes_free: alive and idle.
     """
@@ -147,13 +147,13 @@ class Scheduler:
             )
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Stop admitting and wait until every future is answered; False if `timeout` seconds were not enough."""
+        """Stop admitting, and wait until every future is answered; False if `timeout` seconds are not enough."""
         with self._all_answered:
             self._queue.close("the server is draining")
             return self._all_answered.wait_for(lambda: not self._unanswered_futures, timeout)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Finish what is left with `NotReady` and stop all threads; waits at most `timeout` seconds for each."""
+        """Fail unfinished items with `NotReady`, and stop all threads; waits at most `timeout` seconds for each."""
         with self._lock:
             self._closed = True
             self._queue.close("the server has shut down")
@@ -179,14 +179,14 @@ class Scheduler:
     ) -> list[Future[Result]]:
         """Admit all items of a request or, if the queue has no room for all, none; one future for each, in order.
 
-        Never blocks, and raises nothing that concerns the items: a refusal is a failed future. A refusal and an abort
-        concern all items, any other error one of them.
+        Never blocks. All errors are in the futures, those of admission too. A refusal or an abort fails all items, any
+        other error one of them.
 
         request_id: `abort` ends every item that was submitted with it.
         deadline: in seconds of the clock; unfinished items fail with `DeadlineExceeded` then.
         priority: lower is scheduled earlier (as in vLLM), strictly; equals are first in, first out.
 
-        The futures fail with `GLiNERBentoError` alone. Cancelling one (its client has disconnected) aborts its item.
+        Futures fail only with `GLiNERBentoError`. Cancelling one (its client has disconnected) aborts its item.
         """
         return self._submit(items, request_id, deadline, priority)
 
@@ -208,7 +208,7 @@ class Scheduler:
         return bool(entries)
 
     def expire(self) -> None:
-        """Fail every item whose deadline has passed. Runs by itself; to be called where an injected clock is moved."""
+        """Fail every item whose deadline has passed. The deadline thread calls it; so do tests that move the clock."""
         with self._lock:
             expired = self._queue.expired()
         self._fail(expired, lambda: DeadlineExceeded("the deadline passed before the request finished"))
@@ -231,7 +231,7 @@ class Scheduler:
         except GLiNERBentoError as refusal:
             return [self._refuse(refusal) for _ in items]
         for entry in entries:
-            # By number: the future outlives the entry, and must not keep it alive.
+            # By number: callers may keep the future, which must not keep the entry alive.
             entry.future.add_done_callback(partial(self._on_done, entry.sequence))
         return [entry.future for entry in entries]
 
@@ -287,7 +287,7 @@ class Scheduler:
     # Threads
 
     def _guard(self, name: str, loop: Callable[[], None]) -> None:
-        """Run the loop of a thread; if it dies, log it, and the scheduler is not ready any more."""
+        """Run the loop of a thread; if it dies, log it, and report the scheduler as not ready."""
         try:
             loop()
         except BaseException:

@@ -24,8 +24,8 @@ T = TypeVar("T")
 class Batch:
     """Entries to run together.
 
-    shared_lanes: idle lanes that share their threads with the batch's own lane.
-    collated, scores: what the engine has made of them, until the next stage has used it.
+    shared_lanes: number of idle lanes whose threads the batch's lane may use.
+    collated, scores: output of the engine's stages, until the next stage has used it.
     """
 
     entries: list[Entry]
@@ -52,7 +52,7 @@ class BatchOwner(Protocol):
 
 
 def public_error(error: BaseException, request_id: str, doing: str) -> GLiNERBentoError:
-    """The error for the caller: one of the tree as it is; any other is logged whole and answered generically."""
+    """The error for the caller: a `GLiNERBentoError` as it is, an `InternalError` for any other, which is logged."""
     if isinstance(error, GLiNERBentoError):
         return error
     logger.error("request %s failed in %s", request_id, doing, exc_info=error)
@@ -62,7 +62,7 @@ def public_error(error: BaseException, request_id: str, doing: str) -> GLiNERBen
 class Stages:
     """Takes batches through the engine, and finishes each entry through `items`.
 
-    A batch that fails in any stage is split in halves until the failing item is alone: at most 2n - 1 runs for n items.
+    A batch that fails in any stage is halved until the failing item is isolated: at most 2n - 1 runs for n items.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Stages:
         return limit is None or batch_cost([entry.cost for entry in batch.entries], packs=self._engine.packs) <= limit
 
     def _run(self, batch: Batch, threads: int) -> None:
-        """Collate unless that is done, and run."""
+        """Collate if that has not been done, and run."""
         if batch.collated is None:
             self.collate(batch)
         collated, batch.collated = batch.collated, None
@@ -145,7 +145,7 @@ class Stages:
         return done
 
     def _report(self, batch: Batch, error: BaseException, doing: str) -> None:
-        """Finish a lone entry with its error; of several it is not known which one fails."""
+        """Finish the entry of a batch of one with its error. In a larger batch, it is not known which entry failed."""
         if len(batch.entries) == 1:
             entry = batch.entries[0]
             self._items.finish(entry, public_error(error, entry.request_id, doing))

@@ -1,4 +1,4 @@
-"""The bi-encoder: labels are encoded apart from the text, and cached."""
+"""The bi-encoder: labels are encoded separately from texts, and cached."""
 
 from __future__ import annotations
 

@@ -21,14 +21,14 @@ LabelIds = tuple[int, ...]
 
 
 class LabelKey(NamedTuple):
-    """A cache key: a label's token ids, and the adapter (an object made when its slot is written; None: the base model,
-    or an adapter that does not change the label encoder)."""
+    """A cache key: a label's token ids, and the adapter, as the object that `prepare` returned for it; None: the base
+    model, or an adapter that does not change the label encoder."""
 
     ids: LabelIds
     adapter: object | None
 
 
-# Tokens of labels per call of the encoder.
+# Maximum number of tokens, with padding, per call of the encoder.
 _MAX_TOKENS = 4096
 
 
@@ -73,7 +73,7 @@ class LabelEncoder:
         self._adapter_of_slot[slot] = prepared
 
     def __call__(self, ids: Sequence[LabelIds], label_rows: TextRows) -> torch.Tensor:
-        """Shape (len(ids), D), of labels given by their token ids; each distinct one is encoded at most once."""
+        """Shape (len(ids), D), of labels given by their token ids. Encodes those not in the cache, once each."""
         slot_of: dict[object | None, int | None] = {None: None}
         adapters: list[object | None] = []
         for text, count in enumerate(label_rows.counts):
@@ -103,7 +103,7 @@ class LabelEncoder:
         return self._table[torch.tensor(rows, dtype=torch.long, device=self._table.device)]
 
     def _insert(self, keys: Sequence[LabelKey], embeddings: torch.Tensor) -> None:
-        """Cache new labels; the last `size` of them, if they are more."""
+        """Cache new labels; only the last `size` of them, if there are more."""
         if not keys or not self._size:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""What an encoder gives to the heads, and the contract of both kinds of encoders."""
+"""The output of an encoder, which the heads take, and the contract of both kinds of encoders."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Encoder(Protocol):
 
     @property
     def encoded_labels(self) -> int:
-        """Labels that were encoded apart from a text since the start."""
+        """How many labels were encoded separately from texts since the start."""
 
     def __call__(self, inputs: PackedInputs) -> EncoderOutput:
         """`inputs` are on the encoder's device."""

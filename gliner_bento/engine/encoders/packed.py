@@ -2,7 +2,7 @@
 
     token ids (T,) of all texts  ──▶  hidden states (T, D)
 
-The numbers are those of the backbone's own forward on each text, up to rounding.
+Hidden states equal those of the backbone's own forward pass on each text, up to rounding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gliner_bento.engine.layers.packing import Layout
 PackedEncoder = Callable[[torch.Tensor, Layout], torch.Tensor]
 """(token ids (T,), layout) -> hidden states (T, D)."""
 
-# Lengths are rounded up to this on a CPU: bfloat16 attention caches a megabyte for every other length.
+# On a CPU, lengths are rounded up to multiples of this: bfloat16 attention caches a megabyte for every length it sees.
 _LENGTH_MULTIPLE = {torch.bfloat16: 8}
 
 

@@ -16,7 +16,7 @@ from gliner_bento.engine.text.collate import PackedInputs
 
 
 class UniEncoder:
-    """An `Encoder`. relations: the prompt holds relations too. label_projection: what labels pass before scoring."""
+    """An `Encoder`. relations: the prompt holds relations too. label_projection: applied to labels before scoring."""
 
     encoded_labels = 0
 

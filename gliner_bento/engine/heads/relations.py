@@ -1,8 +1,8 @@
 """The relation head of joint models: the relations between the predicted entities of a text.
 
-gliner scores every pair of proposed spans (at a low threshold, the square of thousands) and keeps those between
-entities. A pair's score does not depend on other pairs, so only pairs of entities are scored here, unless the model has
-a joint adjacency, which takes all proposed spans as input.
+gliner scores every pair of proposed spans (millions, at a low threshold) and keeps those between entities. A pair's
+score does not depend on other pairs, so only pairs of entities are scored here, unless the model has a joint adjacency,
+which takes all proposed spans as input.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SlotRowsOf = Callable[[int], "SlotRows | None"]
 # Adjacencies that score a pair by its two ends; "none" proposes every pair.
 _PAIRWISE = {"none", "dot", "mlp", "bilinear"}
 
-# ModelLimits of one text, because pairs grow with the square: entities between which relations are scored, and proposed
-# spans that a joint adjacency takes.
+# Limits for one text, because pairs grow with the square: of entities between which relations are scored, and of
+# proposed spans that a joint adjacency takes.
 MAX_RELATED_SPANS = 512
 MAX_JOINT_PROPOSALS = 2048
 _MAX_PAIRS = 8192
@@ -108,7 +108,7 @@ class RelationHead:
     ) -> list[PredictedRelation]:
         """Relations between `entities`, in gliner's order. proposed: the spans that the model's adjacency takes.
 
-        Several labels of the same words are one end of a relation, represented by the first of them. Where a token
+        Several labels of the same words are one end of a relation, represented by the first of them. If a token
         model proposes the same words for several labels, gliner repeats their relations and adds self-relations; here
         a relation is returned once, between two entities.
         """

@@ -28,7 +28,7 @@ from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.projection import Projection, linear_layers
 from gliner_bento.engine.layers.rows import TextRows
 
-# Elements of the spans' hidden layer per chunk: what fits a core's cache, or a share of a GPU's memory.
+# Maximum elements of the spans' hidden layer per chunk: fits a core's cache, or a small part of a GPU's memory.
 _MAX_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 28}
 
 
@@ -96,7 +96,7 @@ class MarkerV0:
 
 
 class _FactorisedSpans:
-    """Spans by what their first (W, H) and last (W + K - 1, H) words add to the hidden layer."""
+    """Spans as what their first words (W, H) and last words (W + K - 1, H) add to the hidden layer."""
 
     def __init__(self, head: MarkerV0, start: torch.Tensor, end: torch.Tensor, word_rows: TextRows) -> None:
         self._head = head

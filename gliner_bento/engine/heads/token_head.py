@@ -1,6 +1,6 @@
 """The head of token models: scores of start, end and inside for each word and label.
 
-Where the model represents spans, the tags only propose spans, and the spans' own scores decide.
+If the model represents spans, the tags only propose spans, and the spans' own scores decide.
 """
 
 from __future__ import annotations

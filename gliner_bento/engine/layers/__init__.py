@@ -1,1 +1,1 @@
-"""Layers over packed matrices: whose the rows are, linear layers with LoRA, kernels, small layers that heads share."""
+"""Layers over packed matrices: which text a row belongs to, linear layers, LoRA, kernels, layers that heads share."""

@@ -1,7 +1,7 @@
-"""Makes the layers of an engine from slices of a model's weights, and keeps every layer reachable for adapters.
+"""Makes an engine's layers from slices of a model's weights, and records which slices each layer has.
 
-A fast path computes with slices of a model's linear layers: stacked, split, transposed, scaled. An adapter names the
-model's layers. `LayerFactory` makes the slices and records where they went, so an update reaches all of them:
+A fast path computes with slices of a model's linear layers: stacked, split, transposed, scaled. An adapter updates the
+model's layers by name. With the record, an update reaches all slices of a layer:
 
     W' = W + B A    ──▶    W'[:, slice] = W[:, slice] + B A[:, slice]      (some inputs)
                            W'^T = W^T + A^T B^T                            (transposed: A and B change places)
@@ -75,7 +75,7 @@ class _PlacedSlice:
     source: WeightSlice
 
     def update(self, low_rank: LowRank) -> LoraUpdate | None:
-        """What an adapter's update of the model's layer is for this slice; None: no change."""
+        """This slice's part of an adapter's update of the model's layer; None: no change."""
         source = self.source
         if source.content == "bias":
             return (

@@ -20,7 +20,7 @@ Activation = Literal["none", "relu", "gelu"]
 
 # The number of rows that oneDNN optimizes the weight layout for: measured best, or equal, from 64 to 1,024 rows.
 _ROWS_HINT = 512
-# More rows are multiplied in chunks: oneDNN gets no faster beyond, and caches memory that grows with the rows.
+# Maximum rows of one product: in oneDNN, more rows are no faster, and take more cached memory.
 _MAX_CHUNK_ROWS = 512
 _INT8 = 127.0
 

@@ -5,7 +5,8 @@ An adapter on the device has a slot. A layer's updates of all slots are stacked:
     y[:n] += (x[:n] · A[slot]) · B[slot] + bias[slot]        n: rows with an adapter (see `rows.SlotRows`)
 
 on a GPU as two grouped products over the stacked A and B, on a CPU slot by slot. The base model's rows are not touched.
-A slot is written only while no batch uses it. Growing makes new stacks, so a batch that runs keeps those it began with.
+A slot is written only while no batch uses it. To grow, the stacks are replaced by larger copies, so a running batch
+keeps those that it began with.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gliner_bento.engine.layers.rows import SlotRows
 # Grouped products need matrix dimensions that are multiples of this many elements.
 _ALIGNMENT = 8
 
-# On a CPU, more rows of one slot are multiplied in chunks.
+# On a CPU, the rows of one slot are multiplied in chunks of at most this many.
 _MAX_CHUNK_ROWS = 512
 
 

@@ -27,20 +27,21 @@ class Attend(Protocol):
     def __call__(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, slots: Slots, /
     ) -> torch.Tensor:
-        """Contexts. They, queries, keys and values are (texts, length, heads, width). mask: (texts, length), False for
-        padding. slots: the adapter slot of each text; empty where no text has one."""
+        """Contexts, in the shape of queries, keys and values, (texts, length, heads, width).
+
+        mask: (texts, length), False for padding. slots: the adapter slot of each text; empty if no text has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Packed texts of `lengths` tokens.
 
-    blocks: neighbours of equal length as (texts, length).
-    size: all tokens, those behind the last text included.
-    index, mask: where attention works on one padded block: (texts, longest), the packed position of each token, and
-        whether there is a token.
-    tokens, block_masks: where lengths are bucketed: (size), and per block (texts, length), whether there is a token;
-        None for a block without filling.
+    blocks: consecutive texts of equal length, as (texts, length).
+    size: number of packed positions, with those after the last text.
+    index, mask: if attention runs on one padded block: (texts, longest), the packed position of each token, and whether
+        there is a token.
+    tokens, block_masks: if lengths are bucketed: whether there is a token at a position, (size), and per block, (texts,
+        length); None for a block without padding.
     slots, slot_rows: of the texts' adapters.
     """
 
@@ -102,7 +103,7 @@ class Layout:
         return cls(lengths, (block,), sum(lengths), index=index, mask=mask, slots=rows.slots, slot_rows=rows.slot_rows)
 
     def positions(self, device: torch.device) -> torch.Tensor:
-        """Shape (size,): each token's position in its text, from 0; 0 for filling."""
+        """Shape (size,): each token's position in its text, from 0; 0 for padding."""
         counted = [torch.arange(length) for length in self.lengths]
         positions = torch.cat([*counted, torch.zeros(self.size - sum(self.lengths), dtype=torch.long)])
         if self.tokens is not None:
@@ -110,7 +111,7 @@ class Layout:
         return positions.to(device, non_blocking=True)
 
     def by_adapter(self) -> list[tuple[int | None, int]]:
-        """Neighbours with the same adapter, as (slot, texts)."""
+        """Consecutive texts with the same adapter, as (slot, number of texts)."""
         if self.slots is None:
             return [(None, len(self.lengths))]
         return [(slot, len(list(texts))) for slot, texts in groupby(self.slots.of_texts)]

@@ -1,7 +1,7 @@
-"""Whose the rows of a packed matrix are: which text's, and which adapter slot's.
+"""Which text, and which adapter slot, each row of a packed matrix belongs to.
 
 Texts of a batch are ordered by their adapter's slot, those of the base model last. A matrix holds the rows (tokens,
-words, labels, ...) of one text after the other, so the rows of one slot are neighbours too:
+words, labels, ...) of one text after the other, so the rows of one slot are contiguous:
 
     x   ┌─ slot 0 ─┬─ slot 2 ─┬── base ──┐
         └──────────┴──────────┴──────────┘
@@ -26,7 +26,7 @@ class TextSlots:
     device: torch.device
 
     def slot_rows(self, counts: Sequence[int]) -> SlotRows:
-        """Of a matrix with `counts` rows for each text."""
+        """The rows of each slot, in a matrix with `counts` rows for each text."""
         of_slots = [0] * self.count
         for slot, count in zip(self.of_texts, counts, strict=True):
             if slot is not None:
@@ -34,7 +34,7 @@ class TextSlots:
         return SlotRows(tuple(of_slots), self.device)
 
     def slot_rows_of(self, text: int, count: int) -> SlotRows | None:
-        """Of a matrix with `count` rows that all belong to one text; None for the base model."""
+        """The same for a matrix with `count` rows, all of one text; None for the base model."""
         slot = self.of_texts[text]
         if slot is None:
             return None
@@ -79,11 +79,11 @@ class TextRows:
 
     @cached_property
     def slot_rows(self) -> SlotRows | None:
-        """The rows of each slot; None where no text has an adapter."""
+        """The rows of each slot; None if no text has an adapter."""
         return self.slots.slot_rows(self.counts) if self.slots else None
 
     def slot_rows_of(self, text: int, count: int) -> SlotRows | None:
-        """Of a matrix with `count` rows that all belong to one text."""
+        """See `TextSlots`."""
         return self.slots.slot_rows_of(text, count) if self.slots else None
 
     def slot(self, text: int) -> int | None:

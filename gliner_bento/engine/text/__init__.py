@@ -1,1 +1,1 @@
-"""From an item to what one forward pass takes: words, tokens, prompts, windows, label groups, tensors."""
+"""From an item to the input of a forward pass: words, tokens, prompts, windows, label groups, tensors."""

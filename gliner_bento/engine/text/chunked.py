@@ -4,8 +4,9 @@
                       └── several groups: relation passes ◀───────────┘
 
 With one group of labels (and one of relations) a window is one pass, for both. With several, related entities can have
-labels of different groups, so relations get passes of their own: over the labels of the window's entities, in every
-pair of halves if they are too many for one pass, and each group of relations.
+labels of different groups, so relations get passes of their own, over the labels of the window's entities: one pass for
+each group of relations. If these labels are too many for one pass, they are split into sets of half a pass's size, and
+every pair of sets gets its passes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gliner_bento.types import Entity, Extraction, Item, Usage
 
 @dataclass(slots=True)
 class _OpenWindow:
-    """A window that has passes to come. missing: passes without a result. relation_passes: None until they are made."""
+    """A window with unfinished passes. missing: number of passes without a result. relation_passes: None until made."""
 
     window: Window
     missing: int = 0
@@ -50,7 +51,7 @@ class WindowedRequest:
         self._relation_passes: list[Prepared] = []
         self._open: dict[int, _OpenWindow] = {}  # by the id of a pass
         self._truncated_at: int | None = None
-        self._windows = self._words = self._tokens = 0  # counted
+        self._windows = self._words = self._tokens = 0  # counters for `usage`
 
     def process_windows(self, window_words: int, overlap_words: int) -> None:
         """Process the whole text."""
@@ -85,7 +86,7 @@ class WindowedRequest:
             return self.exhausted and not self._open
 
     def add(self, made: Prepared, result: PassResult) -> Sequence[Entity]:
-        """See `ChunkedRequest`; takes time with a window's length, not with the text's."""
+        """See `ChunkedRequest`. Takes time in proportion to the window, not to the text."""
         with self._lock:
             window = self._open.pop(id(made))
             self._tokens += result.tokens

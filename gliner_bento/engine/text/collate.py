@@ -53,7 +53,7 @@ class PackedInputs:
 
 @dataclass(frozen=True, slots=True)
 class CollatedBatch:
-    """The items of one forward pass. texts: those with tokens, in the order of `inputs`, their tensors."""
+    """The items of one forward pass. texts: those with tokens, in the order of their tensors, `inputs`."""
 
     items: tuple[Prepared, ...]
     texts: tuple[Prepared, ...]
@@ -66,7 +66,7 @@ SlotOf = Callable[[Prepared], "int | None"]
 def packed(
     items: Sequence[Prepared], slot_of: SlotOf | None = None, slots: int = 0, device: torch.device = CPU
 ) -> CollatedBatch:
-    """Packed tensors on the CPU, texts in order of length: attention works on neighbours of equal length.
+    """Packed tensors on the CPU, texts in order of length: attention runs on blocks of texts of equal length.
 
     slot_of: with adapters: the slot of a text's adapter, one of `slots` on `device`. Texts are then ordered by slot
     first, those of the base model last.

@@ -32,7 +32,8 @@ class Merger:
     - An entity at the edge of a window may be a piece of a longer one: it counts only if no other window has more
       context for it.
     - Overlap resolution (greedy, as in gliner) runs over the whole text.
-    - A relation counts if both of its ends do; of several windows, once, with the score by the first rule.
+    - A relation counts if both of its entities do. If several windows predict it, it counts once, with the score of the
+      window where both have the most context.
     """
 
     def __init__(self, labels: Sequence[str], *, flat_ner: bool, multi_label: bool) -> None:
@@ -70,7 +71,7 @@ class Merger:
         return final
 
     def relations(self) -> list[PairRelation]:
-        """Between `entities`, after the last window; by head, then tail. A span is represented by its first label."""
+        """Between `entities`, after the last window; by head, then tail. Of a span's labels, the first counts."""
         index_of: dict[CharSpan, int] = {}
         for index, entity in enumerate(self.entities):
             index_of.setdefault((entity.start, entity.end), index)

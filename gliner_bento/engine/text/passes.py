@@ -1,7 +1,7 @@
-"""Plans passes: how many words of a text, which labels together, and the cost.
+"""Plans the passes of an item: words per window, groups of labels, cost.
 
-Where an item takes several passes, a prompt takes at most half of the model's maximum length, a quarter each for labels
-and relations. An item that fits one pass has no such limit.
+If an item takes several passes, a prompt takes at most half of the model's maximum length: a quarter each for labels
+and relations, if there are any. An item that fits one pass has no such limit.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _DEFAULT_OVERLAP_DIVISOR = 4
 
 @dataclass(frozen=True, slots=True)
 class PassLimits:
-    """ModelLimits of one pass. words: of the text. max_labels: labels, and as many relations; None: no limit.
+    """Limits of one pass. words: of the text. max_labels: labels, and as many relations; None: no limit.
 
-    window_words, window_overlap_words: defaults of requests.
+    window_words, window_overlap_words: defaults for requests.
     """
 
     words: int
@@ -45,8 +45,8 @@ class PassLimits:
 class Groups:
     """The labels and relations of the passes over a window, by name.
 
-    labels: of each entity pass. relations: of each relation pass; empty where the entity pass has the relations too.
-    tokens: of each label. half: limits of half of a relation pass's labels, in names and in tokens.
+    labels: of each entity pass. relations: of each relation pass; empty if the entity pass has the relations too.
+    tokens: of each label. half: limits of a half of a relation pass's labels: names, tokens.
     room: tokens that every pass leaves for its window.
     """
 

@@ -14,7 +14,7 @@ from gliner_bento.types import Extraction, Item
 
 
 class ItemPreparer:
-    """For one model. Thread-safe."""
+    """Prepares the items of one model. Thread-safe."""
 
     def __init__(self, tokenizer: ItemTokenizer, planner: PassPlanner, *, supports_relations: bool) -> None:
         self._tokenizer = tokenizer
@@ -59,7 +59,7 @@ class ItemPreparer:
         return request
 
     def _truncated_at(self, item: Item, words: Sequence[Word], *, is_cut: bool) -> int | None:
-        """Where a text that is cut ends. Raises TooLarge if it has to be rejected."""
+        """The character at which a text is cut; None if it is not. Raises TooLarge if it has to be rejected."""
         if is_cut and item.long_text == "reject":
             limits = self._tokenizer.limits
             raise TooLarge(

@@ -20,7 +20,7 @@ from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unico
 from gliner_bento.engine.text.windows import Word
 from gliner_bento.errors import InvalidField
 
-# Chunks of a text that one call of `read` looks at, if next to none of its words have tokens.
+# Maximum number of chunks that one call of `read` tokenizes: a text may have hardly any words with tokens.
 _MAX_CHUNKS = 8
 _GRAPHEME = regex.compile(r"\X")
 
@@ -74,7 +74,7 @@ class ItemTokenizer:
     def read(self, text: str, room: int, max_words: int) -> tuple[list[Word], bool]:
         """The first words that fit `max_words` and `room` tokens; whether more follow. Raises InvalidField (`text`).
 
-        A word that does not fit ends it, even where that word is a whole sentence without spaces.
+        Ends before the first word that does not fit, even if that word is a whole sentence without spaces.
         """
         words: list[Word] = []
         for number, chunk in enumerate(self.chunks(text, max_words + 1)):

@@ -4,7 +4,7 @@
                                               ├────────────┤
                                                         ├────────────┤ ──▶ Merger ──▶ entities, relations
 
-A window ends at the end of a sentence where one ends in its last quarter, else at a word. The *context* of a span in a
+A window ends at the end of a sentence if one ends in its last quarter, else at any word. The *context* of a span in a
 window is the text between the span and the nearer end of the window; an end of the text itself does not count.
 """
 
@@ -34,8 +34,8 @@ class Word(NamedTuple):
 class Window:
     """A piece of a text.
 
-    number: counted from 0. words: its words; the first `repeated` are in the window before, too.
-    next_start: the character at which the next window begins; None: this one is the last.
+    number: counted from 0. words: its words; the first `repeated` ones are also in the previous window.
+    next_start: the character at which the next window begins; None for the last window.
     """
 
     number: int
@@ -58,7 +58,7 @@ class Cutter:
     """Cuts one text whose words come in chunks; holds at most one window of them."""
 
     def __init__(self, text: str, *, max_words: int, max_tokens: int, overlap_words: int) -> None:
-        """max_words, max_tokens: of a window. overlap_words: shared by neighbours at most; less than `max_words`."""
+        """max_words, max_tokens: of a window. overlap_words: maximum that two windows share; less than `max_words`."""
         self._text = text
         self._max_words = max_words
         self._max_tokens = max_tokens

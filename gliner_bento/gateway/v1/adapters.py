@@ -1,4 +1,4 @@
-"""`/v1/adapters`: what the path, the query and the body of a request mean."""
+"""`/v1/adapters`: installs, lists and deletes adapters."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def _put_operation(operation: dict[str, Any]) -> dict[str, Any]:
     responses = operation["responses"]
     success = responses.pop("200")
     operation["responses"] = {
-        "200": success | {"description": "It was installed already"},
-        "201": success | {"description": "It is new"},
+        "200": success | {"description": "The adapter was already installed"},
+        "201": success | {"description": "The adapter is new"},
         **responses,
     }
     return operation
@@ -89,7 +89,7 @@ def _put_operation(operation: dict[str, Any]) -> dict[str, Any]:
 
 def _delete_operation(operation: dict[str, Any]) -> dict[str, Any]:
     del operation["responses"]["200"]
-    operation["responses"]["204"] = {"description": "No request uses it any more, and it is deleted"}
+    operation["responses"]["204"] = {"description": "The adapter was deleted"}
     return operation
 
 

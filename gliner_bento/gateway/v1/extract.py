@@ -66,7 +66,7 @@ async def _abort(gateway: Gateway, request: Request) -> Response:
 
 
 class _Lines(StreamingResponse):
-    """A line for each part. Closes `rest` when it ends, so that the item of a client that left is aborted."""
+    """A line for each part. Closes `rest` when it ends, so that the item is aborted if the client has disconnected."""
 
     def __init__(self, first: Any, rest: AsyncGenerator[Any, None]) -> None:
         self._rest = rest
@@ -88,7 +88,7 @@ class _Lines(StreamingResponse):
 
 
 def _line(content: Any) -> str:
-    """In ASCII: many clients end lines at Unicode's other line ends, too."""
+    """ASCII only, because many clients also split lines at Unicode's other line separators."""
     return f"{json.dumps(msgspec.to_builtins(content))}\n"
 
 

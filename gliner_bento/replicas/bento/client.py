@@ -35,7 +35,7 @@ _UNREACHABLE = "the model's process cannot be reached; try again"
 _LATE = "the deadline passed before the model's process answered"
 _CONTROL_S = 5.0
 _GRACE_S = 0.5
-"""How much longer than its deadline a call may take, so that the runner reports which item was late."""
+"""How long a call may run past its deadline, so that the runner can report which items were late."""
 
 _PIECE_BYTES = 2**20
 _DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
@@ -45,7 +45,7 @@ _stream_part = decoder(StreamPart)
 
 
 class Runner(Protocol):
-    """The BentoML service that a `ReplicaServer` serves, as its client sees it."""
+    """BentoML's client of the service that hosts a `ReplicaServer`."""
 
     async def extract(self, message: bytes) -> bytes:
         """See `ReplicaServer`."""
@@ -87,7 +87,7 @@ class BentoReplica:
         return [reply.outcome() for reply in replies]
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
-        """See `Replica`. An unread rest is stopped by name: BentoML's client leaves its connection open."""
+        """See `Replica`. A stream that is not read to its end is stopped by a call: BentoML keeps its connection."""
         stream_id, frames, ended = uuid.uuid4().hex, Frames(), False
         try:
             pieces = self._open(item, call, stream_id)
@@ -157,7 +157,7 @@ class BentoAdapters:
     async def install(
         self, adapter_id: str, *, archive: Archive | None = None, **options: Any
     ) -> tuple[AdapterInfo, bool]:
-        """See `ReplicaAdapters`. No deadline but the caller's."""
+        """See `ReplicaAdapters`. Has no timeout: the caller sets one."""
         if isinstance(archive, Path):
             raise ValueError("a path means a file on the replica's disk; send bytes")
         upload_id = None if archive is None else await self._upload(archive)
@@ -179,7 +179,7 @@ class BentoAdapters:
         return await self._connection.control(AdapterCacheStatus, "adapter_cache", {})
 
     async def _upload(self, archive: AsyncIterable[bytes]) -> str | None:
-        """Send an archive in pieces, each an idempotent call; its upload id, None for an empty one."""
+        """Send an archive in pieces, each an idempotent call; returns the upload id, None for an empty archive."""
         upload_id, offset = uuid.uuid4().hex, 0
         try:
             async for piece in _in_pieces(archive):
@@ -209,7 +209,7 @@ class Connection:
         timeout_s: float | None = _CONTROL_S,
         late: GLiNERBentoError | None = None,
     ) -> T:
-        """Call `method` of a `ReplicaServer`; its result, which is a `kind`. late: raised after `timeout_s`."""
+        """Call `method` of a `ReplicaServer`; returns its result, a `kind`. late: raised after `timeout_s`."""
         message = encode(arguments)
         reply: Reply[T] = await self.call(
             lambda: self._runner.control(method=method, arguments=message),
@@ -233,7 +233,7 @@ class Connection:
 
 @contextmanager
 def transport_errors(late: GLiNERBentoError) -> Iterator[None]:
-    """Raise `late` for a timeout, `NotReady` for a lost connection, and `InternalError` for what should not happen."""
+    """Raise `late` for a timeout, `NotReady` for a lost connection, and `InternalError` for any other error."""
     try:
         yield
     except GLiNERBentoError:

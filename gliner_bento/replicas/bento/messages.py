@@ -1,4 +1,4 @@
-"""What travels between gateway and runner: msgpack, in byte strings that BentoML passes on unread.
+"""The messages between gateway and runner: msgpack, in byte strings that BentoML does not parse.
 
 Errors travel as data, because BentoML rebuilds an exception from its HTTP status and loses class and message
 (docs/decisions/0002-errors-as-data.md).
@@ -23,7 +23,7 @@ _LENGTH_BYTES = 4
 
 
 class ExtractMessage(Struct, array_like=True):
-    """Arguments of `Replica.extract`. timeout_ms: what is left until the deadline."""
+    """Arguments of `Replica.extract`. timeout_ms: time left until the deadline."""
 
     items: list[Item]
     request_id: str
@@ -32,7 +32,7 @@ class ExtractMessage(Struct, array_like=True):
 
 
 class StreamMessage(Struct, array_like=True):
-    """Arguments of `Replica.stream`. stream_id: names this stream to `stop_stream`."""
+    """Arguments of `Replica.stream`. stream_id: for `stop_stream`."""
 
     item: Item
     stream_id: str
@@ -59,7 +59,7 @@ class Reply(Struct, Generic[T], array_like=True):
 
     @classmethod
     def of(cls, outcome: T | GLiNERBentoError) -> Reply[T]:
-        """Of what a call returned or raised."""
+        """The reply with a call's result or error."""
         return cls(error=outcome.detail()) if isinstance(outcome, GLiNERBentoError) else cls(result=outcome)
 
 
@@ -76,12 +76,12 @@ def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 def frame(message: bytes) -> bytes:
-    """A message of a stream, with its length before it: BentoML cuts a stream anywhere."""
+    """A message of a stream, preceded by its length, because BentoML splits a stream anywhere."""
     return len(message).to_bytes(_LENGTH_BYTES, "big") + message
 
 
 class Frames:
-    """Puts the pieces of a stream together again."""
+    """Reassembles the messages of a stream from its pieces."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -49,13 +49,13 @@ class ReplicaServer:
         }
 
     async def extract(self, message: bytes) -> bytes:
-        """A list of `Reply[Extraction]` to an `ExtractMessage`."""
+        """Answer an `ExtractMessage` with a list of `Reply[Extraction]`."""
         arguments: ExtractMessage = _extract_message.decode(message)
         outcomes = await self._replica.extract(arguments.items, _call(arguments))
         return encode([Reply.of(outcome) for outcome in outcomes])
 
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
-        """Frames of `StreamPart` to a `StreamMessage`; none after `stop_stream`."""
+        """Answer a `StreamMessage` with frames of `StreamPart`; ends at `stop_stream`."""
         arguments: StreamMessage = _stream_message.decode(message)
         stream = self._streams[arguments.stream_id] = _Stream(self._replica.stream(arguments.item, _call(arguments)))
         try:
@@ -66,14 +66,14 @@ class ReplicaServer:
             await stream.stop()
 
     async def control(self, method: str, arguments: bytes) -> bytes:
-        """A `Reply` to any other call: the name of one of `_controls`, and its arguments by name."""
+        """Answer any other call, of one of `_controls` with its arguments by name, with a `Reply`."""
         try:
             return encode(Reply(result=await self._controls[method](**msgspec.msgpack.decode(arguments))))
         except GLiNERBentoError as error:
             return encode(Reply.of(error))
 
     async def _stop_stream(self, stream_id: str) -> None:
-        """Nobody reads this stream any more, though its connection may stay open."""
+        """End a stream that its client no longer reads; the connection may stay open."""
         if stream := self._streams.get(stream_id):
             await stream.stop()
 
@@ -95,7 +95,7 @@ def _call(message: ExtractMessage | StreamMessage) -> Call:
 
 
 class _Stream:
-    """A stream of the replica. `stop` ends it also while its reader holds up the connection and no part is awaited."""
+    """A stream of the replica. `stop` ends it at any time, also while its connection blocks and no part is awaited."""
 
     def __init__(self, parts: AsyncGenerator[Sequence[Entity] | Extraction, None]) -> None:
         self._parts = parts
