@@ -74,7 +74,7 @@ def server(request, adapters, tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture
 def http(server) -> Iterator[httpx.Client]:
-    """Each test begins with the operator's adapter alone."""
+    """Each test begins with only the operator's adapter."""
     with httpx.Client(base_url=server, timeout=120) as client:
         for card in client.get("/v1/adapters").json()["adapters"]:
             if card["source"] != "folder" or card["id"] != "own":
@@ -159,8 +159,8 @@ def test_texts_of_several_adapters_in_one_request_get_the_answers_of_single_requ
     put(http, "tenant-a", zipped(adapters["one"]))
     put(http, "tenant-b", zipped(adapters["two"]))
     wanted = ["tenant-a", None, "tenant-b", "nobody", "own", "__base__", "tenant-a"]
-    alone = {adapter_id: scores(http, adapter_id) for adapter_id in ("tenant-a", "tenant-b", "own", None)}
-    assert alone["own"] == pytest.approx(alone["tenant-b"], abs=1e-4)
+    single = {adapter_id: scores(http, adapter_id) for adapter_id in ("tenant-a", "tenant-b", "own", None)}
+    assert single["own"] == pytest.approx(single["tenant-b"], abs=1e-4)
     items = [{"text": TEXT, "adapter_id": adapter_id} for adapter_id in wanted]
     body = {"items": items, "labels": LABELS, "threshold": 0.1}
     results = http.post("/v1/extract/batch", json=body).json()["results"]
@@ -169,7 +169,7 @@ def test_texts_of_several_adapters_in_one_request_get_the_answers_of_single_requ
             assert (result["error"]["code"], result["error"]["param"]) == ("adapter_not_found", "items.3.adapter_id")
         else:
             found = {(entity["text"], entity["label"]): entity["score"] for entity in result["result"]["entities"]}
-            assert found == pytest.approx(alone[None if adapter_id == "__base__" else adapter_id], abs=1e-4)
+            assert found == pytest.approx(single[None if adapter_id == "__base__" else adapter_id], abs=1e-4)
 
 
 def test_the_same_adapter_again_changes_nothing_and_another_is_a_conflict(http, adapters):

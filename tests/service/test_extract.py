@@ -150,16 +150,16 @@ def test_a_bad_item_of_a_batch_gets_its_error_and_does_not_affect_the_others(ser
 @pytest.mark.bento_only
 def test_200_concurrent_mixed_requests_get_the_answers_of_single_requests(service):
     bodies = mixed_bodies(200)
-    alone = [service.extract(**body) for body in bodies]
+    single = [service.extract(**body) for body in bodies]
     order = list(range(200))
     random.Random(1).shuffle(order)
     together = service.gather(*((lambda client, body=bodies[i]: client.post("/v1/extract", json=body)) for i in order))
-    statuses = {response.status_code for response in alone}
+    statuses = {response.status_code for response in single}
     assert statuses == {200, 404, 413, 422}, "the mix must hold good and bad requests"
-    assert sum(len(response.json().get("entities", [])) for response in alone) > 200
-    assert sum(len(response.json().get("relations", [])) for response in alone) > 20
+    assert sum(len(response.json().get("entities", [])) for response in single) > 200
+    assert sum(len(response.json().get("relations", [])) for response in single) > 20
     for i, response in zip(order, together, strict=True):
-        assert_same_answer(alone[i], response)
+        assert_same_answer(single[i], response)
 
 
 def mixed_bodies(count: int) -> list[dict]:
@@ -187,10 +187,10 @@ def mixed_bodies(count: int) -> list[dict]:
     return bodies
 
 
-def assert_same_answer(alone, together):
-    assert together.status_code == alone.status_code
-    one, other = alone.json(), together.json()
-    if alone.status_code != 200:
+def assert_same_answer(single, together):
+    assert together.status_code == single.status_code
+    one, other = single.json(), together.json()
+    if single.status_code != 200:
         assert {k: v for k, v in one["error"].items() if k != "request_id"} == {
             k: v for k, v in other["error"].items() if k != "request_id"
         }

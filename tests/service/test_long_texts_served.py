@@ -145,7 +145,7 @@ def test_a_document_holds_what_its_paragraphs_do(service, whole):
 
 @pytest.mark.bento_only
 def test_windows_that_are_paragraphs_give_the_results_of_the_paragraphs(service, related_alone):
-    """Without an overlap, a window that ends where a paragraph does shows the model what the paragraph alone does."""
+    """Without an overlap, a window that ends where a paragraph does has the same input as the paragraph."""
     (words,) = {part["usage"]["words"] for part in related_alone}
     options = {"window_words": words, "window_overlap_words": 0, "relations": RELATIONS}
     answer = answered(service.extract(**ASKED, **options))

@@ -1,4 +1,4 @@
-"""Rows, and the report that is made of results alone."""
+"""Rows, and the report that is made only of results."""
 
 from __future__ import annotations
 

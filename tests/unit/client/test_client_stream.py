@@ -32,7 +32,7 @@ END = StreamedEnd(
 
 
 class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A body in pieces of `size` bytes; `closed` by whoever reads it. sent: pieces that were read."""
+    """A body in pieces of `size` bytes; `closed` by its reader. sent: pieces that were read."""
 
     def __init__(self, content: bytes, size: int) -> None:
         self._pieces = [content[start : start + size] for start in range(0, len(content), size)]

@@ -217,7 +217,7 @@ def test_a_stuck_runner_costs_a_request_its_deadline_and_no_more(monkeypatch: py
     runner = StuckRunner()
     with pytest.raises(DeadlineExceeded):
         run(lambda: BentoReplica(runner).extract([item()], call(timeout_s=0.01)))
-    assert runner.cancelled == 1, "the runner has to learn that nobody waits any more"
+    assert runner.cancelled == 1, "the runner must see that its caller is gone"
 
 
 def test_a_stuck_runner_is_not_ready(monkeypatch: pytest.MonkeyPatch):
@@ -504,7 +504,7 @@ def test_a_runner_that_hangs_costs_a_stream_its_deadline(monkeypatch: pytest.Mon
     assert [list(part) for part in parts] == [[ADA]]
     assert type(error) is DeadlineExceeded
     assert never_began.ended
-    assert stopped.ended, "the runner has to learn that nobody waits any more"
+    assert stopped.ended, "the runner must see that its caller is gone"
 
 
 def test_the_runner_of_a_stream_gets_what_is_left_until_the_deadline():

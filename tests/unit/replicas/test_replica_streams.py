@@ -24,7 +24,7 @@ from gliner_bento.types import Entity, Extraction
 Start = Callable[..., Serving]
 
 SLACK_PASSES = 64
-"""Passes that may run although nobody reads: unread parts, and what the scheduler runs ahead."""
+"""Passes that may run while nothing is read: those of unread parts, and those that the scheduler runs ahead."""
 
 
 def entities_of(parts: Sequence[Sequence[Entity]]) -> list[Entity]:
