@@ -35,7 +35,7 @@ def write(folder: Path, data: dict[str, Any]) -> None:
 
 
 def render(folder: Path) -> str:
-    """Write the report and the plots of the results in `folder`, from these alone; the report."""
+    """Write the report and the plots of the results in `folder`; returns the report. Uses only results.json."""
     data = json.loads((folder / RESULTS).read_text("utf-8"))
     plotted = plots.draw(data, folder)
     page = "\n\n".join(part for part in (_head(data), _rows(data), _loads(data), _extra(data), plotted) if part) + "\n"

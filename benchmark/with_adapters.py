@@ -116,7 +116,7 @@ def over_http(bench: Bench, section: str) -> list[Row]:
 
 
 def exact(bench: Bench, section: str) -> list[Row]:
-    """Whether every response is of its own adapter, fp32, where rounding is no excuse; also with evictions."""
+    """Whether every response is of its own adapter, in fp32, where it must match to 1e-4; also with evictions."""
     few, _, every = bench.plan.adapters
     loads, rows = _AdapterLoads(bench), []
     bodies_by_name = {f"{few} adapters of {KINDS[kind]}": loads.of(kind, few) for kind in ("attention", "linear")}

@@ -58,14 +58,14 @@ def main() -> None:
     parser.add_argument("checkpoint")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--column")
-    asked = parser.parse_args()
-    if asked.column:
-        sys.stdout.write(json.dumps(measured(asked.checkpoint, asked.dtype, asked.column)))
+    options = parser.parse_args()
+    if options.column:
+        sys.stdout.write(json.dumps(measured(options.checkpoint, options.dtype, options.column)))
         return
     for column in COLUMNS:
-        command = [sys.executable, __file__, asked.checkpoint, "--dtype", asked.dtype, "--column", column]
+        command = [sys.executable, __file__, options.checkpoint, "--dtype", options.dtype, "--column", column]
         answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        sys.stdout.write(f"{asked.dtype}, {column}: {float(answer):.0f} ms\n")
+        sys.stdout.write(f"{options.dtype}, {column}: {float(answer):.0f} ms\n")
 
 
 if __name__ == "__main__":

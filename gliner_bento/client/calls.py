@@ -43,7 +43,7 @@ class Call(Generic[Answer]):
     upload: Path | None = None
 
     def read(self, response: httpx.Response) -> Answer:
-        """The answer; an error answer is raised as the `GLiNERBentoError` that the server meant."""
+        """The answer. Raises the `GLiNERBentoError` of an error answer."""
         if response.is_success:
             return self.answer(response.content)
         raise from_detail(_detail(response))

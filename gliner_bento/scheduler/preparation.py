@@ -82,7 +82,7 @@ class Preparation:
             lease.ready.add_done_callback(when_loaded)
 
     def _measure(self, entry: Entry) -> Prepared | None:
-        """Prepare one entry; None if it has finished: with an error, or because it needs no pass (a blank text)."""
+        """Prepare one entry; None if it has finished: aborted, with an error, or without a pass (a blank text)."""
         if entry.finished:
             return None
         started_s = self._clock()

@@ -208,7 +208,7 @@ class Scheduler:
         return bool(entries)
 
     def expire(self) -> None:
-        """Fail every item whose deadline has passed. The deadline thread calls it; so do tests that move the clock."""
+        """Fail every item whose deadline has passed. Called by the deadline thread and the lanes."""
         with self._lock:
             expired = self._queue.expired()
         self._fail(expired, lambda: DeadlineExceeded("the deadline passed before the request finished"))

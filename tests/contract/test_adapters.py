@@ -83,8 +83,8 @@ def test_a_batch_of_adapters_gives_the_results_of_merged_models(
         for batch in range(2):
             items = [asked_of(family, random_item(10 * batch + number, relations=relations)) for number in range(8)]
             names = [None, "attention", "heads", "everything", "everything", None, "heads", "attention"]
-            asked = [replace(item, adapter_id=name) for name, item in zip(names, items, strict=True)]
-            for answer, item, name in zip(extract_batch(engine, asked), items, names, strict=True):
+            adapted = [replace(item, adapter_id=name) for name, item in zip(names, items, strict=True)]
+            for answer, item, name in zip(extract_batch(engine, adapted), items, names, strict=True):
                 expected = expected_of(adapters[name].merged if name else gliner, item)
                 assert_same(answer, expected)
                 if name:
@@ -101,8 +101,8 @@ def test_biases_and_scales_of_peft_are_applied(
     trained = train(gliner, tmp_path, linears(engine), seed=5, r=4, **options)
     items = [random_item(seed, relations=engine.info.supports_relations) for seed in range(6)]
     with serving(engine, {"a": trained}):
-        asked = [replace(item, adapter_id=name) for item in items for name in ("a", None)]
-        answers = extract_batch(engine, asked)
+        adapted = [replace(item, adapter_id=name) for item in items for name in ("a", None)]
+        answers = extract_batch(engine, adapted)
     for number, item in enumerate(items):
         assert_same(answers[2 * number], gliner_extraction(trained.merged, item))
         assert_same(answers[2 * number + 1], gliner_extraction(gliner, item))
@@ -138,7 +138,7 @@ def test_a_padded_batch_of_adapters_as_on_a_gpu(
     items = [random_item(seed, relations=False) for seed in range(8)]
     names = [None, "attention", "everything", "attention", "heads", None, "everything", "heads"]
     with serving(engine, adapters):
-        asked = [replace(item, adapter_id=name) for item, name in zip(items, names, strict=True)]
-        answers = extract_batch(engine, asked)
+        adapted = [replace(item, adapter_id=name) for item, name in zip(items, names, strict=True)]
+        answers = extract_batch(engine, adapted)
     for answer, item, name in zip(answers, items, names, strict=True):
         assert_same(answer, gliner_extraction(adapters[name].merged if name else gliner, item))

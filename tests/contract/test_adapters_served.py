@@ -103,11 +103,11 @@ def test_adapters_differ(served: Served) -> None:
 
 def test_more_adapters_than_slots_and_memory_are_all_served(served: Served) -> None:
     draw = random.Random(0)
-    asked = [(draw.choice(list(served.adapters)), draw.randrange(len(ITEMS))) for _ in range(150)]
-    answers = [served.submit(*one) for one in asked]
-    for one, answer in zip(asked, answers, strict=True):
+    submitted = [(draw.choice(list(served.adapters)), draw.randrange(len(ITEMS))) for _ in range(150)]
+    answers = [served.submit(*one) for one in submitted]
+    for one, answer in zip(submitted, answers, strict=True):
         assert_same(answer.result(PATIENCE_S), served.expected[one])
-    assert len({name for name, _ in asked}) == COUNT + 1
+    assert len({name for name, _ in submitted}) == COUNT + 1
     status = served.manager.status()
     assert len(status.in_memory) <= 4
     assert set(filter(None, status.device_slots)) <= set(status.in_memory)
@@ -158,11 +158,11 @@ class Guests:
     def ask(self, seed: int) -> None:
         draw = random.Random(seed)
         while not self.over.is_set():
-            asked = []
+            submitted = []
             for _ in range(8):
                 kind, adapter, number = draw.choice(("a", "guest")), draw.randrange(COUNT), draw.randrange(len(ITEMS))
-                asked.append((f"a{adapter}", number, self._served.submit(f"{kind}{adapter}", number)))
-            for like, number, answer in asked:
+                submitted.append((f"a{adapter}", number, self._served.submit(f"{kind}{adapter}", number)))
+            for like, number, answer in submitted:
                 self._check(answer, self._served.expected[like, number])
 
     def _check(self, answer: Future[Extraction], expected: Extraction) -> None:

@@ -146,7 +146,7 @@ def test_the_padding_token_may_be_in_a_text(name: str, encode: Callable[[str], P
 
 @pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", ["bert", "deberta", "modernbert"])
-def test_texts_do_not_depend_on_their_neighbours(name: str, layout_of: Callable[..., Layout]) -> None:
+def test_texts_do_not_depend_on_other_texts(name: str, layout_of: Callable[..., Layout]) -> None:
     lengths = [9, 9, 4, 17]
     rows, others = some_rows(lengths, 1), some_rows(lengths, 2)
     with torch.inference_mode():

@@ -197,7 +197,7 @@ def test_flashdeberta_is_never_silently_skipped(
 
 
 def test_flashdeberta_is_loaded_only_if_enabled(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a fake of the package's class, which needs a GPU; the environment variable alone has no effect."""
+    """With a fake of the package's class, which needs a GPU. Setting only the environment variable has no effect."""
     flash = type("FlashDebertaV2Model", (DebertaV2Model,), {})
     monkeypatch.setattr("gliner.modeling.encoder.IS_FLASHDEBERTA", True)
     monkeypatch.setattr("gliner.modeling.encoder.FlashDebertaV2Model", flash, raising=False)

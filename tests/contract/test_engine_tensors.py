@@ -65,9 +65,9 @@ def test_packed_tensors_are_gliners_without_padding(
     assert [len(row.item.labels) for row in batch.texts] == list(ours.label_rows.counts)
     if "labels_input_ids" in theirs:
         labels, padding = theirs["labels_input_ids"], theirs["labels_attention_mask"]
-        asked = [places[:n] for places, n in zip(theirs["labels_gather_indices"], ours.label_rows.counts, strict=True)]
+        lists = [places[:n] for places, n in zip(theirs["labels_gather_indices"], ours.label_rows.counts, strict=True)]
         assert [list(ids) for ids in ours.label_ids] == [
-            labels[place][padding[place].bool()].tolist() for place in torch.cat(asked)
+            labels[place][padding[place].bool()].tolist() for place in torch.cat(lists)
         ]
 
 

@@ -122,11 +122,11 @@ def test_the_settings_are_the_defaults_of_requests(checkpoint: Any, engine: Any)
         return load_engine(checkpoint("span", **LIVELY), **options)
 
     item = Item(long_text(9, 10), named(LABELS))
-    asked = replace(item, window_words=12, window_overlap_words=3)
-    expected = extract_in_passes(engine("span", **LIVELY), asked)
+    windowed = replace(item, window_words=12, window_overlap_words=3)
+    expected = extract_in_passes(engine("span", **LIVELY), windowed)
     assert extract_in_passes(load(window_words=12, window_overlap_words=3), item) == expected
     assert extract_in_passes(load(window_words=12, window_overlap_words=9), item) == expected  # a quarter of the window
-    assert extract_in_passes(load(window_words=20), asked) == expected
+    assert extract_in_passes(load(window_words=20), windowed) == expected
     assert load(max_labels_per_pass=4).info.max_labels_per_pass == 4
     assert engine("span", **LIVELY).info.max_labels_per_pass == 25
     assert engine("bi-span", **LIVELY).info.max_labels_per_pass is None

@@ -74,9 +74,7 @@ def test_scores_are_near(
 
 
 @pytest.mark.parametrize(("family", "backbone", "options"), CASES)
-def test_texts_do_not_depend_on_their_neighbours(
-    family: str, backbone: str, options: dict[str, Any], bfloat16: Any
-) -> None:
+def test_texts_do_not_depend_on_other_texts(family: str, backbone: str, options: dict[str, Any], bfloat16: Any) -> None:
     """With other texts of the same lengths in the batch: exactly the same scores."""
     served = bfloat16(family, backbone=backbone, seed=3, **options)
     first, *others = [

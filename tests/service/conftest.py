@@ -32,7 +32,7 @@ class Service:
         return self.request("POST", "/v1/extract", json=body)
 
     def gather(self, *calls: Callable[[httpx.AsyncClient], Any]) -> list[Any]:
-        """Make several calls at once."""
+        """Make concurrent calls."""
 
         async def all_of() -> list[Any]:
             return await asyncio.gather(*(call(self.client) for call in calls))

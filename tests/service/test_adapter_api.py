@@ -74,7 +74,7 @@ def server(request, adapters, tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture
 def http(server) -> Iterator[httpx.Client]:
-    """Each test begins with the operator's adapter alone."""
+    """Each test begins with only the operator's adapter."""
     with httpx.Client(base_url=server, timeout=120) as client:
         for card in client.get("/v1/adapters").json()["adapters"]:
             if card["source"] != "folder" or card["id"] != "own":
@@ -130,7 +130,7 @@ def ids(http: httpx.Client) -> set[str]:
     return {card["id"] for card in http.get("/v1/adapters").json()["adapters"]}
 
 
-def test_an_adapter_that_was_put_is_told_and_answers(http, adapters):
+def test_an_adapter_that_was_put_is_returned_and_used(http, adapters):
     new = put(http, "tenant-a", zipped(adapters["one"]))
     card = new.json()
     assert (new.status_code, card["id"], card["source"], card["rank"]) == (201, "tenant-a", "upload", 4)
@@ -151,16 +151,16 @@ def test_an_adapter_that_was_put_is_told_and_answers(http, adapters):
 
 def test_an_answer_says_which_adapter_made_it(http, adapters):
     put(http, "tenant-a", zipped(adapters["one"]))
-    for adapter_id, told in [("tenant-a", "tenant-a"), ("__base__", None), (None, None)]:
-        assert http.post("/v1/extract", json=BODY | {"adapter_id": adapter_id}).json()["adapter_id"] == told
+    for adapter_id, answered in [("tenant-a", "tenant-a"), ("__base__", None), (None, None)]:
+        assert http.post("/v1/extract", json=BODY | {"adapter_id": adapter_id}).json()["adapter_id"] == answered
 
 
-def test_texts_of_several_adapters_are_answered_in_one_request_as_if_alone(http, adapters):
+def test_texts_of_several_adapters_in_one_request_get_the_answers_of_single_requests(http, adapters):
     put(http, "tenant-a", zipped(adapters["one"]))
     put(http, "tenant-b", zipped(adapters["two"]))
     wanted = ["tenant-a", None, "tenant-b", "nobody", "own", "__base__", "tenant-a"]
-    alone = {adapter_id: scores(http, adapter_id) for adapter_id in ("tenant-a", "tenant-b", "own", None)}
-    assert alone["own"] == pytest.approx(alone["tenant-b"], abs=1e-4)
+    single = {adapter_id: scores(http, adapter_id) for adapter_id in ("tenant-a", "tenant-b", "own", None)}
+    assert single["own"] == pytest.approx(single["tenant-b"], abs=1e-4)
     items = [{"text": TEXT, "adapter_id": adapter_id} for adapter_id in wanted]
     body = {"items": items, "labels": LABELS, "threshold": 0.1}
     results = http.post("/v1/extract/batch", json=body).json()["results"]
@@ -169,7 +169,7 @@ def test_texts_of_several_adapters_are_answered_in_one_request_as_if_alone(http,
             assert (result["error"]["code"], result["error"]["param"]) == ("adapter_not_found", "items.3.adapter_id")
         else:
             found = {(entity["text"], entity["label"]): entity["score"] for entity in result["result"]["entities"]}
-            assert found == pytest.approx(alone[None if adapter_id == "__base__" else adapter_id], abs=1e-4)
+            assert found == pytest.approx(single[None if adapter_id == "__base__" else adapter_id], abs=1e-4)
 
 
 def test_the_same_adapter_again_changes_nothing_and_another_is_a_conflict(http, adapters):
@@ -197,7 +197,7 @@ def test_an_archive_that_is_larger_than_a_piece_or_a_body_may_be_arrives_whole(h
     assert put(http, "tenant-a", zipped(adapters["one"])).status_code == 200
 
 
-def test_an_adapter_is_pinned_and_let_go(http, adapters):
+def test_an_adapter_is_pinned_and_unpinned(http, adapters):
     assert put(http, "tenant-a", zipped(adapters["one"]), pinned=True).json()["pinned"] is True
     assert http.put("/v1/adapters/tenant-a").json()["pinned"] is True
     let_go = http.put("/v1/adapters/tenant-a", json={"pinned": False})
@@ -205,7 +205,7 @@ def test_an_adapter_is_pinned_and_let_go(http, adapters):
     assert http.put("/v1/adapters/own?pinned=1").json()["pinned"] is True
 
 
-def test_an_adapter_is_loaded_now_or_when_it_is_asked_for(http, adapters):
+def test_an_adapter_is_loaded_now_or_when_it_is_requested(http, adapters):
     assert put(http, "tenant-a", zipped(adapters["one"]), preload=False).json()["tier"] == "disk"
     assert http.put("/v1/adapters/tenant-a").json()["tier"] == "cpu"
 
@@ -242,7 +242,7 @@ def test_what_is_the_operators_is_changed_by_the_operator(http, adapters):
     assert ids(http) == {"own"}
 
 
-def test_an_adapter_that_nobody_has_is_404_everywhere(http):
+def test_an_unknown_adapter_is_404_on_every_route(http):
     not_found = (404, "adapter_not_found", "adapter_id")
     assert error_of(http.get("/v1/adapters/nobody")) == not_found
     assert error_of(http.delete("/v1/adapters/nobody")) == not_found
@@ -404,9 +404,9 @@ def test_the_requests_of_the_page_about_adapters_are_answered(http, server, adap
     commands = re.findall(r"```bash\n(curl .*?)```", page, re.DOTALL)
     (tmp_path / "tenant-a.zip").write_bytes(zipped(adapters["one"]))
     for command in commands:
-        told = command.replace("curl ", "curl --silent --show-error --fail ", 1)
-        told = told.replace("localhost:3000", server.removeprefix("http://"))
-        subprocess.run(["bash", "-c", told], cwd=tmp_path, check=True, timeout=60)
+        local = command.replace("curl ", "curl --silent --show-error --fail ", 1)
+        local = local.replace("localhost:3000", server.removeprefix("http://"))
+        subprocess.run(["bash", "-c", local], cwd=tmp_path, check=True, timeout=60)
     for route in ("v1/adapters", "v1/adapters/tenant-a", "gliner/adapter-cache"):
         assert f"localhost:3000/{route}" in page
     assert len(commands) == 8

@@ -64,7 +64,7 @@ def test_described_labels_are_answered_under_their_names(service):
     assert {label for _, label in found(answer)} <= {"WHO", "WHERE"}
 
 
-def test_a_text_beyond_the_model_is_read_whole_cut_visibly_or_refused(service):
+def test_a_text_beyond_the_model_is_processed_in_full_truncated_or_refused(service):
     long = " ".join(["word"] * 2000)
     whole = service.extract(text=long, labels=LABELS).json()
     assert (whole["truncated"], whole["truncated_at"], whole["usage"]["words"]) == (False, None, 2000)
@@ -77,7 +77,7 @@ def test_a_text_beyond_the_model_is_read_whole_cut_visibly_or_refused(service):
     assert (refused.status_code, refused.json()["error"]["param"]) == (413, "text")
 
 
-def test_a_batch_answers_each_text_as_if_alone(service):
+def test_a_batch_answers_each_text_like_a_single_request(service):
     items = [
         {"text": TEXT},
         {"text": TEXT, "labels": ["person"]},
@@ -139,7 +139,7 @@ def test_bad_input_is_never_a_500_on_the_other_routes(service, content):
 @pytest.mark.parametrize(
     "name", ["a text over max_text_chars", "10,000 labels", "a label that leaves no room", "an unknown adapter"]
 )
-def test_a_bad_item_of_a_batch_gets_its_error_and_leaves_its_neighbours_alone(service, name):
+def test_a_bad_item_of_a_batch_gets_its_error_and_does_not_affect_the_others(service, name):
     content, _, param = BAD[name]
     items = [GOOD, json.loads(content), GOOD]
     first, bad, last = service.request("POST", "/v1/extract/batch", json={"items": items}).json()["results"]
@@ -148,18 +148,18 @@ def test_a_bad_item_of_a_batch_gets_its_error_and_leaves_its_neighbours_alone(se
 
 
 @pytest.mark.bento_only
-def test_200_concurrent_mixed_requests_are_each_answered_as_if_alone(service):
+def test_200_concurrent_mixed_requests_get_the_answers_of_single_requests(service):
     bodies = mixed_bodies(200)
-    alone = [service.extract(**body) for body in bodies]
+    single = [service.extract(**body) for body in bodies]
     order = list(range(200))
     random.Random(1).shuffle(order)
     together = service.gather(*((lambda client, body=bodies[i]: client.post("/v1/extract", json=body)) for i in order))
-    statuses = {response.status_code for response in alone}
+    statuses = {response.status_code for response in single}
     assert statuses == {200, 404, 413, 422}, "the mix must hold good and bad requests"
-    assert sum(len(response.json().get("entities", [])) for response in alone) > 200
-    assert sum(len(response.json().get("relations", [])) for response in alone) > 20
+    assert sum(len(response.json().get("entities", [])) for response in single) > 200
+    assert sum(len(response.json().get("relations", [])) for response in single) > 20
     for i, response in zip(order, together, strict=True):
-        assert_same_answer(alone[i], response)
+        assert_same_answer(single[i], response)
 
 
 def mixed_bodies(count: int) -> list[dict]:
@@ -187,10 +187,10 @@ def mixed_bodies(count: int) -> list[dict]:
     return bodies
 
 
-def assert_same_answer(alone, together):
-    assert together.status_code == alone.status_code
-    one, other = alone.json(), together.json()
-    if alone.status_code != 200:
+def assert_same_answer(single, together):
+    assert together.status_code == single.status_code
+    one, other = single.json(), together.json()
+    if single.status_code != 200:
         assert {k: v for k, v in one["error"].items() if k != "request_id"} == {
             k: v for k, v in other["error"].items() if k != "request_id"
         }

@@ -1,4 +1,4 @@
-"""`/gliner` answers what gliner.serve's own server code answers, asked in this process with the same payloads."""
+"""`/gliner` answers what gliner.serve's own server code answers, called in this process with the same payloads."""
 
 from __future__ import annotations
 

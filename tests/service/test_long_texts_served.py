@@ -1,4 +1,4 @@
-"""Long texts and many labels through the whole bento, with the bundled model: read whole, streamed, or cut and told."""
+"""Long texts and many labels through the whole bento, with the bundled model: in full, streamed, truncated."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def test_a_document_holds_what_its_paragraphs_do(service, whole):
 
 
 @pytest.mark.bento_only
-def test_windows_that_are_paragraphs_are_read_exactly_as_these_alone(service, related_alone):
-    """Without an overlap, a window that ends where a paragraph does shows the model what the paragraph alone does."""
+def test_windows_that_are_paragraphs_give_the_results_of_the_paragraphs(service, related_alone):
+    """Without an overlap, a window that ends where a paragraph does has the same input as the paragraph."""
     (words,) = {part["usage"]["words"] for part in related_alone}
     options = {"window_words": words, "window_overlap_words": 0, "relations": RELATIONS}
     answer = answered(service.extract(**ASKED, **options))
@@ -225,7 +225,7 @@ def many_labels() -> list[str]:
 
 
 @pytest.mark.bento_only
-def test_a_thousand_labels_are_asked_for_in_groups_in_whatever_order(service):
+def test_a_thousand_labels_take_groups_that_do_not_depend_on_their_order(service):
     labels = many_labels()
     body = {"text": SHORT["text"], "threshold": 0.3}
     answer = answered(service.extract(**body, labels=labels))
@@ -244,8 +244,8 @@ def test_relations_are_found_between_labels_of_different_groups(service):
     }
     answer = answered(service.extract(text=SHORT["text"], labels=labels, relations=[*RELATIONS, "worked with"]))
     assert (answer["usage"]["label_groups"], answer["usage"]["relation_groups"]) == (3, 1)
-    told = {(r["head"]["text"], r["relation"], r["tail"]["text"]) for r in answer["relations"]}
-    assert ("Bill Gates", "founded", "Microsoft") in told
+    predicted = {(r["head"]["text"], r["relation"], r["tail"]["text"]) for r in answer["relations"]}
+    assert ("Bill Gates", "founded", "Microsoft") in predicted
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_an_item_with_windows_that_cannot_be_is_named(service):
 
 
 @pytest.mark.bento_only
-def test_long_and_short_texts_at_once_are_answered_as_if_alone(service):
+def test_concurrent_long_and_short_texts_get_the_answers_of_single_requests(service):
     bodies = [ASKED | {"relations": RELATIONS}, ASKED | {"window_words": 100, "threshold": 0.3}]
     bodies += [SHORT | {"text": text} for text in PARAGRAPHS[:30]]
     expected = [answered(service.extract(**body)) for body in bodies]
@@ -295,7 +295,7 @@ def test_long_and_short_texts_at_once_are_answered_as_if_alone(service):
 def test_a_stream_is_the_answer_line_by_line(service, body, options):
     expected = answered(service.extract(**body, **options))
     *entities, end = lines_of(service.request("POST", "/v1/extract/stream", json=body | options | {"request_id": "s"}))
-    streamed = {"entities": [told["entity"] for told in entities], **end}
+    streamed = {"entities": [received["entity"] for received in entities], **end}
     assert_equal(streamed, expected)
     assert set(streamed) == set(expected)
     for name in ("usage", "truncated", "truncated_at", "model", "adapter_id"):
@@ -313,14 +313,14 @@ def test_our_asynchronous_client_streams(service, whole):
     client._http = service.client
 
     async def scene(_):
-        return [told async for told in client.extract_stream(DOCUMENT, LABELS)]
+        return [received async for received in client.extract_stream(DOCUMENT, LABELS)]
 
     ((*entities, end),) = service.gather(scene)
     assert [(entity.start, entity.end, entity.label) for entity in entities] == found(whole)
     assert asdict(end.usage) == whole["usage"]
 
     async def refused(_):
-        return [told async for told in client.extract_stream(DOCUMENT, LABELS, long_text="reject")]
+        return [received async for received in client.extract_stream(DOCUMENT, LABELS, long_text="reject")]
 
     with pytest.raises(TooLarge):
         service.gather(refused)
@@ -355,14 +355,14 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_stream_begins_while_its_text_is_read_and_an_abort_is_its_last_line(server):
-    told = []
+    received = []
     with Client(server) as client, pytest.raises(Aborted):  # noqa: PT012
         for one in client.extract_stream(ENDLESS, LABELS, request_id="endless"):
-            if not told:
+            if not received:
                 assert client.abort("endless").aborted
-            told.append(one)
-    assert [(entity.start, entity.end, entity.text) for entity in told[:1]] == [(0, 10, "Bill Gates")]
-    assert all(ENDLESS[entity.start : entity.end] == entity.text for entity in told)
+            received.append(one)
+    assert [(entity.start, entity.end, entity.text) for entity in received[:1]] == [(0, 10, "Bill Gates")]
+    assert all(ENDLESS[entity.start : entity.end] == entity.text for entity in received)
 
 
 def test_a_client_that_leaves_a_stream_takes_its_work_along(server):
@@ -388,7 +388,7 @@ def test_a_deadline_that_passes_between_lines_is_the_last_line(server):
         timeout_ms *= 2  # a slow machine: nothing was found so soon
     *entities, last = lines_of(answer)
     assert entities
-    assert all(set(told) == {"entity"} for told in entities)
+    assert all(set(received) == {"entity"} for received in entities)
     assert last["error"]["code"] == "deadline_exceeded"
     assert last["error"]["request_id"] == answer.headers["x-request-id"]
 
@@ -410,10 +410,10 @@ def test_our_client_streams_what_it_extracts(server):
 def test_a_model_process_that_dies_while_it_reads_is_the_last_line(process):
     """The last test: whether the process comes back is tested elsewhere."""
     (runner,) = [child for child in tree_of(process.pid) if "GLiNERRunner" in child.cmdline()]
-    told = []
+    received = []
     with Client(process.url) as client, pytest.raises(NotReady):  # noqa: PT012
         for one in client.extract_stream(ENDLESS, LABELS):
-            if not told:
+            if not received:
                 runner.kill()
-            told.append(one)
-    assert told
+            received.append(one)
+    assert received

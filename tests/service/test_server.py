@@ -20,7 +20,7 @@ from gliner_bento.gateway.app import INDEX_PAGE
 BODY = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}
 
 
-def test_the_model_card_tells_what_is_served(service):
+def test_the_model_card_describes_what_is_served(service):
     card = service.request("GET", "/v1/model").json()
     assert card["family"] == "UniEncoderSpanRelexGLiNER"
     assert card["supports_relations"] is True
@@ -97,7 +97,7 @@ def test_an_impossible_deadline_is_504(service):
 
 
 def test_abort_stops_a_request_that_waits(service):
-    """The victim stands behind enough work that the abort overtakes it."""
+    """Enough work waits before the victim that the abort arrives first."""
     crowd = {"texts": [BODY["text"] * 20] * 60, "labels": BODY["labels"]}
     victim = BODY | {"request_id": "victim", "priority": 1000}
 

@@ -8,7 +8,7 @@ from gliner_bento.disconnect import CancelOnDisconnect
 
 
 class Connection:
-    """One request whose client sends `body` and hangs up when told to."""
+    """One request whose client sends `body` and disconnects when the test sets `hung_up`."""
 
     def __init__(self) -> None:
         self.hung_up = asyncio.Event()
@@ -94,8 +94,8 @@ def test_a_body_that_is_never_read_does_not_keep_the_answer_waiting():
     asyncio.run(scene())
 
 
-def test_work_after_the_answer_is_left_alone():
-    """A connection counts as closed once it is answered; background work goes on."""
+def test_work_after_the_answer_is_not_cancelled():
+    """A connection counts as closed once it is answered; background work continues."""
 
     async def scene():
         connection, finished = Connection(), asyncio.Event()

@@ -130,14 +130,14 @@ def test_every_field_of_a_request_is_described_or_shared():
 
 
 def test_options_of_an_adapter_leave_what_they_do_not_name():
-    asked = PutAdapterRequest.model_validate({})
-    assert (asked.source, asked.revision, asked.pinned, asked.preload) == (None, None, None, True)
+    parsed = PutAdapterRequest.model_validate({})
+    assert (parsed.source, parsed.revision, parsed.pinned, parsed.preload) == (None, None, None, True)
 
 
 @pytest.mark.parametrize(("written", "value"), [("true", True), ("false", False), ("1", True), ("0", False)])
 def test_options_of_an_adapter_may_be_written_in_a_query(written, value):
-    asked = AdapterOptions.model_validate_strings({"pinned": written, "preload": written})
-    assert (asked.pinned, asked.preload) == (value, value)
+    parsed = AdapterOptions.model_validate_strings({"pinned": written, "preload": written})
+    assert (parsed.pinned, parsed.preload) == (value, value)
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,9 @@ def padded(encode: Callable[..., torch.Tensor]) -> PackedEncoder:
         assert block.mask is not None
         encoded, first = [], 0
         for slot, texts in layout.by_adapter():
-            run = slice(first, first + texts)
-            longest = max(layout.lengths[run])
-            index, mask = block.index[run, :longest], block.mask[run, :longest]
+            part = slice(first, first + texts)
+            longest = max(layout.lengths[part])
+            index, mask = block.index[part, :longest], block.mask[part, :longest]
             with on_slot(slot):
                 encoded.append(encode(token_ids[index], mask.long())[mask])
             first += texts

@@ -48,12 +48,12 @@ THINGS: dict[str, tuple[Callable[[Path], object], Action, tuple[str, ...]]] = {
     # before, the operation, which adapters may exist in the end
     "install": (lambda folder: None, lambda store: install(store, "a"), ("a",)),
     "install again": (lambda folder: install(store_in(folder), "a"), lambda store: install(store, "a"), ("a",)),
-    "mend": (
+    "repair": (
         lambda folder: (install(store_in(folder), "a"), damage(folder)),
         lambda store: install(store, "a"),
         ("a",),
     ),
-    "make room": (
+    "evict": (
         lambda folder: [install(store_in(folder), name, "hub") for name in "ab"],
         lambda store: install(store, "c"),  # the next install evicts the third one if this one is killed just before
         ("bc", "abc"),

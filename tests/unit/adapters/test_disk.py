@@ -115,7 +115,7 @@ def test_what_is_installed_is_found(store, cache):
     assert in_cache(cache) == ["a"]
 
 
-def test_a_version_is_of_the_content_alone(store, tmp_path):
+def test_a_version_depends_only_on_the_content(store, tmp_path):
     version = install(store, "a").version
     assert install(store, "b", source="hub").version == version
     assert install(store_in(tmp_path / "other")).version == version

@@ -194,7 +194,7 @@ def test_the_operators_own_are_served_as_they_are(server: Server, saved, archive
     lease.release()
 
 
-def test_options_alone_change_an_installed_adapter(server: Server, archive) -> None:
+def test_options_without_a_source_change_an_installed_adapter(server: Server, archive) -> None:
     with pytest.raises(AdapterNotFound):
         server.manager.put("one", pinned=True)
     server.manager.put("one", archive=archive("a"), pinned=True)

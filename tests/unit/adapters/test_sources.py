@@ -117,10 +117,10 @@ REPOSITORIES = {
 class Hub(BaseHTTPRequestHandler):
     """The part of the hub's API that snapshot_download uses. `one/broken` lists files and serves none."""
 
-    asked: list[str]
+    requested: list[str]
 
     def do_GET(self) -> None:
-        self.server.asked.append(f"{self.command} {self.path}")
+        self.server.requested.append(f"{self.command} {self.path}")
         match = re.match(r"/(api/models/)?(\w+/\w+)(?:/(revision|tree|resolve)/([^/?]+)/?([^?]*))?", self.path)
         api, repository, what, revision, name = match.groups()
         files = REPOSITORIES.get(repository)
@@ -157,7 +157,7 @@ class Hub(BaseHTTPRequestHandler):
 @pytest.fixture
 def hub() -> Iterator[ThreadingHTTPServer]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        server.asked = []
+        server.requested = []
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
@@ -199,9 +199,9 @@ def test_adapters_of_a_hub(tmp_path, hub):
     assert large == ["too_large", "adapter: its files have more than 100 bytes"]
     assert pickled[0] == "adapter_invalid"
     assert "'adapter_model.bin' is never unpickled" in pickled[1]
-    files = {line.rpartition("/")[2] for line in hub.asked if "/resolve/" in line}
+    files = {line.rpartition("/")[2] for line in hub.requested if "/resolve/" in line}
     assert files == set(FILES)
-    assert not any("large/resolve" in line or "pickled/resolve" in line for line in hub.asked)
+    assert not any("large/resolve" in line or "pickled/resolve" in line for line in hub.requested)
     assert downloaded(tmp_path, endpoint, "one/good", offline=True) == [["weights"]]
 
 

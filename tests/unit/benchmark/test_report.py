@@ -1,4 +1,4 @@
-"""Rows, and the report that is made of results alone."""
+"""Rows, and the report that is made only of results."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_results_have_their_provenance(folder):
     assert {"commit", "uncommitted", "date", "plan", "environment"} <= data.keys()
 
 
-def test_a_report_is_made_of_the_results_alone(folder):
+def test_a_report_is_made_only_of_the_results(folder):
     page = report.render(folder)
     assert "| 3.00x | >= 4x | missed |" in page
     assert "| ours | bf16 bfloat16 /v1/extract | concurrency 32 | 2.000 | 10.0 | 30.0 |" in page

@@ -27,7 +27,7 @@ def test_the_servers_error_is_raised_as_what_it_was():
 
 
 @pytest.mark.parametrize(("status", "error"), [(502, NotReady), (503, NotReady), (500, InternalError)])
-def test_an_error_that_is_not_the_servers_is_told_by_its_status(status, error):
+def test_an_error_that_is_not_the_servers_is_raised_by_its_status(status, error):
     with pytest.raises(error, match=str(status)):
         calls.model().read(httpx.Response(status, text="<html>a proxy speaks</html>"))
 

@@ -32,7 +32,7 @@ END = StreamedEnd(
 
 
 class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A body in pieces of `size` bytes; `closed` by whoever reads it. sent: pieces that were read."""
+    """A body in pieces of `size` bytes; `closed` by its reader. sent: pieces that were read."""
 
     def __init__(self, content: bytes, size: int) -> None:
         self._pieces = [content[start : start + size] for start in range(0, len(content), size)]
@@ -59,8 +59,8 @@ def content_of(*lines: StreamedEntity | StreamedEnd | ErrorBody) -> bytes:
     return b"".join(f"{json.dumps(asdict(line))}\n".encode() for line in lines)
 
 
-def read(kind, response, told, most=None, **options) -> httpx.Request:
-    """Stream with a client of this kind into `told`, of which it takes `most` at most; the request as it arrived."""
+def read(kind, response, received, most=None, **options) -> httpx.Request:
+    """Stream with a client of this kind into `received`, at most `most`; the request as it arrived."""
     requests = []
 
     def answer(request):
@@ -68,8 +68,8 @@ def read(kind, response, told, most=None, **options) -> httpx.Request:
         return response
 
     def take(one):
-        told.append(one)
-        return len(told) == most
+        received.append(one)
+        return len(received) == most
 
     transport = httpx.MockTransport(answer)
     if kind is Client:
@@ -95,21 +95,21 @@ def read(kind, response, told, most=None, **options) -> httpx.Request:
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_entities_come_one_by_one_and_then_the_rest(kind, size):
     pieces = Pieces(content_of(*(StreamedEntity(entity=entity) for entity in ENTITIES), END), size)
-    told = []
-    request = read(kind, httpx.Response(200, stream=pieces), told, window_words=64)
-    assert told == [*ENTITIES, END]
+    received = []
+    request = read(kind, httpx.Response(200, stream=pieces), received, window_words=64)
+    assert received == [*ENTITIES, END]
     assert pieces.closed
     assert (request.method, request.url.path) == ("POST", "/v1/extract/stream")
     assert request.content == b'{"text":"Ada","labels":["person"],"window_words":64}'
 
 
 @KINDS
-def test_an_entity_is_told_before_the_next_has_come(kind):
+def test_an_entity_is_yielded_before_the_next_has_arrived(kind):
     lines = [content_of(StreamedEntity(entity=entity)) for entity in ENTITIES]
     pieces = Pieces(b"".join(lines), 1)
-    told = []
-    read(kind, httpx.Response(200, stream=pieces), told, most=1)
-    assert told == ENTITIES[:1]
+    received = []
+    read(kind, httpx.Response(200, stream=pieces), received, most=1)
+    assert received == ENTITIES[:1]
     assert pieces.sent <= len(lines[0]) + 1
 
 
@@ -123,12 +123,12 @@ def test_who_ends_the_iteration_ends_the_connection(kind):
 
 @KINDS
 @pytest.mark.parametrize("kind_of_error", [DeadlineExceeded, NotReady, InvalidField])
-def test_an_error_in_the_last_line_is_raised_after_what_was_found(kind, kind_of_error):
+def test_an_error_in_the_last_line_is_raised_after_the_entities(kind, kind_of_error):
     error = ErrorBody(error=kind_of_error("it went wrong", param="text").detail("r"))
-    pieces, told = Pieces(content_of(StreamedEntity(entity=ENTITIES[0]), error), 5), []
+    pieces, received = Pieces(content_of(StreamedEntity(entity=ENTITIES[0]), error), 5), []
     with pytest.raises(kind_of_error, match="it went wrong") as caught:
-        read(kind, httpx.Response(200, stream=pieces), told)
-    assert told == ENTITIES[:1]
+        read(kind, httpx.Response(200, stream=pieces), received)
+    assert received == ENTITIES[:1]
     assert caught.value.param == "text"
     assert pieces.closed
 
@@ -144,7 +144,7 @@ def test_an_error_in_the_last_line_is_raised_after_what_was_found(kind, kind_of_
     ],
 )
 def test_an_error_in_place_of_lines_is_raised(kind, status, content, error):
-    told = []
+    received = []
     with pytest.raises(error):
-        read(kind, httpx.Response(status, stream=Pieces(content, 3)), told)
-    assert told == []
+        read(kind, httpx.Response(status, stream=Pieces(content, 3)), received)
+    assert received == []

@@ -17,7 +17,7 @@ def item(text: str) -> Item:
     return Item(text=text, labels={"person": "person"}, relations={"knows": "knows"})
 
 
-def test_every_capitalised_word_is_an_entity_and_neighbours_are_related() -> None:
+def test_every_capitalised_word_is_an_entity_and_adjacent_ones_are_related() -> None:
     answer = extract(item("Alice met Bob."))
     assert [(e.text, e.label, e.start, e.end) for e in answer.entities] == [
         ("Alice", "person", 0, 5),

@@ -155,7 +155,7 @@ def test_int8_rounds_to_the_nearest_of_its_steps() -> None:
     assert bool(((rounded * scale - x).abs() <= 0.501 * x.abs().amax(1, keepdim=True) / 127).all())
 
 
-def test_int8_rows_do_not_depend_on_their_neighbours() -> None:
+def test_int8_rows_do_not_depend_on_other_rows() -> None:
     ours, x = made(some_layer(), int8=True), some_rows(20)
     beside = torch.cat([x[:1], 1e4 * x[1:]])
     assert torch.equal(ours(x)[0], ours(beside)[0])

@@ -310,7 +310,7 @@ def test_no_batch_runs_out_of_memory_where_the_device_is_as_it_was_measured() ->
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_items_that_fit_alone_are_processed_after_memory_shrank(lanes: int) -> None:
+def test_items_that_fit_one_by_one_are_processed_after_memory_shrank(lanes: int) -> None:
     """Another process took most of the memory after calibration, and one item no longer fits."""
     engine = DeviceEngine(Device(64 * MIB, linear=1000))
     measured = engine.memory.batch_tokens

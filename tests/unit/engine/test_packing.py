@@ -36,7 +36,7 @@ def one_by_one(lengths: list[int], qkv: torch.Tensor) -> torch.Tensor:
 
 @settings(deadline=None)
 @given(LENGTHS)
-def test_on_a_cpu_only_neighbours_of_equal_length_share_a_block(lengths: list[int]) -> None:
+def test_on_a_cpu_only_adjacent_texts_of_equal_length_share_a_block(lengths: list[int]) -> None:
     layout = Layout.of(TextRows(tuple(lengths)), CPU)
     assert [length for rows, length in layout.blocks for _ in range(rows)] == lengths
     assert len(layout.blocks) == len(list(groupby(lengths)))

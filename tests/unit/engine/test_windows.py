@@ -166,10 +166,10 @@ def test_merging_window_by_window_equals_merging_the_whole_text(
     merger = Merger(LABELS, flat_ner=flat, multi_label=multi_label)
     arriving = list(zip(windows, found, strict=True))
     rng.shuffle(arriving)
-    told = [entity for window, one in arriving for entity in merger.add(window, [one], [one])]
+    streamed = [entity for window, one in arriving for entity in merger.add(window, [one], [one])]
     entities, relations = merged_slowly(text, windows, found, flat=flat, multi_label=multi_label)
     assert merger.entities == entities
-    assert told == entities
+    assert streamed == entities
     by_span: dict[tuple[int, int], int] = {}
     for number, entity in enumerate(entities):
         by_span.setdefault((entity.start, entity.end), number)

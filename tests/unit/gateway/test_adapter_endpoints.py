@@ -39,7 +39,7 @@ def test_an_adapter_comes_stays_and_goes(client):
         assert error_of(ask(client, method, "/a")) == (404, "adapter_not_found", "adapter_id")
 
 
-def test_a_card_tells_all_of_an_adapter(client):
+def test_a_card_has_all_fields_of_an_adapter(client):
     used = ask(client, "PUT", "/used", content=b"one").json()
     assert used == {
         "id": "used",

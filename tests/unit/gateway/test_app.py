@@ -213,7 +213,7 @@ def test_an_archive_is_an_archive_below_a_root_path_too(app):
         ("POST", "/foreign?status=599", 500, "internal"),
     ],
 )
-def test_a_foreign_error_is_said_in_the_one_error_body(beside_foreign_routes, method, path, status, code):
+def test_a_frameworks_error_is_rewritten_as_the_one_error_body(beside_foreign_routes, method, path, status, code):
     response = ask(beside_foreign_routes, method, path)
     error = response.json()["error"]
     assert (response.status_code, error["code"]) == (status, code)
@@ -311,7 +311,7 @@ def test_gliner_serve_reads_a_long_text_whole(client, replica):
     assert replica.calls[0][0][0].long_text == "window"
 
 
-def test_gliner_serve_cuts_a_long_text_where_it_is_told_to_and_says_so(replica, options, serving):
+def test_gliner_serve_truncates_a_long_text_if_configured_and_reports_it(replica, options, serving):
     client = serving(replica, dataclasses.replace(options, compat_long_text="truncate"))
     assert "x-gliner-truncated" not in ask(client, "POST", "/gliner", json=BODY).headers
     assert ask(client, "POST", "/gliner", json=BODY | LONG).headers["x-gliner-truncated"] == "true"

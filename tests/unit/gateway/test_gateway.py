@@ -35,14 +35,14 @@ def test_a_blank_text_was_read_in_no_window(gateway):
     assert extract(gateway, text="  ").usage.windows == 0
 
 
-def test_a_long_text_is_read_whole_unless_it_is_to_be_cut(gateway):
+def test_a_long_text_is_processed_in_full_unless_it_is_to_be_truncated(gateway):
     long = "one two three four five six seven eight nine"
     whole, cut = extract(gateway, text=long), extract(gateway, text=long, long_text="truncate")
     assert (whole.truncated, whole.truncated_at, whole.usage.windows) == (False, None, 2)
     assert (cut.truncated, cut.truncated_at, cut.usage.windows) == (True, 39, 1)
 
 
-def test_what_is_asked_of_windows_reaches_the_replica(gateway, replica):
+def test_the_window_options_reach_the_replica(gateway, replica):
     extract(gateway)
     extract(gateway, long_text="reject", window_words=64, window_overlap_words=0)
     items = [{"text": "Ada", "window_words": 8}, {"text": "Bob"}]
@@ -188,12 +188,12 @@ def test_an_item_without_labels_is_named(gateway):
     assert answer.results[1].error.param == "items.1.labels"
 
 
-def test_the_card_tells_the_model_and_the_limits(gateway):
+def test_the_card_has_the_model_and_the_limits(gateway):
     card = asyncio.run(gateway.model())
     assert (card.model, card.dtype, card.max_labels, card.max_text_chars) == ("memory", "float32", 5, 100)
 
 
-def test_abort_tells_whether_there_was_a_request(gateway, replica):
+def test_abort_returns_whether_there_was_a_request(gateway, replica):
     async def scene():
         replica.step = lambda: False
         request = ExtractRequest.model_validate({"text": TEXT, "labels": ["person"], "request_id": "mine"})
@@ -214,21 +214,21 @@ def test_abort_tells_whether_there_was_a_request(gateway, replica):
 
 
 def test_the_model_is_requested_once(gateway, replica):
-    asked = []
+    requested = []
     status = replica.status
 
     async def counted():
-        asked.append(None)
+        requested.append(None)
         return await status()
 
     replica.status = counted
     for _ in range(3):
         extract(gateway)
         asyncio.run(gateway.model())
-    assert len(asked) == 1
+    assert len(requested) == 1
 
 
-def test_readiness_is_asked_for_every_time(gateway, replica):
+def test_readiness_is_requested_every_time(gateway, replica):
     assert asyncio.run(gateway.ready()) is True
     replica.alive = False
     assert asyncio.run(gateway.ready()) is False

@@ -205,7 +205,7 @@ def connection(app, *, on_line):
     asyncio.run(scene())
 
 
-def test_a_line_leaves_before_the_next_is_found(app):
+def test_a_line_is_sent_before_the_next_is_predicted(app):
     next_is_found, seen = asyncio.Event(), []
 
     def on_line(line):

@@ -48,7 +48,7 @@ def test_a_document_has_exactly_its_words_as_gliner_counts_them(count):
     assert text.endswith(".")
 
 
-def test_pieces_are_exactly_as_long_as_asked_and_together_the_text():
+def test_pieces_have_exactly_the_given_length_and_together_are_the_text():
     body = workload.document(1000, seed=2)
     pieces = workload.pieces(body, 300)
     assert [workload.word_count(piece["text"]) for piece in pieces] == [300] * 3

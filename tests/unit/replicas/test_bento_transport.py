@@ -217,7 +217,7 @@ def test_a_stuck_runner_costs_a_request_its_deadline_and_no_more(monkeypatch: py
     runner = StuckRunner()
     with pytest.raises(DeadlineExceeded):
         run(lambda: BentoReplica(runner).extract([item()], call(timeout_s=0.01)))
-    assert runner.cancelled == 1, "the runner has to learn that nobody waits any more"
+    assert runner.cancelled == 1, "the runner must see that its caller is gone"
 
 
 def test_a_stuck_runner_is_not_ready(monkeypatch: pytest.MonkeyPatch):
@@ -255,9 +255,9 @@ def test_a_repeated_call_does_not_get_its_time_again():
 def test_the_runner_gets_what_is_left_until_the_deadline():
     memory = MemoryReplica()
     server = ReplicaServer(memory, Uploads(Path("unused")))
-    asked = ExtractMessage([item()], "mine", 5000.0, -3)
+    request = ExtractMessage([item()], "mine", 5000.0, -3)
     before_s = time.monotonic()
-    run(lambda: server.extract(encode(asked)))
+    run(lambda: server.extract(encode(request)))
     ((items, received),) = memory.calls
     assert (list(items), received.request_id, received.priority) == ([item()], "mine", -3)
     assert before_s + 5 <= received.deadline_s <= time.monotonic() + 5
@@ -399,9 +399,9 @@ class ScriptedRunner:
         self.ended = False
 
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
-        asked = msgspec.msgpack.decode(message, type=StreamMessage)
-        self.timeouts_ms.append(asked.timeout_ms)
-        self.streams.append(asked.stream_id)
+        request = msgspec.msgpack.decode(message, type=StreamMessage)
+        self.timeouts_ms.append(request.timeout_ms)
+        self.streams.append(request.stream_id)
         try:
             for step in self.script:
                 if isinstance(step, asyncio.Event):
@@ -419,13 +419,13 @@ class ScriptedRunner:
         return encode(Reply())
 
 
-def ended(runner: Any, asked: Call | None = None) -> tuple[list[Any], Exception | None]:
+def ended(runner: Any, request: Call | None = None) -> tuple[list[Any], Exception | None]:
     """The parts of a stream, and how it ended."""
 
     async def scene():
         parts: list[Any] = []
         try:
-            async for part in BentoReplica(runner).stream(item(), asked or call()):
+            async for part in BentoReplica(runner).stream(item(), request or call()):
                 parts.append(part)
         except Exception as error:
             return parts, error
@@ -504,7 +504,7 @@ def test_a_runner_that_hangs_costs_a_stream_its_deadline(monkeypatch: pytest.Mon
     assert [list(part) for part in parts] == [[ADA]]
     assert type(error) is DeadlineExceeded
     assert never_began.ended
-    assert stopped.ended, "the runner has to learn that nobody waits any more"
+    assert stopped.ended, "the runner must see that its caller is gone"
 
 
 def test_the_runner_of_a_stream_gets_what_is_left_until_the_deadline():
@@ -544,7 +544,7 @@ def test_a_stream_that_is_not_read_to_its_end_is_stopped_by_name(script, most: i
     assert runner.stopped == runner.streams * stops
 
 
-def test_a_runner_that_cannot_be_told_to_stop_does_no_harm(caplog: pytest.LogCaptureFixture):
+def test_a_stream_that_cannot_be_stopped_does_no_harm(caplog: pytest.LogCaptureFixture):
     class Unreachable(ScriptedRunner):
         async def control(self, method: str, arguments: bytes) -> bytes:
             raise ConnectionResetError
@@ -595,14 +595,14 @@ def test_stopping_a_stream_that_waits_for_its_next_part_ends_it(tmp_path: Path):
     server = ReplicaServer(memory, Uploads(tmp_path))
 
     async def scene():
-        reading = asyncio.ensure_future(
+        task = asyncio.ensure_future(
             parts_in(server.stream(encode(StreamMessage(item(LONG), "one", "r", 60_000.0, 0))))
         )
         while not memory._running:
             await asyncio.sleep(0.001)
         await server.control("stop_stream", encode({"stream_id": "one"}))
         assert memory._unfinished == []
-        return await reading
+        return await task
 
     assert run(scene) == []
 
@@ -612,14 +612,14 @@ def test_a_stream_whose_connection_closes_is_aborted(tmp_path: Path):
     server = ReplicaServer(memory, Uploads(tmp_path))
 
     async def scene():
-        reading = asyncio.ensure_future(
+        task = asyncio.ensure_future(
             parts_in(server.stream(encode(StreamMessage(item(LONG), "one", "r", 60_000.0, 0))))
         )
         while not memory._running:
             await asyncio.sleep(0.001)
-        reading.cancel()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await reading
+            await task
         assert memory._unfinished == []
 
     run(scene)

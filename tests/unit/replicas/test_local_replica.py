@@ -73,12 +73,12 @@ def test_the_load_is_reported_when_items_come_and_when_they_have_ended(tmp_path:
 
         async def scene() -> None:
             if streams:
-                asked = asyncio.ensure_future(parts_of(serving.replica.stream(item(LONG), call())))
+                requested = asyncio.ensure_future(parts_of(serving.replica.stream(item(LONG), call())))
             else:
-                asked = asyncio.ensure_future(serving.replica.extract([item()] * 3, call()))
+                requested = asyncio.ensure_future(serving.replica.extract([item()] * 3, call()))
             await until(lambda: bool(tally.unfinished))
             serving.release()
-            await asked
+            await requested
 
         run(scene)
     finally:

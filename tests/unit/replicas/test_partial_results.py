@@ -1,4 +1,4 @@
-"""Partial results between threads and the event loop: in order, complete, and never a pause that nobody ends."""
+"""Partial results between threads and the event loop: in order, complete, and every pause ends."""
 
 from __future__ import annotations
 

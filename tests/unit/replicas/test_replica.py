@@ -39,9 +39,9 @@ def test_no_items_have_no_outcomes(serving: Serving):
 
 def test_an_outcome_holds_all_of_an_extraction(serving: Serving):
     serving.release()
-    asked = item("Ada met Charles", relations={"met": "met"})
-    (outcome,) = run(lambda: serving.replica.extract([asked], call()))
-    assert list(outcome.relations) == extract(asked).relations
+    requested = item("Ada met Charles", relations={"met": "met"})
+    (outcome,) = run(lambda: serving.replica.extract([requested], call()))
+    assert list(outcome.relations) == extract(requested).relations
     assert (outcome.usage.words, outcome.usage.tokens) == (3, 4)
     assert (outcome.truncated, outcome.truncated_at) == (False, None)
 
@@ -139,14 +139,14 @@ def test_a_lower_priority_value_is_scheduled_earlier(serving: Serving):
 
 def test_abort_ends_every_item_of_a_request_and_no_other(serving: Serving):
     async def scene():
-        asked = [
+        requested = [
             asyncio.ensure_future(serving.replica.extract([item(), item()], call(name))) for name in ("a", "b", "a")
         ]
         await until(lambda: len(serving.prepared) == 6)
         assert await serving.replica.abort("a") is True
-        first, third = await asked[0], await asked[2]
+        first, third = await requested[0], await requested[2]
         serving.release()
-        return [*first, *third], await asked[1], await serving.replica.abort("a"), await serving.replica.abort("c")
+        return [*first, *third], await requested[1], await serving.replica.abort("a"), await serving.replica.abort("c")
 
     aborted, others, *again = run(scene)
     assert [type(outcome) for outcome in aborted] == [Aborted] * 4
@@ -156,11 +156,11 @@ def test_abort_ends_every_item_of_a_request_and_no_other(serving: Serving):
 
 def test_a_cancelled_call_aborts_its_items(serving: Serving):
     async def scene():
-        asked = asyncio.ensure_future(serving.replica.extract([item("Gone Gone")] * 5, call("a")))
+        requested = asyncio.ensure_future(serving.replica.extract([item("Gone Gone")] * 5, call("a")))
         await until(lambda: len(serving.prepared) == 5)
-        asked.cancel()
+        requested.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asked
+            await requested
         await until(lambda: serving.unfinished == 0)
         serving.release()
         return await serving.replica.extract([item()], call("b"))
@@ -171,11 +171,11 @@ def test_a_cancelled_call_aborts_its_items(serving: Serving):
 
 def test_calls_run_concurrently(serving: Serving):
     async def scene():
-        asked = [asyncio.ensure_future(serving.replica.extract([item()], call(str(i)))) for i in range(20)]
+        requested = [asyncio.ensure_future(serving.replica.extract([item()], call(str(i)))) for i in range(20)]
         await until(lambda: len(serving.prepared) == 20)
-        assert not any(one.done() for one in asked)
+        assert not any(one.done() for one in requested)
         serving.release()
-        return await asyncio.gather(*asked)
+        return await asyncio.gather(*requested)
 
     assert all(outcome.entities for (outcome,) in run(scene))
 
@@ -193,7 +193,7 @@ def busy_status(serving: Serving, settled: Callable[[ReplicaStatus], bool]) -> R
     """Of a replica with four items of four tokens each, of which none can end, once it is `settled`."""
 
     async def scene():
-        asked = asyncio.ensure_future(serving.replica.extract([item()] * 4, call()))
+        requested = asyncio.ensure_future(serving.replica.extract([item()] * 4, call()))
         statuses = []
 
         async def is_settled():
@@ -202,7 +202,7 @@ def busy_status(serving: Serving, settled: Callable[[ReplicaStatus], bool]) -> R
 
         await until(is_settled)
         serving.release()
-        await asked
+        await requested
         await until(serving.idle)
         return statuses[-1]
 
@@ -241,10 +241,10 @@ async def _is_unready(serving: Serving) -> bool:
 
 def test_a_closed_replica_ends_what_is_left_and_is_not_ready(serving: Serving):
     async def scene():
-        asked = asyncio.ensure_future(serving.replica.extract([item()] * 3, call()))
+        requested = asyncio.ensure_future(serving.replica.extract([item()] * 3, call()))
         await until(lambda: len(serving.prepared) == 3)
         closing = asyncio.ensure_future(asyncio.to_thread(serving.close))
-        outcomes = await asked
+        outcomes = await requested
         serving.release()
         await closing
         return outcomes, await serving.replica.status(), await serving.replica.extract([item()], call())

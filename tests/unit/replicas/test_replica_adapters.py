@@ -107,7 +107,7 @@ def test_a_refused_archive_leaves_no_file(serving: Serving):
     assert serving.uploaded() == []
 
 
-@pytest.mark.parametrize("content", [b"", b"one", ARCHIVE], ids=["at once", "early", "late"])
+@pytest.mark.parametrize("content", [b"", b"one", ARCHIVE], ids=["immediately", "early", "late"])
 @pytest.mark.parametrize("error", [TooLarge("the body has too many bytes"), OSError("the connection")], ids=repr)
 def test_an_archive_that_breaks_off_leaves_no_file_and_changes_nothing(serving: Serving, content, error):
     async def scene():
@@ -195,10 +195,10 @@ def test_the_status_of_the_cache_is_that_of_the_adapters(serving: Serving):
 
 def test_items_use_an_adapter_once_it_is_installed(serving: Serving):
     serving.release()
-    asked = item(adapter_id="a")
-    (before,) = run(lambda: serving.replica.extract([asked], call()))
+    requested = item(adapter_id="a")
+    (before,) = run(lambda: serving.replica.extract([requested], call()))
     installed(serving, "a", b"one")
-    (after,) = run(lambda: serving.replica.extract([asked], call()))
+    (after,) = run(lambda: serving.replica.extract([requested], call()))
     assert (type(before), len(after.entities)) == (AdapterNotFound, 2)
 
 

@@ -24,7 +24,7 @@ from gliner_bento.types import Entity, Extraction
 Start = Callable[..., Serving]
 
 SLACK_PASSES = 64
-"""Passes that may run although nobody reads: unread parts, and what the scheduler runs ahead."""
+"""Passes that may run while nothing is read: those of unread parts, and those that the scheduler runs ahead."""
 
 
 def entities_of(parts: Sequence[Sequence[Entity]]) -> list[Entity]:
@@ -43,9 +43,9 @@ def test_the_parts_hold_the_entities_and_the_last_one_the_rest(serving: Serving,
 
 def test_the_last_part_holds_all_but_the_entities(serving: Serving):
     serving.release()
-    asked = item("Ada met", relations={"met": "met"})
-    _, last = run(lambda: parts_of(serving.replica.stream(asked, call())))
-    (whole,) = run(lambda: serving.replica.extract([asked], call()))
+    requested = item("Ada met", relations={"met": "met"})
+    _, last = run(lambda: parts_of(serving.replica.stream(requested, call())))
+    (whole,) = run(lambda: serving.replica.extract([requested], call()))
     assert (last.relations, last.usage, last.truncated) == (whole.relations, whole.usage, whole.truncated)
 
 
@@ -174,7 +174,7 @@ def test_closing_the_generator_aborts_an_item_that_has_stopped_for_its_reader(se
     assert len(serving.passes) < LONG_PASSES
 
 
-def test_processing_pauses_while_nobody_reads(serving: Serving):
+def test_processing_pauses_while_nothing_is_read(serving: Serving):
     async def scene():
         serving.release()
         stream = serving.replica.stream(item(LONG), call())

@@ -93,7 +93,7 @@ def in_memory() -> Future[None]:
 class Adapters:
     """Leases for items that name an adapter; the test loads it or lets it fail.
 
-    leases: in the order in which the engine asked for them. on_release: called at each release.
+    leases: in the order in which the engine requested them. on_release: called at each release.
     """
 
     def __init__(self, *loaded: str, on_release: Callable[[], object] = lambda: None) -> None:

@@ -286,7 +286,7 @@ def test_of_equal_lengths_the_oldest_go_first() -> None:
     assert form_batch(waiting, LIMITS, packs=False) == [0, 1, 2, 3]
 
 
-def test_oversize_item_runs_alone() -> None:
+def test_oversize_item_gets_a_batch_of_its_own() -> None:
     assert form_batch([Waiting(500), Waiting(500), Waiting(1)], LIMITS, packs=False) == [0]
 
 

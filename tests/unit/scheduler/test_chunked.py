@@ -79,7 +79,7 @@ def test_the_results_of_all_passes_are_merged(
     assert scheduler.stats.unfinished_items == scheduler.stats.waiting_items == scheduler.stats.running_items == 0
 
 
-def test_a_request_has_few_passes_under_way(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+def test_a_request_has_few_passes_that_wait_or_run(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
     texts = LongTexts()
     scheduler = start(FakeEngine(on_forward=gate, chunked=texts), max_batch_tokens=3)
     scheduler.submit_many([item(LONG), item(LONG)], request_id="r")

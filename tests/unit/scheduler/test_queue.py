@@ -200,7 +200,7 @@ def test_entry_is_prepared_once(queue: WaitingQueue, before: State) -> None:
 
 
 def entry_in(queue: WaitingQueue, state: State) -> Entry:
-    """A new entry, alone in `queue`, in this state."""
+    """A new entry, the only one of `queue`, in this state."""
     entry = admit(queue, "r")
     prepared = Prepared(ITEM, 10, words=5)
     if state is State.LOADING_ADAPTER:

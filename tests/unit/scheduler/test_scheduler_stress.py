@@ -65,7 +65,7 @@ class Submitted:
 
 
 class LoadingAdapters:
-    """Adapters that load when they are first asked for, fail if they are broken, and change now and then."""
+    """Adapters that load when they are first requested, fail if they are broken, and change now and then."""
 
     def __init__(self) -> None:
         self.leases: list[Lease] = []
