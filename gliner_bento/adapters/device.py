@@ -24,9 +24,9 @@ class Sink(Protocol):
     """A part of the model that adapters change: the engine's side of a slot."""
 
     def prepare(self, updates: Mapping[str, LowRank]) -> Any:
-        """What `put` needs of an adapter's updates, on the CPU; None: the adapter does not change this part."""
+        """What `write` needs of an adapter's updates, on the CPU; None: the adapter does not change this part."""
 
-    def put(self, slot: int, prepared: Any) -> None:
+    def write(self, slot: int, prepared: Any) -> None:
         """Write an adapter into `slot`, which no batch has reserved; None: the base model."""
 
 
@@ -166,7 +166,7 @@ class DeviceSlots:
         slot.adapter = None
         prepared = adapter.prepared if adapter else [None] * len(self.sinks)
         for sink, part in zip(self.sinks, prepared, strict=True):
-            sink.put(slot.number, part)
+            sink.write(slot.number, part)
         slot.adapter = adapter
 
 

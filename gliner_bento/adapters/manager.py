@@ -100,7 +100,7 @@ class AdapterManager:
         """Raises InvalidField, AdapterNotFound."""
         return self._info(self._store.find(adapter_id))
 
-    def put(
+    def install(
         self,
         adapter_id: str,
         *,
@@ -123,7 +123,7 @@ class AdapterManager:
         known = {stored.adapter_id for stored in self._store.all()}
         installed: _Installed | None = None
         if archive is not None or source is not None:
-            installed = self._install(adapter_id, archive, source, revision, pinned=bool(pinned))
+            installed = self._install_files(adapter_id, archive, source, revision, pinned=bool(pinned))
         if pinned is not None:
             self._store.set_pinned(adapter_id, pinned)
         stored = self._store.find(adapter_id)
@@ -152,7 +152,7 @@ class AdapterManager:
         """Stop loading adapters."""
         self._cache.close()
 
-    def _install(
+    def _install_files(
         self, adapter_id: str, archive: Path | None, source: str | None, revision: str | None, *, pinned: bool
     ) -> _Installed:
         kind: Source

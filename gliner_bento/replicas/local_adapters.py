@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from gliner_bento.adapters.base import AdapterSettings, Observer
 from gliner_bento.errors import AdapterNotFound
 from gliner_bento.replicas.base import Archive
-from gliner_bento.replicas.uploads import Uploads
+from gliner_bento.replicas.uploads import Uploads, in_pieces
 from gliner_bento.settings import Settings
 from gliner_bento.types import AdapterCacheStatus, AdapterInfo
 
@@ -35,7 +35,7 @@ class Manager(Protocol):
     def info(self, adapter_id: str) -> AdapterInfo:
         """One adapter."""
 
-    def put(
+    def install(
         self,
         adapter_id: str,
         *,
@@ -118,7 +118,7 @@ class LocalAdapters:
             if archive is not None and not isinstance(archive, Path):
                 path = await self._store(archive)
             change = self._changes.submit(
-                manager.put,
+                manager.install,
                 adapter_id,
                 archive=path,
                 source=source,
@@ -150,7 +150,7 @@ class LocalAdapters:
         """Write an archive to a file, as it arrives; None for an empty one."""
         upload_id, offset = uuid.uuid4().hex, 0
         try:
-            async for piece in archive:
+            async for piece in in_pieces(archive):
                 await self._run(partial(self.uploads.write, upload_id, offset, piece))
                 offset += len(piece)
         except BaseException:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import time
+from collections.abc import AsyncIterable, AsyncIterator
 from pathlib import Path
 
 from gliner_bento.errors import NotReady, StorageFull
+
+PIECE_BYTES = 2**20
 
 ABANDONED_S = 600.0
 """An upload that received nothing for this long is deleted when another one begins."""
@@ -53,3 +56,15 @@ class Uploads:
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > ABANDONED_S:
                     path.unlink()
+
+
+async def in_pieces(archive: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes in pieces of `PIECE_BYTES`, the last one shorter."""
+    buffer = bytearray()
+    async for part in archive:
+        buffer += part
+        while len(buffer) >= PIECE_BYTES:
+            yield bytes(buffer[:PIECE_BYTES])
+            del buffer[:PIECE_BYTES]
+    if buffer:
+        yield bytes(buffer)

@@ -150,7 +150,7 @@ class Guests:
         for turn in range(12):
             number = turn % COUNT
             shutil.copytree(self._originals / f"a{number}", self._sources / f"c{turn}")
-            manager.put(f"guest{number}", source=f"new/c{turn}", preload=turn % 2 == 0)
+            manager.install(f"guest{number}", source=f"new/c{turn}", preload=turn % 2 == 0)
             self._served.submit(f"guest{number}", 0).result(PATIENCE_S)
             manager.remove(f"guest{number}", PATIENCE_S)
         self.over.set()

@@ -18,7 +18,7 @@ LAST_USED = "2026-01-01T00:00:00.250Z"
 class MemoryManager:
     """An adapter is its archive's content; `bad` is an invalid one.
 
-    proceed: clear it to let changes hang. begun: ids of every `put`; changes: the arguments, once it may proceed.
+    proceed: clear it to let changes hang. begun: ids of every `install`; changes: the arguments, once it may proceed.
     timeouts_s: of every `remove`.
     """
 
@@ -50,13 +50,13 @@ class MemoryManager:
             last_used=LAST_USED if used else None,
         )
 
-    def put(self, adapter_id: str, *, archive: Path | None, **options: Any) -> tuple[AdapterInfo, bool]:
+    def install(self, adapter_id: str, *, archive: Path | None, **options: Any) -> tuple[AdapterInfo, bool]:
         return self.change(adapter_id, archive.read_bytes() if archive else None, **options)
 
     def change(
         self, adapter_id: str, uploaded: bytes | None, *, source=None, revision=None, pinned=None, preload=True
     ) -> tuple[AdapterInfo, bool]:
-        """`put`, with the archive's content."""
+        """`install`, with the archive's content."""
         self.begun.append(adapter_id)
         self.proceed.wait(30)
         options = {"source": source, "revision": revision, "pinned": pinned, "preload": preload}

@@ -182,7 +182,7 @@ class PositionTable:
         a = self._positions.detach().cpu().float() @ low_rank.a.T
         return LoraUpdate(a, low_rank.b.T * self._scale, None if low_rank.bias is None else low_rank.bias * self._scale)
 
-    def put(self, slot: int, prepared: LoraUpdate | None) -> None:
+    def write(self, slot: int, prepared: LoraUpdate | None) -> None:
         """See `Sink`."""
         self._updates[slot] = None if prepared is None else prepared.to(self._positions.device)
 

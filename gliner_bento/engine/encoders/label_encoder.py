@@ -68,7 +68,7 @@ class LabelEncoder:
         changes = (name == part or name.startswith(f"{part}.") for name in updates for part in self._names)
         return object() if any(changes) else None
 
-    def put(self, slot: int, prepared: object | None) -> None:
+    def write(self, slot: int, prepared: object | None) -> None:
         """See `Sink`."""
         self._adapter_of_slot[slot] = prepared
 

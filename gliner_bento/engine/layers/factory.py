@@ -118,9 +118,9 @@ class LinearSink:
                 bias[outputs] = update.bias
         return LoraUpdate(a.to(self._dtype), b.to(self._dtype), None if bias is None else bias.to(self._dtype))
 
-    def put(self, slot: int, prepared: LoraUpdate | None) -> None:
+    def write(self, slot: int, prepared: LoraUpdate | None) -> None:
         """See `Sink`."""
-        self._updates.put(slot, prepared)
+        self._updates.write(slot, prepared)
 
 
 class LayerFactory:

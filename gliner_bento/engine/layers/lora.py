@@ -69,7 +69,7 @@ class SlotUpdates:
         self._stacks: _Stacks | None = None
 
     @torch.inference_mode()
-    def put(self, slot: int, update: LoraUpdate | None) -> None:
+    def write(self, slot: int, update: LoraUpdate | None) -> None:
         """Write the update of `slot`, which no batch uses; None: the slot has no update."""
         if update is None:
             if self._stacks and slot in self._stacks.used:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,7 @@ from gliner_bento.replicas.bento.messages import (
     decoder,
     encode,
 )
+from gliner_bento.replicas.uploads import in_pieces
 from gliner_bento.types import AdapterCacheStatus, AdapterInfo, Entity, Extraction, Item
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,6 @@ _CONTROL_S = 5.0
 _GRACE_S = 0.5
 """How long a call may run past its deadline, so that the runner can report which items were late."""
 
-_PIECE_BYTES = 2**20
 _DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
 
 _replies = decoder(list[Reply[Extraction]])
@@ -182,7 +182,7 @@ class BentoAdapters:
         """Send an archive in pieces, each an idempotent call; returns the upload id, None for an empty archive."""
         upload_id, offset = uuid.uuid4().hex, 0
         try:
-            async for piece in _in_pieces(archive):
+            async for piece in in_pieces(archive):
                 arguments = {"upload_id": upload_id, "offset": offset, "data": piece}
                 await self._connection.control(type(None), "upload", arguments)
                 offset += len(piece)
@@ -262,15 +262,3 @@ def _reply_decoder(kind: Any) -> Any:
 
 def _left_ms(call: Call) -> float:
     return max(0.0, call.deadline_s - time.monotonic()) * 1000
-
-
-async def _in_pieces(archive: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes in pieces of `_PIECE_BYTES`, the last one shorter."""
-    buffer = bytearray()
-    async for part in archive:
-        buffer += part
-        while len(buffer) >= _PIECE_BYTES:
-            yield bytes(buffer[:_PIECE_BYTES])
-            del buffer[:_PIECE_BYTES]
-    if buffer:
-        yield bytes(buffer)

@@ -37,7 +37,7 @@ class Recorder:
     def prepare(self, updates: Mapping[str, LowRank]) -> Any:
         return "".join(updates) or None
 
-    def put(self, slot: int, prepared: Any) -> None:
+    def write(self, slot: int, prepared: Any) -> None:
         with self._lock:
             if self._held[slot]:
                 self.faults.append(f"slot {slot} was written while it was held")

@@ -85,7 +85,7 @@ def merged(module: nn.Module, updates: Mapping[str, LowRank]) -> nn.Module:
 
 def place(layers: LayerFactory, slot: int, updates: Mapping[str, LowRank]) -> None:
     for sink in layers.sinks:
-        sink.put(slot, sink.prepare(updates))
+        sink.write(slot, sink.prepare(updates))
 
 
 def rows_of_slots(*counts: int) -> SlotRows:

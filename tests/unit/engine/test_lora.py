@@ -139,7 +139,7 @@ def test_updates_equal_a_loop_over_rows(
         there[slot] = wanted and whole_update(
             100 * seed + 10 * number, inputs, wanted[0], outputs, biased=wanted[1], dtype=dtype
         )
-        updates.put(slot, there[slot])
+        updates.write(slot, there[slot])
         slot_rows, slots = rows_of_slots(counts), spread(counts)
         concerned = any(count and there.get(slot) for slot, count in enumerate(counts))
         assert updates.applies_to(slot_rows) == concerned
@@ -159,14 +159,14 @@ def test_updates_equal_a_loop_over_rows(
 
 def test_no_memory_is_allocated_before_the_first_update() -> None:
     updates = SlotUpdates(8, 8, SLOTS, torch.empty(0))
-    updates.put(1, None)
+    updates.write(1, None)
     assert not updates.applies_to(rows_of_slots([1, 1, 1, 1]))
     assert updates.of(1) is None
 
 
 def test_update_inputs_may_be_strided() -> None:
     updates = SlotUpdates(12, 8, SLOTS, torch.empty(0))
-    updates.put(0, whole_update(0, 12, 4, 8, biased=True))
+    updates.write(0, whole_update(0, 12, 4, 8, biased=True))
     wide = whole(1, 12, 24)
     for x in (wide[:, 12:], wide[::2, :12], wide[:, ::2], whole(2, 12, 6).T):
         y = updates.add(torch.zeros(len(x), 8), x, rows_of_slots([len(x), 0, 0, 0]))
@@ -177,10 +177,10 @@ def test_update_inputs_may_be_strided() -> None:
 def test_a_running_batch_keeps_its_stacks_when_they_grow(dtype: torch.dtype) -> None:
     updates = SlotUpdates(8, 3, SLOTS, torch.empty(0, dtype=dtype))
     mine = whole_update(0, 8, 2, 3, biased=False, dtype=dtype)
-    updates.put(0, mine)
+    updates.write(0, mine)
     began = updates.of(0)
     for slot, rank in ((1, 9), (2, 40), (1, 17)):
-        updates.put(slot, whole_update(rank, 8, rank, 3, biased=True, dtype=dtype))
+        updates.write(slot, whole_update(rank, 8, rank, 3, biased=True, dtype=dtype))
     x = whole(3, 5, 8).to(dtype)
     assert began is not None
     for held in (began, updates.of(0)):
@@ -207,10 +207,10 @@ def test_slots_are_written_while_batches_use_others() -> None:
     try:
         for layer in range(30):
             updates = SlotUpdates(8, 8, SLOTS, torch.empty(0))
-            updates.put(0, mine)
+            updates.write(0, mine)
             layers.append(updates)
             for rank in range(2, 41, 6):
-                updates.put(1 + rank % 3, whole_update(layer, 8, rank, 8, biased=bool(rank % 4)))
+                updates.write(1 + rank % 3, whole_update(layer, 8, rank, 8, biased=bool(rank % 4)))
     finally:
         over.set()
         lane.join(PATIENCE_S)
@@ -221,11 +221,11 @@ def test_slots_are_written_while_batches_use_others() -> None:
 def test_a_failed_write_leaves_no_update() -> None:
     """An update with a bias of the wrong size; the slot's next adapter does not change the layer."""
     updates = SlotUpdates(8, 8, SLOTS, torch.empty(0))
-    updates.put(1, whole_update(0, 8, 4, 8, biased=True))
+    updates.write(1, whole_update(0, 8, 4, 8, biased=True))
     good = whole_update(1, 8, 4, 8, biased=True)
     with pytest.raises(RuntimeError):
-        updates.put(0, LoraUpdate(good.a, good.b, torch.ones(5)))
-    updates.put(0, None)
+        updates.write(0, LoraUpdate(good.a, good.b, torch.ones(5)))
+    updates.write(0, None)
     x = whole(2, 4, 8)
     y = updates.add(torch.zeros(4, 8), x, rows_of_slots([2, 2, 0, 0]))
     assert not y[:2].any()
@@ -240,10 +240,10 @@ def test_an_overflowing_adapter_does_not_change_others(part: str) -> None:
     getattr(overflowing, part).fill_(torch.inf)
     x, slot_rows = whole(2, 6, 8), rows_of_slots([3, 3, 0, 0])
     for slot, update in ((0, overflowing), (1, good), (0, good)):
-        updates.put(slot, update)
+        updates.write(slot, update)
     y = updates.add(torch.zeros(6, 8), x, slot_rows)
     assert torch.equal(y.double(), delta(x, good))
-    updates.put(0, overflowing)
+    updates.write(0, overflowing)
     y = updates.add(torch.zeros(6, 8), x, slot_rows)
     assert torch.equal(y[3:].double(), delta(x[3:], good))
 
@@ -272,7 +272,7 @@ def updated(
     }
     updates = SlotUpdates(inputs, outputs, SLOTS, torch.empty(0, dtype=dtype))
     for slot, update in there.items():
-        updates.put(slot, update)
+        updates.write(slot, update)
     return updates, there
 
 
