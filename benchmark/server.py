@@ -18,6 +18,8 @@ import psutil
 
 START_S = 120.0
 STOP_S = 20.0
+STARTS = 3
+PORT_TAKEN = "Address already in use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +77,33 @@ def started(
     """Start the server of `command` and wait until it is ready; `{port}` in the command becomes a free port.
 
     ready: a path that answers 200 then, or a string that its log contains then.
-    The server inherits none of this process's `GLINER_` settings, only `env`. Raises RuntimeError, with the end of its
-    `log`, if it does not become ready within `start_s`.
+    The server inherits none of this process's `GLINER_` settings, only `env`. One that found a port taken is started
+    again: BentoML picks ports for its own sockets a moment before it binds them, and another server may take one in
+    between. Raises RuntimeError, with the end of its `log`, if it does not become ready within `start_s`.
     """
-    port = free_port()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GLINER_")}
     inherited.pop("PROMETHEUS_MULTIPROC_DIR", None)
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [part.format(port=port) for part in command],
-            cwd=cwd,
-            env=inherited | dict(env or {}),
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        server = Server(f"http://127.0.0.1:{port}", process.pid)
-        _wait_until_ready(process, server.url, log, ready, start_s)
-        yield server
-    finally:
-        _stop(process)
+    for attempt in range(STARTS):
+        port = free_port()
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [part.format(port=port) for part in command],
+                cwd=cwd,
+                env=inherited | dict(env or {}),
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            server = Server(f"http://127.0.0.1:{port}", process.pid)
+            if _becomes_ready(process, server.url, log, ready, start_s):
+                yield server
+                return
+            said = log.read_text(errors="replace")
+            if PORT_TAKEN not in said or attempt == STARTS - 1:
+                raise RuntimeError(f"the server did not become ready:\n{said[-4000:]}")
+        finally:
+            _stop(process)
 
 
 @contextlib.contextmanager
@@ -115,13 +123,13 @@ def tree_of(pid: int) -> list[psutil.Process]:
     return []
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path, ready: str, start_s: float) -> None:
+def _becomes_ready(process: subprocess.Popen[bytes], url: str, log: Path, ready: str, start_s: float) -> bool:
     deadline = time.monotonic() + start_s
     while process.poll() is None and time.monotonic() < deadline:
         if _is_ready(url, log, ready):
-            return
+            return True
         time.sleep(0.2)
-    raise RuntimeError(f"the server did not become ready:\n{log.read_text(errors='replace')[-4000:]}")
+    return False
 
 
 def _is_ready(url: str, log: Path, ready: str) -> bool:
