@@ -137,6 +137,10 @@ class AdapterOptions(Strict):
 
     pinned: bool | None = Field(default=None, description="Evicted from memory last. Default for a new adapter: false.")
     preload: bool = Field(default=True, description="Load it now instead of at its first request.")
+    replace: bool = Field(
+        default=False,
+        description="Replace an adapter of this id with other content. Default: that is a conflict (409).",
+    )
 
 
 class PutAdapterRequest(AdapterOptions):
@@ -303,6 +307,14 @@ class ModelInfo:
     max_labels_per_pass: Annotated[
         int | None,
         Field(description="Maximum number of labels, and of relations, per pass. Null: no limit."),
+    ] = None
+    fingerprint: Annotated[
+        str | None,
+        Field(
+            description="Identifies the weights, in whatever file and dtype. Adapters are stored per fingerprint. Null: "
+            "an ONNX checkpoint.",
+            examples=["5f0c8e1b7d3a9246"],
+        ),
     ] = None
 
 

@@ -1,9 +1,12 @@
-"""The disk tier: a cache that processes share, with atomic installation, and the operator's folder.
+"""The disk tier: a cache that processes with the same base model share, with atomic installation, and the operator's
+folder.
 
-    cache_dir/adapters/<id>/    the two files and manifest.json, written elsewhere and renamed
-    cache_dir/adapters/.<...>/  being installed or removed; left over by a crash if no process has locked it
-    cache_dir/pins/<id>         exists if the id is pinned
-    adapter_root/<id>/          the operator's, never written to
+    disk_cache_dir/<fingerprint>/    the store of one base model
+        adapters/<id>/    the two files and manifest.json, written elsewhere and renamed
+        adapters/.<...>/  being installed or removed; left over by a crash if no process has locked it
+        pins/<id>         exists if the id is pinned
+        lock
+    adapter_root/<id>/    the operator's, never written to
 
 Changing `adapters` and `pins` requires the lock; looking up does not.
 """
@@ -59,13 +62,17 @@ class _Manifest(BaseModel):
 
 
 class AdapterStore:
-    """The adapters of the cache and of the operator's folder, which has precedence. Thread-safe and process-safe."""
+    """The adapters of the cache and of the operator's folder, which has precedence. Thread-safe and process-safe.
 
-    def __init__(self, settings: AdapterSettings) -> None:
+    fingerprint: the base model's. Stores with the same one share their adapters; the others do not see them.
+    """
+
+    def __init__(self, settings: AdapterSettings, fingerprint: str) -> None:
         self.cache_dir = settings.disk_cache_dir
-        self._adapters = self.cache_dir / "adapters"
-        self._pins = self.cache_dir / "pins"
-        self._lock_file = self.cache_dir / "lock"
+        self.folder = self.cache_dir / fingerprint
+        self._adapters = self.folder / "adapters"
+        self._pins = self.folder / "pins"
+        self._lock_file = self.folder / "lock"
         self._root = settings.adapter_root
         self.max_disk_adapters = settings.max_disk_adapters
         self._id_pattern = re.compile(settings.adapter_id_pattern)
@@ -75,6 +82,7 @@ class AdapterStore:
         for name in _names(self._root):
             if not self._is_id(name):
                 logger.warning("adapter_root: %r is not a valid adapter id and is not served", name)
+        _report_unattributed(self.cache_dir)
 
     def check_id(self, adapter_id: str) -> None:
         """Raises `InvalidField` for an invalid adapter id."""
@@ -126,14 +134,22 @@ class AdapterStore:
         return folder
 
     def install(
-        self, adapter_id: str, fill: Fill, *, source: Source, check: Callable[[Path], T], pinned: bool = False
+        self,
+        adapter_id: str,
+        fill: Fill,
+        *,
+        source: Source,
+        check: Callable[[Path], T],
+        pinned: bool = False,
+        replace: bool = False,
     ) -> tuple[StoredAdapter, T]:
         """Install what `fill` writes, if `check` of the folder raises nothing; returns the check's result too.
 
         pinned: pin it; False does not unpin an installed adapter.
+        replace: replace an adapter of this id with other content, which stays pinned if it was.
 
-        Installing the same content twice changes nothing. Raises `Conflict` if the id has other content or is the
-        operator's, `TooLarge`, `StorageFull`, `InvalidField`, and what `fill` and `check` raise.
+        Installing the same content twice changes nothing. Raises `Conflict` if the id has other content and `replace`
+        is False, or is the operator's; `TooLarge`, `StorageFull`, `InvalidField`, and what `fill` and `check` raise.
         """
         self.check_id(adapter_id)
         self._refuse_operators(adapter_id)
@@ -149,7 +165,7 @@ class AdapterStore:
             for name in (*FILES, _MANIFEST, "."):
                 sync(folder / name)
             with self._locked():
-                discarded = self._put(adapter_id, folder, manifest, pinned)
+                discarded = self._put(adapter_id, folder, manifest, pinned=pinned, replace=replace)
                 stored = self.find(adapter_id)
             for path in discarded:
                 shutil.rmtree(path, ignore_errors=True)
@@ -235,14 +251,17 @@ class AdapterStore:
                 param="adapter_id",
             )
 
-    def _put(self, adapter_id: str, folder: Path, manifest: _Manifest, pinned: bool) -> list[Path]:
+    def _put(
+        self, adapter_id: str, folder: Path, manifest: _Manifest, *, pinned: bool, replace: bool
+    ) -> list[Path]:
         """Rename `folder` to the adapter's; returns what has to be deleted. Called with the lock held."""
         self._refuse_operators(adapter_id)
         target = self._adapters / adapter_id
         existing = _manifest(target)
-        if existing is not None and existing.version != manifest.version:
-            raise Conflict(f"adapter_id: {adapter_id!r} exists with other content; delete it first", param="adapter_id")
-        if existing is not None and _is_undamaged(target, existing):
+        same = existing is not None and existing.version == manifest.version
+        if existing is not None and not same and not replace:
+            raise _conflict(adapter_id, existing, manifest)
+        if existing is not None and same and _is_undamaged(target, existing):
             if pinned:
                 self._pin(adapter_id, True)
             return []
@@ -361,6 +380,26 @@ def _is_undamaged(folder: Path, manifest: _Manifest) -> bool:
         return manifest.sha256 == _digests(folder)
     except OSError:
         return False
+
+
+def _report_unattributed(cache_dir: Path) -> None:
+    """Log adapters of an earlier version, which stored those of all models in one folder."""
+    if _names(cache_dir / "adapters"):
+        logger.warning(
+            "the adapters in %s are not served: an earlier version stored them without their base model; PUT them "
+            "again and delete that folder",
+            cache_dir / "adapters",
+        )
+
+
+def _conflict(adapter_id: str, existing: _Manifest, new: _Manifest) -> Conflict:
+    """The error for other content under an existing id; names a file that differs."""
+    number = FILES.index(WEIGHTS_FILE if existing.sha256[1] != new.sha256[1] else CONFIG_FILE)
+    return Conflict(
+        f"adapter_id: {adapter_id!r} exists with other content ({FILES[number]} has sha256 {existing.sha256[number]}, "
+        f"not {new.sha256[number]}); choose another id, or replace it with replace=true",
+        param="adapter_id",
+    )
 
 
 def _digests(folder: Path) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from gliner_bento.adapters.adapter import Adapter, ModelLayers, check_adapter, r
 from gliner_bento.adapters.base import AdapterSettings, Observer, Source, StoredAdapter
 from gliner_bento.adapters.cache import AdapterCache, Lease
 from gliner_bento.adapters.device import DeviceSlots, Key, LoadedAdapter, load_for
-from gliner_bento.adapters.disk import AdapterStore, from_archive, from_folder, from_hub
+from gliner_bento.adapters.disk import AdapterStore, Fill, from_archive, from_folder, from_hub
 from gliner_bento.errors import AdapterInvalid, GLiNERBentoError, InvalidField
 from gliner_bento.types import AdapterCacheStatus, AdapterInfo
 
@@ -74,9 +74,13 @@ class AdapterManager:
         """A lease on an item's adapter. Raises InvalidField, AdapterNotFound."""
         return self._cache.acquire(adapter_id)
 
-    def preload_pinned(self) -> None:
-        """Load pinned adapters into memory, without waiting for them."""
-        for stored in self._store.all():
+    def start(self) -> None:
+        """Log how many adapters are stored, and where; load pinned ones into memory, without waiting for them."""
+        adapters = self._store.all()
+        operators = sum(stored.folder.parent == self._root for stored in adapters)
+        root = f", {operators} in {self._root} (adapter_root)" if self._root else ""
+        logger.info("adapters: %d in %s%s", len(adapters) - operators, self._store.folder, root)
+        for stored in adapters:
             if stored.pinned:
                 with suppress(GLiNERBentoError):  # removed meanwhile
                     lease = self._cache.acquire(stored.adapter_id, count=False)
@@ -109,12 +113,14 @@ class AdapterManager:
         revision: str | None = None,
         pinned: bool | None = None,
         preload: bool = True,
+        replace: bool = False,
     ) -> tuple[AdapterInfo, bool]:
         """Install an adapter, or change whether an installed one is pinned. Returns its info, and whether it is new.
 
         Idempotent.
 
         archive: a .zip or .tar.gz. source: a folder below `adapter_root`, or `hub:owner/name` (of `revision`).
+        replace: also if the id belongs to an adapter with other content; running items finish with that one.
         preload: wait until it is in memory, at most a minute (all adapters in memory may be in use).
 
         Raises AdapterInvalid, Conflict, StorageFull, TooLarge, …
@@ -123,7 +129,11 @@ class AdapterManager:
         known = {stored.adapter_id for stored in self._store.all()}
         installed: _Installed | None = None
         if archive is not None or source is not None:
-            installed = self._install_files(adapter_id, archive, source, revision, pinned=bool(pinned))
+            fill, kind = self._source(archive, source, revision)
+            stored, adapter = self._store.install(
+                adapter_id, fill, source=kind, check=self._check, pinned=bool(pinned), replace=replace
+            )
+            installed = _Installed(stored, adapter)
         if pinned is not None:
             self._store.set_pinned(adapter_id, pinned)
         stored = self._store.find(adapter_id)
@@ -152,19 +162,14 @@ class AdapterManager:
         """Stop loading adapters."""
         self._cache.close()
 
-    def _install_files(
-        self, adapter_id: str, archive: Path | None, source: str | None, revision: str | None, *, pinned: bool
-    ) -> _Installed:
-        kind: Source
+    def _source(self, archive: Path | None, source: str | None, revision: str | None) -> tuple[Fill, Source]:
         if archive is not None:
-            fill, kind = from_archive(archive, self._max_bytes), "upload"
-        elif source is not None and source.startswith(_HUB):
+            return from_archive(archive, self._max_bytes), "upload"
+        if source is not None and source.startswith(_HUB):
             if not self._allow_hub:
                 raise InvalidField("source: the hub is not enabled (setting allow_adapter_hub)", param="source")
-            fill, kind = from_hub(source.removeprefix(_HUB), revision, self._max_bytes), "hub"
-        else:
-            fill, kind = from_folder(self._below_root(source or ""), self._max_bytes), "folder"
-        return _Installed(*self._store.install(adapter_id, fill, source=kind, check=self._check, pinned=pinned))
+            return from_hub(source.removeprefix(_HUB), revision, self._max_bytes), "hub"
+        return from_folder(self._below_root(source or ""), self._max_bytes), "folder"
 
     def _below_root(self, name: str) -> Path:
         """A folder below `adapter_root`."""

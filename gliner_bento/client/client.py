@@ -89,6 +89,7 @@ class Client:
         revision: str | None = None,
         pinned: bool | None = None,
         preload: bool = True,
+        replace: bool = False,
     ) -> AdapterInfo:
         """Install an adapter, or change how it is kept.
 
@@ -97,8 +98,9 @@ class Client:
             installed already.
         pinned: evicted from memory last; None leaves that as it is.
         preload: load it before this returns, instead of at its first request.
+        replace: replace an adapter of this id with other content, instead of raising `Conflict`.
         """
-        options = {"revision": revision, "pinned": pinned, "preload": preload}
+        options = {"revision": revision, "pinned": pinned, "preload": preload, "replace": replace or None}
         return self._send(calls.put_adapter(adapter_id, adapter, options))
 
     def delete_adapter(self, adapter_id: str) -> None:
@@ -170,9 +172,10 @@ class AsyncClient:
         revision: str | None = None,
         pinned: bool | None = None,
         preload: bool = True,
+        replace: bool = False,
     ) -> AdapterInfo:
         """As `Client.put_adapter`."""
-        options = {"revision": revision, "pinned": pinned, "preload": preload}
+        options = {"revision": revision, "pinned": pinned, "preload": preload, "replace": replace or None}
         return await self._send(calls.put_adapter(adapter_id, adapter, options))
 
     async def delete_adapter(self, adapter_id: str) -> None:

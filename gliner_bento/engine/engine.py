@@ -17,6 +17,7 @@ import torch
 from gliner_bento.adapters.device import DeviceSlots
 from gliner_bento.engine.base import AdapterLease, Prepared, SlotState
 from gliner_bento.engine.checkpoint.find import ModelError, folder_of
+from gliner_bento.engine.checkpoint.fingerprint import fingerprint_of
 from gliner_bento.engine.checkpoint.limits import limits_of
 from gliner_bento.engine.checkpoint.load import DType, load, pick_device, pick_dtype
 from gliner_bento.engine.checkpoint.onnx_session import OnnxSession, load_onnx
@@ -62,10 +63,12 @@ class GLiNEREngine:
         self.adapter_slots: DeviceSlots | None = None
         self.adaptable_layers: Mapping[str, tuple[int, int] | str] = {}
         self._acquire: Callable[[str], AdapterLease] | None = None
+        fingerprint: str | None = None
         if isinstance(model.model, OnnxSession):
             self._forward = OnnxForward(model, family)
             self._collate, dtype = self._forward.collate, model.model.facts.dtype
         else:
+            fingerprint = fingerprint_of(model.model)
             dtype = str(next(model.model.parameters()).dtype).removeprefix("torch.")
             self._forward, self._collate = self._torch_forward(model.model, family, options), packed
         self.packs = self._forward.packs
@@ -80,6 +83,7 @@ class GLiNEREngine:
             max_span_width=config.max_width if family.span_width else None,
             forward=self._forward.name,
             max_labels_per_pass=max_labels if family.prompts.inline else None,
+            fingerprint=fingerprint,
         )
 
     def _torch_forward(self, model: Any, family: Family, options: EngineOptions) -> Forward:

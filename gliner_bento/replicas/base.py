@@ -69,6 +69,7 @@ class ReplicaAdapters(Protocol):
         revision: str | None = None,
         pinned: bool | None = None,
         preload: bool = True,
+        replace: bool = False,
     ) -> tuple[AdapterInfo, bool]:
         """Install an adapter, or change how an installed one is kept. Returns its info, and whether it is new.
 

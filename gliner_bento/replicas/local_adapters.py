@@ -44,6 +44,7 @@ class Manager(Protocol):
         revision: str | None,
         pinned: bool | None,
         preload: bool,
+        replace: bool,
     ) -> tuple[AdapterInfo, bool]:
         """Install one, or change an installed one. Does not keep `archive`."""
 
@@ -81,11 +82,11 @@ class LocalAdapters:
         from gliner_bento.adapters.manager import AdapterManager  # noqa: PLC0415  # imports torch
 
         options = settings.view(AdapterSettings)
-        manager = AdapterManager(
-            AdapterStore(options), engine.adapter_slots, engine.adaptable_layers, options, observer=observer
-        )
+        assert engine.info.fingerprint is not None  # only an ONNX model has none, and it has no slots
+        store = AdapterStore(options, engine.info.fingerprint)
+        manager = AdapterManager(store, engine.adapter_slots, engine.adaptable_layers, options, observer=observer)
         engine.serve_adapters(manager.acquire)
-        manager.preload_pinned()
+        manager.start()
         return cls(manager, uploads)
 
     @property
@@ -110,6 +111,7 @@ class LocalAdapters:
         revision: str | None = None,
         pinned: bool | None = None,
         preload: bool = True,
+        replace: bool = False,
     ) -> tuple[AdapterInfo, bool]:
         """See `ReplicaAdapters`."""
         path = archive if isinstance(archive, Path) else None
@@ -125,6 +127,7 @@ class LocalAdapters:
                 revision=revision,
                 pinned=pinned,
                 preload=preload,
+                replace=replace,
             )
         except BaseException:
             _delete(path)

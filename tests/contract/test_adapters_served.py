@@ -80,7 +80,9 @@ def served(checkpoint: Any, trained: Any, tmp_path: Path) -> Iterator[Served]:
         max_cpu_adapters=4,
     )
     assert engine.adapter_slots is not None
-    manager = AdapterManager(AdapterStore(settings), engine.adapter_slots, engine.adaptable_layers, settings)
+    assert engine.info.fingerprint is not None
+    store = AdapterStore(settings, engine.info.fingerprint)
+    manager = AdapterManager(store, engine.adapter_slots, engine.adaptable_layers, settings)
     engine.serve_adapters(manager.acquire)
     config = view(SchedulerConfig, max_batch_size=8, max_batch_tokens=1024, inference_lanes=2, decoding_threads=1)
     scheduler = Scheduler(engine, config)

@@ -54,22 +54,31 @@ class MemoryManager:
         return self.change(adapter_id, archive.read_bytes() if archive else None, **options)
 
     def change(
-        self, adapter_id: str, uploaded: bytes | None, *, source=None, revision=None, pinned=None, preload=True
+        self,
+        adapter_id: str,
+        uploaded: bytes | None,
+        *,
+        source=None,
+        revision=None,
+        pinned=None,
+        preload=True,
+        replace=False,
     ) -> tuple[AdapterInfo, bool]:
         """`install`, with the archive's content."""
         self.begun.append(adapter_id)
         self.proceed.wait(30)
-        options = {"source": source, "revision": revision, "pinned": pinned, "preload": preload}
+        options = {"source": source, "revision": revision, "pinned": pinned, "preload": preload, "replace": replace}
         self.changes.append({"adapter_id": adapter_id, "uploaded": uploaded is not None} | options)
         content = uploaded if uploaded is not None else source.encode() if source else None
         if content == b"bad":
             raise AdapterInvalid("adapter: this is none", param="adapter")
         if content is None:
             self._find(adapter_id)
-        elif self.contents.get(adapter_id, content) != content:
+        elif self.contents.get(adapter_id, content) != content and not replace:
             raise Conflict("another adapter has this id")
         created = adapter_id not in self.contents
-        self.contents.setdefault(adapter_id, content or b"")
+        if created or content is not None:
+            self.contents[adapter_id] = content or b""
         if pinned is not None or created:
             self.pinned[adapter_id] = bool(pinned)
         return self.info(adapter_id), created

@@ -131,7 +131,8 @@ def test_every_field_of_a_request_is_described_or_shared():
 
 def test_options_of_an_adapter_leave_what_they_do_not_name():
     parsed = PutAdapterRequest.model_validate({})
-    assert (parsed.source, parsed.revision, parsed.pinned, parsed.preload) == (None, None, None, True)
+    assert (parsed.source, parsed.revision, parsed.pinned) == (None, None, None)
+    assert (parsed.preload, parsed.replace) == (True, False)
 
 
 @pytest.mark.parametrize(("written", "value"), [("true", True), ("false", False), ("1", True), ("0", False)])

@@ -25,23 +25,25 @@ from gliner_bento.settings import Settings
 
 Action = Callable[[AdapterStore], object]
 
+BASE = "base"
+
 SETTINGS = Settings(max_disk_adapters=2, adapter_id_pattern=r"\w+", max_adapter_bytes=10_000).view(AdapterSettings)
 
 
 def store_in(folder: Path) -> AdapterStore:
-    return AdapterStore(replace(SETTINGS, disk_cache_dir=folder))
+    return AdapterStore(replace(SETTINGS, disk_cache_dir=folder), BASE)
 
 
-def install(store: AdapterStore, name: str, source: Source = "upload") -> None:
+def install(store: AdapterStore, name: str, source: Source = "upload", times: int = 100, replace: bool = False) -> None:
     def fill(folder: Path) -> None:
         (folder / CONFIG_FILE).write_text(name)
-        (folder / WEIGHTS_FILE).write_text(name * 100)
+        (folder / WEIGHTS_FILE).write_text(name * times)
 
-    store.install(name, fill, source=source, check=lambda folder: None)
+    store.install(name, fill, source=source, check=lambda folder: None, replace=replace)
 
 
 def damage(folder: Path) -> None:
-    (folder / "adapters" / "a" / WEIGHTS_FILE).write_text("damaged")
+    (folder / BASE / "adapters" / "a" / WEIGHTS_FILE).write_text("damaged")
 
 
 THINGS: dict[str, tuple[Callable[[Path], object], Action, tuple[str, ...]]] = {
@@ -51,6 +53,11 @@ THINGS: dict[str, tuple[Callable[[Path], object], Action, tuple[str, ...]]] = {
     "repair": (
         lambda folder: (install(store_in(folder), "a"), damage(folder)),
         lambda store: install(store, "a"),
+        ("a",),
+    ),
+    "replace": (
+        lambda folder: install(store_in(folder), "a"),
+        lambda store: install(store, "a", times=50, replace=True),
         ("a",),
     ),
     "evict": (
@@ -87,7 +94,7 @@ def died(folder: Path, action: Action, number: int) -> bool:
 
 
 def assert_whole(store: AdapterStore, folder: Path) -> None:
-    left = {path.name for path in (folder / "adapters").glob("*")}
+    left = {path.name for path in (folder / BASE / "adapters").glob("*")}
     found = {stored.adapter_id: stored for stored in store.all()}
     assert left == found.keys(), left
     for name, stored in found.items():

@@ -23,7 +23,7 @@ def main(cache: str, max_bytes: str, *repositories: str) -> None:
     for number, name in enumerate(repositories):
         repo_id, _, revision = name.partition("@")
         settings = Settings(disk_cache_dir=Path(cache) / str(number), adapter_id_pattern="a", max_adapter_bytes=10_000)
-        store = AdapterStore(settings.view(AdapterSettings))
+        store = AdapterStore(settings.view(AdapterSettings), "base")
         try:
             fill = from_hub(repo_id, revision or None, int(max_bytes))
             stored, _ = store.install("a", fill, source="hub", check=lambda folder: None)

@@ -29,7 +29,7 @@ def main(cache: str, adapter_id: str, content: str, wait_at: str) -> None:
         (folder / WEIGHTS_FILE).write_text(content)
 
     settings = Settings(disk_cache_dir=Path(cache), adapter_id_pattern=r"\w+", max_adapter_bytes=10_000)
-    store = AdapterStore(settings.view(AdapterSettings))
+    store = AdapterStore(settings.view(AdapterSettings), "base")
     here("start")
     try:
         say(store.install(adapter_id, fill, source="upload", check=lambda folder: here("check"))[0].version)

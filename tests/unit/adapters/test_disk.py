@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Barrier
@@ -35,6 +36,7 @@ from gliner_bento.errors import (
 from gliner_bento.types import BASE_ADAPTER_ID
 
 HERE = Path(__file__).parent
+BASE = "base"
 ID_PATTERN = r"[A-Za-z0-9_.-]{1,128}"
 GOOD_IDS = ["a", "A.b-c_9", "__base", "a" * 128]
 BAD_IDS = ["", ".", "..", ".hidden", BASE_ADAPTER_ID, "a/b", "a\\b", "a\n", "é", "a" * 129, "\0", "a b"]
@@ -63,7 +65,13 @@ def memory(tmp_path: Path) -> Iterator[Path]:
 
 
 def store_in(
-    cache: Path, root: Path | None = None, *, most: int = 10, pattern: str = ID_PATTERN, max_bytes: int = 10_000
+    cache: Path,
+    root: Path | None = None,
+    *,
+    base: str = BASE,
+    most: int = 10,
+    pattern: str = ID_PATTERN,
+    max_bytes: int = 10_000,
 ) -> AdapterStore:
     settings = view(
         AdapterSettings,
@@ -73,7 +81,7 @@ def store_in(
         adapter_id_pattern=pattern,
         max_adapter_bytes=max_bytes,
     )
-    return AdapterStore(settings)
+    return AdapterStore(settings, base)
 
 
 @pytest.fixture
@@ -101,8 +109,8 @@ def ids(store: AdapterStore) -> list[str]:
 
 
 def in_cache(cache: Path) -> list[str]:
-    """All names in the cache's folder of adapters, hidden ones too."""
-    return sorted(os.listdir(cache / "adapters"))
+    """All names in the store's folder of adapters, hidden ones too."""
+    return sorted(os.listdir(cache / BASE / "adapters"))
 
 
 def test_what_is_installed_is_found(store, cache):
@@ -110,7 +118,7 @@ def test_what_is_installed_is_found(store, cache):
     assert store.find("a") == stored
     assert stored.adapter_id == "a"
     assert (stored.source, stored.size_bytes, stored.pinned) == ("hub", 9, False)
-    assert store.verified(stored) == stored.folder == cache / "adapters" / "a"
+    assert store.verified(stored) == stored.folder == cache / BASE / "adapters" / "a"
     assert (stored.folder / WEIGHTS_FILE).read_text() == "weights"
     assert in_cache(cache) == ["a"]
 
@@ -150,7 +158,7 @@ def test_what_is_no_id_is_refused_by_every_method(store, cache, adapter_id):
         with pytest.raises(InvalidField) as raised:
             call(adapter_id)
         assert raised.value.param == "adapter_id"
-    assert not (cache / "adapters").exists() or in_cache(cache) == []
+    assert not (cache / BASE / "adapters").exists() or in_cache(cache) == []
 
 
 @pytest.mark.parametrize("adapter_id", [*BAD_IDS[:7], "\0", "\ud800", "é" * 101, "\n"])
@@ -174,6 +182,59 @@ def test_other_content_is_a_conflict_and_the_old_one_stays(store, cache):
     assert store.find("a") == stored
     assert store.verified(stored)
     assert in_cache(cache) == ["a"]
+
+
+@pytest.mark.parametrize(("name", "fill"), [(WEIGHTS_FILE, filled("others")), (CONFIG_FILE, filled(config="{ }"))])
+def test_a_conflict_names_the_file_that_differs_and_does_not_advise_deletion(store, tmp_path, name, fill):
+    stored = install(store)
+    fill(tmp_path)
+    old, new = (sha256((folder / name).read_bytes()).hexdigest() for folder in (stored.folder, tmp_path))
+    with pytest.raises(Conflict) as raised:
+        install(store, "a", fill)
+    assert f"({name} has sha256 {old}, not {new})" in raised.value.message
+    assert "choose another id, or replace it with replace=true" in raised.value.message
+    assert "delete" not in raised.value.message
+
+
+def test_replacing_takes_the_new_content_and_keeps_the_pin(store, cache):
+    old = install(store, pinned=True)
+    new = install(store, "a", filled("others"), replace=True)
+    assert new == store.find("a")
+    assert (new.version == old.version, new.pinned) == (False, True)
+    assert (store.verified(new) / WEIGHTS_FILE).read_text() == "others"
+    assert install(store, "a", filled("others"), replace=True) == new
+    assert install(store, "b", replace=True).version == old.version
+    assert in_cache(cache) == ["a", "b"]
+
+
+def test_stores_of_different_base_models_do_not_see_each_other(cache):
+    one, other = store_in(cache, base="one", most=2), store_in(cache, base="other", most=2)
+    ours = install(one, "a", filled("one"), source="hub", pinned=True)
+    theirs = install(other, "a", filled("other"))
+    assert ours.version != theirs.version
+    assert (one.all(), other.all()) == ([ours], [theirs])
+    install(one, "b", source="hub")
+    install(one, "c")
+    assert (ids(one), ids(other)) == (["a", "c"], ["a"]), "evicted for `c`: of the same base model"
+    install(other, "d")
+    with pytest.raises(StorageFull):
+        install(other, "e")
+    assert other.remove("a")
+    assert one.verified(one.find("a"))
+    assert one.find("a") == ours
+    assert ids(other) == ["d"]
+
+
+def test_a_store_of_an_earlier_version_is_not_served_and_its_folder_is_logged(cache, caplog):
+    unattributed = cache / "adapters" / "a"
+    unattributed.mkdir(parents=True)
+    filled()(unattributed)
+    store = store_in(cache)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert f"the adapters in {cache / 'adapters'} are not served" in caplog.text
+    assert store.all() == []
+    assert install(store, "a", filled("others"))
+    assert sorted(os.listdir(unattributed)) == sorted(FILES)
 
 
 def test_an_adapter_that_fails_the_check_is_not_installed(store, cache):
@@ -314,7 +375,7 @@ def test_a_damaged_adapter_can_be_removed(store):
 
 
 def test_a_folder_without_a_manifest_is_not_an_adapter_and_is_replaced(store, cache):
-    (cache / "adapters" / "a").mkdir(parents=True)
+    (cache / BASE / "adapters" / "a").mkdir(parents=True)
     with pytest.raises(AdapterNotFound):
         store.find("a")
     assert store.verified(install(store))
@@ -597,7 +658,7 @@ def test_killed_at_any_system_call_whole_adapters_are_left(memory):
     )
     assert run.returncode == 0, run.stderr
     times = json.loads(run.stdout)
-    assert len(times) == 6
+    assert len(times) == 7
     assert min(times.values()) > 3
     assert times["install"] > 20
 

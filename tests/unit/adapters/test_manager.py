@@ -114,7 +114,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         }
         settings = view(AdapterSettings, **options | changes)
         slots = DeviceSlots(layers.sinks, SLOTS)
-        managers.append(AdapterManager(AdapterStore(settings), slots, layers.describe(), settings, observer=observer))
+        managers.append(AdapterManager(AdapterStore(settings, "base"), slots, layers.describe(), settings, observer=observer))
         return Server(managers[-1], slots, net, root, cache)
 
     yield serve
@@ -137,7 +137,7 @@ def archive(saved: dict[str, Saved], tmp_path: Path) -> Archive:
 
 def damage(server: Server, adapter_id: str) -> None:
     """Flip a bit of the last byte of an installed adapter's weights."""
-    path = server.cache / "adapters" / adapter_id / WEIGHTS_FILE
+    path = server.cache / "base" / "adapters" / adapter_id / WEIGHTS_FILE
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
@@ -149,7 +149,7 @@ def damage(server: Server, adapter_id: str) -> None:
 @pytest.mark.parametrize("kind", ["zip", "gztar"])
 def test_an_archive_is_installed_and_reported(server: Server, saved, archive, kind: str) -> None:
     info, created = server.manager.install("one", archive=archive("b", kind))
-    folder = server.cache / "adapters" / "one"
+    folder = server.cache / "base" / "adapters" / "one"
     assert created
     assert info == AdapterInfo(
         id="one",
@@ -174,7 +174,7 @@ def test_a_folder_below_the_operators_root_is_installed(server: Server, saved) -
     info, created = server.manager.install("one", source="teams/a")
     shutil.rmtree(server.root / "teams")
     assert (info.source, info.tier, created) == ("folder", "cpu", True)
-    assert (server.cache / "adapters" / "one" / WEIGHTS_FILE).exists()
+    assert (server.cache / "base" / "adapters" / "one" / WEIGHTS_FILE).exists()
     server.use("one")
 
 
@@ -237,8 +237,23 @@ def test_a_refused_adapter_changes_nothing(server: Server, archive, name: str) -
     with pytest.raises(Conflict):
         server.manager.install("old", archive=archive("b"), pinned=True)
     assert server.manager.infos() == [before]
-    assert os.listdir(server.cache / "adapters") == ["old"]
+    assert os.listdir(server.cache / "base" / "adapters") == ["old"]
     server.use("old")
+
+
+def test_a_replaced_adapter_serves_new_requests_while_running_ones_finish_with_the_old(server: Server, archive) -> None:
+    server.manager.install("one", archive=archive("a"))
+    running, old = server.ready("one")
+    info, created = server.manager.install("one", archive=archive("b"), replace=True)
+    assert (info.rank, info.tier, created) == (3, "cpu", False)
+    new = server.manager.acquire("one")
+    assert (running.ready.result(), new.ready.result(PATIENCE_S).rank) == (old, 3)
+    assert old.rank == 2
+    running.release()
+    new.release()
+    server.manager.remove("one", 0.0)
+    assert server.manager.infos() == []
+    assert server.manager.status().in_memory == ()
 
 
 def test_an_adapter_that_is_too_large_is_refused(serve: Serve, archive) -> None:
@@ -460,7 +475,7 @@ def test_a_removed_adapter_is_in_no_tier(server: Server, archive) -> None:
     server.manager.remove("a", 0.0)
     status = server.manager.status()
     assert (status.in_memory, status.on_disk, status.device_slots) == (("b",), ("b",), (None, "b"))
-    assert os.listdir(server.cache / "adapters") == ["b"]
+    assert os.listdir(server.cache / "base" / "adapters") == ["b"]
     for call in (server.manager.info, server.manager.acquire, lambda name: server.manager.remove(name, 0.0)):
         with pytest.raises(AdapterNotFound):
             call("a")
@@ -530,9 +545,9 @@ def test_a_damaged_adapter_fails_its_items(server: Server, archive) -> None:
 def test_a_damaged_adapter_can_be_removed(server: Server, archive, name: str) -> None:
     for adapter_id in "ab":
         server.manager.install(adapter_id, archive=archive(adapter_id), preload=False)
-    (server.cache / "adapters" / "a" / name).write_text("damaged")
+    (server.cache / "base" / "adapters" / "a" / name).write_text("damaged")
     server.manager.remove("a", 0.0)
-    assert os.listdir(server.cache / "adapters") == ["b"]
+    assert os.listdir(server.cache / "base" / "adapters") == ["b"]
     with pytest.raises(AdapterNotFound):
         server.manager.info("a")
 
@@ -570,7 +585,7 @@ def test_pinned_adapters_are_loaded_at_the_start(serve: Serve, server: Server, a
     damage(server, "d")
     again = serve(adapter_loading_threads=1)
     with caplog.at_level(logging.WARNING, "gliner_bento.adapters"):
-        again.manager.preload_pinned()
+        again.manager.start()
         wait_until(lambda: "adapter d" in caplog.text)  # the last one
     assert again.manager.status().in_memory == ("a", "c")
     assert [info.uses for info in again.manager.infos()] == [0, 0, 0, 0]
@@ -579,11 +594,26 @@ def test_pinned_adapters_are_loaded_at_the_start(serve: Serve, server: Server, a
     assert again.tiers() == {"b": "cpu", "c": "cpu", "d": "disk"}
 
 
+def test_the_stores_folder_and_its_adapters_are_logged_at_the_start(
+    serve: Serve, server: Server, saved, archive, caplog
+) -> None:
+    for name in "ab":
+        server.manager.install(name, archive=archive(name))
+    shutil.copytree(saved["c"].folder, server.root / "own")
+    with caplog.at_level(logging.INFO, "gliner_bento.adapters"):
+        serve().manager.start()
+        serve(has_root=False).manager.start()
+    assert caplog.messages == [
+        f"adapters: 2 in {server.cache / 'base'}, 1 in {server.root} (adapter_root)",
+        f"adapters: 2 in {server.cache / 'base'}",
+    ]
+
+
 def test_more_pinned_adapters_than_memory_do_not_fail_the_start(serve: Serve, server: Server, archive) -> None:
     for name in "abcdef":
         server.manager.install(name, archive=archive(name if name in "abc" else "a"), pinned=True)
     again = serve()
-    again.manager.preload_pinned()
+    again.manager.start()
     wait_until(lambda: len(again.manager.status().in_memory) == 3)
     again.use(*"abcdef", on_device=True)
     assert len(again.manager.status().in_memory) == 3

@@ -99,6 +99,8 @@ def test_a_source_is_sent_as_json_and_options_without_a_body(kind, server):
     )
     request = put(kind, server, "a", pinned=False)
     assert (request.content, dict(request.url.params)) == (b"", {"pinned": "false", "preload": "true"})
+    request = put(kind, server, "a", "tenant-a", replace=True)
+    assert request.content == b'{"source":"tenant-a","preload":true,"replace":true}'
 
 
 def test_a_folder_without_an_adapter_is_named_before_anything_is_sent(server, tmp_path):

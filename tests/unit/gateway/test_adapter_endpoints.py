@@ -104,6 +104,7 @@ def test_a_source_may_be_named(client, manager):
             "revision": "v1",
             "pinned": True,
             "preload": True,
+            "replace": False,
         }
     ]
 
@@ -120,6 +121,21 @@ def test_a_source_may_be_named(client, manager):
 def test_options_are_in_the_query_or_in_the_json(client, manager, path, sent):
     assert ask(client, "PUT", path, **sent).json()["pinned"] is True
     assert (manager.changes[0]["pinned"], manager.changes[0]["preload"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("/a?replace=true", {"content": b"other"}),
+        ("/a?replace=true", {"json": {"source": "other"}}),
+        ("/a", {"json": {"source": "other", "replace": True}}),
+    ],
+)
+def test_other_content_is_a_conflict_unless_it_may_replace(client, manager, path, sent):
+    ask(client, "PUT", "/a", content=b"one")
+    assert error_of(ask(client, "PUT", "/a", content=b"other"))[:2] == (409, "conflict")
+    assert ask(client, "PUT", path, **sent).status_code == 200
+    assert manager.contents == {"a": b"other"}
 
 
 @pytest.mark.parametrize("sent", [{}, {"content": b""}, {"json": {}}, {"content": b"", "headers": JSON}])

@@ -85,11 +85,13 @@ def test_the_options_reach_the_adapters(serving: Serving):
     installed(serving, "a", b"one", pinned=True, preload=False)
     installed(serving, "b", None, source="hub:o/n", revision="v1")
     installed(serving, "a", None, pinned=False)
-    absent = {"source": None, "revision": None, "pinned": None, "preload": True}
+    installed(serving, "a", b"other", replace=True)
+    absent = {"source": None, "revision": None, "pinned": None, "preload": True, "replace": False}
     assert serving.manager.changes == [
         absent | {"adapter_id": "a", "uploaded": True, "pinned": True, "preload": False},
         absent | {"adapter_id": "b", "uploaded": False, "source": "hub:o/n", "revision": "v1"},
         absent | {"adapter_id": "a", "uploaded": False, "pinned": False},
+        absent | {"adapter_id": "a", "uploaded": True, "replace": True},
     ]
 
 

@@ -1,0 +1,33 @@
+"""The fingerprint of a model: equal for the same weights, whatever file, dtype, device or machine they are loaded from."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import nn
+
+SAMPLED_VALUES = 2**15
+_HEX_DIGITS = 16
+
+
+def fingerprint_of(model: nn.Module) -> str:
+    """16 hexadecimal digits, from each weight's name and shape and the signs of up to `SAMPLED_VALUES` of its values.
+
+    Signs, because no conversion between floating-point types changes them: a float32 file loaded in bfloat16 or float16
+    has the fingerprint that it has in float32. Training changes the sign of a few values in a thousand, even a short
+    one. The sampled values are spread evenly, so that the cost depends on the number of weights, not on their size.
+
+    Tied weights count under each of their names, so that it does not matter whether a file holds them once or twice.
+    """
+    digest = hashlib.sha256()
+    for name, weight in sorted(model.named_parameters(remove_duplicate=False), key=lambda named: named[0]):
+        digest.update(f"{name} {list(weight.shape)}\n".encode())
+        digest.update(_sampled_signs(weight.detach().flatten()).cpu().numpy().tobytes())
+    return digest.hexdigest()[:_HEX_DIGITS]
+
+
+def _sampled_signs(values: torch.Tensor) -> torch.Tensor:
+    """(at most SAMPLED_VALUES) booleans: True for a negative value."""
+    step = -(-values.numel() // SAMPLED_VALUES) | 1  # odd: an even one would visit few columns of a matrix
+    return torch.signbit(values[::step])
