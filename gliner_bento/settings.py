@@ -218,12 +218,13 @@ class Settings(BaseSettings):
     )
     disk_cache_dir: AbsolutePath = Field(
         Path("~/.cache/gliner-bento/adapters"),
-        description="Folder where adapters added with PUT are stored; $XDG_CACHE_HOME replaces ~/.cache if it is set.",
+        description="Folder where adapters added with PUT are stored, per base model; $XDG_CACHE_HOME replaces "
+        "~/.cache if it is set.",
     )
     max_disk_adapters: Count = Field(
         1024,
-        description="Maximum number of adapters in disk_cache_dir; if it is full, an adapter from the hub is "
-        "evicted, or the PUT is refused (507) if there is none.",
+        description="Maximum number of adapters of one base model in disk_cache_dir; if it is full, an adapter from "
+        "the hub is evicted, or the PUT is refused (507) if there is none.",
     )
     adapter_root: Annotated[AbsolutePath, AfterValidator(existing_folder)] | None = Field(
         None,

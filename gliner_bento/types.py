@@ -311,8 +311,8 @@ class ModelInfo:
     fingerprint: Annotated[
         str | None,
         Field(
-            description="Identifies the weights, in whatever file and dtype. Adapters are stored per fingerprint. Null: "
-            "an ONNX checkpoint.",
+            description="Identifies the weights, in any file format and dtype. Adapters are stored per fingerprint. "
+            "Null for runtime onnxruntime.",
             examples=["5f0c8e1b7d3a9246"],
         ),
     ] = None

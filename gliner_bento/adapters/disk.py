@@ -251,9 +251,7 @@ class AdapterStore:
                 param="adapter_id",
             )
 
-    def _put(
-        self, adapter_id: str, folder: Path, manifest: _Manifest, *, pinned: bool, replace: bool
-    ) -> list[Path]:
+    def _put(self, adapter_id: str, folder: Path, manifest: _Manifest, *, pinned: bool, replace: bool) -> list[Path]:
         """Rename `folder` to the adapter's; returns what has to be deleted. Called with the lock held."""
         self._refuse_operators(adapter_id)
         target = self._adapters / adapter_id

@@ -1,7 +1,8 @@
-"""Two servers with one `disk_cache_dir`: what one of them is given, pins or deletes, both serve, tell or refuse."""
+"""Servers with one `disk_cache_dir`: those of one base model share adapters, one of another model sees none."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from test_adapter_api import BODY, adapters, put, scores, zipped
+from processes import server_of
+from safetensors.torch import load_file, save_file
+from test_adapter_api import BODY, adapters, error_of, ids, put, scores, zipped
 
 from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
@@ -18,8 +21,12 @@ __all__ = ["adapters"]
 
 
 @pytest.fixture(scope="module")
-def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Client, httpx.Client]]:
-    folder = tmp_path_factory.mktemp("replicas")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("replicas")
+
+
+@pytest.fixture(scope="module")
+def replicas(folder: Path) -> Iterator[tuple[httpx.Client, httpx.Client]]:
     command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--dtype", "float32"]
     command += ["--enable-lora", "--warmup-iterations", "0", "--disk-cache-dir", str(folder / "cache")]
     with ExitStack() as stack:
@@ -49,3 +56,51 @@ def test_replicas_agree(replicas: tuple[httpx.Client, httpx.Client], adapters: d
     assert put(other, "tenant-a", zipped(adapters["two"])).status_code == 201
     for replica in replicas:
         assert scores(replica, "tenant-a") != answers, "nobody answers with what is in memory still"
+
+
+@pytest.fixture
+def other_model(folder: Path) -> Path:
+    """A checkpoint that every adapter of the bundled model fits: only a few weights differ."""
+    model = folder / "other-model"
+    shutil.copytree(PROJECT_ROOT / "models" / "demo", model)
+    weights = load_file(model / "model.safetensors")
+    name = next(name for name in weights if name.endswith("query.weight"))
+    weights[name] = -weights[name]
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+    return model
+
+
+def test_a_server_of_another_model_sees_no_adapter_and_deletes_none(
+    replicas: tuple[httpx.Client, httpx.Client], adapters: dict[str, Path], folder: Path, other_model: Path
+) -> None:
+    one = replicas[0]
+    put(one, "tenant-b", zipped(adapters["one"])).raise_for_status()
+    expected, shared = scores(one, "tenant-b"), ids(one)
+    settings = {"model": other_model, "enable_lora": True, "disk_cache_dir": folder / "cache", "warmup_iterations": 0}
+    with (
+        server_of("plain", folder / "log-other", **settings) as server,
+        httpx.Client(base_url=server.url, timeout=120) as other,
+    ):
+        fingerprints = [http.get("/v1/model").json()["fingerprint"] for http in (one, other)]
+        assert fingerprints[0] != fingerprints[1]
+        assert f"adapters: 0 in {folder / 'cache' / fingerprints[1]}\n" in (folder / "log-other").read_text()
+        assert error_of(other.get("/v1/adapters/tenant-b")) == (404, "adapter_not_found", "adapter_id")
+        assert ids(other) == set()
+        assert put(other, "tenant-b", zipped(adapters["two"])).status_code == 201
+        assert scores(other, "tenant-b") != scores(other)
+        other.delete("/v1/adapters/tenant-b").raise_for_status()
+    assert ids(one) == shared
+    assert scores(one, "tenant-b") == pytest.approx(expected, abs=1e-5)
+
+
+def test_an_adapter_is_replaced_on_every_replica_where_the_request_says_so(
+    replicas: tuple[httpx.Client, httpx.Client], adapters: dict[str, Path]
+) -> None:
+    one, other = replicas
+    put(one, "tenant-c", zipped(adapters["one"])).raise_for_status()
+    before = scores(other, "tenant-c")
+    assert error_of(put(other, "tenant-c", zipped(adapters["two"]))) == (409, "conflict", "adapter_id")
+    assert put(other, "tenant-c", zipped(adapters["two"]), replace=True).status_code == 200
+    for replica in replicas:
+        assert scores(replica, "tenant-c") != before
+        assert replica.get("/v1/adapters/tenant-c").json()["rank"] == 8

@@ -1,4 +1,4 @@
-"""The fingerprint of a model: equal for the same weights, whatever file, dtype, device or machine they are loaded from."""
+"""The fingerprint of a model: the same for the same weights, in any file, dtype, device and machine."""
 
 from __future__ import annotations
 

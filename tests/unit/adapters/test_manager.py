@@ -114,7 +114,9 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         }
         settings = view(AdapterSettings, **options | changes)
         slots = DeviceSlots(layers.sinks, SLOTS)
-        managers.append(AdapterManager(AdapterStore(settings, "base"), slots, layers.describe(), settings, observer=observer))
+        managers.append(
+            AdapterManager(AdapterStore(settings, "base"), slots, layers.describe(), settings, observer=observer)
+        )
         return Server(managers[-1], slots, net, root, cache)
 
     yield serve
