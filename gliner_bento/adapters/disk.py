@@ -13,7 +13,6 @@ Changing `adapters` and `pins` requires the lock; looking up does not.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import re
@@ -25,11 +24,10 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE, check_complete
+from gliner_bento.adapters.archive import FILES, check_complete
 from gliner_bento.adapters.base import AdapterSettings, Source, StoredAdapter
-from gliner_bento.adapters.files import file_lock, sha256, storage_errors, sync
+from gliner_bento.adapters.files import file_lock, storage_errors, sync
+from gliner_bento.adapters.manifest import MANIFEST_FILE, Manifest
 from gliner_bento.adapters.sources import Fill, from_archive, from_folder, from_hub
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict, InvalidField, StorageFull, TooLarge
 from gliner_bento.types import BASE_ADAPTER_ID
@@ -38,27 +36,11 @@ __all__ = ["AdapterStore", "Fill", "from_archive", "from_folder", "from_hub"]
 
 logger = logging.getLogger(__name__)
 
-_MANIFEST = "manifest.json"
 _STAGING_LOCK = "lock"
 _MAX_ID_BYTES = 200  # file names have at most 255
 
 
 T = TypeVar("T")
-
-
-class _Manifest(BaseModel):
-    """Describes an installed adapter. sha256: of configuration and weights, in hexadecimal."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    source: Source
-    size_bytes: int
-    sha256: tuple[str, str]
-
-    @property
-    def version(self) -> str:
-        """Identifies the content."""
-        return hashlib.sha256("".join(self.sha256).encode()).hexdigest()
 
 
 class AdapterStore:
@@ -125,8 +107,8 @@ class AdapterStore:
         if folder.parent != self._adapters:
             return folder
         stamp = _stamp(folder)
-        manifest = _manifest(folder)
-        undamaged = manifest is not None and _is_undamaged(folder, manifest)
+        manifest = Manifest.read(folder)
+        undamaged = manifest is not None and manifest.matches(folder)
         if self.find(stored.adapter_id).version != stored.version or _stamp(folder) != stamp:
             raise AdapterNotFound(f"adapter_id: {stored.adapter_id!r} has been replaced", param="adapter_id")
         if not undamaged:
@@ -156,13 +138,12 @@ class AdapterStore:
         with storage_errors(), self._staging() as folder:
             fill(folder)
             check_complete(os.listdir(folder))
-            size_bytes = sum((folder / name).stat().st_size for name in FILES)
-            if size_bytes > self._max_bytes:
+            manifest = Manifest.of(folder, source)
+            if manifest.size_bytes > self._max_bytes:
                 raise TooLarge(f"adapter: its files have more than {self._max_bytes} bytes", param="adapter")
             checked = check(folder)
-            manifest = _Manifest(source=source, size_bytes=size_bytes, sha256=_digests(folder))
-            (folder / _MANIFEST).write_text(manifest.model_dump_json(), encoding="utf-8")
-            for name in (*FILES, _MANIFEST, "."):
+            manifest.write(folder)
+            for name in (*FILES, MANIFEST_FILE, "."):
                 sync(folder / name)
             with self._locked():
                 discarded = self._put(adapter_id, folder, manifest, pinned=pinned, replace=replace)
@@ -235,7 +216,7 @@ class AdapterStore:
             return None
         known = self._known.get(adapter_id)
         if known is None or known[0] != stamp:
-            manifest = _manifest(folder)
+            manifest = Manifest.read(folder)
             if manifest is None:
                 if folder.exists():
                     raise _damaged(adapter_id)
@@ -251,15 +232,19 @@ class AdapterStore:
                 param="adapter_id",
             )
 
-    def _put(self, adapter_id: str, folder: Path, manifest: _Manifest, *, pinned: bool, replace: bool) -> list[Path]:
+    def _put(self, adapter_id: str, folder: Path, manifest: Manifest, *, pinned: bool, replace: bool) -> list[Path]:
         """Rename `folder` to the adapter's; returns what has to be deleted. Called with the lock held."""
         self._refuse_operators(adapter_id)
         target = self._adapters / adapter_id
-        existing = _manifest(target)
+        existing = Manifest.read(target)
         same = existing is not None and existing.version == manifest.version
         if existing is not None and not same and not replace:
-            raise _conflict(adapter_id, existing, manifest)
-        if existing is not None and same and _is_undamaged(target, existing):
+            raise Conflict(
+                f"adapter_id: {adapter_id!r} exists with other content ({existing.difference(manifest)}); choose "
+                "another id, or send replace=true, which replaces it on every server that shares it",
+                param="adapter_id",
+            )
+        if existing is not None and same and existing.matches(target):
             if pinned:
                 self._pin(adapter_id, True)
             return []
@@ -282,7 +267,7 @@ class AdapterStore:
         evictable = [
             (status.st_mtime_ns, name)
             for name in ids
-            if (manifest := _manifest(self._adapters / name)) is not None
+            if (manifest := Manifest.read(self._adapters / name)) is not None
             and manifest.source == "hub"
             and not (self._pins / name).exists()
             and (status := _status(self._adapters / name)) is not None
@@ -361,23 +346,8 @@ def _status(path: Path) -> os.stat_result | None:
 
 def _stamp(folder: Path) -> tuple[int, int, int] | None:
     """Changes with each installation; None where nothing is installed."""
-    status = _status(folder / _MANIFEST)
+    status = _status(folder / MANIFEST_FILE)
     return None if status is None else (status.st_mtime_ns, status.st_ino, status.st_size)
-
-
-def _manifest(folder: Path) -> _Manifest | None:
-    """None if it is missing or damaged."""
-    try:
-        return _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValidationError):
-        return None
-
-
-def _is_undamaged(folder: Path, manifest: _Manifest) -> bool:
-    try:
-        return manifest.sha256 == _digests(folder)
-    except OSError:
-        return False
 
 
 def _report_unattributed(cache_dir: Path) -> None:
@@ -388,20 +358,6 @@ def _report_unattributed(cache_dir: Path) -> None:
             "again and delete that folder",
             cache_dir / "adapters",
         )
-
-
-def _conflict(adapter_id: str, existing: _Manifest, new: _Manifest) -> Conflict:
-    """The error for other content under an existing id; names a file that differs."""
-    number = FILES.index(WEIGHTS_FILE if existing.sha256[1] != new.sha256[1] else CONFIG_FILE)
-    return Conflict(
-        f"adapter_id: {adapter_id!r} exists with other content ({FILES[number]} has sha256 {existing.sha256[number]}, "
-        f"not {new.sha256[number]}); choose another id, or replace it with replace=true",
-        param="adapter_id",
-    )
-
-
-def _digests(folder: Path) -> tuple[str, str]:
-    return sha256(folder / CONFIG_FILE), sha256(folder / WEIGHTS_FILE)
 
 
 def _damaged(adapter_id: str) -> AdapterInvalid:

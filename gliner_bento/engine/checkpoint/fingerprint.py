@@ -15,8 +15,8 @@ def fingerprint_of(model: nn.Module) -> str:
     """16 hexadecimal digits, from each weight's name and shape and the signs of up to `SAMPLED_VALUES` of its values.
 
     Signs, because no conversion between floating-point types changes them: a float32 file loaded in bfloat16 or float16
-    has the fingerprint that it has in float32. Training changes the sign of a few values in a thousand, even a short
-    one. The sampled values are spread evenly, so that the cost depends on the number of weights, not on their size.
+    has the fingerprint that it has in float32. Even a short training changes some of them. The sample is spread evenly
+    over each weight, so that the cost depends on the number of weights, not on their size.
 
     Tied weights count under each of their names, so that it does not matter whether a file holds them once or twice.
     """

@@ -192,7 +192,7 @@ def test_a_conflict_names_the_file_that_differs_and_does_not_advise_deletion(sto
     with pytest.raises(Conflict) as raised:
         install(store, "a", fill)
     assert f"({name} has sha256 {old}, not {new})" in raised.value.message
-    assert "choose another id, or replace it with replace=true" in raised.value.message
+    assert "choose another id, or send replace=true" in raised.value.message
     assert "delete" not in raised.value.message
 
 

@@ -19,8 +19,8 @@ from polling import PATIENCE_S, wait_until
 from views import view
 
 from gliner_bento.adapters import adapter as adapter_module
-from gliner_bento.adapters import disk as disk_module
 from gliner_bento.adapters import manager as manager_module
+from gliner_bento.adapters import manifest as manifest_module
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
 from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.adapters.cache import Lease
@@ -326,7 +326,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[tu
 def test_a_put_hashes_each_file_once_and_parses_the_tensors_once(
     server: Server, archive, monkeypatch: pytest.MonkeyPatch, preload: bool
 ) -> None:
-    parsed, hashed = counting(monkeypatch, adapter_module, "load"), counting(monkeypatch, disk_module, "sha256")
+    parsed, hashed = counting(monkeypatch, adapter_module, "load"), counting(monkeypatch, manifest_module, "sha256")
     info, _ = server.manager.install("one", archive=archive("a"), preload=preload)
     assert info.tier == ("cpu" if preload else "disk")
     assert sorted(path.name for (path,) in hashed) == sorted([CONFIG_FILE, WEIGHTS_FILE])
