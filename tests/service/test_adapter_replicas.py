@@ -83,7 +83,7 @@ def test_a_server_of_another_model_sees_no_adapter_and_deletes_none(
     ):
         fingerprints = [http.get("/v1/model").json()["fingerprint"] for http in (one, other)]
         assert fingerprints[0] != fingerprints[1]
-        assert f"adapters: 0 in {folder / 'cache' / fingerprints[1]}\n" in (folder / "log-other").read_text()
+        assert f"adapters: 0 in {folder / 'cache' / fingerprints[0]}\n" in (folder / "log0").read_text()
         assert error_of(other.get("/v1/adapters/tenant-b")) == (404, "adapter_not_found", "adapter_id")
         assert ids(other) == set()
         assert put(other, "tenant-b", zipped(adapters["two"])).status_code == 201
