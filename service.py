@@ -11,10 +11,9 @@ from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
 from gliner_bento.log import join_bentoml
-from gliner_bento.replicas.bento.client import BentoReplica
 from gliner_bento.settings import load_or_exit
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
-from runners.gliner_runner import GLiNERRunner
+from runners.gliner_runner import GLiNERRunner, replica_of
 
 settings = load_or_exit()
 app = GatewayApp(settings.view(GatewayOptions))
@@ -32,7 +31,7 @@ class GLiNERService:
     runner = bentoml.depends(GLiNERRunner)
 
     def __init__(self) -> None:
-        app.bind(BentoReplica(self.runner))
+        app.bind(replica_of(self.runner))
         join_bentoml()
 
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)

@@ -2,13 +2,19 @@
 
 Gateway and runner both use it: the client disconnects, the gateway's request is cancelled and closes its call to the
 runner, and the runner's items leave the queue.
+
+A cancelled request is answered with 499 (nginx's status for a client that closed the connection). Nobody receives it,
+but middleware that waits for an answer ends: BentoML's would wait for its timeout, and hold up the shutdown.
 """
 
 from __future__ import annotations
 
 import asyncio
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CLIENT_CLOSED_REQUEST = 499
 
 
 class CancelOnDisconnect:
@@ -22,34 +28,43 @@ class CancelOnDisconnect:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        read, answered, left = asyncio.Event(), False, False
-
-        async def receive_and_note() -> Message:
-            message = await receive()
-            if not message.get("more_body", False):
-                read.set()
-            return message
-
-        async def send_and_note(message: Message) -> None:
-            nonlocal answered
-            answered = message["type"] == "http.response.body" and not message.get("more_body", False)
-            await send(message)
-
-        async def stop_if_gone() -> None:
-            nonlocal left
-            await read.wait()
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            if not answered:  # after the response, background work continues
-                left = True
-                serving.cancel()
-
-        serving = asyncio.ensure_future(self.app(scope, receive_and_note, send_and_note))
-        watching = asyncio.ensure_future(stop_if_gone())
+        exchange = _Exchange(receive, send)
+        serving = asyncio.ensure_future(self.app(scope, exchange.receive, exchange.send))
+        watching = asyncio.ensure_future(exchange.cancel_when_left(serving))
         try:
             await serving
         except asyncio.CancelledError:
-            if not left:  # the server cancels this request, and `serving` with it
+            if not exchange.left:  # the server cancels this request, and `serving` with it
                 raise
+            if not exchange.begun:
+                await Response(status_code=CLIENT_CLOSED_REQUEST)(scope, receive, send)
         finally:
             watching.cancel()
+
+
+class _Exchange:
+    """One request and its response. begun, answered: the response has, or is complete. left: the client has left."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self._read = asyncio.Event()
+        self.begun = self.answered = self.left = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if not message.get("more_body", False):
+            self._read.set()
+        return message
+
+    async def send(self, message: Message) -> None:
+        self.begun = True
+        self.answered = message["type"] == "http.response.body" and not message.get("more_body", False)
+        await self._send(message)
+
+    async def cancel_when_left(self, serving: asyncio.Future[None]) -> None:
+        await self._read.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self.answered:  # after the response, background work continues
+            self.left = True
+            serving.cancel()

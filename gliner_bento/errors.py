@@ -111,9 +111,13 @@ class AdapterInvalid(GLiNERBentoError):
 
 
 class QueueFull(GLiNERBentoError):
-    """Refused at admission; try again later."""
+    """Refused at admission; try again after `retry_after_s`."""
 
     code = "queue_full"
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: int = 1) -> None:
+        super().__init__(message, param=param)
+        self.retry_after_s = retry_after_s
 
 
 class Aborted(GLiNERBentoError):

@@ -1,26 +1,26 @@
-"""GLiNERRunner: the BentoML service that hosts one replica. The gateway reaches it through `BentoReplica`."""
+"""GLiNERRunner: the BentoML service that hosts one replica. The gateway reaches it through `HttpReplica`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Annotated
+from typing import Any
 
 import bentoml
-from bentoml.validators import ContentType
 
-from gliner_bento.disconnect import CancelOnDisconnect
 from gliner_bento.log import join_bentoml
-from gliner_bento.replicas.bento.server import ReplicaServer
+from gliner_bento.replicas.base import Replica
+from gliner_bento.replicas.http.client import HttpReplica
+from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import load_or_exit
 
-settings = load_or_exit()
+REPLICA_PATH = "/replica"
 
-# Without this content type, BentoML derives one from the type's JSON schema for each response.
-Message = Annotated[bytes, ContentType("application/msgpack")]
+settings = load_or_exit()
+app = ReplicaApp()
 
 
 @bentoml.service(name="GLiNERRunner", **settings.bentoml_options("GLiNERRunner"))
+@bentoml.asgi_app(app, path=REPLICA_PATH)
 class GLiNERRunner:
     """One model replica: scheduler, engine, adapters."""
 
@@ -29,23 +29,7 @@ class GLiNERRunner:
 
         join_bentoml()
         self.replica = LocalReplica.load_or_exit(settings, PrometheusObserver())
-        self.server = ReplicaServer(self.replica, self.replica.adapters.uploads)
-
-    @bentoml.api
-    async def extract(self, message: bytes) -> Message:
-        """See `ReplicaServer`."""
-        return await self.server.extract(message)
-
-    @bentoml.api
-    async def stream(self, message: bytes) -> AsyncGenerator[Message, None]:
-        """See `ReplicaServer`."""
-        async for frame in self.server.stream(message):
-            yield frame
-
-    @bentoml.api
-    async def control(self, method: str, arguments: bytes) -> Message:
-        """See `ReplicaServer`."""
-        return await self.server.control(method, arguments)
+        app.bind(self.replica)
 
     def __is_ready__(self) -> bool:
         return self.replica.ready
@@ -56,4 +40,7 @@ class GLiNERRunner:
         self.replica.close()
 
 
-GLiNERRunner.add_asgi_middleware(CancelOnDisconnect)  # type: ignore[attr-defined]  # now a bentoml.Service
+def replica_of(runner: Any) -> Replica:
+    """The replica of what `bentoml.depends` gives: a client of the runner's process, or the runner in this process."""
+    local: Replica | None = getattr(runner, "replica", None)
+    return local or HttpReplica(runner.to_async.url, REPLICA_PATH)

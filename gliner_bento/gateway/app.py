@@ -17,9 +17,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gliner_bento.disconnect import CancelOnDisconnect
+from gliner_bento.errors import QueueFull
 from gliner_bento.gateway.compat import compat_endpoints
 from gliner_bento.gateway.endpoint import Endpoint
-from gliner_bento.gateway.error_body import respond
+from gliner_bento.gateway.error_body import STATUSES, respond
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
@@ -39,6 +40,11 @@ class GatewayApp:
         self._gateway: Gateway | None = None
         v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
         self.endpoints = [*v1, *compat_endpoints(options)]
+        self._refusable = {
+            (endpoint.method, endpoint.path)
+            for endpoint in self.endpoints
+            if endpoint.operation and STATUSES[QueueFull.code] in endpoint.operation.errors
+        }
         self._document = openapi_document(self.endpoints)
         pages = [
             Endpoint(method="GET", path="/docs.json", answer=self._docs),
@@ -53,8 +59,12 @@ class GatewayApp:
     def middleware(self) -> list[tuple[Any, dict[str, Any]]]:
         """The ASGI middleware around `routes`, outermost first: classes and their arguments."""
         options = self.options
-        limits = {"max_body_bytes": options.max_body_bytes, "max_adapter_bytes": options.max_adapter_bytes}
-        return [(CancelOnDisconnect, {}), (GatewayMiddleware, limits)]
+        rules = {
+            "max_body_bytes": options.max_body_bytes,
+            "max_adapter_bytes": options.max_adapter_bytes,
+            "check_load": self.check_load,
+        }
+        return [(CancelOnDisconnect, {}), (GatewayMiddleware, rules)]
 
     @property
     def gateway(self) -> Gateway:
@@ -65,6 +75,11 @@ class GatewayApp:
     def bind(self, replica: Replica) -> None:
         """Serve `replica` from now on."""
         self._gateway = Gateway(replica, self.options)
+
+    def check_load(self, method: str, path: str) -> None:
+        """Raise `QueueFull` for a request that has not been read, if the replica is overloaded and it adds to that."""
+        if (method, path) in self._refusable:
+            self.gateway.check_load()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, with the middleware."""

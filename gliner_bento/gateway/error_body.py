@@ -50,8 +50,7 @@ STATUSES: Mapping[str, int] = {
 }
 """The HTTP status of each error code."""
 
-RETRY_AFTER_S = 1
-_RETRYABLE = (429, 503)
+_RETRYABLE = (429, 503, 504)
 
 _BRANCH_TYPES = {"list_type", "dict_type"}
 _MADE_UP = re.compile(r"(list|dict|constrained-str|function-[a-z]+)\[.*\]|\[key\]|constrained-str|str|bool|int|float")
@@ -124,6 +123,6 @@ def from_framework(status: int, body: bytes) -> Response | None:
 
 
 def _response(error: GLiNERBentoError, status: int) -> Response:
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if status in _RETRYABLE else None
+    headers = {"Retry-After": str(getattr(error, "retry_after_s", 1))} if status in _RETRYABLE else None
     content = msgspec.json.encode(ErrorBody(error.detail(request_id.current())))
     return Response(content, status_code=status, media_type=JSON, headers=headers)

@@ -11,12 +11,14 @@ from typing import Any
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, TooLarge
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.adapters import AdapterApi
+from gliner_bento.gateway.admission import Admission
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.replicas.base import Call, Outcome, Replica
 from gliner_bento.types import (
     BASE_ADAPTER_ID,
     AbortResponse,
     BatchResult,
+    Entity,
     ExtractBatchRequest,
     ExtractBatchResponse,
     Extraction,
@@ -39,6 +41,7 @@ class Gateway:
         self.adapters = AdapterApi(replica.adapters, options)
         self.options = options
         self._replica = replica
+        self._admission = Admission(max_queue_wait_s=options.max_queue_wait_s, max_batch_size=options.max_batch_size)
         self._model: ModelInfo | None = None
 
     async def extract(self, request: ExtractRequest) -> ExtractResponse:
@@ -46,7 +49,7 @@ class Gateway:
         call = self._call(request)
         item = self._item(request.text, _options(request))
         model = await self.model_info()
-        (outcome,) = await self._replica.extract([item], call)
+        (outcome,) = await self._run([item], call)
         if isinstance(outcome, GLiNERBentoError):
             raise outcome
         return ExtractResponse(
@@ -65,7 +68,7 @@ class Gateway:
         call = self._call(request)
         item = self._item(request.text, _options(request))
         model = await self.model_info()
-        async with aclosing(self._replica.stream(item, call)) as parts:
+        async with aclosing(self._stream(item, call)) as parts:
             async for part in parts:
                 for entity in part.entities if isinstance(part, Extraction) else part:
                     yield StreamedEntity(entity)
@@ -86,13 +89,17 @@ class Gateway:
         admitted = [self._item_or_error(text, options) for text, options in self._batch(request)]
         items = [item for item in admitted if isinstance(item, Item)]
         model = await self.model_info()
-        outcomes = iter(await self._replica.extract(items, call) if items else [])
+        outcomes = iter(await self._run(items, call) if items else [])
         shared = request.texts is not None
         results = [
             _batch_result(next(outcomes) if isinstance(item, Item) else item, place, call.request_id, shared=shared)
             for place, item in enumerate(admitted)
         ]
         return ExtractBatchResponse(results, model.model, call.request_id)
+
+    def check_load(self) -> None:
+        """Raise `QueueFull` if the replica is overloaded; for requests that have not been read."""
+        self._admission.check()
 
     async def ready(self) -> bool:
         """Whether the replica admits items."""
@@ -119,6 +126,24 @@ class Gateway:
         if self._model is None:
             self._model = (await self._replica.status()).model
         return self._model
+
+    async def _run(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
+        """The replica's outcomes. Raises `QueueFull` if it is overloaded."""
+        with self._admission.admit(items, call.deadline_s):
+            outcomes = await self._replica.extract(items, call)
+            for item, outcome in zip(items, outcomes, strict=True):
+                if isinstance(outcome, Extraction):
+                    self._admission.learn(item, outcome)
+        return outcomes
+
+    async def _stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+        """The replica's parts. Raises `QueueFull` if it is overloaded."""
+        with self._admission.admit([item], call.deadline_s):
+            async with aclosing(self._replica.stream(item, call)) as parts:
+                async for part in parts:
+                    if isinstance(part, Extraction):
+                        self._admission.learn(item, part)
+                    yield part
 
     def _call(self, request: RequestOptions) -> Call:
         timeout_s = self.options.request_timeout_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,10 +22,16 @@ _OWN_HEADERS = {"content-length", "content-type"}
 
 
 class GatewayMiddleware:
-    """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`."""
+    """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
 
-    def __init__(self, app: ASGIApp, max_body_bytes: int, max_adapter_bytes: int) -> None:
+    check_load: see `GatewayApp.check_load`.
+    """
+
+    def __init__(
+        self, app: ASGIApp, max_body_bytes: int, max_adapter_bytes: int, check_load: Callable[[str, str], None]
+    ) -> None:
         self.app = app
+        self._check_load = check_load
         self._limits = {"max_body_bytes": max_body_bytes, "max_adapter_bytes": max_adapter_bytes}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,6 +49,7 @@ class GatewayMiddleware:
         answer = _Answer(scope, send, body)
         try:
             if scope["method"] in _BODY_METHODS:
+                self._check_load(scope["method"], path)
                 body.refuse_early(headers, upload=upload)
             await self.app(scope, body.receive, answer.send)
         except GLiNERBentoError as error:

@@ -19,6 +19,8 @@ class GatewayOptions:
     max_body_bytes: int
     max_adapter_bytes: int
     request_timeout_s: float
+    max_queue_wait_s: float
+    max_batch_size: int
     enable_lora: bool
     adapter_id_pattern: str
     compat_long_text: LongText

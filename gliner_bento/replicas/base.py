@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from gliner_bento.errors import GLiNERBentoError
@@ -16,9 +15,8 @@ from gliner_bento.types import AdapterCacheStatus, AdapterInfo, Entity, Extracti
 
 Outcome = Extraction | GLiNERBentoError
 
-Archive = Path | AsyncIterable[bytes]
-"""An adapter's .zip or .tar.gz: a file on the replica's disk, which the replica deletes, or its bytes as they
-arrive."""
+Archive = AsyncIterable[bytes]
+"""An adapter's .zip or .tar.gz, as it arrives."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from gliner_bento.adapters.base import AdapterSettings, Observer
 from gliner_bento.errors import AdapterNotFound
 from gliner_bento.replicas.base import Archive
-from gliner_bento.replicas.uploads import Uploads, in_pieces
+from gliner_bento.replicas.uploads import Uploads
 from gliner_bento.settings import Settings
 from gliner_bento.types import AdapterCacheStatus, AdapterInfo
 
@@ -69,7 +68,7 @@ class LocalAdapters:
 
     def __init__(self, manager: Manager | None, uploads: Uploads) -> None:
         self._manager = manager
-        self.uploads = uploads
+        self._uploads = uploads
         self._changes = ThreadPoolExecutor(MAX_CONCURRENT_CHANGES, thread_name_prefix="adapter-change")
 
     @classmethod
@@ -114,11 +113,9 @@ class LocalAdapters:
         replace: bool = False,
     ) -> tuple[AdapterInfo, bool]:
         """See `ReplicaAdapters`."""
-        path = archive if isinstance(archive, Path) else None
+        manager = self._enabled
+        path = None if archive is None else await self._uploads.receive(archive)
         try:
-            manager = self._enabled
-            if archive is not None and not isinstance(archive, Path):
-                path = await self._store(archive)
             change = self._changes.submit(
                 manager.install,
                 adapter_id,
@@ -148,18 +145,6 @@ class LocalAdapters:
         self._changes.shutdown(wait=False, cancel_futures=True)
         if self._manager:
             self._manager.close()
-
-    async def _store(self, archive: AsyncIterable[bytes]) -> Path | None:
-        """Write an archive to a file, as it arrives; None for an empty one."""
-        upload_id, offset = uuid.uuid4().hex, 0
-        try:
-            async for piece in in_pieces(archive):
-                await self._run(partial(self.uploads.write, upload_id, offset, piece))
-                offset += len(piece)
-        except BaseException:
-            self.uploads.discard(upload_id)
-            raise
-        return self.uploads.path_of(upload_id) if offset else None
 
     @property
     def _enabled(self) -> Manager:

@@ -1,61 +1,64 @@
-"""Adapter archives during their upload: one file each, kept until it is installed, discarded or abandoned."""
+"""Adapter archives while they arrive: one file each."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import tempfile
 import time
 from collections.abc import AsyncIterable, AsyncIterator
 from pathlib import Path
 
-from gliner_bento.errors import NotReady, StorageFull
+from gliner_bento.errors import StorageFull
 
 PIECE_BYTES = 2**20
 
-ABANDONED_S = 600.0
-"""An upload that received nothing for this long is deleted when another one begins."""
+ABANDONED_S = 3600.0
+"""A file that received nothing for this long was left by a process that ended; it is deleted when another begins."""
 
 
 class Uploads:
-    """Thread-safe. Replicas with the same folder share it: the pieces of one archive may reach any of them."""
+    """Files in a folder, which processes may share."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def path_of(self, upload_id: str) -> Path:
-        """The archive's file; raises `NotReady` if it is not here."""
-        path = self._folder / upload_id
-        if not path.is_file():
-            raise NotReady("the upload was lost; send it again")
+    async def receive(self, archive: AsyncIterable[bytes]) -> Path | None:
+        """The file that an archive has been written to, which the caller deletes; None for an empty archive.
+
+        Raises `StorageFull`, `OSError`, and what `archive` raises; no file is left then.
+        """
+        path: Path | None = None
+        try:
+            async for piece in in_pieces(archive):
+                if path is None:
+                    path = await asyncio.to_thread(self._begin)
+                await asyncio.to_thread(_append, path, piece)
+        except BaseException as error:
+            if path:
+                path.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StorageFull("the server has no room for the upload") from None
+            raise
         return path
 
-    def write(self, upload_id: str, offset: int, data: bytes) -> None:
-        """Write `data` at `offset`; 0 begins the file. Repeating a piece is harmless.
-
-        Raises `NotReady` if the beginning of the file is not here, and `StorageFull`.
-        """
-        try:
-            if not offset:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._delete_abandoned()
-                (self._folder / upload_id).touch()
-            with self.path_of(upload_id).open("r+b") as file:
-                file.seek(offset)
-                file.write(data)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise StorageFull("the server has no room for the upload") from None
-
-    def discard(self, upload_id: str) -> None:
-        """Delete what has arrived of an upload."""
-        (self._folder / upload_id).unlink(missing_ok=True)
+    def _begin(self) -> Path:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._delete_abandoned()
+        with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
+            return Path(file.name)
 
     def _delete_abandoned(self) -> None:
         for path in self._folder.iterdir():
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > ABANDONED_S:
                     path.unlink()
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
 
 
 async def in_pieces(archive: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

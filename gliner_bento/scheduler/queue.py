@@ -30,8 +30,9 @@ from gliner_bento.scheduler.entry import (
 )
 from gliner_bento.types import Item
 
-# Fairness between requests: a waiting pass is ordered behind this many items that are admitted after it.
-ITEMS_BEFORE_A_PASS = 32
+# Fairness between requests: the n-th item beyond this many of one request is ordered behind n items that are admitted
+# after the request, and a waiting pass behind this many items that are admitted after it.
+ITEMS_PER_TURN = 32
 
 _NEXT_STATES = {
     PREPARING: (WAITING, LOADING_ADAPTER, CHUNKED, FINISHED),
@@ -171,10 +172,11 @@ class WaitingQueue:
         if self._queued_items + len(items) > self._capacity:
             raise QueueFull(f"the waiting queue is full ({self._capacity} items); try again later")
         entries = []
-        for item in items:
+        first_turn = self._turns + 1
+        self._turns += min(len(items), ITEMS_PER_TURN)
+        for place, item in enumerate(items):
             self._sequences += 1
-            self._turns += 1
-            order = priority, self._turns, self._sequences
+            order = priority, first_turn + place, self._sequences
             entry = Entry(item, request_id, self._sequences, order, now, deadline_s, sink)
             self._register(entry)
             entries.append(entry)
@@ -198,9 +200,9 @@ class WaitingQueue:
             self._wait(entry, prepared)
 
     def put_pass(self, parent: Entry, prepared: Prepared) -> Entry:
-        """Add a waiting pass of `parent`, which is chunked, behind the next `ITEMS_BEFORE_A_PASS` items."""
+        """Add a waiting pass of `parent`, which is chunked, behind the next `ITEMS_PER_TURN` items."""
         self._sequences += 1
-        order = parent.priority, self._turns + ITEMS_BEFORE_A_PASS + 1, self._sequences
+        order = parent.priority, self._turns + ITEMS_PER_TURN + 1, self._sequences
         now_s, deadline_s = self._clock(), parent.deadline_s
         entry = Entry(parent.item, parent.request_id, self._sequences, order, now_s, deadline_s, parent=parent)
         self._register(entry)

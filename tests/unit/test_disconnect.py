@@ -49,7 +49,23 @@ def test_a_request_is_cancelled_when_its_caller_has_gone():
 
         await asyncio.wait_for(serve(app, connection), 10)
         assert cancelled.is_set()
-        assert connection.answer == []
+        assert connection.answer[0]["status"] == 499
+
+    asyncio.run(scene())
+
+
+def test_an_answer_that_has_begun_gets_no_second_one():
+    async def scene():
+        connection = Connection()
+
+        async def app(scope, receive, send):
+            await read_body(receive)
+            await send({"type": "http.response.start", "status": 200})
+            connection.hung_up.set()
+            await asyncio.Event().wait()
+
+        await asyncio.wait_for(serve(app, connection), 10)
+        assert connection.answer == [{"type": "http.response.start", "status": 200}]
 
     asyncio.run(scene())
 

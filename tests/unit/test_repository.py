@@ -40,7 +40,7 @@ ALLOWED_IN = {
     "gliner": f"{ENGINE}|{TRAINING}|{JOBS}",
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
-    "starlette": r"gliner_bento/(gateway/|asgi\.py|disconnect\.py|log\.py)",
+    "starlette": r"gliner_bento/(gateway/|replicas/http/server\.py|asgi\.py|disconnect\.py|log\.py)",
     "httpx": r"gliner_bento/client/|benchmark/server\.py",
     "fast_gliner": JOBS,
     "matplotlib": r"benchmark/plots\.py",
@@ -127,7 +127,7 @@ def test_importing_it_loads_no_torch(module):
 @pytest.mark.parametrize(
     "module",
     [
-        *("gliner_bento.asgi", "gliner_bento.client", "gliner_bento.gateway.app", "gliner_bento.replicas.bento.client"),
+        *("gliner_bento.asgi", "gliner_bento.client", "gliner_bento.gateway.app", "gliner_bento.replicas.http.client"),
         *("gliner_bento.engine.base", "gliner_bento.replicas.local"),
     ],
 )

@@ -33,7 +33,7 @@ _REQUEST = {"text": TEXT, "labels": LABELS, "relations": ["founded", "founded in
 _BATCH = {"texts": [TEXT, "Ada Lovelace lived in London."], "labels": LABELS}
 
 EXTRACT_ERRORS = (400, 404, 413, 415, 422, 429, 499, 500, 503, 504, 507)
-_BATCH_ERRORS = (400, 413, 415, 422, 500, 503, 504)  # of the request as a whole; an item's error is in its result
+_BATCH_ERRORS = (400, 413, 415, 422, 429, 500, 503, 504)  # of the request as a whole; an item's error is in its result
 
 
 async def answer_extract(gateway: Gateway, request: ExtractRequest) -> Response:

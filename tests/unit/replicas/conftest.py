@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from serving import BentoServing, LocalServing, MemoryServing, Serving
+from serving import HttpServing, LocalServing, MemoryServing, Serving
 
-KINDS = {"local": LocalServing, "bento": BentoServing, "memory": MemoryServing}
+KINDS = {"local": LocalServing, "http": HttpServing, "memory": MemoryServing}
 
 
 @pytest.fixture(params=KINDS)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import uvicorn
 from memory_adapters import MemoryManager
 from memory_replica import MemoryReplica
+from starlette.types import ASGIApp
 from views import view
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeChunkedRequest, FakeEngine
 from gliner_bento.errors import AdapterNotFound
 from gliner_bento.replicas.base import Call, Replica
-from gliner_bento.replicas.bento.client import BentoReplica
-from gliner_bento.replicas.bento.server import ReplicaServer
+from gliner_bento.replicas.http.client import HttpReplica
+from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.replicas.local import LocalReplica, ReplicaObserver
 from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.uploads import Uploads
@@ -55,7 +58,18 @@ def call(request_id: str = "r", timeout_s: float = PATIENCE_S, priority: int = 0
 
 
 def run(scene: Callable[[], Awaitable[T]]) -> T:
-    return asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))
+    """`asyncio.run`, but always in one loop: the connections of a replica belong to it."""
+    try:
+        return _loop.run_until_complete(asyncio.wait_for(scene(), PATIENCE_S))
+    finally:
+        if left := asyncio.all_tasks(_loop):
+            for task in left:
+                task.cancel()
+            _loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+
+
+_loop = asyncio.new_event_loop()
+atexit.register(_loop.close)
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
@@ -73,9 +87,11 @@ class Serving:
     """A replica under test. Passes of its items finish as `steps` are released; none has been.
 
     options: error (of an item, in its first pass), queue_capacity, manager (None: adapters are not enabled).
+    buffered_passes: passes of `test_replica_streams.LARGE` that the connection holds, at most.
     """
 
     replica: Replica
+    buffered_passes = 0
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.steps = threading.Semaphore(0)
@@ -179,51 +195,42 @@ class LocalServing(Serving):
         return AdapterNotFound(f"adapter_id: no adapter {item.adapter_id!r}", param="adapter_id")
 
 
-class CuttingRunner:
-    """A `ReplicaServer` as BentoML's client shows it: streams arrive in odd pieces, and a stream that is no longer read
-    stays open."""
+class HttpServing(LocalServing):
+    """The same behind the transport, on a Unix socket."""
 
-    def __init__(self, server: ReplicaServer) -> None:
-        self._server = server
-        self._sending: set[asyncio.Future[None]] = set()
-
-    async def extract(self, message: bytes) -> bytes:
-        return await self._server.extract(message)
-
-    async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
-        connection: asyncio.Queue[bytes | None] = asyncio.Queue(4)
-        sending = asyncio.ensure_future(self._send(message, connection))
-        self._sending.add(sending)
-        sending.add_done_callback(self._sending.discard)
-        while (piece := await connection.get()) is not None:
-            yield piece
-
-    async def control(self, method: str, arguments: bytes) -> bytes:
-        return await self._server.control(method, arguments)
-
-    async def _send(self, message: bytes, connection: asyncio.Queue[bytes | None]) -> None:
-        async for frame in self._server.stream(message):
-            for piece in cut(frame):
-                await connection.put(piece)
-        await connection.put(None)
-
-
-def cut(content: bytes) -> Iterator[bytes]:
-    """Into pieces of 1, 2, 4, ... bytes; one of none among them."""
-    start, size = 0, 1
-    yield b""
-    while start < len(content):
-        yield content[start : start + size]
-        start, size = start + size, 2 * size
-
-
-class BentoServing(LocalServing):
-    """The same behind the transport."""
+    buffered_passes = 50
 
     def _start(self, **options: Any) -> None:
         super()._start(**options)
-        self.server = ReplicaServer(self.local, Uploads(self.folder))
-        self.replica = BentoReplica(CuttingRunner(self.server))
+        app = ReplicaApp()
+        app.bind(self.local)
+        self.server = served(app, self.folder.with_name("socket"))
+        self.http = HttpReplica(self.server.url)
+        self.replica = self.http
+
+    def end(self) -> None:
+        super().end()
+        run(self.http.close)
+        self.server.stop()
+
+
+class served:
+    """An ASGI app on a Unix socket, in a thread."""
+
+    def __init__(self, app: ASGIApp, socket: Path) -> None:
+        self.url = socket.as_uri()
+        self._server = uvicorn.Server(
+            uvicorn.Config(app, uds=str(socket), lifespan="off", log_level="critical", timeout_graceful_shutdown=1)
+        )
+        self._thread = threading.Thread(target=self._server.run)
+        self._thread.start()
+        while not self._server.started:
+            assert self._thread.is_alive()
+            time.sleep(0.001)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(PATIENCE_S)
 
 
 class MemoryServing(Serving):

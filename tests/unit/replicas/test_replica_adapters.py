@@ -117,7 +117,7 @@ def test_an_archive_that_breaks_off_leaves_no_file_and_changes_nothing(serving: 
 
     with pytest.raises(type(error), match=str(error)):
         run(scene)
-    assert serving.uploaded() == []
+    run(lambda: until(lambda: serving.uploaded() == []))
     assert serving.manager.changes == []
 
 
@@ -137,7 +137,7 @@ def test_an_installation_that_is_cancelled_while_its_archive_arrives_leaves_no_f
             await installing
 
     run(scene)
-    assert serving.uploaded() == []
+    run(lambda: until(lambda: serving.uploaded() == []))
     assert serving.manager.changes == []
 
 
@@ -206,9 +206,10 @@ def test_items_use_an_adapter_once_it_is_installed(serving: Serving):
 
 def test_an_adapter_that_does_not_exist_is_named(serving: Serving):
     adapters = serving.replica.adapters
-    for ask in (adapters.get("a"), adapters.remove("a", 1.0), adapters.install("a", pinned=True)):
+    asks = (lambda: adapters.get("a"), lambda: adapters.remove("a", 1.0), lambda: adapters.install("a", pinned=True))
+    for ask in asks:
         with pytest.raises(AdapterNotFound, match="no adapter 'a'") as caught:
-            asyncio.run(ask)
+            run(ask)
         assert caught.value.param == "adapter_id"
 
 

@@ -13,7 +13,7 @@ from stage import Adapters, Clock, Gate, MakeItem, Start, Tally, Until, ending_o
 from gliner_bento.engine.base import ChunkedRequest, Prepared, SlotState
 from gliner_bento.engine.fake import FakeChunkedRequest, FakeEngine, extract
 from gliner_bento.errors import Aborted, DeadlineExceeded, InternalError, NotReady, QueueFull, TooLarge
-from gliner_bento.scheduler.queue import ITEMS_BEFORE_A_PASS
+from gliner_bento.scheduler.queue import ITEMS_PER_TURN
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.types import Entity, Extraction, Item
 
@@ -111,13 +111,13 @@ def test_a_long_text_gets_its_turns_however_many_short_texts_arrive(
     gate.arrival()
     until(lambda: scheduler.stats.waiting_items == 1)
     before = 0
-    for number in range(2 * ITEMS_BEFORE_A_PASS):
+    for number in range(2 * ITEMS_PER_TURN):
         submit_prepared(scheduler, until, item(f"Short{number}"))
         gate.let_through()
         if gate.arrival()[0].startswith("Name"):
             break
         before += 1
-    assert before == ITEMS_BEFORE_A_PASS
+    assert before == ITEMS_PER_TURN
 
 
 def hold_long(gate: Gate) -> Callable[[Sequence[Prepared]], object]:

@@ -14,7 +14,7 @@ from gliner_bento.engine.fake import FakeChunkedRequest
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.scheduler.entry import Entry, State
-from gliner_bento.scheduler.queue import ITEMS_BEFORE_A_PASS, Tally, WaitingQueue
+from gliner_bento.scheduler.queue import ITEMS_PER_TURN, Tally, WaitingQueue
 from gliner_bento.types import Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
@@ -226,10 +226,22 @@ def test_pass_waits_behind_the_items_that_are_admitted_next(clock: Clock) -> Non
     parent = admit(queue, "r")
     queue.put(parent, chunked())
     passed = queue.put_pass(parent, Prepared(ITEM, 10, words=2))
-    items = [wait(queue) for _ in range(ITEMS_BEFORE_A_PASS + 1)]
+    items = [wait(queue) for _ in range(ITEMS_PER_TURN + 1)]
     order = [take(queue, ONE)[0] for _ in range(len(items) + 1)]
     assert order == [*items[:-1], passed, items[-1]]
     assert (queue.unfinished_items, queue.tally(State.RUNNING).passes) == (len(items) + 1, 1)
+
+
+def test_items_of_a_large_request_take_turns_with_those_that_come_after_it(clock: Clock) -> None:
+    queue = WaitingQueue(1000, clock, packs=False)
+    queue.open()
+    large = queue.admit([ITEM] * (ITEMS_PER_TURN + 3), "large")
+    for entry in large:
+        queue.put(entry, Prepared(ITEM, 10, words=5))
+    one, two, three = [wait(queue) for _ in range(3)]
+    order = [take(queue, ONE)[0] for _ in range(len(large) + 3)]
+    later = large[ITEMS_PER_TURN:]
+    assert order == [*large[:ITEMS_PER_TURN], later[0], one, later[1], two, later[2], three]
 
 
 @settings(UNHURRIED, max_examples=60, stateful_step_count=40)

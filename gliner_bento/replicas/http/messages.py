@@ -1,8 +1,4 @@
-"""The messages between gateway and runner: msgpack, in byte strings that BentoML does not parse.
-
-Errors travel as data, because BentoML rebuilds an exception from its HTTP status and loses class and message
-(docs/decisions/0002-errors-as-data.md).
-"""
+"""The messages between gateway and runner, in msgpack. Errors are data (docs/decisions/0002-errors-as-data.md)."""
 
 from __future__ import annotations
 
@@ -32,10 +28,9 @@ class ExtractMessage(Struct, array_like=True):
 
 
 class StreamMessage(Struct, array_like=True):
-    """Arguments of `Replica.stream`. stream_id: for `stop_stream`."""
+    """Arguments of `Replica.stream`."""
 
     item: Item
-    stream_id: str
     request_id: str
     timeout_ms: float
     priority: int
@@ -76,23 +71,26 @@ def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 def frame(message: bytes) -> bytes:
-    """A message of a stream, preceded by its length, because BentoML splits a stream anywhere."""
+    """A message of a stream, preceded by its length: the pieces in which a stream arrives may end anywhere."""
     return len(message).to_bytes(_LENGTH_BYTES, "big") + message
 
 
 class Frames:
-    """Reassembles the messages of a stream from its pieces."""
+    """Reassembles the messages of a stream from its pieces.
+
+    rest: what has arrived of the message that is not complete.
+    """
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self.rest = bytearray()
 
     def add(self, piece: bytes) -> Iterator[bytes]:
         """The messages that are complete with this piece."""
-        self._buffer += piece
-        while len(self._buffer) >= _LENGTH_BYTES:
-            end = _LENGTH_BYTES + int.from_bytes(self._buffer[:_LENGTH_BYTES], "big")
-            if len(self._buffer) < end:
+        self.rest += piece
+        while len(self.rest) >= _LENGTH_BYTES:
+            end = _LENGTH_BYTES + int.from_bytes(self.rest[:_LENGTH_BYTES], "big")
+            if len(self.rest) < end:
                 return
-            message = bytes(self._buffer[_LENGTH_BYTES:end])
-            del self._buffer[:end]
+            message = bytes(self.rest[_LENGTH_BYTES:end])
+            del self.rest[:end]
             yield message

@@ -1,0 +1,1 @@
+"""A replica in another process: `ReplicaApp` serves it over HTTP, `HttpReplica` is its client."""

@@ -1,0 +1,288 @@
+"""The gateway's side of the transport: a `Replica` in another process, with deadlines and one retry."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import cache
+from typing import Any, TypeVar, cast
+from urllib.parse import unquote, urlsplit
+
+import aiohttp
+import msgspec
+
+from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
+from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus
+from gliner_bento.replicas.http.messages import (
+    ExtractMessage,
+    Frames,
+    Reply,
+    StreamMessage,
+    StreamPart,
+    decoder,
+    encode,
+    frame,
+)
+from gliner_bento.types import AdapterCacheStatus, AdapterInfo, Entity, Extraction, Item
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_UNREACHABLE = "the model's process cannot be reached; try again"
+_LATE = "the deadline passed before the model's process answered"
+_CONTROL_S = 5.0
+_GRACE_S = 0.5
+"""How long a call may run past its deadline, so that the runner can report which items were late."""
+
+_DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
+
+_replies = decoder(list[Reply[Extraction]])
+_stream_part = decoder(StreamPart)
+
+
+class HttpReplica:
+    """A `Replica` behind a `ReplicaApp`.
+
+    url: of the server, http://, or file:// for a Unix socket. path: where the app is mounted.
+
+    A call whose connection was dropped is repeated once: a server may close an idle keep-alive connection at the moment
+    a request is written to it. Extraction has no side effects, so repeating is safe whether or not the first call
+    arrived. An archive is not sent twice: it is read from the client once.
+    """
+
+    def __init__(self, url: str, path: str = "") -> None:
+        self._connection = Connection(url, path)
+        self.adapters = HttpAdapters(self._connection)
+
+    async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
+        """See `Replica`."""
+        items = list(items)
+
+        def message() -> bytes:
+            return encode(ExtractMessage(items, call.request_id, _left_ms(call), call.priority))
+
+        timeout_s = _left_ms(call) / 1000 + _GRACE_S
+        replies: list[Reply[Extraction]] = await self._connection.call(
+            "extract", message, _replies, timeout_s, DeadlineExceeded(_LATE)
+        )
+        return [reply.outcome() for reply in replies]
+
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+        """See `Replica`. A stream that is not read to its end is aborted, because its connection closes."""
+
+        def message() -> bytes:
+            return encode(StreamMessage(item, call.request_id, _left_ms(call), call.priority))
+
+        with transport_errors(DeadlineExceeded(_LATE)):
+            async with self._connection.stream("stream", message, lambda: _left_ms(call) / 1000 + _GRACE_S) as pieces:
+                frames = Frames()
+                async for piece in pieces:
+                    for part in map(_stream_part.decode, frames.add(piece)):
+                        yield part.last.unwrap() if part.last else part.entities
+                        if part.last:
+                            return
+        raise InternalError()
+
+    async def abort(self, request_id: str) -> bool:
+        """See `Replica`."""
+        return await self._connection.control(bool, "abort", {"request_id": request_id})
+
+    async def status(self) -> ReplicaStatus:
+        """See `Replica`."""
+        return await self._connection.control(ReplicaStatus, "status", {})
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._connection.close()
+
+
+class HttpAdapters:
+    """The `ReplicaAdapters` of a `HttpReplica`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def list(self) -> Sequence[AdapterInfo]:
+        """See `ReplicaAdapters`."""
+        return await self._connection.control(list[AdapterInfo], "adapters", {})
+
+    async def get(self, adapter_id: str) -> AdapterInfo:
+        """See `ReplicaAdapters`."""
+        return await self._connection.control(AdapterInfo, "adapter", {"adapter_id": adapter_id})
+
+    async def install(
+        self, adapter_id: str, *, archive: Archive | None = None, **options: Any
+    ) -> tuple[AdapterInfo, bool]:
+        """See `ReplicaAdapters`. Has no timeout: the caller sets one."""
+        arguments = encode({"adapter_id": adapter_id, **options})
+        reply: Reply[tuple[AdapterInfo, bool]] = await self._connection.send(
+            "install_adapter", frame(arguments), archive, _reply_decoder(cast(Any, tuple[AdapterInfo, bool]))
+        )
+        return reply.unwrap()
+
+    async def remove(self, adapter_id: str, timeout_s: float) -> None:
+        """See `ReplicaAdapters`."""
+        await self._connection.control(
+            type(None),
+            "remove_adapter",
+            {"adapter_id": adapter_id, "timeout_s": timeout_s},
+            timeout_s=timeout_s + _GRACE_S,
+            late=DeadlineExceeded("the deadline passed before the adapter was removed"),
+        )
+
+    async def cache_status(self) -> AdapterCacheStatus:
+        """See `ReplicaAdapters`."""
+        return await self._connection.control(AdapterCacheStatus, "adapter_cache", {})
+
+
+class Connection:
+    """Calls of a `ReplicaApp`: the retry, the timeout, and errors of the tree in place of the transport's.
+
+    Any number of calls runs concurrently: admission is the scheduler's, and a call that waited here for a connection
+    would be waiting unseen.
+    """
+
+    def __init__(self, url: str, path: str) -> None:
+        parts = urlsplit(url)
+        self._socket = unquote(parts.path) if parts.scheme == "file" else None
+        self._url = ("http://localhost" if self._socket else f"http://{parts.netloc}") + path
+        self._open_session: aiohttp.ClientSession | None = None
+
+    async def control(
+        self,
+        kind: type[T],
+        method: str,
+        arguments: dict[str, Any],
+        *,
+        timeout_s: float | None = _CONTROL_S,
+        late: GLiNERBentoError | None = None,
+    ) -> T:
+        """Call `method`; returns its result, a `kind`. late: raised after `timeout_s`."""
+        message = encode(arguments)
+        decode = _reply_decoder(cast(Any, kind))
+        late = late or NotReady(_UNREACHABLE)
+        reply: Reply[T] = await self.call(f"call/{method}", lambda: message, decode, timeout_s, late)
+        return reply.unwrap()
+
+    async def call(
+        self,
+        path: str,
+        message: Callable[[], bytes],
+        decoder: msgspec.msgpack.Decoder[Any],
+        timeout_s: float | None,
+        late: GLiNERBentoError,
+    ) -> Any:
+        """The decoded answer to `message()`, which is sent once more if its connection was dropped."""
+
+        async def send() -> bytes:
+            async with await self._post(path, message()) as response:
+                return await response.read()
+
+        with transport_errors(late):
+            return decoder.decode(await asyncio.wait_for(_repeated(send), timeout_s))
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, message: Callable[[], bytes], timeout_s: Callable[[], float]
+    ) -> AsyncGenerator[AsyncIterator[bytes], None]:
+        """The pieces of the answer to `message()`, each within `timeout_s()`. Closes the connection on exit."""
+        response = await asyncio.wait_for(_repeated(lambda: self._post(path, message())), timeout_s())
+
+        async def pieces() -> AsyncIterator[bytes]:
+            while piece := await asyncio.wait_for(response.content.readany(), timeout_s()):
+                yield piece
+
+        try:
+            yield pieces()
+        finally:
+            response.close()
+
+    async def send(
+        self, path: str, begin: bytes, rest: AsyncIterable[bytes] | None, decoder: msgspec.msgpack.Decoder[Any]
+    ) -> Any:
+        """The decoded answer to a body of `begin` and `rest`. Raises what `rest` raises."""
+        failures: list[BaseException] = []
+
+        async def body() -> AsyncIterator[bytes]:
+            yield begin
+            try:
+                async for piece in rest or _nothing():
+                    yield piece
+            except BaseException as failure:
+                failures.append(failure)
+                raise
+
+        with transport_errors(NotReady(_UNREACHABLE)):
+            try:
+                response = await self._post(path, body())
+                try:
+                    return decoder.decode(await response.read())
+                finally:
+                    response.close()  # the server may answer before it has read the whole body
+            except aiohttp.ClientError:
+                if not failures:
+                    raise
+        raise failures[0]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._open_session:
+            await self._open_session.close()
+
+    async def _post(self, path: str, body: Any) -> aiohttp.ClientResponse:
+        return await self._session.post(f"{self._url}/{path}", data=body, raise_for_status=True)
+
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        """Made by the first call, because it belongs to a running event loop."""
+        if self._open_session is None:
+            unlimited = 0  # aiohttp's default is 100 connections
+            connector: aiohttp.BaseConnector = (
+                aiohttp.UnixConnector(self._socket, limit=unlimited)
+                if self._socket
+                else aiohttp.TCPConnector(limit=unlimited)
+            )
+            no_timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONTROL_S)
+            self._open_session = aiohttp.ClientSession(connector=connector, timeout=no_timeout)
+        return self._open_session
+
+
+@contextmanager
+def transport_errors(late: GLiNERBentoError) -> Iterator[None]:
+    """Raise `late` for a timeout, `NotReady` for a lost connection, and `InternalError` for any other error."""
+    try:
+        yield
+    except GLiNERBentoError:
+        raise
+    except asyncio.TimeoutError:
+        raise late from None
+    except _DROPPED as dropped:
+        raise NotReady(_UNREACHABLE) from dropped
+    except Exception as fault:
+        logger.exception("a call to the runner failed")
+        raise InternalError() from fault
+
+
+async def _repeated(send: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return await send()
+    except _DROPPED as dropped:
+        logger.warning("the connection to the runner was dropped (%r); repeating the call", dropped)
+        return await send()
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
+
+
+@cache
+def _reply_decoder(kind: Any) -> Any:
+    return decoder(Reply[kind])
+
+
+def _left_ms(call: Call) -> float:
+    return max(0.0, call.deadline_s - time.monotonic()) * 1000

@@ -1,0 +1,136 @@
+"""The runner's side of the transport: an ASGI app that serves a replica to a `HttpReplica`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from gliner_bento.disconnect import CancelOnDisconnect
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.replicas.base import Call, Replica
+from gliner_bento.replicas.http.messages import (
+    ExtractMessage,
+    Frames,
+    Reply,
+    StreamMessage,
+    StreamPart,
+    decoder,
+    encode,
+    frame,
+)
+from gliner_bento.types import Entity, Extraction
+
+MEDIA_TYPE = "application/msgpack"
+
+_extract_message = decoder(ExtractMessage)
+_stream_message = decoder(StreamMessage)
+
+
+class ReplicaApp:
+    """Serves the replica of `bind`. A caller that closes its connection aborts its items.
+
+    POST /extract          `ExtractMessage` -> list of `Reply[Extraction]`
+    POST /stream           `StreamMessage` -> frames of `StreamPart`
+    POST /install_adapter  a frame of arguments, then the archive -> `Reply`
+    POST /call/{method}    arguments by name -> `Reply`, for each other method of `Replica` and `ReplicaAdapters`
+    """
+
+    def __init__(self) -> None:
+        self._replica: Replica | None = None
+        self._calls: dict[str, Callable[..., Awaitable[Any]]] = {}
+        routes = {
+            "/extract": self._extract,
+            "/stream": self._stream,
+            "/install_adapter": self._install_adapter,
+            "/call/{method}": self._call,
+        }
+        self._app = CancelOnDisconnect(
+            Starlette(routes=[Route(path, endpoint, methods=["POST"]) for path, endpoint in routes.items()])
+        )
+
+    def bind(self, replica: Replica) -> None:
+        """Serve `replica` from now on."""
+        self._replica = replica
+        adapters = replica.adapters
+        self._calls = {
+            "abort": replica.abort,
+            "status": replica.status,
+            "adapters": adapters.list,
+            "adapter": adapters.get,
+            "remove_adapter": adapters.remove,
+            "adapter_cache": adapters.cache_status,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        await self._app(scope, receive, send)
+
+    @property
+    def replica(self) -> Replica:
+        """The replica that is served."""
+        assert self._replica is not None, "bind a replica before serving"
+        return self._replica
+
+    async def _extract(self, request: Request) -> Response:
+        message: ExtractMessage = _extract_message.decode(await request.body())
+        return _response(
+            [Reply.of(outcome) for outcome in await self.replica.extract(message.items, _call_of(message))]
+        )
+
+    async def _stream(self, request: Request) -> Response:
+        message: StreamMessage = _stream_message.decode(await request.body())
+        return StreamingResponse(self._frames(message), media_type=MEDIA_TYPE)
+
+    async def _frames(self, message: StreamMessage) -> AsyncGenerator[bytes, None]:
+        try:
+            async with aclosing(self.replica.stream(message.item, _call_of(message))) as parts:
+                async for part in parts:
+                    yield frame(encode(_stream_part(part)))
+        except GLiNERBentoError as error:
+            yield frame(encode(StreamPart(last=Reply.of(error))))
+
+    async def _install_adapter(self, request: Request) -> Response:
+        body, frames = request.stream(), Frames()
+        async for piece in body:
+            for message in frames.add(piece):
+                arguments = msgspec.msgpack.decode(message)
+                return await _reply(self.replica.adapters.install(**arguments, archive=_rest(frames.rest, body)))
+        raise ValueError("a call without arguments")
+
+    async def _call(self, request: Request) -> Response:
+        arguments = msgspec.msgpack.decode(await request.body())
+        return await _reply(self._calls[request.path_params["method"]](**arguments))
+
+
+async def _reply(answer: Awaitable[Any]) -> Response:
+    try:
+        return _response(Reply(result=await answer))
+    except GLiNERBentoError as error:
+        return _response(Reply.of(error))
+
+
+def _response(message: Any) -> Response:
+    return Response(encode(message), media_type=MEDIA_TYPE)
+
+
+def _stream_part(part: Sequence[Entity] | Extraction) -> StreamPart:
+    return StreamPart(last=Reply(result=part)) if isinstance(part, Extraction) else StreamPart(part)
+
+
+async def _rest(begun: bytes | bytearray, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield bytes(begun)
+    async for piece in body:
+        yield piece
+
+
+def _call_of(message: ExtractMessage | StreamMessage) -> Call:
+    return Call(message.request_id, time.monotonic() + message.timeout_ms / 1000, message.priority)

@@ -1,0 +1,193 @@
+"""Admission by cost, on its own clock: what is admitted is answered in time, and what could be is not refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from gliner_bento.errors import QueueFull
+from gliner_bento.gateway.admission import PASS_TOKENS, TURN_S, Admission
+from gliner_bento.types import Extraction, Item, Usage
+
+BATCH = 32
+TOKENS_PER_S = 5000
+
+
+def item(words: int = 60) -> Item:
+    return Item("word " * words, {"name": "name"})
+
+
+def tokens(one: Item) -> int:
+    return len(one.text.split()) + 3
+
+
+@dataclass
+class Request:
+    items: list[Item]
+    arrived_s: float
+    left: float
+    counted: ExitStack
+
+
+@dataclass
+class Simulated:
+    """A replica that works on its requests in turns, as the scheduler does, and the admission in front of it."""
+
+    now_s: float = 0.0
+    rate: float = TOKENS_PER_S
+    waits_s: list[float] = field(default_factory=list)
+    refusals: list[QueueFull] = field(default_factory=list)
+    running: list[Request] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.admission = Admission(max_queue_wait_s=1.5, max_batch_size=BATCH, clock=lambda: self.now_s)
+
+    def ask(self, *items: Item, timeout_s: float = 30.0) -> bool:
+        counted = ExitStack()
+        try:
+            self.admission.check()
+            counted.enter_context(self.admission.admit(items, self.now_s + timeout_s))
+        except QueueFull as refusal:
+            self.refusals.append(refusal)
+            return False
+        self.running.append(Request(list(items), self.now_s, sum(map(tokens, items)), counted))
+        return True
+
+    def run(self, seconds: float) -> None:
+        """Work: each request in its turn, for at most `TURN_S`."""
+        end_s = self.now_s + seconds
+        while self.running and self.now_s < end_s:
+            request = self.running.pop(0)
+            done = min(request.left, max(PASS_TOKENS, TURN_S * self.rate))
+            self.now_s += done / self.rate
+            request.left -= done
+            if request.left:
+                self.running.append(request)
+            else:
+                self._finish(request)
+        self.now_s = max(self.now_s, end_s)
+
+    def _finish(self, request: Request) -> None:
+        for one in request.items:
+            self.admission.learn(one, Extraction(usage=Usage(1, tokens(one), 1, 1, 1)))
+        request.counted.close()
+        self.waits_s.append(self.now_s - request.arrived_s)
+
+
+def overloaded(rate: float, offered: float, seconds: float = 30, words: int = 60) -> Simulated:
+    """`offered` times as many short requests as it can answer."""
+    simulated = Simulated(rate=rate)
+    asked = 0
+    while simulated.now_s < seconds:
+        due = int(simulated.now_s * offered * rate / tokens(item(words)))
+        while asked <= due:
+            simulated.ask(item(words))
+            asked += 1
+        simulated.run(0.005)
+    return simulated
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(1000, 100), (5000, 30), (20_000, 5)])
+def test_under_overload_the_admitted_are_answered_soon_and_the_rest_is_refused(rate: float, seconds: float):
+    simulated = overloaded(rate, 10, seconds)
+    simulated.waits_s.sort()
+    batch_s = BATCH * tokens(item()) / rate
+    assert simulated.waits_s[int(0.95 * len(simulated.waits_s))] <= max(1.5, batch_s) * 1.2 + 0.1
+    answered = len(simulated.waits_s) * tokens(item()) / rate / simulated.now_s
+    assert answered > 0.95, "a replica that is overloaded has no idle time"
+    assert len(simulated.refusals) > 7 * len(simulated.waits_s)
+
+
+def test_it_is_normal_again_as_soon_as_the_overload_ends():
+    simulated = overloaded(TOKENS_PER_S, 10, seconds=5)
+    simulated.run(2.0)
+    assert not simulated.running
+    simulated.refusals.clear()
+    assert all(simulated.ask(item()) for _ in range(BATCH))
+    assert not simulated.refusals
+
+
+def test_a_load_that_can_be_answered_is_not_refused():
+    assert not overloaded(TOKENS_PER_S, offered=0.9).refusals
+
+
+@pytest.mark.parametrize("clients", [1, 32, 64])
+def test_a_few_clients_that_wait_for_their_answers_are_not_refused(clients: int):
+    simulated = Simulated()
+    for _ in range(200):
+        while len(simulated.running) < clients:
+            assert simulated.ask(item())
+        simulated.run(0.01)
+    assert simulated.waits_s
+
+
+def test_a_full_batch_is_admitted_however_slow_the_replica_is():
+    simulated = overloaded(100, offered=10, seconds=60)
+    simulated.run(1000)
+    assert all(simulated.ask(item()) for _ in range(BATCH))
+    assert not simulated.ask(item())
+
+
+def test_retry_after_says_how_long_the_queue_is_too_long():
+    simulated = overloaded(100, offered=10, seconds=60)
+    simulated.run(1000)
+    while simulated.ask(item()):
+        pass
+    wait_s = BATCH * tokens(item()) / 100 - 1.5
+    assert simulated.refusals[-1].retry_after_s == pytest.approx(wait_s, rel=0.1, abs=1)
+    assert Simulated().refusals == []
+
+
+def test_before_anything_is_measured_a_few_batches_may_wait():
+    simulated = Simulated()
+    while simulated.ask(item()):
+        pass
+    assert len(simulated.running) == 2 * BATCH
+
+
+@pytest.fixture
+def measured() -> Simulated:
+    """A replica whose throughput is known, and which is idle."""
+    simulated = overloaded(TOKENS_PER_S, offered=2, seconds=10)
+    simulated.run(10)
+    simulated.refusals.clear()
+    return simulated
+
+
+def test_short_requests_are_admitted_beside_long_ones_which_they_do_not_wait_for(measured: Simulated):
+    assert measured.ask(*[item()] * 256)
+    assert measured.ask(item(20_000))
+    assert measured.ask(item())
+
+
+def test_a_request_that_would_miss_its_deadline_is_refused(measured: Simulated):
+    for _ in range(4):
+        assert measured.ask(*[item()] * 256)
+    twelve_s = [item()] * 1000
+    assert not measured.ask(*twelve_s, timeout_s=10)
+    assert measured.ask(*twelve_s, timeout_s=60)
+
+
+def test_an_idle_replica_is_asked_whatever_it_costs(measured: Simulated):
+    assert measured.ask(item(1_000_000), timeout_s=1)
+
+
+def test_what_is_not_answered_is_no_longer_counted():
+    admission = Admission(max_queue_wait_s=1.5, max_batch_size=1, clock=lambda: 0.0)
+
+    @contextmanager
+    def failing() -> Iterator[None]:
+        with admission.admit([item()], 1.0):
+            yield
+
+    for _ in range(100):
+        with suppress(ZeroDivisionError), failing():
+            raise ZeroDivisionError
+    admission.check()
+    with failing():
+        assert admission._items == 1
+    assert admission._items == 0
+    assert admission._turns == 0
