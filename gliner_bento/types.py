@@ -224,6 +224,21 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtractionWarning:
+    """A reason why the result of a valid request may be poor."""
+
+    code: Annotated[
+        str,
+        Field(
+            description="Stable, machine-readable name of the reason. `unsupported_language`: the text is mostly in a "
+            "language that the model's card does not list.",
+            examples=["unsupported_language"],
+        ),
+    ]
+    message: Annotated[str, Field(description="One sentence for people.")]
+
+
+@dataclass(frozen=True, slots=True)
 class Extraction:
     """The result of one item."""
 
@@ -234,6 +249,9 @@ class Extraction:
         int | None, Field(description="The character where processing stopped; null if the whole text was processed.")
     ] = None
     usage: Usage = Usage()
+    warnings: Annotated[
+        Sequence[ExtractionWarning], Field(description="Why the result may be poor. Usually empty.")
+    ] = ()
 
 
 # Answers
@@ -263,6 +281,7 @@ class StreamedEnd:
     truncated: bool
     truncated_at: int | None
     usage: Usage
+    warnings: Sequence[ExtractionWarning] = ()
     model: str
     adapter_id: str | None
     request_id: str
@@ -304,6 +323,13 @@ class ModelInfo:
         int | None,
         Field(description="Maximum number of labels, and of relations, per pass. Null: no limit."),
     ] = None
+    languages: Annotated[
+        Sequence[str],
+        Field(
+            description="Languages that the model's card (README.md) lists, usually as ISO 639 codes. Empty: unknown.",
+            examples=[["en"]],
+        ),
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
