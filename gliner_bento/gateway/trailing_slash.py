@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+_STATIC_FILES = "/static_content"
+"""The folder of the index page's files. BentoML redirects from here to the path with a slash."""
+
 
 class TrailingSlash:
     """ASGI middleware. Removes the slashes at the end of a request's path, below the root path."""
@@ -19,11 +22,11 @@ class TrailingSlash:
 
 
 def _without_slash(scope: Scope) -> Scope:
-    """The scope itself if only the root is left, or if the slash is part of a name (`%2F`)."""
+    """The scope itself if only the root or a folder is left, or if the slash is part of a name (`%2F`)."""
     raw_path = scope.get("raw_path")
     if raw_path and not raw_path.endswith(b"/"):
         return scope
     path = scope["path"].rstrip("/")
-    if path == scope.get("root_path", ""):
+    if path.removeprefix(scope.get("root_path", "")) in {"", _STATIC_FILES}:
         return scope
     return {**scope, "path": path, "raw_path": raw_path.rstrip(b"/") if raw_path else None}

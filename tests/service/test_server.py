@@ -83,10 +83,14 @@ def test_a_page_is_served_with_a_slash_at_the_end(service, path):
     assert path not in service.request("GET", "/docs.json").json()["paths"]
 
 
-@pytest.mark.parametrize("path", ["/nowhere/", "/static_content/", "/v1/extract/nowhere/"])
+@pytest.mark.parametrize("path", ["/nowhere/", "/v1/extract/nowhere/"])
 def test_an_unknown_path_is_not_found_with_a_slash_either(service, path):
     response = service.request("GET", path)
     assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
+
+
+def test_a_folder_of_files_is_no_endless_redirect(service):
+    assert service.request("GET", "/static_content", follow_redirects=True).status_code == 404
 
 
 def test_the_index_page_shows_the_document(service):
