@@ -46,7 +46,7 @@ class GatewayApp:
             Endpoint(method="GET", path="/", answer=self._index),
         ]
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
-        self.routes.router.redirect_slashes = False
+        self.routes.router.redirect_slashes = False  # `TrailingSlash` serves them
         self._stack: ASGIApp = self.routes
         for kind, arguments in reversed(self.middleware):
             self._stack = kind(self._stack, **arguments)
