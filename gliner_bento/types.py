@@ -228,6 +228,21 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtractionWarning:
+    """A reason why the result of a valid request may be poor."""
+
+    code: Annotated[
+        str,
+        Field(
+            description="Stable, machine-readable name of the reason. `unsupported_language`: the text is mostly in a "
+            "language that the model's card does not list.",
+            examples=["unsupported_language"],
+        ),
+    ]
+    message: Annotated[str, Field(description="One sentence for people.")]
+
+
+@dataclass(frozen=True, slots=True)
 class Extraction:
     """The result of one item."""
 
@@ -238,6 +253,9 @@ class Extraction:
         int | None, Field(description="The character where processing stopped; null if the whole text was processed.")
     ] = None
     usage: Usage = Usage()
+    warnings: Annotated[
+        Sequence[ExtractionWarning], Field(description="Why the result may be poor. Usually empty.")
+    ] = ()
 
 
 # Answers
@@ -267,6 +285,7 @@ class StreamedEnd:
     truncated: bool
     truncated_at: int | None
     usage: Usage
+    warnings: Sequence[ExtractionWarning] = ()
     model: str
     adapter_id: str | None
     request_id: str
@@ -316,6 +335,13 @@ class ModelInfo:
             examples=["5f0c8e1b7d3a9246"],
         ),
     ] = None
+    languages: Annotated[
+        Sequence[str],
+        Field(
+            description="Languages that the model's card (README.md) lists, usually as ISO 639 codes. Empty: unknown.",
+            examples=[["en"]],
+        ),
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ import torch
 
 from gliner_bento.adapters.device import DeviceSlots
 from gliner_bento.engine.base import AdapterLease, Prepared, SlotState
+from gliner_bento.engine.checkpoint.card import languages_of
 from gliner_bento.engine.checkpoint.find import ModelError, folder_of
 from gliner_bento.engine.checkpoint.fingerprint import fingerprint_of
 from gliner_bento.engine.checkpoint.limits import limits_of
@@ -51,7 +52,7 @@ _PROBE = Item(
 class GLiNEREngine:
     """An `Engine` over one gliner model. Usually made by `load`; the constructor takes a loaded model."""
 
-    def __init__(self, model: Any, name: str, options: EngineOptions) -> None:
+    def __init__(self, model: Any, name: str, options: EngineOptions, languages: Sequence[str] = ()) -> None:
         family, config = family_of(model, name), model.config
         limits = limits_of(model, separate_labels=not family.prompts.inline)
         self._device = model.device
@@ -84,6 +85,7 @@ class GLiNEREngine:
             forward=self._forward.name,
             max_labels_per_pass=max_labels if family.prompts.inline else None,
             fingerprint=fingerprint,
+            languages=languages,
         )
 
     def _torch_forward(self, model: Any, family: Family, options: EngineOptions) -> Forward:
@@ -113,16 +115,18 @@ class GLiNEREngine:
     def _load(cls, model: str, device: str, dtype: DType, options: EngineOptions) -> GLiNEREngine:
         folder = folder_of(model, options.onnx_model_file if options.runtime == "onnxruntime" else None)
         name = folder.resolve().name if str(folder) == str(model) else model
+        languages = languages_of(folder)
         where = pick_device(device)
         check_options(options, where)
         if options.runtime == "onnxruntime":
-            return cls(load_onnx(folder, options.onnx_model_file, where, dtype, options.torch_threads), name, options)
+            loaded = load_onnx(folder, options.onnx_model_file, where, dtype, options.torch_threads)
+            return cls(loaded, name, options, languages)
         picked = pick_dtype(dtype, where)
-        engine = cls(load(folder, where, picked, flashdeberta=options.enable_flashdeberta), name, options)
+        engine = cls(load(folder, where, picked, flashdeberta=options.enable_flashdeberta), name, options, languages)
         if dtype == "auto" and picked != torch.float32 and not engine._is_runnable():
             logger.warning("%s does not run in %s on this machine; using float32", name, picked)
             loaded = load(folder, where, torch.float32, flashdeberta=options.enable_flashdeberta)
-            engine = cls(loaded, name, options)
+            engine = cls(loaded, name, options, languages)
         if options.enable_compilation and not engine._is_runnable():
             raise ModelError("enable_compilation: torch.compile failed, see the log (on a CPU it needs a C++ compiler)")
         if where.type == "cuda":

@@ -26,6 +26,7 @@ from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, extract, server
 from gliner_bento.replicas.base import Replica
 
@@ -51,6 +52,7 @@ class GatewayApp:
             Endpoint(method="GET", path="/", answer=self._index),
         ]
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
+        self.routes.router.redirect_slashes = False  # `TrailingSlash` serves them
         self._stack: ASGIApp = self.routes
         for kind, arguments in reversed(self.middleware):
             self._stack = kind(self._stack, **arguments)
@@ -59,12 +61,13 @@ class GatewayApp:
     def middleware(self) -> list[tuple[Any, dict[str, Any]]]:
         """The ASGI middleware around `routes`, outermost first: classes and their arguments."""
         options = self.options
-        rules = {
+        arguments = {
             "max_body_bytes": options.max_body_bytes,
             "max_adapter_bytes": options.max_adapter_bytes,
             "check_load": self.check_load,
+            "requests": {endpoint.path: endpoint.request for endpoint in self.endpoints if endpoint.request},
         }
-        return [(CancelOnDisconnect, {}), (GatewayMiddleware, rules)]
+        return [(CancelOnDisconnect, {}), (TrailingSlash, {}), (GatewayMiddleware, arguments)]
 
     @property
     def gateway(self) -> Gateway:
@@ -100,7 +103,7 @@ class GatewayApp:
 
     async def _handle(self, methods: dict[str, Endpoint], request: Request) -> Response:
         endpoint = methods[request.method if request.method in methods else "GET"]  # HEAD is handled as GET
-        return await respond(endpoint.answer(self.gateway, request), endpoint.statuses)
+        return await respond(endpoint.answer(self.gateway, request), endpoint.statuses, endpoint.request)
 
     async def _docs(self, _: Gateway, __: Request) -> Response:
         return Response(self._document, media_type=JSON)

@@ -42,7 +42,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A route of the gateway. operation: None for an undocumented route (a page, an alias).
+    """A route of the gateway. operation: None for an undocumented route (a page).
 
     statuses: HTTP statuses by error code; the wire format of another server may have its own.
     """
@@ -52,6 +52,11 @@ class Endpoint:
     answer: Callable[[Gateway, Request], Awaitable[Response]]
     operation: Operation | None = None
     statuses: Mapping[str, int] = field(default_factory=lambda: STATUSES)
+
+    @property
+    def request(self) -> type[Any] | None:
+        """The type of the request's body."""
+        return self.operation.request if self.operation else None
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,7 +17,6 @@ from gliner_bento.errors import (
     ErrorBody,
     GLiNERBentoError,
     InternalError,
-    InvalidField,
     MalformedRequest,
     MethodNotAllowed,
     NotReady,
@@ -29,6 +27,7 @@ from gliner_bento.errors import (
 )
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.media import JSON
+from gliner_bento.gateway.validation import from_model, from_validation
 
 STATUSES: Mapping[str, int] = {
     "malformed_request": 400,
@@ -52,10 +51,6 @@ STATUSES: Mapping[str, int] = {
 
 _RETRYABLE = (429, 503, 504)
 
-_BRANCH_TYPES = {"list_type", "dict_type"}
-_MADE_UP = re.compile(r"(list|dict|constrained-str|function-[a-z]+)\[.*\]|\[key\]|constrained-str|str|bool|int|float")
-"""Parts of an error's path that pydantic adds: branches of unions, and keys of dictionaries."""
-
 _FRAMEWORK: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
     400: (MalformedRequest, "the request cannot be read"),
     404: (RouteNotFound, "no such route"),
@@ -68,17 +63,20 @@ _FRAMEWORK: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
 }
 
 
-async def respond(answer: Awaitable[Response], statuses: Mapping[str, int] = STATUSES) -> Response:
+async def respond(
+    answer: Awaitable[Response], statuses: Mapping[str, int] = STATUSES, request: type[Any] | None = None
+) -> Response:
     """Wait for `answer`; an error that concerns the caller becomes its error response.
 
-    statuses: by error code. Any other exception is a fault of the server and propagates to the middleware.
+    statuses: by error code. request: the type of the body, whose fields are suggested for an unknown one.
+    Any other exception is a fault of the server and propagates to the middleware.
     """
     try:
         return await answer
     except GLiNERBentoError as error:
         return error_response(error, statuses)
     except ValidationError as invalid:
-        return error_response(from_model(invalid), statuses)
+        return error_response(from_model(invalid, request), statuses)
     except ClientDisconnect:
         return error_response(Aborted("the body ended before it was complete"), statuses)
 
@@ -88,26 +86,11 @@ def error_response(error: GLiNERBentoError, statuses: Mapping[str, int] = STATUS
     return _response(error, statuses[error.code])
 
 
-def from_validation(errors: Sequence[Mapping[str, Any]]) -> GLiNERBentoError:
-    """The first error of pydantic's list that is not about another branch of a union."""
-    first = next((error for error in errors if error["type"] not in _BRANCH_TYPES), errors[0])
-    if first["type"] == "json_invalid":
-        return MalformedRequest(f"the body is not valid JSON ({first['msg'].removeprefix('Invalid JSON: ')})")
-    unknown = first["type"] == "extra_forbidden"
-    path = ".".join(str(part) for part in first["loc"] if unknown or not _MADE_UP.fullmatch(str(part)))
-    message = "unknown field" if unknown else first["msg"].removeprefix("Value error, ")
-    if first["type"] in _BRANCH_TYPES and len(errors) > 1:
-        message = "Input should be a list, or a {name: description} object"
-    return InvalidField(f"{path or 'body'}: {message}", param=path or None)
+def from_framework(status: int, body: bytes, request: type[Any] | None = None) -> Response | None:
+    """An error response of the framework, with the one error body; None if `body` already is one.
 
-
-def from_model(invalid: ValidationError) -> GLiNERBentoError:
-    """`from_validation` of a pydantic error; the message never contains the input."""
-    return from_validation(invalid.errors(include_context=False, include_input=False, include_url=False))
-
-
-def from_framework(status: int, body: bytes) -> Response | None:
-    """An error response of the framework, with the one error body; None if `body` already is one."""
+    request: the type of the request's body.
+    """
     try:
         content = json.loads(body)
     except ValueError:
@@ -116,7 +99,7 @@ def from_framework(status: int, body: bytes) -> Response | None:
         if isinstance(content.get("error"), dict) and "code" in content["error"]:
             return None
         if status == STATUSES["malformed_request"] and isinstance(content.get("detail"), list) and content["detail"]:
-            return error_response(from_validation(content["detail"]))
+            return error_response(from_validation(content["detail"], request))
     kind, message = _FRAMEWORK.get(status, _FRAMEWORK[400])
     error = kind(message) if status < STATUSES["internal"] or status in _FRAMEWORK else InternalError()
     return _response(error, status)

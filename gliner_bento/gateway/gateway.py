@@ -12,6 +12,7 @@ from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, Too
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.admission import Admission
+from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.replicas.base import Call, Outcome, Replica
 from gliner_bento.types import (
@@ -22,6 +23,7 @@ from gliner_bento.types import (
     ExtractBatchRequest,
     ExtractBatchResponse,
     Extraction,
+    ExtractionWarning,
     ExtractOptions,
     ExtractRequest,
     ExtractResponse,
@@ -43,6 +45,7 @@ class Gateway:
         self._replica = replica
         self._admission = Admission(max_queue_wait_s=options.max_queue_wait_s, max_batch_size=options.max_batch_size)
         self._model: ModelInfo | None = None
+        self._languages = LanguageCheck(())
 
     async def extract(self, request: ExtractRequest) -> ExtractResponse:
         """Entities and relations of one text."""
@@ -58,6 +61,7 @@ class Gateway:
             truncated=outcome.truncated,
             truncated_at=outcome.truncated_at,
             usage=outcome.usage,
+            warnings=self._warnings(item, outcome),
             model=model.model,
             adapter_id=item.adapter_id,
             request_id=call.request_id,
@@ -78,6 +82,7 @@ class Gateway:
                         truncated=part.truncated,
                         truncated_at=part.truncated_at,
                         usage=part.usage,
+                        warnings=self._warnings(item, part),
                         model=model.model,
                         adapter_id=item.adapter_id,
                         request_id=call.request_id,
@@ -89,7 +94,8 @@ class Gateway:
         admitted = [self._item_or_error(text, options) for text, options in self._batch(request)]
         items = [item for item in admitted if isinstance(item, Item)]
         model = await self.model_info()
-        outcomes = iter(await self._run(items, call) if items else [])
+        extracted = await self._run(items, call) if items else []
+        outcomes = iter([self._with_warnings(*pair) for pair in zip(items, extracted, strict=True)])
         shared = request.texts is not None
         results = [
             _batch_result(next(outcomes) if isinstance(item, Item) else item, place, call.request_id, shared=shared)
@@ -125,6 +131,7 @@ class Gateway:
         """The replica's model; requested once, because a replica serves one model for its whole life."""
         if self._model is None:
             self._model = (await self._replica.status()).model
+            self._languages = LanguageCheck(self._model.languages)
         return self._model
 
     async def _run(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
@@ -144,6 +151,15 @@ class Gateway:
                     if isinstance(part, Extraction):
                         self._admission.learn(item, part)
                     yield part
+
+    def _warnings(self, item: Item, result: Extraction) -> Sequence[ExtractionWarning]:
+        """The replica's, and one for the text's language. An adapter may be trained for other languages."""
+        return (*result.warnings, *(() if item.adapter_id else self._languages.warnings(item.text)))
+
+    def _with_warnings(self, item: Item, outcome: Outcome) -> Outcome:
+        if isinstance(outcome, Extraction) and (warnings := self._warnings(item, outcome)):
+            return replace(outcome, warnings=warnings)
+        return outcome
 
     def _call(self, request: RequestOptions) -> Call:
         timeout_s = self.options.request_timeout_s

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,14 +25,20 @@ _OWN_HEADERS = {"content-length", "content-type"}
 class GatewayMiddleware:
     """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
 
-    check_load: see `GatewayApp.check_load`.
+    check_load: see `GatewayApp.check_load`. requests: types of the bodies, by path.
     """
 
     def __init__(
-        self, app: ASGIApp, max_body_bytes: int, max_adapter_bytes: int, check_load: Callable[[str, str], None]
+        self,
+        app: ASGIApp,
+        max_body_bytes: int,
+        max_adapter_bytes: int,
+        check_load: Callable[[str, str], None],
+        requests: Mapping[str, type[Any]],
     ) -> None:
         self.app = app
         self._check_load = check_load
+        self._requests = requests
         self._limits = {"max_body_bytes": max_body_bytes, "max_adapter_bytes": max_adapter_bytes}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,7 +53,7 @@ class GatewayMiddleware:
         name = "max_adapter_bytes" if upload else "max_body_bytes"
         raises = path.startswith(adapters.PATH)
         body = _LimitedBody(receive, self._limits[name], name, raises=raises)
-        answer = _Answer(scope, send, body)
+        answer = _Answer(scope, send, body, self._requests.get(path))
         try:
             if scope["method"] in _BODY_METHODS:
                 self._check_load(scope["method"], path)
@@ -104,10 +111,11 @@ class _LimitedBody:
 class _Answer:
     """One response on its way out: stamped with the request's id, framework errors rewritten as the one error body."""
 
-    def __init__(self, scope: Scope, send: Send, body: _LimitedBody) -> None:
+    def __init__(self, scope: Scope, send: Send, body: _LimitedBody, request: type[Any] | None) -> None:
         self._scope = scope
         self._send = send
         self._body = body
+        self._request = request
         self._held: Message | None = None
         self._content = b""
         self.started = False
@@ -132,7 +140,7 @@ class _Answer:
 
     async def _rewrite(self, start: Message) -> None:
         error = self._body.error
-        response = error_response(error) if error else from_framework(start["status"], self._content)
+        response = error_response(error) if error else from_framework(start["status"], self._content, self._request)
         if response is None:
             await self.stamp(start)
             await self.stamp({"type": "http.response.body", "body": self._content})

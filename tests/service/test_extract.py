@@ -92,6 +92,61 @@ def test_a_batch_answers_each_text_like_a_single_request(service):
     assert fourth["result"]["entities"] == []
 
 
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("比尔·盖茨于1975年创立了微软。", "most letters of the text are Chinese"),
+        ("Bill Gates ist der Gründer, und er wohnt mit seiner Familie bei Seattle.", "the text seems to be German"),
+    ],
+)
+def test_a_text_that_the_model_was_not_trained_for_has_a_warning(service, text, seen):
+    body = {"text": text, "labels": LABELS}
+    message = f"{seen}, but the model's card lists only en: expect missing or wrong results"
+    warnings = [{"code": "unsupported_language", "message": message}]
+    assert service.extract(**body).json()["warnings"] == warnings
+    batch = service.request("POST", "/v1/extract/batch", json={"texts": [TEXT, text], "labels": LABELS}).json()
+    assert [one["result"]["warnings"] for one in batch["results"]] == [[], warnings]
+    lines = service.request("POST", "/v1/extract/stream", json=body).text.splitlines()
+    assert json.loads(lines[-1])["warnings"] == warnings
+    assert set(service.request("POST", "/gliner", json=body).json()) == {"entities"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        (
+            "/v1/extract",
+            {"text": "a", "lables": ["x"], "foo": 1},
+            422,
+            "lables: unknown field (did you mean 'labels'?); foo: unknown field; labels: Field required",
+        ),
+        (
+            "/v1/extract/stream",
+            {"text": "a", "lables": ["x"]},
+            422,
+            "lables: unknown field (did you mean 'labels'?); labels: Field required",
+        ),
+        (
+            "/v1/extract/batch",
+            {"items": [{"text": "a"}, {"text": "a", "lables": ["x"]}], "label": ["x"]},
+            422,
+            "items.1.lables: unknown field (did you mean 'labels'?); label: unknown field (did you mean 'labels'?)",
+        ),
+        (
+            "/gliner",
+            {"text": "a", "lables": ["x"]},
+            400,
+            "lables: unknown field (did you mean 'labels'?); labels: Field required",
+        ),
+    ],
+)
+def test_a_misspelt_field_and_the_missing_one_are_one_error(service, path, body, status, message):
+    response = service.request("POST", path, json=body)
+    error = response.json()["error"]
+    assert (response.status_code, error["message"]) == (status, message)
+    assert error["param"] == message.partition(":")[0]
+
+
 BAD = {
     "malformed JSON": ('{"text": "a",', 400, None),
     "not an object": ("[1, 2]", 422, None),

@@ -24,6 +24,7 @@ def test_the_model_card_describes_what_is_served(service):
     card = service.request("GET", "/v1/model").json()
     assert card["family"] == "UniEncoderSpanRelexGLiNER"
     assert card["supports_relations"] is True
+    assert card["languages"] == ["en"]
     assert (card["device"], card["dtype"], card["max_text_chars"]) == ("cpu", "float32", 20000)
     assert card["fingerprint"] == "9ac558d898c77f2f"  # another one hides the adapters that users have stored
 
@@ -69,6 +70,28 @@ def test_the_examples_of_the_openapi_document_are_answered(service):
             assert service.request("POST", path, json=example).status_code == 200, path
             tried += 1
     assert tried == 4
+
+
+@pytest.mark.parametrize("path", ["/v1/extract/", "/v1/extract/batch/", "/v1/extract/stream/", "/gliner/"])
+def test_a_slash_at_the_end_is_served(service, path):
+    body = {"texts": [BODY["text"]], "labels": BODY["labels"]} if "batch" in path else BODY
+    assert service.request("POST", path, json=body).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/model/", "/docs.json/", "/livez/", "/readyz/", "/metrics/"])
+def test_a_page_is_served_with_a_slash_at_the_end(service, path):
+    assert service.request("GET", path).status_code == 200
+    assert path not in service.request("GET", "/docs.json").json()["paths"]
+
+
+@pytest.mark.parametrize("path", ["/nowhere/", "/v1/extract/nowhere/"])
+def test_an_unknown_path_is_not_found_with_a_slash_either(service, path):
+    response = service.request("GET", path)
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
+
+
+def test_a_folder_of_files_is_no_endless_redirect(service):
+    assert service.request("GET", "/static_content", follow_redirects=True).status_code == 404
 
 
 def test_the_index_page_shows_the_document(service):

@@ -15,8 +15,8 @@ from transformers import PretrainedConfig
 
 WEIGHTS = "model.safetensors"
 CONFIG = "gliner_config.json"
-# Downloaded beside an ONNX file: configurations and tokenizers.
-_BESIDE_ONNX = ["*.json", "*.txt", "*.model"]
+# Downloaded beside an ONNX file: configurations, tokenizers and the card.
+_BESIDE_ONNX = ["*.json", "*.txt", "*.model", "README.md"]
 _NEVER_DOWNLOADED = ["*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.onnx", "*.xml", "*.tflite"]
 
 # A backbone's hub id or folder in the config -> its configuration in the config, if the checkpoint holds it.

@@ -177,7 +177,6 @@ def endpoints(options: GatewayOptions) -> list[Endpoint]:
         Endpoint(method=method, path=prefix + path, answer=answer, operation=operation, statuses=_STATUSES)
         for method, path, answer, operation in (
             ("POST", "", _predict_route, _PREDICT),
-            ("POST", "/", _predict_route, None),
             ("GET", "/adapter-cache", _adapter_cache_route, _CACHE),
         )
     ]

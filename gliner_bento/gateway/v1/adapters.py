@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +13,7 @@ from gliner_bento.errors import InvalidField, UnsupportedMediaType
 from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response, path_parameter
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.media import is_json, media_type
+from gliner_bento.gateway.validation import from_model
 from gliner_bento.types import AdapterInfo, AdapterList, AdapterOptions, PutAdapterRequest
 
 PATH = "/v1/adapters"
@@ -54,7 +56,7 @@ async def _delete(gateway: Gateway, request: Request) -> Response:
 
 async def _put(gateway: Gateway, request: Request) -> Response:
     adapter_id = request.path_params["adapter_id"]
-    options = AdapterOptions.model_validate_strings(dict(request.query_params)).model_dump(exclude_unset=True)
+    options = _query(request).model_dump(exclude_unset=True)
     kind = media_type(request.headers)
     if is_json(kind):
         body = PutAdapterRequest.model_validate_json(await request.body() or b"{}")
@@ -66,6 +68,13 @@ async def _put(gateway: Gateway, request: Request) -> Response:
     else:
         info, created = await gateway.adapters.put(adapter_id, PutAdapterRequest(**options), request.stream())
     return json_response(info, status=201 if created else 200)
+
+
+def _query(request: Request) -> AdapterOptions:
+    try:
+        return AdapterOptions.model_validate_strings(dict(request.query_params))
+    except ValidationError as invalid:
+        raise from_model(invalid, AdapterOptions) from None
 
 
 def _put_operation(operation: dict[str, Any]) -> dict[str, Any]:

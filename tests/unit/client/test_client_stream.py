@@ -24,6 +24,7 @@ END = StreamedEnd(
     relations=[],
     truncated=False,
     truncated_at=None,
+    warnings=[],
     usage=Usage(words=9, tokens=12, windows=2, label_groups=1, relation_groups=0),
     model="echo",
     adapter_id=None,

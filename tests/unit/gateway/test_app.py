@@ -197,6 +197,49 @@ def test_an_archive_is_an_archive_below_a_root_path_too(app):
     assert ask(client, "PUT", "/ner/v1/adapters/a", content=b"x" * 2000, headers=headers).status_code == 201
 
 
+@pytest.mark.parametrize("root_path", ["", "/ner"])
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/", None),
+        ("GET", "/docs.json/", None),
+        ("GET", "/readyz//", None),
+        ("GET", "/v1/model/", None),
+        ("GET", "/v1/adapters/", None),
+        ("PUT", "/v1/adapters/a/", b"x" * 2000),
+        ("POST", "/v1/extract/", BODY),
+        ("POST", "/v1/extract/stream/", BODY),
+        ("POST", "/v1/requests/r/abort/", None),
+        ("POST", "/gliner/", BODY),
+        ("GET", "/gliner/adapter-cache/?adapter_id=a", None),
+    ],
+)
+def test_a_slash_at_the_end_is_served_below_a_root_path_too(app, root_path, method, path, body):
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app, root_path=root_path), base_url="http://test")
+    content = {"content": body} if isinstance(body, bytes) else {"json": body}
+    response = ask(client, method, root_path + path, **content)
+    assert response.status_code in (200, 201), response.text
+
+
+def test_a_slash_at_the_end_is_served_by_foreign_routes_too(beside_foreign_routes):
+    response = ask(beside_foreign_routes, "POST", "/foreign/", content=b"{}")
+    assert (response.status_code, response.text) == (200, "read 2")
+
+
+@pytest.mark.parametrize("path", ["/nowhere/", "/v1/extract/nowhere/", "/v1/adapters/a%2F", "/v1/adapters/a/b/"])
+def test_a_slash_at_the_end_does_not_make_a_route(client, path):
+    response = ask(client, "GET", path)
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
+
+
+def test_a_server_without_raw_paths_serves_a_slash_at_the_end(app):
+    async def without_raw_path(scope, receive, send):
+        await app({name: value for name, value in scope.items() if name != "raw_path"}, receive, send)
+
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(without_raw_path), base_url="http://test")
+    assert ask(client, "POST", "/v1/extract/", json=BODY).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
@@ -280,10 +323,6 @@ def test_gliner_serve_predict(client):
     answer = ask(client, "POST", "/gliner", json=BODY).json()
     assert list(answer) == ["entities"]
     assert answer["entities"][0] == {"start": 0, "end": 3, "text": "Ada", "label": "person", "score": 1.0}
-
-
-def test_gliner_serve_is_found_with_a_slash_too(client):
-    assert ask(client, "POST", "/gliner/", json=BODY).status_code == 200
 
 
 def test_gliner_serve_relations(client, replica):

@@ -1,0 +1,26 @@
+"""The checkpoint's model card: `README.md` with metadata in YAML, as on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from huggingface_hub import metadata_load
+
+CARD = "README.md"
+
+logger = logging.getLogger(__name__)
+
+
+def languages_of(folder: Path) -> Sequence[str]:
+    """The card's `language`, which may be one or several. Empty if there is no card, or if it names none."""
+    if not (folder / CARD).is_file():
+        return ()
+    try:
+        listed = (metadata_load(folder / CARD) or {}).get("language")
+    except Exception as error:
+        logger.warning("the model's languages are unknown: its %s cannot be parsed: %s", CARD, error)
+        return ()
+    several = listed if isinstance(listed, list) else [listed]
+    return ["no" if one is False else str(one) for one in several if one not in {None, ""}]  # YAML: Norwegian is false

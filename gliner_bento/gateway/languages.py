@@ -1,0 +1,175 @@
+"""Warns of texts that are mostly in a language which the model's card does not list. Tables and counts, no model.
+
+Two tests on a sample of the text. Other scripts are counted by letter. Languages that share the Latin script are told
+apart by function words ("que", "est", "dans"), for the few languages of `_FUNCTION_WORDS` and from a few sentences on.
+A missing warning is no proof: both tests stay silent where they are not certain, because names, quotations, formulas
+and code in an English text must not cause one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence, Set
+
+import regex
+
+from gliner_bento.types import ExtractionWarning
+
+CODE = "unsupported_language"
+
+_MAX_LANGUAGES = 3
+"""A model with more than these is multilingual: it also works, more or less, for languages that its card omits."""
+
+_SAMPLE_CHARS = 4096
+_PIECE_CHARS = 256
+
+_MIN_DISTINCT = 3
+_MIN_SHARE = 0.12
+_OWN_WEIGHT = 3
+"""A text seems to be in another language if it has so many different function words of that language, if they are such
+a share of its words, and so many times as frequent as function words of the model's languages."""
+
+_LANGUAGES_OF = {
+    "Latin": "af bs ca cs cy da de en eo es et eu fi fr ga gl hr hu id is it la lb lt lv ms mt nb nl nn no pl pt ro "
+    "sk sl sq sv sw tl tr vi",
+    "Cyrillic": "be bg mk ru uk",
+    "Greek": "el",
+    "Arabic": "ar fa ur",
+    "Hebrew": "he yi",
+    "Devanagari": "hi mr ne",
+    "Bengali": "bn",
+    "Tamil": "ta",
+    "Telugu": "te",
+    "Kannada": "kn",
+    "Malayalam": "ml",
+    "Gujarati": "gu",
+    "Gurmukhi": "pa",
+    "Sinhala": "si",
+    "Thai": "th",
+    "Lao": "lo",
+    "Myanmar": "my",
+    "Khmer": "km",
+    "Georgian": "ka",
+    "Armenian": "hy",
+    "Ethiopic": "am",
+    "Hangul": "ko",
+    "Han": "zh ja ko",
+    "Hiragana": "ja",
+    "Katakana": "ja",
+}
+_ALL_LANGUAGES = {language for languages in _LANGUAGES_OF.values() for language in languages.split()}
+
+_FUNCTION_WORDS = {
+    "en": "the of and to in is are was were be been have has had that this these those for with from by at as "
+    "it its he she his her they their them we our you your my not but or which who what when where will "
+    "would can could should may if then than there into about after over all some any no more also only "
+    "such other an on do does did how",
+    "fr": "et est sont était une les aux au dans pas que qui avec par ce cette ces se ses leur il elle ils "
+    "elles nous vous je mais ou où être été ont fait comme tout sans même aussi ne à depuis entre après "
+    "avant lors selon contre chez cela dont peut fut lui si deux leurs cet aujourd jusqu",
+    "de": "und ist sind das dem ein eine einen einem einer nicht mit für auf im zu zum zur sich auch wie bei "
+    "nach oder aber wenn dass wird werden wurde haben ich er sie wir es kann noch nur über durch aus bis "
+    "vor seit mehr sowie unter alle kein keine ihre seine diese dieser dieses gegen zwischen jedoch "
+    "bereits wo",
+    "es": "y que en es una por con para su sus lo como más pero fue está esta este al ser han también cuando "
+    "muy hay desde puede donde ya entre hasta según durante ante contra fueron había tiene hace sino "
+    "aunque les nos cual",
+    "it": "che è sono una un per con non si il lo gli della delle dei del nel nella alla al più anche ma ha "
+    "essere questo questa sua suo dal dalla sul sulla quando se fu era viene stato può tra fra dopo prima "
+    "nei negli degli dai questi loro anni ancora dove stata hanno cui",
+    "pt": "que é são uma um em na nos nas por com para se ao não os mais como mas foi ser está seu sua também "
+    "pelo pela quando muito ou já este esta isso ele ela entre sobre tem há pode até depois durante foram "
+    "onde sem seus suas qual à às pelos pelas lhe eu",
+    "nl": "het een en zijn dat niet voor op te aan er ook als bij maar om naar wordt worden werd heeft hebben "
+    "ik hij zij wij deze dit uit wel kan tot geen tussen tegen waar tijdens sinds hun haar ze je jij "
+    "onder na meer alleen dus",
+}
+"""Except words that are also English ("die", "son", "come"), or parts of names ("de la", "der", "von", "di", "dos")."""
+
+_NAMES = {
+    "en": "English",
+    "fr": "French",
+    "de": "German",
+    "es": "Spanish",
+    "it": "Italian",
+    "pt": "Portuguese",
+    "nl": "Dutch",
+}
+
+_WORDS_OF = {language: frozenset(words.split()) for language, words in _FUNCTION_WORDS.items()}
+_ALL_WORDS = frozenset().union(*_WORDS_OF.values())
+
+_WORD = re.compile(r"(?<![\w/.@-])[^\W\d_]+(?![\w/@-])")
+"""Not a part of an address, a path or a compound ("vis-à-vis")."""
+
+_LATIN = regex.compile(r"\p{Latin}+")
+_NOT_LATIN = regex.compile(r"[^\p{Latin}\p{Common}\p{Inherited}]")
+_RUNS = regex.compile(
+    "|".join(rf"(?P<{script}>(?:\p{{{script}}}\p{{Mn}}*+){{2,}})" for script in _LANGUAGES_OF if script != "Latin")
+)
+"""Letters in a row. A single one is a symbol (α, Δ, ツ)."""
+
+
+class LanguageCheck:
+    """The two tests, for one model.
+
+    languages: of its card. No text gets a warning if they are unknown, many, or not in the tables.
+    """
+
+    def __init__(self, languages: Sequence[str]) -> None:
+        codes = {re.split("[-_]", language.lower())[0] for language in languages}
+        self._listed = ", ".join(languages)
+        self._scripts = {script for script, known in _LANGUAGES_OF.items() if codes & set(known.split())}
+        self._own_words = frozenset().union(*(_WORDS_OF.get(code, ()) for code in codes))
+        self._tests_scripts = 0 < len(codes) <= _MAX_LANGUAGES and codes <= _ALL_LANGUAGES
+        self._tests_words = self._tests_scripts and codes <= _WORDS_OF.keys()
+        self._foreign_words = {language: known - self._own_words for language, known in _WORDS_OF.items()}
+
+    def warnings(self, text: str) -> Sequence[ExtractionWarning]:
+        """The warnings for a text: none or one."""
+        if not self._tests_scripts:
+            return ()
+        sample = _sample(text)
+        reason = self._foreign_script(sample) or self._foreign_language(sample)
+        if reason is None:
+            return ()
+        message = f"{reason}, but the model's card lists only {self._listed}: expect missing or wrong results"
+        return (ExtractionWarning(CODE, message),)
+
+    def _foreign_script(self, sample: str) -> str | None:
+        """Latin letters are never foreign: names, addresses and code have them in every language."""
+        if sample.isascii() or not _NOT_LATIN.search(sample):
+            return None
+        letters = Counter({"Latin": sum(map(len, _LATIN.findall(sample)))})
+        for run in _RUNS.finditer(sample):
+            letters[run.lastgroup] += run.end() - run.start()
+        foreign = Counter({script: letters[script] for script in letters.keys() - self._scripts - {"Latin"}})
+        if 2 * foreign.total() <= letters.total():
+            return None
+        (script, _), *_ = foreign.most_common(1)
+        return f"most letters of the text are {'Chinese' if script == 'Han' else script}"
+
+    def _foreign_language(self, sample: str) -> str | None:
+        if not self._tests_words:
+            return None
+        words = [word.lower() for word in _WORD.findall(sample) if not word.isupper()]  # IL, MA, UN
+        counts = Counter(word for word in words if word in _ALL_WORDS)
+        own = _count(counts, self._own_words)
+        found, language = max((_count(counts, known), language) for language, known in self._foreign_words.items())
+        distinct = len(counts.keys() & self._foreign_words[language])
+        certain = distinct >= _MIN_DISTINCT and found >= max(_MIN_SHARE * len(words), _OWN_WEIGHT * own)
+        return f"the text seems to be {_NAMES[language]}" if certain else None
+
+
+def _count(counts: Counter[str], words: Set[str]) -> int:
+    return sum(counts[word] for word in counts.keys() & words)
+
+
+def _sample(text: str) -> str:
+    """The text, or evenly spaced pieces of it, so that the cost has a bound."""
+    if len(text) <= _SAMPLE_CHARS:
+        return text
+    pieces = _SAMPLE_CHARS // _PIECE_CHARS
+    starts = (place * (len(text) - _PIECE_CHARS) // (pieces - 1) for place in range(pieces))
+    return " ".join(text[start : start + _PIECE_CHARS] for start in starts)

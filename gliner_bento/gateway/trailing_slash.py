@@ -1,0 +1,32 @@
+"""Serves a path that ends in a slash like the one without: a redirect loses the body of a POST with many clients."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+_STATIC_FILES = "/static_content"
+"""The folder of the index page's files. BentoML redirects from here to the path with a slash."""
+
+
+class TrailingSlash:
+    """ASGI middleware. Removes the slashes at the end of a request's path, below the root path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] == "http" and scope["path"].endswith("/"):
+            scope = _without_slash(scope)
+        await self.app(scope, receive, send)
+
+
+def _without_slash(scope: Scope) -> Scope:
+    """The scope itself if only the root or a folder is left, or if the slash is part of a name (`%2F`)."""
+    raw_path = scope.get("raw_path")
+    if raw_path and not raw_path.endswith(b"/"):
+        return scope
+    path = scope["path"].rstrip("/")
+    if path.removeprefix(scope.get("root_path", "")) in {"", _STATIC_FILES}:
+        return scope
+    return {**scope, "path": path, "raw_path": raw_path.rstrip(b"/") if raw_path else None}

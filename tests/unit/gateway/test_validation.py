@@ -1,0 +1,77 @@
+"""Wrong names of fields: all of them in one error, each with the name that was probably meant."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from pydantic import ValidationError
+
+from gliner_bento.gateway.validation import from_model, from_validation
+from gliner_bento.types import AdapterOptions, ExtractBatchRequest, ExtractRequest
+
+TEXT = {"text": "Ada met Charles."}
+
+
+def error_of(model, body):
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(body)
+    return from_model(caught.value, model)
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "param", "message"),
+    [
+        (
+            ExtractRequest,
+            TEXT | {"lables": ["x"]},
+            "lables",
+            "lables: unknown field (did you mean 'labels'?); labels: Field required",
+        ),
+        (ExtractRequest, {}, "labels", "labels: Field required; text: Field required"),
+        (
+            ExtractRequest,
+            TEXT | {"labels": ["x"], "thresold": 1, "Relations": ["y"]},
+            "thresold",
+            "thresold: unknown field (did you mean 'threshold'?); Relations: unknown field (did you mean 'relations'?)",
+        ),
+        (ExtractRequest, TEXT | {"labels": ["x"], "foo(": 1}, "foo(", "foo(: unknown field"),
+        (ExtractRequest, TEXT | {"labels": 1, "str": 1}, "str", "str: unknown field"),
+        (
+            ExtractBatchRequest,
+            TEXT | {"labels": ["x"]},
+            "text",
+            "text: unknown field (did you mean 'texts'?)",
+        ),
+        (
+            ExtractBatchRequest,
+            {"items": [TEXT, {"txet": "a", "adapter": "b"}]},
+            "items.1.txet",
+            "items.1.txet: unknown field (did you mean 'text'?); "
+            "items.1.adapter: unknown field (did you mean 'adapter_id'?); items.1.text: Field required",
+        ),
+        (AdapterOptions, {"pined": True}, "pined", "pined: unknown field (did you mean 'pinned'?)"),
+    ],
+)
+def test_wrong_names_are_reported_together(model, body, param, message):
+    error = error_of(model, body)
+    assert (error.code, error.param, error.message) == ("invalid_field", param, message)
+
+
+def test_a_wrong_value_is_reported_where_all_names_are_right():
+    error = error_of(ExtractRequest, TEXT | {"labels": ["x", ""], "threshold": 2})
+    assert error.param == "labels.1"
+
+
+def test_without_the_type_nothing_is_suggested():
+    errors = [{"type": "extra_forbidden", "loc": ("lables",), "msg": "Extra inputs are not permitted"}]
+    assert from_validation(errors).message == "lables: unknown field"
+
+
+def test_many_and_long_names_stay_a_short_message():
+    start = time.perf_counter()
+    error = error_of(ExtractRequest, {"a" * 1_000_000 + str(i): 1 for i in range(20)})
+    assert error.message.startswith("a" * 100 + ": unknown field; ")
+    assert error.message.endswith("; and 17 more")
+    assert len(error.message) < 1000
+    assert time.perf_counter() - start < 5
