@@ -13,6 +13,7 @@ from gliner_bento.log import join_bentoml
 from gliner_bento.replicas.bento.server import ReplicaServer
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import load_or_exit
+from gliner_bento.supervision import ServiceProcess
 
 settings = load_or_exit()
 
@@ -28,7 +29,9 @@ class GLiNERRunner:
         from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
 
         join_bentoml()
-        self.replica = LocalReplica.load_or_exit(settings, PrometheusObserver())
+        self.process = ServiceProcess("GLiNERRunner", settings)
+        with self.process.starting():
+            self.replica = LocalReplica.load(settings, PrometheusObserver())
         self.server = ReplicaServer(self.replica, self.replica.adapters.uploads)
 
     @bentoml.api
@@ -53,6 +56,7 @@ class GLiNERRunner:
     @bentoml.on_shutdown
     def shut_down(self) -> None:
         """Fail unfinished items; no caller waits for them at this point."""
+        self.process.stopped()
         self.replica.close()
 
 
