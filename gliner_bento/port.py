@@ -21,7 +21,8 @@ def check_port(host: str, port: int) -> None:
     try:
         socket.create_server((host, port), family=family).close()
     except OSError as error:
-        raise SettingsError(f"port {port} on {host}: {error.strerror}; {advice}") from None
+        reason = str(error.strerror).partition(" (")[0]  # the rest repeats the address
+        raise SettingsError(f"port {port} on {host}: {reason}; {advice}") from None
 
 
 def check_port_or_exit(command: str) -> None:

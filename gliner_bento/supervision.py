@@ -42,7 +42,9 @@ STARTS = "_GLINER_STARTS"
 _MAX_STARTS = 3
 _MAX_BACKOFF_S = 30.0
 _EXPECTED = (StartupError, SettingsError, OSError, MemoryError)
-"""Errors whose message suffices; others are faults of ours, and their traceback is logged."""
+"""Errors whose message suffices. Others are faults of ours, and their traceback is logged."""
+_OUT_OF_MEMORY = "out of memory"
+"""In the message of torch's errors for it; their classes cannot be imported without torch."""
 
 Event = Literal["started", "ready", "stopped", "died"]
 
@@ -143,7 +145,7 @@ class ServiceProcess:
         time.sleep(backoff_s)
 
     def _fail(self, error: Exception) -> NoReturn:
-        if not isinstance(error, _EXPECTED):
+        if not isinstance(error, _EXPECTED) and _OUT_OF_MEMORY not in str(error):
             logger.critical("%s failed to start", self._service, exc_info=error)
         if self._was_ready():
             write_line(f"{self._service} failed to start: {one_line(error)}")

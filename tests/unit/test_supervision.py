@@ -78,9 +78,13 @@ def supervised(run, monkeypatch):
     return supervised
 
 
-@pytest.mark.parametrize("error", ["SettingsError", "OSError"])
-def test_a_service_that_cannot_start_ends_the_server(supervised, error):
-    assert supervised(f"raise {error}('no such\\nmodel')") == (1, 1, ["gliner-bento: no such model"])
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [("SettingsError", "no such\\nmodel"), ("OSError", "no space"), ("RuntimeError", "out of memory")],
+)
+def test_a_service_that_cannot_start_ends_the_server(supervised, error, message):
+    line = " ".join(message.split("\\n"))
+    assert supervised(f"raise {error}('{message}')") == (1, 1, [f"gliner-bento: {line}"])
 
 
 def test_a_fault_of_ours_shows_its_traceback(supervised):
