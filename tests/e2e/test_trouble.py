@@ -34,10 +34,10 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def small(log: Path) -> Iterator[Server]:
-    """A server with room for few items, whose model process may die once."""
+    """A server with room for few items, as in a container, whose model process may die once."""
     command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--max-restarts", "1"]
     command += ["--queue-capacity", "4", "--max-batch-size", "1", "--max-text-chars", "100000"]
-    with started(command, cwd=PROJECT_ROOT, log=log) as server:
+    with started(command, cwd=PROJECT_ROOT, log=log, env={"BENTOML_CONTAINERIZED": "true"}) as server:
         yield server
 
 

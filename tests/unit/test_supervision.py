@@ -80,7 +80,7 @@ def supervised(run, monkeypatch):
 
 @pytest.mark.parametrize(
     ("error", "message"),
-    [("SettingsError", "no such\\nmodel"), ("OSError", "no space"), ("RuntimeError", "out of memory")],
+    [("SettingsError", "no such\\nmodel"), ("OSError", "no space"), ("RuntimeError", "CUDA out of memory")],
 )
 def test_a_service_that_cannot_start_ends_the_server(supervised, error, message):
     line = " ".join(message.split("\\n"))
