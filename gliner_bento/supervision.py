@@ -40,7 +40,7 @@ STARTS = "_GLINER_STARTS"
 """Environment variables: the supervisor's folder, and how often it has started because a port of its own was taken."""
 
 _MAX_STARTS = 3
-_MAX_BACKOFF_S = 30.0
+_MAX_DOUBLINGS = 5  # of the backoff: 32 s
 _EXPECTED = (StartupError, SettingsError, OSError, MemoryError)
 """Errors whose message suffices. Others are faults of ours, and their traceback is logged."""
 _OUT_OF_MEMORY = "out of memory"
@@ -79,7 +79,7 @@ def _supervisor() -> Iterator[None]:
             raise
         if number == errno.EADDRINUSE:
             _start_again()
-        exit_with(f"the server cannot listen: {one_line(error)}; start it again, or choose another --port")
+        exit_with(f"the server cannot start: {one_line(error)}; start it again, or choose another --port")
 
 
 def _start_again() -> None:
@@ -137,11 +137,11 @@ class ServiceProcess:
                 f"{self._service} was killed while it started; the system does that when memory has run out: use a "
                 "smaller model or dtype, or a machine with more memory"
             )
-        limit = f"within {self._window_s:g} s (max_restarts: {self._max_restarts})"
+        count = f"(deaths within {self._window_s:g} s: {failures}, max_restarts: {self._max_restarts})"
         if failures > self._max_restarts:
-            self._end_server(f"{self._service} has died {failures} times {limit}; the log may say why")
-        backoff_s = min(2.0 ** (failures - 1), _MAX_BACKOFF_S) if failures > 1 else 0.0
-        logger.error("%s has died %d times %s; it starts in %g s", self._service, failures, limit, backoff_s)
+            self._end_server(f"{self._service} has died too often {count}; the log may say why")
+        backoff_s = 2.0 ** min(failures - 1, _MAX_DOUBLINGS) if failures > 1 else 0.0
+        logger.error("%s has died %s; it starts again in %g s", self._service, count, backoff_s)
         time.sleep(backoff_s)
 
     def _fail(self, error: Exception) -> NoReturn:
@@ -155,9 +155,10 @@ class ServiceProcess:
     def _end_server(self, message: str) -> NoReturn:
         """Write the line, and end the supervisor and this process."""
         write_line(message)
-        if self._folder and (self._folder / "supervisor").read_text() == str(os.getppid()):
-            (self._folder / "failed").touch()
-            os.kill(os.getppid(), signal.SIGTERM)
+        with suppress(OSError):  # the supervisor has ended
+            if self._folder and (self._folder / "supervisor").read_text() == str(os.getppid()):
+                (self._folder / "failed").touch()
+                os.kill(os.getppid(), signal.SIGTERM)
         os._exit(1)  # BentoML and uvicorn log a SystemExit with its traceback
 
     def _failures(self) -> int:

@@ -102,9 +102,9 @@ def test_a_service_that_is_killed_while_it_starts_ends_the_server(supervised):
 def test_a_service_that_dies_when_ready_is_started_again_until_it_has_died_too_often(supervised):
     code, starts, [first, second, last] = supervised("pass", KILLED, max_restarts=2)
     assert (code, starts) == (1, 4)
-    assert first.endswith("it starts in 0 s")
-    assert second.endswith("it starts in 2 s")
-    assert last.startswith("gliner-bento: Service has died 3 times within 600 s (max_restarts: 2)")
+    assert first.endswith("it starts again in 0 s")
+    assert second.endswith("it starts again in 2 s")
+    assert last.startswith("gliner-bento: Service has died too often (deaths within 600 s: 3, max_restarts: 2)")
 
 
 def test_deaths_before_the_window_do_not_count(supervised):
@@ -121,7 +121,7 @@ def test_a_service_that_was_ready_may_fail_to_start_later(supervised):
     code, starts, lines = supervised("if starts > 1: raise OSError('the folder is gone')", KILLED, max_restarts=1)
     assert (code, starts) == (1, 3)
     assert "gliner-bento: Service failed to start: the folder is gone" in lines
-    assert lines[-1].startswith("gliner-bento: Service has died 2 times")
+    assert lines[-1].startswith("gliner-bento: Service has died too often (deaths within 600 s: 2")
 
 
 def test_a_signal_ends_a_service_that_starts(supervised):
@@ -134,5 +134,5 @@ def test_a_supervisor_starts_again_if_its_ports_were_taken_in_between(run):
     code = SUPERVISOR.replace("    supervise()\n", f"    supervise()\n    {fault}\n")
     ended = run(code, "")
     assert (ended.returncode, ended.stdout) == (1, "started\n" * 3)
-    assert ended.stderr.startswith("gliner-bento: the server cannot listen: [Errno 98] Address already in use; ")
+    assert ended.stderr.startswith("gliner-bento: the server cannot start: [Errno 98] Address already in use; ")
     assert ended.stderr.count("\n") == 1
