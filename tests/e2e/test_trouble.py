@@ -96,7 +96,7 @@ def test_a_model_process_that_hangs_costs_a_request_its_deadline(small_server):
 
 def test_a_model_process_that_dies_comes_back(small_server):
     os.kill(runner_process().pid, signal.SIGKILL)
-    give_up = time.monotonic() + PATIENCE_S
+    give_up = time.monotonic() + START_S
     while time.monotonic() < give_up:
         answer = httpx.post(f"{small_server}/v1/extract", json=BODY | {"timeout_ms": 5000}, timeout=60)
         if answer.status_code == 200:
