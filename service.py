@@ -12,6 +12,7 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
 from gliner_bento.log import join_bentoml
 from gliner_bento.settings import load_or_exit
+from gliner_bento.supervision import ServiceProcess, supervise
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
 from runners.gliner_runner import GLiNERRunner, replica_of
 
@@ -31,8 +32,16 @@ class GLiNERService:
     runner = bentoml.depends(GLiNERRunner)
 
     def __init__(self) -> None:
-        app.bind(replica_of(self.runner))
         join_bentoml()
+        self.process = ServiceProcess("GLiNERService", settings)
+        with self.process.starting():
+            app.bind(replica_of(self.runner))
+
+    @bentoml.on_deployment
+    @staticmethod
+    def on_deployment() -> None:
+        """Runs in the process of `bentoml serve`, before it starts those of the services."""
+        supervise()
 
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
     async def extract(self, **request: Any) -> ExtractResponse:
@@ -48,6 +57,11 @@ class GLiNERService:
 
     async def __is_ready__(self) -> bool:
         return await app.gateway.ready()
+
+    @bentoml.on_shutdown
+    def shut_down(self) -> None:
+        """The process ends as it should."""
+        self.process.stopped()
 
 
 _service: bentoml.Service[Any] = GLiNERService  # the decorators return a service, not the class

@@ -77,9 +77,9 @@ def started(
     """Start the server of `command` and wait until it is ready; `{port}` in the command becomes a free port.
 
     ready: a path that answers 200 then, or a string that its log contains then.
-    The server inherits none of this process's `GLINER_` settings, only `env`. One that found a port taken is started
-    again: BentoML picks ports for its own sockets a moment before it binds them, and another server may take one in
-    between. Raises RuntimeError, with the end of its `log`, if it does not become ready within `start_s`.
+    The server inherits none of this process's `GLINER_` settings, only `env`. One that found its port taken is started
+    again: another server may take the free port before this one binds it. Raises RuntimeError, with the end of its
+    `log`, if it does not become ready within `start_s`.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GLINER_")}
     inherited.pop("PROMETHEUS_MULTIPROC_DIR", None)

@@ -17,20 +17,24 @@ from starlette.staticfiles import StaticFiles
 
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.port import check_port_or_exit
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings, load_or_exit
+from gliner_bento.supervision import ServiceProcess
 
 
 def create_app(settings: Settings | None = None) -> Starlette:
     """An ASGI app that loads the model when it starts, and drains when it stops."""
     settings = settings or load_or_exit()
+    check_port_or_exit("uvicorn")
     app = GatewayApp(settings.view(GatewayOptions))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
 
-        replica = LocalReplica.load_or_exit(settings, PrometheusObserver())
+        with ServiceProcess("gliner-bento", settings).starting():
+            replica = LocalReplica.load(settings, PrometheusObserver())
         app.bind(replica)
         try:
             yield

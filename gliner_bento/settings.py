@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -29,6 +28,7 @@ from gliner_bento.configuration import (
     refuse_unknown,
     under_one_name,
 )
+from gliner_bento.exits import exit_with
 from gliner_bento.setting_names import ALIASES, ENV_PREFIX, aliased_environment, env_name, flag_name, origin
 from gliner_bento.setting_types import (
     AbsolutePath,
@@ -251,6 +251,15 @@ class Settings(BaseSettings):
     )
     adapter_loading_threads: Threads = Field(2, description="Number of threads that load adapters while batches run.")
 
+    max_restarts: Annotated[int, Field(ge=0)] = Field(
+        5,
+        description="Maximum number of restarts of a service's processes within restart_window_s; when another one "
+        "dies, the server ends (exit code 1).",
+    )
+    restart_window_s: float = Field(
+        600.0, gt=0, le=86_400, description="Time in which restarts are counted for max_restarts, in seconds."
+    )
+
     default_threshold: Probability = Field(0.5, description="Default threshold for entities.")
     default_relation_threshold: Probability = Field(0.5, description="Default threshold for relations.")
     max_labels: Count = Field(
@@ -365,12 +374,11 @@ def usable_cores(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
 
 
 def load_or_exit() -> Settings:
-    """`Settings.load()`; an invalid setting ends the process with one line and exit code 2."""
+    """`Settings.load()`; an invalid setting ends the process with one line and exit code 1."""
     try:
         return Settings.load()
     except SettingsError as error:
-        sys.stderr.write(f"gliner-bento: {error}\n")
-        raise SystemExit(2) from None
+        exit_with(str(error))
 
 
 def _read(file: Path | None) -> Configuration:

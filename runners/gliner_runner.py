@@ -12,6 +12,7 @@ from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import load_or_exit
+from gliner_bento.supervision import ServiceProcess
 
 REPLICA_PATH = "/replica"
 
@@ -28,8 +29,10 @@ class GLiNERRunner:
         from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
 
         join_bentoml()
-        self.replica = LocalReplica.load_or_exit(settings, PrometheusObserver())
-        app.bind(self.replica)
+        self.process = ServiceProcess("GLiNERRunner", settings)
+        with self.process.starting():
+            self.replica = LocalReplica.load(settings, PrometheusObserver())
+            app.bind(self.replica)
 
     def __is_ready__(self) -> bool:
         return self.replica.ready
@@ -37,6 +40,7 @@ class GLiNERRunner:
     @bentoml.on_shutdown
     def shut_down(self) -> None:
         """Fail unfinished items; no caller waits for them at this point."""
+        self.process.stopped()
         self.replica.close()
 
 

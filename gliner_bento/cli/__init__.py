@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from gliner_bento.cli import bench, docs, serve, settings
 from gliner_bento.cli.flags import parse
 from gliner_bento.configuration import SettingsError
+from gliner_bento.exits import write_line
 
 _COMMANDS = {"serve": serve.run, "settings": settings.run, "bench": bench.run, "docs": docs.run}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code. A wrong flag or setting prints one line and returns 2."""
+    """Run a command and return its exit code. A wrong flag, setting or port prints one line and returns 1."""
     try:
         command, options, flags = parse(argv)
         return _COMMANDS[command](options, flags)
     except SettingsError as error:
-        sys.stderr.write(f"gliner-bento: {error}\n")
-        return 2
+        write_line(str(error))
+        return 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gliner_bento import __version__
-from gliner_bento.configuration import refuse_unknown
+from gliner_bento.configuration import SettingsError, refuse_unknown
 from gliner_bento.setting_names import ALIASES, aliases_of, flag_name
 from gliner_bento.setting_types import text_of
 from gliner_bento.settings import Settings
@@ -19,7 +19,7 @@ _BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--out"]
 def parse(argv: Sequence[str] | None) -> tuple[str, argparse.Namespace, dict[str, Any]]:
     """The command, its own options, and the settings that were given as flags.
 
-    Raises `SettingsError` for an unknown flag. A missing command or a wrong value of an option ends the process with 2.
+    Raises `SettingsError` for a missing command, an unknown flag, and a wrong value of an option.
     """
     options, unknown = _parser().parse_known_args(argv)
     command = options.command
@@ -27,8 +27,15 @@ def parse(argv: Sequence[str] | None) -> tuple[str, argparse.Namespace, dict[str
     return command, options, _settings_of(options)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Reports an error in one line, without the usage, which has more than a hundred flags."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gliner-bento", description="Serve GLiNER models.", allow_abbrev=False)
+    parser = _Parser(prog="gliner-bento", description="Serve GLiNER models.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
     _add_serve(commands)

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.port import check_port
 from gliner_bento.setting_names import ALIASES, env_name
 from gliner_bento.setting_types import text_of
 from gliner_bento.settings import Settings
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
-    """Check the settings, then serve."""
-    serve(Settings.load(flags), flags, port=options.port, host=options.host)
+    """Check the settings and the port, then serve."""
+    settings = Settings.load(flags)
+    check_port(options.host, options.port)
+    serve(settings, flags, port=options.port, host=options.host)
     return 0
 
 

@@ -55,11 +55,12 @@ class LocalReplica:
 
     @classmethod
     def load(cls, settings: Settings, observer: ReplicaObserver | None = None) -> LocalReplica:
-        """Load the model that `settings` name, and warm it up. Blocks; raises `ModelError`."""
+        """Load the model that `settings` name, and warm it up. Blocks; raises `StartupError`, `ModelError` included."""
         from gliner_bento.engine.checkpoint.load import pick_device  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports torch
 
         started_s = time.monotonic()
+        LocalAdapters.check_storage(settings)
         decided = settings.decided_for(str(pick_device(settings.device)))
         engine = GLiNEREngine.load(
             decided.model, device=decided.device, dtype=decided.dtype, options=decided.view(EngineOptions)
@@ -74,17 +75,6 @@ class LocalReplica:
             raise
         logger.info("%s is ready on %s in %.1f s", engine.info.model, engine.info.device, time.monotonic() - started_s)
         return replica
-
-    @classmethod
-    def load_or_exit(cls, settings: Settings, observer: ReplicaObserver | None = None) -> LocalReplica:
-        """`load`; a model that cannot be served ends the process with one line in the log and exit code 1."""
-        from gliner_bento.engine.checkpoint.find import ModelError  # noqa: PLC0415  # as in `load`
-
-        try:
-            return cls.load(settings, observer)
-        except ModelError as error:
-            logger.critical("the model cannot be served: %s", error)
-            raise SystemExit(1) from None
 
     def warm_up(self, batch_sizes: Sequence[int], iterations: int) -> None:
         """Run one item, then a batch of each size, `iterations` times. Raises the error of an item that fails."""

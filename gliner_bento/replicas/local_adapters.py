@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gliner_bento.adapters.base import AdapterSettings, Observer
 from gliner_bento.errors import AdapterNotFound
+from gliner_bento.exits import StartupError
 from gliner_bento.replicas.base import Archive
 from gliner_bento.replicas.uploads import Uploads
 from gliner_bento.settings import Settings
@@ -70,6 +72,19 @@ class LocalAdapters:
         self._manager = manager
         self._uploads = uploads
         self._changes = ThreadPoolExecutor(MAX_CONCURRENT_CHANGES, thread_name_prefix="adapter-change")
+
+    @staticmethod
+    def check_storage(settings: Settings) -> None:
+        """Raise `StartupError` if adapters are enabled and could not be stored."""
+        if settings.enable_lora:
+            folder = settings.disk_cache_dir
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                TemporaryFile(dir=folder).close()
+            except OSError as error:
+                raise StartupError(
+                    f"disk_cache_dir: adapters cannot be stored in {folder}: {error.strerror}; choose another folder"
+                ) from None
 
     @classmethod
     def load(cls, engine: GLiNEREngine, settings: Settings, observer: Observer | None) -> LocalAdapters:

@@ -1,4 +1,4 @@
-"""What a server answers in trouble: too much to do, a client that leaves, a model process that hangs or dies."""
+"""Fault injection: too much to do, a client that leaves, a model process that hangs or dies, a start that must fail."""
 
 from __future__ import annotations
 
@@ -6,29 +6,45 @@ import contextlib
 import os
 import re
 import signal
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
-from benchmark.server import running_server
+from benchmark.server import Server, started
 from gliner_bento.settings import PROJECT_ROOT
 
 BODY = {"text": "Ada Lovelace lived in London. " * 20, "labels": ["person", "city"]}
 PATIENCE_S = 60
+START_S = 120
 
 
 @pytest.fixture(scope="module")
-def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with room for few."""
-    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the small server writes."""
+    return tmp_path_factory.mktemp("small") / "log"
+
+
+@pytest.fixture(scope="module")
+def small(log: Path) -> Iterator[Server]:
+    """A server with room for few items, as in a container, whose model process may die once."""
+    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--max-restarts", "1"]
     command += ["--queue-capacity", "4", "--max-batch-size", "1", "--max-text-chars", "100000"]
-    with running_server(command, cwd=PROJECT_ROOT, log=tmp_path_factory.mktemp("small") / "log") as url:
-        yield url
+    with started(command, cwd=PROJECT_ROOT, log=log, env={"BENTOML_CONTAINERIZED": "true"}) as server:
+        yield server
+
+
+@pytest.fixture
+def small_server(small: Server) -> str:
+    """Its URL."""
+    return small.url
 
 
 def runner_process() -> psutil.Process:
@@ -80,10 +96,87 @@ def test_a_model_process_that_hangs_costs_a_request_its_deadline(small_server):
 
 def test_a_model_process_that_dies_comes_back(small_server):
     os.kill(runner_process().pid, signal.SIGKILL)
-    give_up = time.monotonic() + PATIENCE_S
+    give_up = time.monotonic() + START_S
     while time.monotonic() < give_up:
         answer = httpx.post(f"{small_server}/v1/extract", json=BODY | {"timeout_ms": 5000}, timeout=60)
         if answer.status_code == 200:
             break
         assert answer.json()["error"]["code"] in {"deadline_exceeded", "not_ready"}
     assert answer.status_code == 200
+
+
+def test_a_model_process_that_dies_too_often_ends_the_server_with_one_line(small, log):
+    """Runs after the test above, in which it died once."""
+    os.kill(runner_process().pid, signal.SIGKILL)
+    assert psutil.Process(small.pid).wait(PATIENCE_S) == 1
+    written = log.read_text()
+    assert "Traceback" not in written
+    reason = "GLiNERRunner has died too often (deaths within 600 s: 2, max_restarts: 1)"
+    assert written.splitlines()[-1].startswith(f"gliner-bento: {reason}")
+
+
+PYTHON = [sys.executable, "-m"]
+CLI = [*PYTHON, "gliner_bento.cli", "serve", "--port", "{port}"]
+SERVE = [*PYTHON, "bentoml", "serve", ".", "--port", "{port}"]
+UVICORN = [*PYTHON, "uvicorn", "gliner_bento.asgi:create_app", "--factory", "--port", "{port}"]
+
+
+def start_fails(command: list[str], port: int = 0, **env: str) -> str:
+    """What a server that cannot start writes. It ends with one line and code 1, and BentoML starts nothing again."""
+    ended = subprocess.run(
+        [part.format(port=port) for part in command],
+        cwd=PROJECT_ROOT,
+        env={**os.environ, "BENTOML_DO_NOT_TRACK": "True", "HF_HUB_OFFLINE": "1", **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=START_S,
+    )
+    assert ended.returncode == 1, ended.stdout
+    assert "Traceback" not in ended.stdout
+    assert "listening" not in ended.stdout
+    assert ended.stdout.count("gliner-bento: ") == 1
+    assert ended.stdout.count("\n") <= 4
+    return ended.stdout.splitlines()[-1].removeprefix("gliner-bento: ")
+
+
+@pytest.mark.parametrize("command", [SERVE, UVICORN])
+def test_a_port_that_cannot_be_bound_is_named_before_anything_is_loaded(command):
+    advice = "; choose another one with --port (PORT= of make serve)"
+    assert start_fails(command, port=99999) == f"port 99999: must be between 1 and 65535{advice}"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert re.fullmatch(
+            rf"port {port} on [0-9.]+: Address already in use{re.escape(advice)}", start_fails(command, port=port)
+        )
+
+
+@pytest.mark.parametrize("command", [SERVE, UVICORN])
+def test_a_wrong_setting_ends_the_start(command):
+    assert start_fails(command, GLINER_MAX_LABELS="many").startswith("max_labels: ")
+
+
+def test_an_unknown_model_ends_the_start():
+    assert "nobody/nothing" in start_fails([*CLI, "--model", "nobody/nothing"])
+
+
+def test_a_missing_device_ends_the_start_of_a_container():
+    written = start_fails(SERVE, GLINER_DEVICE="cuda", CUDA_VISIBLE_DEVICES="", BENTOML_CONTAINERIZED="true")
+    assert written.startswith("device 'cuda' does not exist")
+
+
+def test_an_adapter_store_that_cannot_be_written_ends_the_start(tmp_path):
+    (tmp_path / "file").touch()
+    written = start_fails(UVICORN, GLINER_ENABLE_LORA="1", GLINER_DISK_CACHE_DIR=str(tmp_path / "file"))
+    assert written.startswith(f"disk_cache_dir: adapters cannot be stored in {tmp_path}/file: ")
+
+
+def test_make_serve_fails_with_its_server():
+    """Its own environment is replaced by that of the tests."""
+    command = ["make", "serve", "SETUP=", f"BIN={Path(sys.executable).parent}", "PORT=99999"]
+    ended = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False, timeout=START_S)
+    assert ended.returncode != 0
+    first, *rest = ended.stderr.splitlines()
+    assert first.startswith("gliner-bento: port 99999: ")
+    assert [line for line in rest if not line.startswith("make: ")] == []

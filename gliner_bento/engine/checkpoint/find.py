@@ -13,6 +13,8 @@ from typing import Any
 from huggingface_hub import snapshot_download
 from transformers import PretrainedConfig
 
+from gliner_bento.exits import StartupError
+
 WEIGHTS = "model.safetensors"
 CONFIG = "gliner_config.json"
 # Downloaded beside an ONNX file: configurations, tokenizers and the card.
@@ -27,7 +29,7 @@ BACKBONES = {
 }
 
 
-class ModelError(Exception):
+class ModelError(StartupError):
     """The model cannot be served; the message tells an operator why."""
 
 

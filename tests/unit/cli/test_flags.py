@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 
@@ -24,10 +25,16 @@ from gliner_bento.settings import Settings
         (["serve", "--polylora-use-triton-kernels"], "serve: unknown flag --polylora-use-triton-kernels"),
         (["serve", "--max-lora-rank=3", "--polylora-max-rank=4"], "--max-lora-rank and --polylora-max-rank are one"),
         (["serve", "--config", "gone.yaml"], "gone.yaml: No such file or directory"),
+        (["serve", "--port", "99999"], "port 99999: must be between 1 and 65535; choose another one with --port"),
+        (["serve", "--port", "-1"], "port -1: must be between 1 and 65535"),
+        (["serve", "--port", "x"], "argument --port: invalid int value: 'x'"),
+        ([], "the following arguments are required: command"),
+        (["sevre"], "invalid choice: 'sevre'"),
+        (["serve", "--host", "192.0.2.1"], "port 3000 on 192.0.2.1: Cannot assign requested address"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_code_2(executed, capsys, arguments, message):
-    assert cli.main(arguments) == 2
+def test_a_wrong_command_line_is_one_line_and_code_1(executed, capsys, arguments, message):
+    assert cli.main(arguments) == 1
     written = capsys.readouterr()
     assert written.err.startswith("gliner-bento: ")
     assert message in written.err
@@ -36,11 +43,15 @@ def test_a_wrong_command_line_is_one_line_and_code_2(executed, capsys, arguments
     assert executed == []
 
 
-@pytest.mark.parametrize("arguments", [[], ["sevre"], ["serve", "--port", "x"]])
-def test_a_missing_command_or_port_ends_with_code_2(arguments, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(arguments)
-    assert "gliner-bento" in capsys.readouterr().err
+def test_a_port_that_is_taken_is_named(executed, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert cli.main(["serve", "--port", str(port)]) == 1
+    assert capsys.readouterr().err == (
+        f"gliner-bento: port {port} on 127.0.0.1: Address already in use; choose another one with --port "
+        "(PORT= of make serve)\n"
+    )
+    assert executed == []
 
 
 def test_help_lists_every_flag(capsys):
@@ -68,5 +79,5 @@ def test_the_package_runs_as_a_module():
         cwd=PROJECT_ROOT,
         timeout=60,
     )
-    assert ended.returncode == 2
+    assert ended.returncode == 1
     assert ended.stderr == "gliner-bento: serve: unknown flag --max-batch; did you mean --max-batch-size?\n"

@@ -15,11 +15,11 @@ def test_serve_becomes_bentoml_serve_with_the_settings_in_its_environment(execut
     (tmp_path / "mine" / "gliner_config.json").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GLINER_MAX_LABELS", "5")
-    assert cli.main(["serve", "--port", "4321", "--model", "mine", "--dtype=bf16", "--max-batch-size", "8"]) == 0
+    assert cli.main(["serve", "--port", "0", "--model", "mine", "--dtype=bf16", "--max-batch-size", "8"]) == 0
     [(program, command, environment)] = executed
     assert program == sys.executable
     assert command[1:5] == ["-m", "bentoml", "serve", "service:GLiNERService"]
-    assert command[5:] == ["--working-dir", str(PROJECT_ROOT), "--port", "4321", "--host", "127.0.0.1"]
+    assert command[5:] == ["--working-dir", str(PROJECT_ROOT), "--port", "0", "--host", "127.0.0.1"]
     given = {name: value for name, value in environment.items() if name.startswith("GLINER_")}
     assert given == {
         "GLINER_DTYPE": "bfloat16",
@@ -36,7 +36,7 @@ def test_a_worker_loads_the_same_settings_in_another_folder(executed, tmp_path, 
     monkeypatch.chdir(tmp_path)
     flags = {"config": "own.yaml", "default_threshold": "0.25"}
     expected = Settings.load(flags)
-    assert cli.main(["serve", "--config", "own.yaml", "--default-threshold", "0.25"]) == 0
+    assert cli.main(["serve", "--port", "0", "--config", "own.yaml", "--default-threshold", "0.25"]) == 0
     for name, value in executed[0][2].items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir("/")
@@ -48,7 +48,7 @@ def test_a_worker_gets_absolute_folders_and_settings_under_their_own_names(execu
     (tmp_path / "tenants").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GLINER_ADAPTER_ROOT", "tenants")
-    assert cli.main(["serve", "--enable-polylora", "--polylora-max-rank", "3"]) == 0
+    assert cli.main(["serve", "--port", "0", "--enable-polylora", "--polylora-max-rank", "3"]) == 0
     environment = executed[0][2]
     assert environment["GLINER_ADAPTER_ROOT"] == str(tmp_path / "tenants")
     assert (environment["GLINER_ENABLE_LORA"], environment["GLINER_MAX_LORA_RANK"]) == ("true", "3")
@@ -60,7 +60,7 @@ def test_a_worker_sees_no_alias_that_another_value_overrides(executed, tmp_path,
     monkeypatch.setenv("GLINER_POLYLORA_DISK_CACHE_DIR", "cache")
     monkeypatch.setenv("GLINER_ENABLE_POLYLORA", "1")
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["serve", "--max-lora-rank", "3"]) == 0
+    assert cli.main(["serve", "--port", "0", "--max-lora-rank", "3"]) == 0
     expected = Settings.load({"max_lora_rank": "3"})
     environment = executed[0][2]
     for name in [name for name in os.environ if name.startswith("GLINER_")]:

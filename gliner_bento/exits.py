@@ -1,0 +1,27 @@
+"""How a process ends that cannot work: with one line on standard error and exit code 1."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+
+class StartupError(Exception):
+    """The server cannot start. The message tells the operator what is wrong, why, and what to do."""
+
+
+def one_line(error: BaseException) -> str:
+    """The error's message on one line; its type if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def write_line(message: str) -> None:
+    """Write `message` as the process's last line."""
+    sys.stderr.write(f"gliner-bento: {message}\n")
+    sys.stderr.flush()
+
+
+def exit_with(message: str) -> NoReturn:
+    """Write `message` and exit."""
+    write_line(message)
+    raise SystemExit(1)

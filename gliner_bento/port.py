@@ -1,0 +1,39 @@
+"""Checks the port before anything is loaded: the servers bind it late, and BentoML takes one that is out of range."""
+
+from __future__ import annotations
+
+import socket
+
+import click
+
+from gliner_bento.configuration import SettingsError
+from gliner_bento.exits import exit_with
+
+_MAX_PORT = 65535
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise `SettingsError` if a server could not listen on `port` of the address `host`; 0 is any free port."""
+    advice = "choose another one with --port (PORT= of make serve)"
+    if not 0 <= port <= _MAX_PORT:
+        raise SettingsError(f"port {port}: must be between 1 and {_MAX_PORT}; {advice}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]  # the rest repeats the address
+        raise SettingsError(f"port {port} on {host}: {reason}; {advice}") from None
+
+
+def check_port_or_exit(command: str) -> None:
+    """Check the port that `command` (uvicorn, bentoml) was given, if it runs this process; exit with one line."""
+    context = click.get_current_context(silent=True)
+    if context is None or command not in context.command_path:
+        return
+    given = context.params
+    if given.get("port") is None or given.get("fd") or given.get("uds"):
+        return
+    try:
+        check_port(given.get("host") or "0.0.0.0", given["port"])
+    except SettingsError as error:
+        exit_with(str(error))

@@ -1,0 +1,217 @@
+"""Ends a server that cannot work, with one line and exit code 1. Knows nothing of models and HTTP.
+
+`bentoml serve` is a supervisor: it starts the processes of the services, and starts each one again whenever it ends.
+Two rules limit that:
+
+- a process that fails before its service has been ready ends the server;
+- one that dies later is started again, with backoff, at most `max_restarts` times within `restart_window_s`.
+
+The supervisor makes a folder, whose name the processes find in their environment (`supervise`). In its folder each
+service has a journal, written by the service's processes (`ServiceProcess`). Without a supervisor, as in the plain ASGI
+app, a service that fails to start ends its process.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, NoReturn
+
+import click
+
+from gliner_bento.configuration import SettingsError
+from gliner_bento.exits import StartupError, exit_with, one_line, write_line
+from gliner_bento.port import check_port_or_exit
+from gliner_bento.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "_GLINER_SUPERVISION"
+STARTS = "_GLINER_STARTS"
+"""Environment variables: the supervisor's folder, and how often it has started because a port of its own was taken."""
+
+_MAX_STARTS = 3
+_MAX_DOUBLINGS = 5  # of the backoff: 32 s
+_EXPECTED = (StartupError, SettingsError, OSError, MemoryError)
+"""Errors whose message suffices. Others are faults of ours, and their traceback is logged."""
+_OUT_OF_MEMORY = "out of memory"
+"""In the message of torch's errors for it; their classes cannot be imported without torch."""
+
+Event = Literal["started", "ready", "stopped", "died"]
+
+
+def supervise() -> None:
+    """Apply the rules to this process, which runs `bentoml serve` and has not started any other yet."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return  # bentoml.serve() in somebody's program, which is not ours to end
+    check_port_or_exit("bentoml")
+    # With this variable, BentoML starts no process again, and ends with a traceback when one has died.
+    os.environ.pop("BENTOML_CONTAINERIZED", None)
+    logging.getLogger("bentoml.serve").addFilter(_not_listening_yet)
+    context.with_resource(_supervisor())
+
+
+@contextmanager
+def _supervisor() -> Iterator[None]:
+    """The folder, until the server has ended; then the exit code."""
+    try:
+        with TemporaryDirectory(prefix="gliner-bento-") as folder:
+            os.environ[FOLDER] = folder
+            Path(folder, "supervisor").write_text(str(os.getpid()))
+            try:
+                yield
+            finally:
+                if Path(folder, "failed").exists():
+                    raise SystemExit(1)
+    except Exception as error:
+        number = getattr(error, "errno", None)  # of an OSError, and of a ZMQError, which is none
+        if number is None:
+            raise
+        if number == errno.EADDRINUSE:
+            _start_again()
+        exit_with(f"the server cannot start: {one_line(error)}; start it again, or choose another --port")
+
+
+def _start_again() -> None:
+    """Replace this process by a new start; returns if there have been too many.
+
+    BentoML chooses ports for its own sockets before it binds them, and another server may take one in between.
+    """
+    starts = int(os.environ.get(STARTS, "1"))
+    if starts < _MAX_STARTS:
+        os.environ[STARTS] = str(starts + 1)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # its sockets would be inherited
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _not_listening_yet(record: logging.LogRecord) -> bool:
+    """Reword BentoML's first line, which says "listening" while nothing is loaded."""
+    if str(record.msg).startswith("Starting production") and isinstance(record.args, tuple):
+        record.msg = "starting the services, which will answer on %s://%s:%d (Ctrl+C ends them)"
+        record.args = record.args[-3:]
+    return True
+
+
+class ServiceProcess:
+    """A process of a service, as the supervisor's rules see it."""
+
+    def __init__(self, service: str, settings: Settings) -> None:
+        self._service = service
+        self._max_restarts = settings.max_restarts
+        self._window_s = settings.restart_window_s
+        self._folder = Path(os.environ[FOLDER]) if FOLDER in os.environ else None
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """The service starts in this context. An exception ends the process, or the server."""
+        with self._ended_by_signals():
+            self._limit_restarts()
+            self._report("started")
+            try:
+                yield
+            except Exception as error:
+                self._fail(error)
+        self._report("ready")
+
+    def stopped(self) -> None:
+        """Report that the process ends because the supervisor asked it to."""
+        self._report("stopped")
+
+    def _limit_restarts(self) -> None:
+        """Wait, or end the server, if processes of this service have died."""
+        failures = self._failures()
+        if not failures:
+            return
+        if not self._was_ready():
+            self._end_server(
+                f"{self._service} was killed while it started; the system does that when memory has run out: use a "
+                "smaller model or dtype, or a machine with more memory"
+            )
+        count = f"(deaths within {self._window_s:g} s: {failures}, max_restarts: {self._max_restarts})"
+        if failures > self._max_restarts:
+            self._end_server(f"{self._service} has died too often {count}; the log may say why")
+        backoff_s = 2.0 ** min(failures - 1, _MAX_DOUBLINGS) if failures > 1 else 0.0
+        logger.error("%s has died %s; it starts again in %g s", self._service, count, backoff_s)
+        time.sleep(backoff_s)
+
+    def _fail(self, error: Exception) -> NoReturn:
+        if not isinstance(error, _EXPECTED) and _OUT_OF_MEMORY not in str(error):
+            logger.critical("%s failed to start", self._service, exc_info=error)
+        if self._was_ready():
+            write_line(f"{self._service} failed to start: {one_line(error)}")
+            os._exit(1)
+        self._end_server(one_line(error))
+
+    def _end_server(self, message: str) -> NoReturn:
+        """Write the line, and end the supervisor and this process."""
+        write_line(message)
+        with suppress(OSError):  # the supervisor has ended
+            if self._folder and (self._folder / "supervisor").read_text() == str(os.getppid()):
+                (self._folder / "failed").touch()
+                os.kill(os.getppid(), signal.SIGTERM)
+        os._exit(1)  # BentoML and uvicorn log a SystemExit with its traceback
+
+    def _failures(self) -> int:
+        """How many processes of this service have died within the window."""
+        ended = {pid for event, pid, _ in self._journal() if event in ("stopped", "died")}
+        for pid in {pid for event, pid, _ in self._journal() if event == "started"} - ended:
+            if not _is_alive(pid):
+                self._report("died", pid)
+        since_s = time.time() - self._window_s
+        return len({pid for event, pid, time_s in self._journal() if event == "died" and time_s >= since_s})
+
+    def _was_ready(self) -> bool:
+        return any(event == "ready" for event, _, _ in self._journal())
+
+    def _journal(self) -> list[tuple[str, int, float]]:
+        """Event, process id and Unix time of each line."""
+        with suppress(OSError):  # no supervisor, or the first process of the service
+            lines = self._file.read_text().splitlines() if self._file else []
+            return [(event, int(pid), float(time_s)) for event, pid, time_s in map(str.split, lines)]
+        return []
+
+    def _report(self, event: Event, pid: int | None = None) -> None:
+        with suppress(OSError):  # the supervisor has ended
+            if self._file:
+                with self._file.open("a") as file:
+                    file.write(f"{event} {pid or os.getpid()} {time.time()}\n")
+
+    @property
+    def _file(self) -> Path | None:
+        return self._folder / f"{self._service}.journal" if self._folder else None
+
+    @contextmanager
+    def _ended_by_signals(self) -> Iterator[None]:
+        """Signals end the process now; uvicorn's handlers would wait until the service has started."""
+        if not self._folder or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def end(*_: Any) -> None:
+            self.stopped()
+            os._exit(0)
+
+        handlers = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

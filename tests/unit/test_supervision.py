@@ -1,0 +1,138 @@
+"""The supervisor's rules, with real processes and services that load nothing."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gliner_bento.configuration import PROJECT_ROOT
+
+SUPERVISOR = """
+import signal, subprocess, sys
+import click
+from gliner_bento.supervision import supervise
+
+@click.command()
+@click.argument("child")
+def serve(child):
+    '''Start a process again whenever it ends, until a signal ends this one: what BentoML does.'''
+    supervise()
+    ended = []
+    signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+    while not ended:
+        subprocess.run([sys.executable, "-c", child])
+
+serve()
+"""
+
+SERVICE = """
+import os, signal, time
+from pathlib import Path
+from gliner_bento.configuration import SettingsError
+from gliner_bento.settings import Settings
+from gliner_bento.supervision import ServiceProcess
+
+with open("starts", "a") as file:
+    file.write("x")
+starts = os.path.getsize("starts")
+process = ServiceProcess("Service", Settings.load())
+with process.starting():
+    {start}
+{then}
+"""
+
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
+STOPPED = "process.stopped()"
+END = "starts == 3 and os.kill(os.getppid(), signal.SIGTERM)"
+"""With the third process, the operator ends the server."""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run Python code in a process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT_ROOT))
+
+    def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    return run
+
+
+@pytest.fixture
+def supervised(run, monkeypatch):
+    """Run a supervisor and its service; `start` and `then` are code of the service."""
+
+    def supervised(start: str, then: str = "", **settings: object) -> tuple[int, int, list[str]]:
+        """Exit code, number of processes that were started, lines on standard error."""
+        for name, value in settings.items():
+            monkeypatch.setenv(f"GLINER_{name.upper()}", str(value))
+        ended = run(SUPERVISOR, SERVICE.format(start=start, then=then))
+        return ended.returncode, Path("starts").stat().st_size, ended.stderr.splitlines()
+
+    return supervised
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [("SettingsError", "no such\\nmodel"), ("OSError", "no space"), ("RuntimeError", "CUDA out of memory")],
+)
+def test_a_service_that_cannot_start_ends_the_server(supervised, error, message):
+    line = " ".join(message.split("\\n"))
+    assert supervised(f"raise {error}('{message}')") == (1, 1, [f"gliner-bento: {line}"])
+
+
+def test_a_fault_of_ours_shows_its_traceback(supervised):
+    code, starts, lines = supervised("1 / 0")
+    assert (code, starts) == (1, 1)
+    assert lines[-2:] == ["ZeroDivisionError: division by zero", "gliner-bento: division by zero"]
+
+
+def test_a_service_that_is_killed_while_it_starts_ends_the_server(supervised):
+    code, starts, [line] = supervised(KILLED)
+    assert (code, starts) == (1, 2)
+    assert line.startswith("gliner-bento: Service was killed while it started; ")
+
+
+def test_a_service_that_dies_when_ready_is_started_again_until_it_has_died_too_often(supervised):
+    code, starts, [first, second, last] = supervised("pass", KILLED, max_restarts=2)
+    assert (code, starts) == (1, 4)
+    assert first.endswith("it starts again in 0 s")
+    assert second.endswith("it starts again in 2 s")
+    assert last.startswith("gliner-bento: Service has died too often (deaths within 600 s: 3, max_restarts: 2)")
+
+
+def test_deaths_before_the_window_do_not_count(supervised):
+    code, starts, _ = supervised("pass", f"{END}; time.sleep(1.5); {KILLED}", max_restarts=1, restart_window_s=1)
+    assert (code, starts) == (0, 3)
+
+
+def test_a_process_that_was_stopped_has_not_died(supervised):
+    assert supervised("pass", f"{END}; {STOPPED}", max_restarts=0) == (0, 3, [])
+
+
+def test_a_service_that_was_ready_may_fail_to_start_later(supervised):
+    """The model's folder may be back at the next attempt."""
+    code, starts, lines = supervised("if starts > 1: raise OSError('the folder is gone')", KILLED, max_restarts=1)
+    assert (code, starts) == (1, 3)
+    assert "gliner-bento: Service failed to start: the folder is gone" in lines
+    assert lines[-1].startswith("gliner-bento: Service has died too often (deaths within 600 s: 2")
+
+
+def test_a_signal_ends_a_service_that_starts(supervised):
+    start = "os.kill(os.getppid(), signal.SIGTERM); os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)"
+    assert supervised(start) == (0, 1, [])
+
+
+def test_a_supervisor_starts_again_if_its_ports_were_taken_in_between(run):
+    fault = f"print('started', flush=True); raise OSError({errno.EADDRINUSE}, 'Address already in use')"
+    code = SUPERVISOR.replace("    supervise()\n", f"    supervise()\n    {fault}\n")
+    ended = run(code, "")
+    assert (ended.returncode, ended.stdout) == (1, "started\n" * 3)
+    assert ended.stderr.startswith("gliner-bento: the server cannot start: [Errno 98] Address already in use; ")
+    assert ended.stderr.count("\n") == 1
