@@ -16,10 +16,11 @@ import torch
 
 from gliner_bento.adapters.device import DeviceSlots
 from gliner_bento.engine.base import AdapterLease, Prepared, SlotState
-from gliner_bento.engine.checkpoint.find import ModelError, folder_of
+from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.limits import limits_of
 from gliner_bento.engine.checkpoint.load import DType, load, pick_device, pick_dtype
 from gliner_bento.engine.checkpoint.onnx_session import OnnxSession, load_onnx
+from gliner_bento.engine.checkpoint.resolve import find_checkpoint
 from gliner_bento.engine.families import Family, family_of
 from gliner_bento.engine.forward import Forward, make_forward
 from gliner_bento.engine.heads.predictions import Predictions
@@ -107,17 +108,18 @@ class GLiNEREngine:
 
     @classmethod
     def _load(cls, model: str, device: str, dtype: DType, options: EngineOptions) -> GLiNEREngine:
-        folder = folder_of(model, options.onnx_model_file if options.runtime == "onnxruntime" else None)
-        name = folder.resolve().name if str(folder) == str(model) else model
         where = pick_device(device)
         check_options(options, where)
-        if options.runtime == "onnxruntime":
-            return cls(load_onnx(folder, options.onnx_model_file, where, dtype, options.torch_threads), name, options)
+        onnx_file = options.onnx_model_file if options.runtime == "onnxruntime" else None
+        checkpoint = find_checkpoint(model, options, onnx_file)
+        name = checkpoint.name
+        if onnx_file:
+            return cls(load_onnx(checkpoint, where, dtype, options.torch_threads), name, options)
         picked = pick_dtype(dtype, where)
-        engine = cls(load(folder, where, picked, flashdeberta=options.enable_flashdeberta), name, options)
+        engine = cls(load(checkpoint, where, picked, flashdeberta=options.enable_flashdeberta), name, options)
         if dtype == "auto" and picked != torch.float32 and not engine._is_runnable():
             logger.warning("%s does not run in %s on this machine; using float32", name, picked)
-            loaded = load(folder, where, torch.float32, flashdeberta=options.enable_flashdeberta)
+            loaded = load(checkpoint, where, torch.float32, flashdeberta=options.enable_flashdeberta)
             engine = cls(loaded, name, options)
         if options.enable_compilation and not engine._is_runnable():
             raise ModelError("enable_compilation: torch.compile failed, see the log (on a CPU it needs a C++ compiler)")
