@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ _ENDED_BY_SIGTERM = 143
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Fetch the model. Returns 1, with one line, if it cannot be served."""
     settings = Settings.load(flags)
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     # The other commands do not load torch.
     from gliner_bento.engine.checkpoint.fetch import CheckpointOptions, ModelError, fetch  # noqa: PLC0415
 

@@ -41,7 +41,8 @@ def _write(checkpoint: Checkpoint, folder: Path) -> None:
     loaded, weights = build(checkpoint), checkpoint.weights()
     tensors = read_weights(weights)
     load_weights(loaded.model, tensors, weights.name)
-    loaded.model.to(common_dtype(tensors))
+    if dtype := common_dtype(tensors):
+        loaded.model.to(dtype)
     try:
         loaded.save_pretrained(folder, safe_serialization=True)
     except Exception as error:  # safetensors has its own errors for a full disk

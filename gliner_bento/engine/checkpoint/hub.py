@@ -64,8 +64,12 @@ class Hub:
                     token=self._token,
                 )
             )
+        except GatedRepoError as error:  # its list of files is public
+            self._note(error, repo_id, revision)
+            return None
         except Exception as error:
-            raise ModelError(f"{repo_id!r} cannot be downloaded to {self.cache_dir}: {one_line(error)}") from error
+            reason = one_line(error.__cause__ or error)
+            raise ModelError(f"{repo_id!r} cannot be downloaded to {self.cache_dir}: {reason}") from error
 
     def files(self, repo_id: str, revision: str | None = None) -> list[str]:
         """The names of a repository's files; none if it cannot be reached."""
@@ -76,7 +80,7 @@ class Hub:
         key = repo_id, revision
         if self._unreachable is None and key not in self._files and key not in self._refusals:
             self._ask(repo_id, revision)
-        return self._refusals.get(key, self._unreachable if key not in self._files else None)
+        return self._refusals.get(key) or (None if key in self._files else self._unreachable)
 
     def _ask(self, repo_id: str, revision: str | None) -> None:
         """Ask the hub for the repository's files, for a limited time."""

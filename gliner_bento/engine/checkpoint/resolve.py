@@ -27,8 +27,10 @@ from gliner_bento.engine.options import CheckpointOptions
 
 # Configurations, tokenizers.
 _TEXTS = ["*.json", "*.txt", "*.model"]
-_SAFETENSORS = ["model.safetensors", "model-*.safetensors"]
-_PICKLED = ["pytorch_model.bin", "pytorch_model-*.bin"]
+_WEIGHTS = {
+    FORMATS[:2]: ["model.safetensors", "model-*.safetensors"],
+    FORMATS[2:]: ["pytorch_model.bin", "pytorch_model-*.bin"],
+}
 _VOCABULARIES = ["tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model"]
 _VOCABULARIES += ["tokenizer.model"]
 # gliner's default of `model_name`.
@@ -84,13 +86,13 @@ def _instead(folder: Path) -> str:
 
 def _downloaded(model: str, hub: Hub, revision: str | None, onnx_file: str | None) -> Path:
     """The folder of a hub id: what is needed of it, safetensors if it has any."""
-    kinds = [[f"{onnx_file}*"]] if onnx_file else [_SAFETENSORS, _PICKLED]
+    kinds = {(onnx_file,): [f"{onnx_file}*"]} if onnx_file else _WEIGHTS
     folder = None
-    for patterns in kinds:
+    for names, patterns in kinds.items():
         folder = hub.download(model, [*_TEXTS, *patterns], revision) or hub.cached(model, [CONFIG], revision)
         if folder is None:
             break
-        if onnx_file or any(is_file(folder / name) for name in FORMATS):
+        if any(is_file(folder / name) for name in names):
             return folder
     if folder is not None and hub.refusal(model, revision) is None:
         raise no_weights(model, hub.files(model, revision))
