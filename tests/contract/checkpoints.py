@@ -147,7 +147,7 @@ def load_engine(folder: Path | str, dtype: DType = "float32", **options: Any) ->
     return GLiNEREngine.load(str(folder), device="cpu", dtype=dtype, options=view(EngineOptions, **options))
 
 
-def found(folder: Path, onnx_file: str | None = None, **options: Any) -> Checkpoint:
+def checkpoint_in(folder: Path, onnx_file: str | None = None, **options: Any) -> Checkpoint:
     """The checkpoint in a folder, with default settings but for `options`."""
     return find_checkpoint(str(folder), view(EngineOptions, **options), onnx_file)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import LABELS, TEXTS, found, load_engine, named
+from checkpoints import LABELS, TEXTS, checkpoint_in, load_engine, named
 from comparison import extract_one
 from transformers import DebertaV2Model
 
@@ -168,7 +168,7 @@ def test_flashdeberta_is_never_silently_skipped(
     monkeypatch.setattr("gliner_bento.engine.checkpoint.load.check_flashdeberta", lambda device: None)
     folder = checkpoint("span", backbone=backbone, seed=2)
     with pytest.raises(ModelError, match="did not use flashdeberta's"):
-        load_model(found(folder), torch.device("cpu"), torch.float32, flashdeberta=True)
+        load_model(checkpoint_in(folder), torch.device("cpu"), torch.float32, flashdeberta=True)
 
 
 def test_flashdeberta_is_loaded_only_if_enabled(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_flashdeberta_is_loaded_only_if_enabled(checkpoint: Any, monkeypatch: py
     monkeypatch.setenv("USE_FLASHDEBERTA", "1")
     folder = checkpoint("span", backbone="deberta", seed=2)
     for wanted in (True, False):
-        model = load_model(found(folder), torch.device("cpu"), torch.float32, flashdeberta=wanted)
+        model = load_model(checkpoint_in(folder), torch.device("cpu"), torch.float32, flashdeberta=wanted)
         assert (type(model.model.token_rep_layer.bert_layer.model) is flash) is wanted
     assert os.environ["USE_FLASHDEBERTA"] == "1"
 

@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 import pytest
 import torch
-from checkpoints import found, load_engine
+from checkpoints import checkpoint_in, load_engine
 from comparison import assert_same, extract_batch, extract_one, gliner_extraction, random_item
 from gliner import GLiNER
 from hub import cached_folder
@@ -120,9 +120,9 @@ def test_a_quantized_file_depends_on_the_batch(served: Any, exported: Any) -> No
     """Why its texts run one by one: gliner's scores depend on the other texts of a batch."""
     engine, exact = (
         served("span", QUANTIZED, seed=1),
-        forward_of(load_onnx(found(exported("span", seed=1), "model.onnx"), *PLAIN)),
+        forward_of(load_onnx(checkpoint_in(exported("span", seed=1), "model.onnx"), *PLAIN)),
     )
-    graph = load_onnx(found(exported("span", seed=1), QUANTIZED), *PLAIN).model
+    graph = load_onnx(checkpoint_in(exported("span", seed=1), QUANTIZED), *PLAIN).model
     rows = [engine.prepare(item) for item in ITEMS[:5]]
     one, many = (torch.sigmoid(graph.logits(exact.collate(some).inputs[0])) for some in (rows[:1], rows))
     assert (many[:1, : one.shape[1], :, : one.shape[3]] - one).abs().max() > 1e-3
@@ -161,7 +161,7 @@ def test_the_limits_are_those_of_torch(family: str, served: Any, engine: Any) ->
 
 def test_a_session_has_the_given_threads(exported: Any) -> None:
     for threads in (1, 3):
-        session = load_onnx(found(exported("span", seed=1), "model.onnx"), CPU, "auto", threads).model.session
+        session = load_onnx(checkpoint_in(exported("span", seed=1), "model.onnx"), CPU, "auto", threads).model.session
         assert session.get_session_options().intra_op_num_threads == threads
 
 
@@ -209,7 +209,7 @@ def test_refuses_a_dtype_that_the_file_does_not_have(dtype: Any, exported: Any) 
 
 def test_refuses_a_gpu_without_its_runtime(exported: Any) -> None:
     with pytest.raises(ModelError, match="onnxruntime-gpu"):
-        load_onnx(found(exported("span", seed=1), "model.onnx"), torch.device("cuda:0"), "auto", threads=1)
+        load_onnx(checkpoint_in(exported("span", seed=1), "model.onnx"), torch.device("cuda:0"), "auto", threads=1)
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])

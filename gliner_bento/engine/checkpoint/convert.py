@@ -3,8 +3,8 @@
     conversion_cache_dir/<key>-<sha256 of the file>.safetensors    written elsewhere and renamed
     conversion_cache_dir/lock                                      held while one is written
 
-The key is a hash of each source file's size, modification time and end. There, torch's zip format has a checksum of
-every tensor, so that no other content has the same key.
+The key depends on the content of the source files only: on the checksums that torch's zip format has of each tensor, or
+else on a hash of the file.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import logging
 import os
 import time
+import zipfile
 from pathlib import Path
 
 import torch
@@ -25,8 +26,7 @@ from gliner_bento.engine.options import CheckpointOptions
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = b"1"
-_END_BYTES = 2**20
+_FORMAT = "1"
 
 
 def read_converted(weights: WeightFiles, options: CheckpointOptions) -> Tensors:
@@ -100,17 +100,22 @@ def _warn(weights: WeightFiles, folder: Path, error: Exception) -> None:
 
 
 def _key(weights: WeightFiles) -> str:
-    digest = hashlib.sha256(_FORMAT)
-    for path in weights.files:
-        try:
-            with path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                file.seek(max(0, status.st_size - _END_BYTES))
-                digest.update(f"{path.name} {status.st_size} {status.st_mtime_ns} ".encode())
-                digest.update(file.read())
-        except OSError as error:
-            raise ModelError(f"{path} cannot be read: {error.strerror}") from error
-    return digest.hexdigest()[:32]
+    try:
+        contents = [_FORMAT, *map(_content, weights.files)]
+    except OSError as error:
+        raise ModelError(f"{error.filename} cannot be read: {error.strerror}") from error
+    return hashlib.sha256("\n".join(contents).encode()).hexdigest()[:32]
+
+
+def _content(path: Path) -> str:
+    """The same for files with the same content."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            entries = [(entry.filename, entry.file_size, entry.CRC) for entry in file.infolist()]
+    except zipfile.BadZipFile:
+        entries = []
+    has_checksums = any(checksum for _, _, checksum in entries)
+    return repr(entries) if has_checksums else sha256(path)
 
 
 def without_aliases(tensors: Tensors) -> tuple[dict[str, torch.Tensor], dict[str, str]]:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from stat import S_ISREG
 from typing import Any, NamedTuple
 
 CONFIG = "gliner_config.json"
@@ -54,9 +55,11 @@ def is_beside(location: str) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Raises ModelError where a folder may not be read."""
+    """Whether it exists. Raises ModelError where that may not be known."""
     try:
-        return path.is_file()
+        return S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from error
 

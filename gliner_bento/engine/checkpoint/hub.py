@@ -14,6 +14,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.utils import validate_repo_id
 
 from gliner_bento.engine.checkpoint.find import ModelError, one_line
 from gliner_bento.engine.options import CheckpointOptions
@@ -23,8 +24,17 @@ _REQUEST_TIMEOUT_S = 5.0
 _ANSWER_TIMEOUT_S = 8.0
 
 
+def is_hub_id(name: str) -> bool:
+    """Whether a repository of the hub may have this name."""
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True
+
+
 class Hub:
-    """The hub under an operator's options. Asks about each repository once."""
+    """The hub under an operator's options. Asks about each repository once; every id satisfies `is_hub_id`."""
 
     def __init__(self, options: CheckpointOptions) -> None:
         self.cache_dir = Path(options.cache_dir or constants.HF_HUB_CACHE)
@@ -36,10 +46,7 @@ class Hub:
     def cached(self, repo_id: str, names: Sequence[str], revision: str | None = None) -> Path | None:
         """The folder of an earlier download that has one of the files `names`."""
         for name in names:
-            try:
-                found = try_to_load_from_cache(repo_id, name, cache_dir=self.cache_dir, revision=revision)
-            except HFValidationError:
-                return None
+            found = try_to_load_from_cache(repo_id, name, cache_dir=self.cache_dir, revision=revision)
             if isinstance(found, str):
                 return Path(found).parent
         return None
@@ -112,8 +119,6 @@ class Hub:
             refusal = f"{endpoint} has no such model, or it is private: then set token or HF_TOKEN"
         elif isinstance(error, RevisionNotFoundError):
             refusal = f"{endpoint} has no revision {revision!r} of it"
-        elif isinstance(error, HFValidationError):
-            refusal = "it is not a hub id (owner/name)"
         else:
             self._unreachable = f"{endpoint} cannot be reached: {one_line(error)}"
             return

@@ -22,7 +22,7 @@ from gliner_bento.engine.checkpoint.find import (
     read_json,
     refuse_code,
 )
-from gliner_bento.engine.checkpoint.hub import Hub
+from gliner_bento.engine.checkpoint.hub import Hub, is_hub_id
 from gliner_bento.engine.options import CheckpointOptions
 
 # Configurations, tokenizers.
@@ -64,6 +64,8 @@ def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | Non
     folder = Path(model).expanduser()
     local = folder.is_dir()
     if not local:
+        if not is_hub_id(model):
+            raise ModelError(f"{model!r} is neither a folder nor a hub id (owner/name)")
         folder = _downloaded(model, hub, options.revision, onnx_file)
     if not is_file(folder / CONFIG):
         raise ModelError(f"{model!r} is no GLiNER checkpoint: it has no {CONFIG}")
@@ -130,13 +132,14 @@ def _backbone(source: str, parts: list[str], checkpoint: Checkpoint) -> Path:
     """The folder with the parts of a backbone: a local one, or in the hub's cache."""
     if Path(source).is_dir():
         return Path(source)
-    hub = checkpoint.hub
+    hub, lacking = checkpoint.hub, f"{checkpoint.model!r} lacks the {' and '.join(parts)} of its backbone {source!r}"
+    if not is_hub_id(source):
+        raise ModelError(f"{lacking}, which is neither a folder nor a hub id; copy them into the checkpoint's folder")
     folder = _cached_backbone(hub, source, parts) or hub.download(source, _TEXTS, ignored=["*/*"])
     if folder is not None:
         return folder
     raise ModelError(
-        f"{checkpoint.model!r} lacks the {' and '.join(parts)} of its backbone {source!r}, which is not in the cache "
-        f"{hub.cache_dir} and {_refused(hub, source, None, checkpoint.model)}"
+        f"{lacking}, which is not in the cache {hub.cache_dir} and {_refused(hub, source, None, checkpoint.model)}"
     )
 
 

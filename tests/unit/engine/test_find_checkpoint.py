@@ -34,7 +34,7 @@ REPOSITORIES: dict[str, dict[str, bytes]] = {
     "one/gated": TEXTS | WEIGHTS,
     "one/broken": TEXTS | WEIGHTS,
 }
-PLACE = "run `gliner-bento models fetch {} -o FOLDER`, then serve FOLDER"
+PLACE = "where the hub can be reached, run `gliner-bento models fetch {} -o FOLDER`, then serve FOLDER"
 
 
 @pytest.fixture
@@ -72,13 +72,14 @@ def test_safetensors_are_downloaded_if_there_are_any_and_what_is_missing_is_repo
         "onnx/model_quantized.onnx"
     )
     assert found["none"]["error"] == (
-        f"'one/none' is no folder and is not in the cache {cache}, and cannot be downloaded ({hub.endpoint} has no such "
-        f"model, or it is private: then set token or HF_TOKEN); where the hub can be reached, {PLACE.format('one/none')}"
+        f"'one/none' is no folder and is not in the cache {cache}, and cannot be downloaded "
+        f"({hub.endpoint} has no such model, or it is private: then set token or HF_TOKEN); {PLACE.format('one/none')}"
     )
     assert f"accept its conditions at {hub.endpoint}/one/gated, and set token or HF_TOKEN" in found["gated"]["error"]
     assert found["broken"]["error"].startswith(f"'one/broken' cannot be downloaded to {cache}: 403 Forbidden")
     assert found["orphan"]["error"].startswith(
-        f"'one/orphan' lacks the configuration and tokenizer of its backbone 'one/none', which is not in the cache {cache}"
+        "'one/orphan' lacks the configuration and tokenizer of its backbone 'one/none', "
+        f"which is not in the cache {cache}"
     )
     assert found["other"]["error"] == "'one/other' is no GLiNER checkpoint: it has no gliner_config.json"
     assert "auto_map" in found["coded"]["error"]
@@ -111,7 +112,7 @@ def test_offline_downloads_are_served_and_others_refused_in_one_line(tmp_path: P
     assert needy["files"] == ["gliner_config.json", "model.safetensors"]
     assert pickled["error"] == (
         f"'one/pickled' is no folder and is not in the cache {tmp_path / 'hub'}, and cannot be downloaded "
-        f"(HF_HUB_OFFLINE is set); where the hub can be reached, {PLACE.format('one/pickled')}"
+        f"(HF_HUB_OFFLINE is set); {PLACE.format('one/pickled')}"
     )
     assert part["error"].startswith(f"'one/part' has no weights in the cache {tmp_path / 'hub'}, and cannot be downl")
     assert pickled["seconds"] < 0.5
