@@ -155,11 +155,11 @@ def test_a_used_folder_is_not_fetched_to(needy: Path, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_nothing_half_fetched(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    folder, before = checkpoint("span", seed=1), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
     try:
         with pytest.raises(ModelError, match=r"cannot be written: .*File too large"):
-            fetch(str(checkpoint("span", seed=1)), tmp_path / "fetched", options())
+            fetch(str(folder), tmp_path / "fetched", options())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # public, but not typed
 
 from gliner_bento.engine.checkpoint.find import ModelError, one_line
 from gliner_bento.engine.options import CheckpointOptions

@@ -6,6 +6,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,12 +41,14 @@ def load(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, *, fl
         check_flashdeberta(device)
     if dtype == torch.float32:
         disable_tf32()
-    with _environment(USE_FLASHDEBERTA="1" if flashdeberta else ""):
-        model = build(checkpoint, map_location=str(device), dtype=dtype)
+    weights = checkpoint.weights()
+    with ThreadPoolExecutor(1, thread_name_prefix="weights") as thread:
+        tensors = thread.submit(read_converted, weights, checkpoint.options)
+        with _environment(USE_FLASHDEBERTA="1" if flashdeberta else ""):
+            model = build(checkpoint, map_location=str(device), dtype=dtype)
     if flashdeberta and type(model.model.token_rep_layer.bert_layer.model).__name__ != "FlashDebertaV2Model":
         raise ModelError(f"enable_flashdeberta: gliner did not use flashdeberta's backbone for {checkpoint.name!r}")
-    weights = checkpoint.weights()
-    load_weights(model.model, read_converted(weights, checkpoint.options), weights.name)
+    load_weights(model.model, tensors.result(), weights.name)
     model.eval()
     return model
 
@@ -101,8 +104,8 @@ def load_weights(model: nn.Module, tensors: Tensors, source: str) -> None:
         raise ModelError(f"{source} lacks {len(missing)} of the model's tensors: {listed(missing)}")
     if extra := {name for name in tensors.keys() - own.keys() if not name.endswith(_NOT_SAVED_ANY_MORE)}:
         logger.warning("%s has tensors that the model does not use: %s", source, listed(extra))
-    if (stored := common_dtype(tensors)) is not None and stored != common_dtype(own):
-        logger.info("%s has %s weights, which are converted to %s", source, stored, common_dtype(own))
+    if (stored := common_dtype(tensors)) not in (None, torch.float32):
+        logger.info("%s has weights in %s; the model runs in %s", source, stored, common_dtype(own))
     model.load_state_dict(tensors, strict=False)
 
 

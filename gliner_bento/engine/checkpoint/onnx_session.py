@@ -74,11 +74,14 @@ def load_onnx(checkpoint: Checkpoint, device: torch.device, dtype: DType, thread
 
 
 def _add_backbones(config: Any, checkpoint: Checkpoint) -> None:
-    """Add the backbones' configurations, as gliner does when it builds a torch model."""
+    """Add the backbones' configurations, as gliner does when it builds a torch model. Raises ModelError."""
     for key, backbone in BACKBONES.items():
         source = getattr(config, key, None)
         if source and getattr(config, backbone.config_key, None) is None:
-            found = AutoConfig.from_pretrained(source, cache_dir=checkpoint.hub.cache_dir, local_files_only=True)
+            try:
+                found = AutoConfig.from_pretrained(source, cache_dir=checkpoint.hub.cache_dir, local_files_only=True)
+            except Exception as error:
+                raise ModelError(f"the configuration of {source!r} cannot be loaded: {one_line(error)}") from error
             setattr(config, backbone.config_key, found)
 
 

@@ -94,7 +94,7 @@ def _downloaded(model: str, hub: Hub, revision: str | None, onnx_file: str | Non
         folder = hub.download(model, [*_TEXTS, *patterns], revision) or hub.cached(model, [CONFIG], revision)
         if folder is None:
             break
-        if any(is_file(folder / name) for name in names):
+        if any(is_file(folder / name) for name in names) or not is_file(folder / CONFIG):
             return folder
     if folder is not None and hub.refusal(model, revision) is None:
         raise no_weights(model, hub.files(model, revision))
