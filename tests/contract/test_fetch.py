@@ -128,11 +128,8 @@ def test_a_fetched_folder_needs_nothing_else_and_answers_the_same(
 
 
 def test_an_ended_fetch_leaves_nothing(needy: Path, cache: Path, tmp_path: Path) -> None:
-    """It is ended while it waits for its backbone, a pipe that nobody writes to."""
+    """It is ended while it imports torch, which takes seconds."""
     (tmp_path / "new").mkdir()
-    config = next((cache / "models--one--backbone").rglob("config.json"))
-    config.unlink()
-    os.mkfifo(config)
     command = ["models", "fetch", str(needy), "-o", str(tmp_path / "new" / "fetched"), "--cache-dir", str(cache)]
     with subprocess.Popen(
         [sys.executable, "-m", "gliner_bento.cli", *command], env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT)}

@@ -132,7 +132,9 @@ def test_pickled_weights_give_gliners_answers(
     ours = extract_one(load_engine(folder, conversion_cache_dir=cache), ITEM)
     assert ours.entities
     assert_same(ours, gliner_extraction(reference, ITEM))
-    assert (f"pytorch_model.bin has weights in {dtype}; the model runs in torch.float32" in caplog.text) is (dtype != torch.float32)
+    assert (f"pytorch_model.bin has weights in {dtype}; the model runs in torch.float32" in caplog.text) is (
+        dtype != torch.float32
+    )
 
 
 def test_a_later_start_does_not_read_the_pickled_file(folder: Path, tensors: Tensors, cache: Path) -> None:

@@ -20,7 +20,7 @@ from torch import nn
 
 from gliner_bento.engine.checkpoint.convert import read_converted
 from gliner_bento.engine.checkpoint.find import SAFETENSORS, ModelError, listed, one_line
-from gliner_bento.engine.checkpoint.resolve import Checkpoint, check_backbones
+from gliner_bento.engine.checkpoint.resolve import Checkpoint
 from gliner_bento.engine.checkpoint.weights import Tensors
 
 logger = logging.getLogger(__name__)
@@ -61,10 +61,9 @@ def build(checkpoint: Checkpoint, **options: Any) -> Any:
 
 def from_pretrained(checkpoint: Checkpoint, folder: Path, **options: Any) -> Any:
     """`GLiNER.from_pretrained` of a folder, its warnings in the log; what the checkpoint's own folder lacks comes from
-    the hub's cache. Raises ModelError; checks the configuration before loading."""
+    the hub's cache. Raises ModelError."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        check_backbones(checkpoint)
         try:
             model = GLiNER.from_pretrained(
                 str(folder), cache_dir=checkpoint.hub.cache_dir, local_files_only=True, **options

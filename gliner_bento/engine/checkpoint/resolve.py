@@ -56,6 +56,8 @@ class Checkpoint:
 def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | None = None) -> Checkpoint:
     """The checkpoint in the folder `model`, or of the hub id `model`, which is downloaded. Raises ModelError.
 
+    Its configuration is checked, and what the folder lacks of its backbones is in the hub's cache afterwards.
+
     onnx_file: the ONNX file to use in place of weights, relative to the folder.
     """
     if onnx_file is not None and not is_beside(onnx_file):
@@ -75,6 +77,7 @@ def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | Non
     checkpoint = Checkpoint(name, model, folder, hub, options, onnx_file)
     if not onnx_file:
         checkpoint.weights()
+    _check_backbones(checkpoint)
     return checkpoint
 
 
@@ -112,7 +115,7 @@ def how_to_place(model: str) -> str:
     return f"where the hub can be reached, run `gliner-bento models fetch {model} -o FOLDER`, then serve FOLDER"
 
 
-def check_backbones(checkpoint: Checkpoint) -> None:
+def _check_backbones(checkpoint: Checkpoint) -> None:
     """Check the configuration, and download what the folder lacks of its backbones. Raises ModelError."""
     config = check_config(checkpoint.folder)
     for key, backbone in BACKBONES.items():

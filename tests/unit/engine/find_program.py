@@ -13,7 +13,7 @@ import sys
 import time
 
 from gliner_bento.engine.checkpoint.find import ModelError
-from gliner_bento.engine.checkpoint.resolve import check_backbones, find_checkpoint
+from gliner_bento.engine.checkpoint.resolve import find_checkpoint
 from gliner_bento.engine.options import CheckpointOptions
 from gliner_bento.settings import Settings
 
@@ -25,9 +25,7 @@ def main(settings: str, *models: str) -> None:
     for model in models:
         started_s = time.monotonic()
         try:
-            checkpoint = find_checkpoint(model, options, onnx_file)
-            check_backbones(checkpoint)
-            folder = checkpoint.folder
+            folder = find_checkpoint(model, options, onnx_file).folder
             found: dict[str, object] = {
                 "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
             }
