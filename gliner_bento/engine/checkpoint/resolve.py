@@ -33,6 +33,7 @@ _WEIGHTS = {
 }
 _VOCABULARIES = ["tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model"]
 _VOCABULARIES += ["tokenizer.model"]
+_CONFIGS = {"configuration": "config.json", "tokenizer": "tokenizer_config.json"}
 # gliner's default of `model_name`.
 _DEFAULT_BACKBONE = "microsoft/deberta-v3-small"
 
@@ -127,8 +128,9 @@ def _check_backbones(checkpoint: Checkpoint) -> None:
             "tokenizer": not is_file(checkpoint.folder / backbone.tokenizer_folder / "tokenizer_config.json"),
         }
         if any(lacks.values()):
-            folder = _backbone(str(source), [part for part, lacking in lacks.items() if lacking], checkpoint)
-            refuse_code([read_json(path) for path in folder.glob("*config.json")])
+            parts = [part for part, lacking in lacks.items() if lacking]
+            folder = _backbone(str(source), parts, checkpoint)
+            refuse_code([read_json(folder / _CONFIGS[part]) for part in parts if is_file(folder / _CONFIGS[part])])
 
 
 def _backbone(source: str, parts: list[str], checkpoint: Checkpoint) -> Path:
@@ -148,6 +150,6 @@ def _backbone(source: str, parts: list[str], checkpoint: Checkpoint) -> Path:
 
 def _cached_backbone(hub: Hub, source: str, parts: list[str]) -> Path | None:
     """An earlier download with all parts."""
-    needed = {"configuration": ["config.json"], "tokenizer": _VOCABULARIES}
+    needed = {"configuration": [_CONFIGS["configuration"]], "tokenizer": _VOCABULARIES}
     folders = [hub.cached(source, needed[part]) for part in parts]
     return folders[0] if all(folders) else None
