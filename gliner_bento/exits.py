@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
+_MAX_CHARS = 600
+
 
 class StartupError(Exception):
     """The server cannot start. The message tells the operator what is wrong, why, and what to do."""
 
 
 def one_line(error: BaseException) -> str:
-    """The error's message on one line; its type if it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
+    """The error's message on one line of limited length; its type if it has none."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}..."
 
 
 def write_line(message: str) -> None:

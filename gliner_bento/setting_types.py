@@ -20,8 +20,12 @@ def _folder_or_hub_id(value: str) -> str:
     """The absolute path of a checkpoint folder, relative to the working directory or the bundle; else a hub id."""
     for folder in (Path(value).expanduser(), PROJECT_ROOT / value):
         if value and folder.is_dir():
-            if not (folder / "gliner_config.json").is_file():
-                raise ValueError("the folder has no GLiNER checkpoint (gliner_config.json is missing)")
+            try:
+                (folder / "gliner_config.json").stat()
+            except FileNotFoundError:
+                raise ValueError("the folder has no GLiNER checkpoint (gliner_config.json is missing)") from None
+            except OSError as error:
+                raise ValueError(f"the folder cannot be read: {error.strerror}") from None
             return str(folder.resolve())
     if not _HUB_ID.fullmatch(value):
         raise ValueError("neither a folder nor a hub id (owner/name)")

@@ -17,7 +17,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gliner_bento.configuration import (
@@ -81,6 +81,26 @@ class Settings(BaseSettings):
         "models/demo",
         description="GLiNER checkpoint: a local folder (relative to the working directory or to service.py) or a "
         "Hugging Face hub id.",
+    )
+    revision: str | None = Field(
+        None, description="Branch, tag or commit of a model on the Hugging Face hub; unset: its main branch."
+    )
+    token: SecretStr | None = Field(
+        None,
+        description="Access token for private and gated models on the Hugging Face hub, never shown; unset: HF_TOKEN, "
+        "or the token of `hf auth login`.",
+    )
+    cache_dir: AbsolutePath | None = Field(
+        None, description="Folder of downloads from the Hugging Face hub; unset: huggingface_hub's (HF_HOME)."
+    )
+    convert: bool = Field(
+        True,
+        description="Convert the weights of a pytorch_model.bin to safetensors once, so that later starts are faster; "
+        "--no-convert: read the file at every start.",
+    )
+    conversion_cache_dir: AbsolutePath = Field(
+        Path("~/.cache/gliner-bento/weights"),
+        description="Folder of converted weights, safe to delete; $XDG_CACHE_HOME replaces ~/.cache if it is set.",
     )
     device: str = Field(
         "auto",
@@ -389,4 +409,5 @@ def _read(file: Path | None) -> Configuration:
 def _one_line(fault: Any, flags: Mapping[str, Any]) -> str:
     name = str(fault["loc"][0])
     message = fault["msg"].removeprefix("Value error, ")
-    return f"{name}: {message} (got {fault['input']!r} from {origin(name, flags) or 'the configuration file'})"
+    value = "a secret" if name == "token" else repr(fault["input"])
+    return f"{name}: {message} (got {value} from {origin(name, flags) or 'the configuration file'})"

@@ -1,15 +1,16 @@
-"""The command line: `gliner-bento serve`, `settings`, `bench` and `docs`, one module each. Imports no server code."""
+"""The command line: `gliner-bento serve`, `settings`, `models`, `bench` and `docs`, one module each. Importing it
+loads no server code."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gliner_bento.cli import bench, docs, serve, settings
+from gliner_bento.cli import bench, docs, models, serve, settings
 from gliner_bento.cli.flags import parse
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import write_line
 
-_COMMANDS = {"serve": serve.run, "settings": settings.run, "bench": bench.run, "docs": docs.run}
+_COMMANDS = {"serve": serve.run, "settings": settings.run, "models": models.run, "bench": bench.run, "docs": docs.run}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
+from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from gliner_bento.configuration import PROJECT_ROOT
@@ -19,7 +20,7 @@ from gliner_bento.settings import Settings
 
 SETTINGS_PAGE = PROJECT_ROOT / "docs" / "settings.md"
 
-_KINDS = {int: "integer", float: "number", str: "text", Path: "path"}
+_KINDS = {int: "integer", float: "number", str: "text", SecretStr: "text", Path: "path"}
 
 _PAGE_HEAD = """\
 # Settings

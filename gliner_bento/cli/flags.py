@@ -13,6 +13,7 @@ from gliner_bento.setting_names import ALIASES, aliases_of, flag_name
 from gliner_bento.setting_types import text_of
 from gliner_bento.settings import Settings
 
+FETCH_SETTINGS = ("revision", "token", "cache_dir")
 _BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--out"]
 
 
@@ -41,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_settings(_command(commands, "settings", "print the effective settings and the origin of each value"))
     _add_bench(commands)
+    _add_models(commands)
     docs = _command(commands, "docs", "generate docs/settings.md")
     docs.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is stale")
     return parser
@@ -55,15 +57,25 @@ def _add_serve(commands: Any) -> None:
     _add_settings(parser)
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    """One flag per setting, and one per alias."""
-    for name, field in Settings.model_fields.items():
+def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[str] = tuple(Settings.model_fields)) -> None:
+    """One flag per setting, one per alias, and `--no-X` for a setting X that is true or false."""
+    for name in settings:
+        field = Settings.model_fields[name]
         text = f"{field.description} (default: {text_of(field.default)})".replace("%", "%%")
         bare: dict[str, Any] = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
         lines = {name: text} | {alias: f"gliner.serve's name for {flag_name(name)}" for alias in aliases_of(name)}
         for flag, line in lines.items():
             parser.add_argument(
                 flag_name(flag), dest=_dest(flag), default=argparse.SUPPRESS, metavar="X", help=line, **bare
+            )
+        if field.annotation is bool:
+            parser.add_argument(
+                _negative(name),
+                dest=_dest(name),
+                default=argparse.SUPPRESS,
+                action="store_const",
+                const="false",
+                help=f"the same as {flag_name(name)} false",
             )
 
 
@@ -77,14 +89,35 @@ def _add_bench(commands: Any) -> None:
     parser.add_argument("--out", type=Path, help="folder for the results (default: build/bench/<time>)")
 
 
+def _add_models(commands: Any) -> None:
+    parser = _command(commands, "models", "work with checkpoints")
+    actions = parser.add_subparsers(dest="action", required=True)
+    fetch = _command(actions, "fetch", "write a model to a folder that can be served without the hub")
+    fetch.add_argument("model", help="hub id or local folder")
+    fetch.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="new or empty folder")
+    _add_settings(fetch, FETCH_SETTINGS)
+
+
 def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
     return parser
 
 
 def _flags_of(command: str) -> list[str]:
-    own = {"serve": ["--port", "--host"], "docs": ["--check"], "bench": _BENCH_FLAGS}.get(command, [])
-    return [*own, *map(flag_name, [*Settings.model_fields, *ALIASES])] if command in ("serve", "settings") else own
+    own = {
+        "serve": ["--port", "--host"],
+        "docs": ["--check"],
+        "bench": _BENCH_FLAGS,
+        "models": ["--output", *map(flag_name, FETCH_SETTINGS)],
+    }.get(command, [])
+    if command not in ("serve", "settings"):
+        return own
+    negatives = [_negative(name) for name, field in Settings.model_fields.items() if field.annotation is bool]
+    return [*own, *map(flag_name, [*Settings.model_fields, *ALIASES]), *negatives]
+
+
+def _negative(name: str) -> str:
+    return f"--no-{flag_name(name).removeprefix('--')}"
 
 
 def _dest(name: str) -> str:

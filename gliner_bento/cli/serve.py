@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.port import check_port
 from gliner_bento.setting_names import ALIASES, env_name
@@ -40,4 +42,8 @@ def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str
     paths = {name for name in given if isinstance(getattr(settings, name), Path)}
     aliased = given & set(ALIASES.values())
     names = {ALIASES.get(name, name) for name in flags} | paths | aliased | {"model"}
-    return {env_name(name): text_of(getattr(settings, name)) for name in sorted(names)}
+    return {env_name(name): _plain(getattr(settings, name)) for name in sorted(names)}
+
+
+def _plain(value: object) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else text_of(value)

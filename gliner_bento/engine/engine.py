@@ -17,11 +17,12 @@ import torch
 from gliner_bento.adapters.device import DeviceSlots
 from gliner_bento.engine.base import AdapterLease, Prepared, SlotState
 from gliner_bento.engine.checkpoint.card import languages_of
-from gliner_bento.engine.checkpoint.find import ModelError, folder_of
+from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.fingerprint import fingerprint_of
 from gliner_bento.engine.checkpoint.limits import limits_of
 from gliner_bento.engine.checkpoint.load import DType, load, pick_device, pick_dtype
 from gliner_bento.engine.checkpoint.onnx_session import OnnxSession, load_onnx
+from gliner_bento.engine.checkpoint.resolve import find_checkpoint
 from gliner_bento.engine.families import Family, family_of
 from gliner_bento.engine.forward import Forward, make_forward
 from gliner_bento.engine.heads.predictions import Predictions
@@ -113,19 +114,19 @@ class GLiNEREngine:
 
     @classmethod
     def _load(cls, model: str, device: str, dtype: DType, options: EngineOptions) -> GLiNEREngine:
-        folder = folder_of(model, options.onnx_model_file if options.runtime == "onnxruntime" else None)
-        name = folder.resolve().name if str(folder) == str(model) else model
-        languages = languages_of(folder)
         where = pick_device(device)
         check_options(options, where)
-        if options.runtime == "onnxruntime":
-            loaded = load_onnx(folder, options.onnx_model_file, where, dtype, options.torch_threads)
-            return cls(loaded, name, options, languages)
+        onnx_file = options.onnx_model_file if options.runtime == "onnxruntime" else None
+        checkpoint = find_checkpoint(model, options, onnx_file)
+        name, languages = checkpoint.name, languages_of(checkpoint.folder)
+        if onnx_file:
+            return cls(load_onnx(checkpoint, where, dtype, options.torch_threads), name, options, languages)
         picked = pick_dtype(dtype, where)
-        engine = cls(load(folder, where, picked, flashdeberta=options.enable_flashdeberta), name, options, languages)
+        flashdeberta = options.enable_flashdeberta
+        engine = cls(load(checkpoint, where, picked, flashdeberta=flashdeberta), name, options, languages)
         if dtype == "auto" and picked != torch.float32 and not engine._is_runnable():
             logger.warning("%s does not run in %s on this machine; using float32", name, picked)
-            loaded = load(folder, where, torch.float32, flashdeberta=options.enable_flashdeberta)
+            loaded = load(checkpoint, where, torch.float32, flashdeberta=flashdeberta)
             engine = cls(loaded, name, options, languages)
         if options.enable_compilation and not engine._is_runnable():
             raise ModelError("enable_compilation: torch.compile failed, see the log (on a CPU it needs a C++ compiler)")

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
+
+from pydantic import SecretStr
 
 Runtime = Literal["torch", "onnxruntime"]
 Quantization = Literal["none", "int8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineOptions:
+class CheckpointOptions:
+    """Where a checkpoint's files come from. `revision`, `token`, `cache_dir`: huggingface_hub's; None: its default."""
+
+    revision: str | None
+    token: SecretStr | None
+    cache_dir: Path | None
+    convert: bool
+    conversion_cache_dir: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions(CheckpointOptions):
     """See docs/settings.md for each. `inference_lanes` and `torch_threads` are decided, never 0 (automatic)."""
 
     runtime: Runtime

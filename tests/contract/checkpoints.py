@@ -20,6 +20,7 @@ from transformers import GPT2Config, PreTrainedTokenizerFast
 from views import view
 
 from gliner_bento.engine.checkpoint.load import DType
+from gliner_bento.engine.checkpoint.resolve import Checkpoint, find_checkpoint
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import TooLarge
@@ -144,6 +145,11 @@ BACKBONES = {
 def load_engine(folder: Path | str, dtype: DType = "float32", **options: Any) -> GLiNEREngine:
     """An engine on the CPU over a checkpoint, with default settings but for `options`."""
     return GLiNEREngine.load(str(folder), device="cpu", dtype=dtype, options=view(EngineOptions, **options))
+
+
+def checkpoint_in(folder: Path, onnx_file: str | None = None, **options: Any) -> Checkpoint:
+    """The checkpoint in a folder, with default settings but for `options`."""
+    return find_checkpoint(str(folder), view(EngineOptions, **options), onnx_file)
 
 
 def tiny_checkpoint(folder: Path, family: str, *, backbone: str = "bert", seed: int = 0, **options: Any) -> Path:

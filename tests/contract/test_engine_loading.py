@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import LABELS, TEXTS, load_engine, named
+from checkpoints import LABELS, TEXTS, checkpoint_in, load_engine, named
 from comparison import extract_one
 from transformers import DebertaV2Model
 
@@ -57,13 +57,6 @@ def test_is_named_after_its_folder(copy: Callable[..., Path]) -> None:
     assert load(copy()).info.model == "checkpoint"
 
 
-def test_never_unpickles(copy: Callable[..., Path]) -> None:
-    folder = copy()
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ModelError, match="never unpickled"):
-        load(folder)
-
-
 @pytest.mark.parametrize("where", ["encoder_config", "root"])
 def test_refuses_a_configuration_that_names_code(where: str, copy: Callable[..., Path]) -> None:
     folder = copy()
@@ -102,30 +95,12 @@ def test_refuses_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_refuses_a_checkpoint_with_an_unreachable_backbone(copy: Callable[..., Path]) -> None:
-    with pytest.raises(ModelError, match="cannot load"):
-        load(copy(encoder_config=None, model_name="nobody/no-such-backbone"))
-
-
 def test_refuses_a_tokenizer_that_names_code(copy: Callable[..., Path]) -> None:
     folder = copy("bi-span")
     path = folder / "labels_tokenizer" / "tokenizer_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "auto_map": {"AutoTokenizer": ["evil.Evil", None]}}))
     with pytest.raises(ModelError, match="auto_map"):
         load(folder)
-
-
-def test_refuses_broken_weights(copy: Callable[..., Path]) -> None:
-    folder = copy()
-    (folder / "model.safetensors").write_bytes(b"\x00" * 64)
-    with pytest.raises(ModelError, match="cannot load"):
-        load(folder)
-
-
-def test_a_hub_id_is_downloaded() -> None:
-    """The hub is not reachable in tests: one clear error that names the id."""
-    with pytest.raises(ModelError, match=r"nobody/no-such-model.*hub"):
-        load_engine("nobody/no-such-model")
 
 
 def test_refuses_a_missing_device() -> None:
@@ -193,7 +168,7 @@ def test_flashdeberta_is_never_silently_skipped(
     monkeypatch.setattr("gliner_bento.engine.checkpoint.load.check_flashdeberta", lambda device: None)
     folder = checkpoint("span", backbone=backbone, seed=2)
     with pytest.raises(ModelError, match="did not use flashdeberta's"):
-        load_model(folder, torch.device("cpu"), torch.float32, flashdeberta=True)
+        load_model(checkpoint_in(folder), torch.device("cpu"), torch.float32, flashdeberta=True)
 
 
 def test_flashdeberta_is_loaded_only_if_enabled(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +180,7 @@ def test_flashdeberta_is_loaded_only_if_enabled(checkpoint: Any, monkeypatch: py
     monkeypatch.setenv("USE_FLASHDEBERTA", "1")
     folder = checkpoint("span", backbone="deberta", seed=2)
     for wanted in (True, False):
-        model = load_model(folder, torch.device("cpu"), torch.float32, flashdeberta=wanted)
+        model = load_model(checkpoint_in(folder), torch.device("cpu"), torch.float32, flashdeberta=wanted)
         assert (type(model.model.token_rep_layer.bert_layer.model) is flash) is wanted
     assert os.environ["USE_FLASHDEBERTA"] == "1"
 

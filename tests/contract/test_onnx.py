@@ -13,10 +13,10 @@ from typing import Any
 import onnx
 import pytest
 import torch
-from checkpoints import load_engine
+from checkpoints import checkpoint_in, load_engine
 from comparison import assert_same, extract_batch, extract_one, gliner_extraction, random_item
 from gliner import GLiNER
-from huggingface_hub.utils import filter_repo_objects
+from hub import cached_folder
 from onnx.external_data_helper import set_external_data
 
 from gliner_bento.engine.checkpoint.find import ModelError, is_beside
@@ -29,7 +29,7 @@ from gliner_bento.engine.onnx_forward import OnnxForward
 CPU = torch.device("cpu")
 FAMILIES = ["span", "token", "bi-span", "bi-token"]
 QUANTIZED = "model_quantized.onnx"
-PLAIN: Any = ("model.onnx", CPU, "auto", 1)
+PLAIN: Any = (CPU, "auto", 1)
 ITEMS = [random_item(seed, relations=False) for seed in range(16)]
 
 
@@ -118,8 +118,11 @@ def forward_of(model: Any) -> OnnxForward:
 
 def test_a_quantized_file_depends_on_the_batch(served: Any, exported: Any) -> None:
     """Why its texts run one by one: gliner's scores depend on the other texts of a batch."""
-    engine, exact = served("span", QUANTIZED, seed=1), forward_of(load_onnx(exported("span", seed=1), *PLAIN))
-    graph = load_onnx(exported("span", seed=1), QUANTIZED, *PLAIN[1:]).model
+    engine, exact = (
+        served("span", QUANTIZED, seed=1),
+        forward_of(load_onnx(checkpoint_in(exported("span", seed=1), "model.onnx"), *PLAIN)),
+    )
+    graph = load_onnx(checkpoint_in(exported("span", seed=1), QUANTIZED), *PLAIN).model
     rows = [engine.prepare(item) for item in ITEMS[:5]]
     one, many = (torch.sigmoid(graph.logits(exact.collate(some).inputs[0])) for some in (rows[:1], rows))
     assert (many[:1, : one.shape[1], :, : one.shape[3]] - one).abs().max() > 1e-3
@@ -158,7 +161,7 @@ def test_the_limits_are_those_of_torch(family: str, served: Any, engine: Any) ->
 
 def test_a_session_has_the_given_threads(exported: Any) -> None:
     for threads in (1, 3):
-        session = load_onnx(exported("span", seed=1), "model.onnx", CPU, "auto", threads).model.session
+        session = load_onnx(checkpoint_in(exported("span", seed=1), "model.onnx"), CPU, "auto", threads).model.session
         assert session.get_session_options().intra_op_num_threads == threads
 
 
@@ -169,29 +172,14 @@ def test_refuses_families_with_incomplete_exports(family: str, exported: Any) ->
 
 
 @pytest.mark.parametrize("file", ["model.onnx", "onnx/model.onnx"])
-def test_downloads_only_what_the_onnx_file_needs(
-    file: str, exported: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub, download = shutil.copytree(exported("bi-span", seed=1), tmp_path / "hub"), tmp_path / "download"
-    (hub / "model.safetensors").write_bytes(b"weights")
-    (hub / "pytorch_model.bin").write_bytes(b"weights")
-    (hub / file).parent.mkdir(exist_ok=True)
-    shutil.move(hub / "model.onnx", hub / file)
-    (hub / f"{file}_data").write_bytes(b"tensors")
-
-    def snapshot_download(model: str, **patterns: Any) -> str:
-        """Like the hub's: files whose names match."""
-        names = (path.relative_to(hub).as_posix() for path in hub.rglob("*") if path.is_file())
-        for name in filter_repo_objects(names, **patterns):
-            (download / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(hub / name, download / name)
-        return str(download)
-
-    monkeypatch.setattr("gliner_bento.engine.checkpoint.find.snapshot_download", snapshot_download)
-    engine = load_engine("one/name", dtype="auto", runtime="onnxruntime", onnx_model_file=file)
+def test_serves_a_download_without_torch_weights(file: str, exported: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(exported("bi-span", seed=1), cached_folder(tmp_path / "hub", "one/name"))
+    (folder / file).parent.mkdir(exist_ok=True)
+    shutil.move(folder / "model.onnx", folder / file)
+    options = {"runtime": "onnxruntime", "onnx_model_file": file, "cache_dir": tmp_path / "hub"}
+    engine = load_engine("one/name", dtype="auto", **options)
+    assert engine.info.model == "one/name"
     assert extract_one(engine, ITEMS[0]).entities
-    large = {path.name for path in download.rglob("*") if path.suffix not in {".json", ".txt"} and path.is_file()}
-    assert large == {"model.onnx", "model.onnx_data"}
 
 
 def test_refuses_a_checkpoint_without_an_onnx_file(checkpoint: Any) -> None:
@@ -221,7 +209,7 @@ def test_refuses_a_dtype_that_the_file_does_not_have(dtype: Any, exported: Any) 
 
 def test_refuses_a_gpu_without_its_runtime(exported: Any) -> None:
     with pytest.raises(ModelError, match="onnxruntime-gpu"):
-        load_onnx(exported("span", seed=1), "model.onnx", torch.device("cuda:0"), "auto", threads=1)
+        load_onnx(checkpoint_in(exported("span", seed=1), "model.onnx"), torch.device("cuda:0"), "auto", threads=1)
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])

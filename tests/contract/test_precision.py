@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import LABELS, RELATIONS, TEXTS, load_engine, named
+from checkpoints import LABELS, RELATIONS, TEXTS, checkpoint_in, load_engine, named
 from comparison import extract_batch, gliner_extraction
 from gliner.modeling.layers import LstmSeq2SeqEncoder
 
@@ -66,7 +66,7 @@ def test_scores_are_near(
         for text in texts
     ]
     expected, found = scores_of(extract_batch(exact, items)), scores_of(extract_batch(near, items))
-    gliner = load(checkpoint(family, **options), torch.device("cpu"), torch.bfloat16)
+    gliner = load(checkpoint_in(checkpoint(family, **options)), torch.device("cpu"), torch.bfloat16)
     theirs = scores_of(gliner_extraction(gliner, item) for item in items)
     assert mean_error(found, expected) < min(0.03, 1.5 * mean_error(theirs, expected) + 0.002)
     lost = [key for key in expected.keys() ^ found.keys() if len(key) == 3]  # entities; relations go with them

@@ -1,62 +1,45 @@
-"""Finds a checkpoint and checks it before anything of it is loaded.
+"""What a checkpoint's folder holds, checked before anything of it is loaded. Knows no hub, and imports no torch.
 
-Safe means: weights come from `model.safetensors` or an ONNX file only, and no configuration may name code (`auto_map`),
-because gliner passes configurations to transformers with `trust_remote_code=True`.
+No configuration may name code (`auto_map`), because gliner passes configurations to transformers with
+`trust_remote_code=True`.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from stat import S_ISREG
+from typing import Any, NamedTuple
 
-from huggingface_hub import snapshot_download
-from transformers import PretrainedConfig
+from gliner_bento.exits import StartupError, one_line
 
-from gliner_bento.exits import StartupError
-
-WEIGHTS = "model.safetensors"
 CONFIG = "gliner_config.json"
-# Downloaded beside an ONNX file: configurations, tokenizers and the card.
-_BESIDE_ONNX = ["*.json", "*.txt", "*.model", "README.md"]
-_NEVER_DOWNLOADED = ["*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.onnx", "*.xml", "*.tflite"]
-
-# A backbone's hub id or folder in the config -> its configuration in the config, if the checkpoint holds it.
-BACKBONES = {
-    "model_name": "encoder_config",
-    "labels_encoder": "labels_encoder_config",
-    "labels_decoder": "labels_decoder_config",
-}
+# In order of preference. An index names the files of weights in several files.
+SAFETENSORS = "model.safetensors"
+PICKLED = "pytorch_model.bin"
+FORMATS = (SAFETENSORS, f"{SAFETENSORS}.index.json", PICKLED, f"{PICKLED}.index.json")
 
 
 class ModelError(StartupError):
-    """The model cannot be served; the message tells an operator why."""
+    """The model cannot be served; the message tells an operator why, in one line."""
 
 
-def folder_of(model: str, onnx_file: str | None = None) -> Path:
-    """The checkpoint's folder: `model` itself, or the download of the hub id `model`.
+class Backbone(NamedTuple):
+    """Where a checkpoint keeps what it needs of a backbone: the key of its configuration, the folder of its tokenizer.
+    Without these, both come from the hub id or folder that the configuration names."""
 
-    onnx_file: the ONNX file to use in place of weights, relative to the folder.
-    """
-    if onnx_file is not None and not is_beside(onnx_file):
-        raise ModelError(f"onnx_model_file {onnx_file!r} is not inside the checkpoint's folder")
-    folder = Path(model).expanduser()
-    if not folder.is_dir():
-        allowed = [*_BESIDE_ONNX, f"{onnx_file}*"] if onnx_file else None
-        try:
-            ignored = None if onnx_file else _NEVER_DOWNLOADED
-            folder = Path(snapshot_download(model, allow_patterns=allowed, ignore_patterns=ignored))
-        except Exception as error:
-            raise ModelError(f"{model!r} is no folder, and cannot be downloaded from the hub: {error}") from error
-    if not (folder / CONFIG).is_file():
-        raise ModelError(f"{model!r} is no GLiNER checkpoint: it has no {CONFIG}")
-    if onnx_file and not (folder / onnx_file).is_file():
-        raise ModelError(f"{model!r} has no {onnx_file}; export it with gliner's export_to_onnx, or use torch")
-    if not onnx_file and not (folder / WEIGHTS).is_file():
-        raise ModelError(
-            f"{model!r} has no {WEIGHTS}, and other weights are never unpickled; convert it to safetensors"
-        )
-    return folder
+    config_key: str
+    tokenizer_folder: str
+
+
+BACKBONES = {
+    "model_name": Backbone("encoder_config", "."),
+    "labels_encoder": Backbone("labels_encoder_config", "labels_tokenizer"),
+    "labels_decoder": Backbone("labels_decoder_config", "decoder_tokenizer"),
+}
+"""By the key of gliner_config.json that names it."""
 
 
 def is_beside(location: str) -> bool:
@@ -65,9 +48,32 @@ def is_beside(location: str) -> bool:
     return bool(location) and not any(path.anchor or ".." in path.parts for path in paths)
 
 
-def check_config(folder: Path) -> None:
-    """Raises ModelError for a checkpoint that names code, or whose kind is not supported."""
-    config: dict[str, Any] = json.loads((folder / CONFIG).read_text("utf-8"))
+def is_file(path: Path) -> bool:
+    """Whether it exists. Raises ModelError where that may not be known."""
+    try:
+        return S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object in a file. Raises ModelError."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is not JSON: {one_line(error)}") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} is not a JSON object")
+    return content
+
+
+def check_config(folder: Path) -> dict[str, Any]:
+    """The content of gliner_config.json. Raises ModelError if it names code, or a kind of model that is not served."""
+    config = read_json(folder / CONFIG)
     if config.get("model_type") == "gliner_streaming_span":
         raise ModelError("streaming GLiNER models keep a session between calls; they are not served")
     if config.get("precomputed_prompts_mode"):
@@ -76,17 +82,72 @@ def check_config(folder: Path) -> None:
         )
     if config.get("decoder_mode") == "prompt" and config.get("labels_decoder"):
         raise ModelError("this checkpoint invents its labels (decoder_mode 'prompt'); a request could not name labels")
-    configs: list[Any] = [config]
-    configs += [json.loads(path.read_text("utf-8")) for path in folder.rglob("tokenizer_config.json")]
-    for name, inside in BACKBONES.items():
-        if config.get(name) and not config.get(inside):
-            configs.append(PretrainedConfig.get_config_dict(config[name])[0])
-    if names_code(configs):
+    refuse_code([config, *map(read_json, folder.rglob("tokenizer_config.json"))])
+    return config
+
+
+def refuse_code(configs: list[dict[str, Any]]) -> None:
+    """Raises ModelError if a configuration refers to code."""
+    if _names_code(configs):
         raise ModelError("the checkpoint's configuration names code to run (auto_map); it is not loaded")
 
 
-def names_code(value: Any) -> bool:
+def _names_code(value: Any) -> bool:
     """Whether the configuration refers to code, at any depth."""
     if isinstance(value, dict):
-        return "auto_map" in value or any(map(names_code, value.values()))
-    return isinstance(value, list) and any(map(names_code, value))
+        return "auto_map" in value or any(map(_names_code, value.values()))
+    return isinstance(value, list) and any(map(_names_code, value))
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFiles:
+    """name: of the file, or of the index."""
+
+    name: str
+    files: tuple[Path, ...]
+
+    @property
+    def pickled(self) -> bool:
+        """Whether the files are torch.save's, not safetensors."""
+        return self.name.startswith(PICKLED)
+
+
+def find_weights(folder: Path, model: str) -> WeightFiles:
+    """The weights in a folder. Raises ModelError if there are none."""
+    for name in FORMATS:
+        if is_file(folder / name):
+            files = _indexed(folder / name) if name.endswith(".json") else (folder / name,)
+            return WeightFiles(name, files)
+    raise no_weights(model, (path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx")))
+
+
+def no_weights(model: str, files: Iterable[str]) -> ModelError:
+    """What to do with a checkpoint that has only `files`."""
+    graphs = sorted(file for file in files if file.endswith(".onnx"))
+    if not graphs:
+        return ModelError(f"{model!r} has no weights: none of {', '.join(FORMATS)}, and no ONNX file")
+    if graphs == ["model.onnx"]:
+        return ModelError(f"{model!r} has only model.onnx; set runtime=onnxruntime")
+    return ModelError(
+        f"{model!r} has only ONNX files; set runtime=onnxruntime and onnx_model_file to one of {', '.join(graphs)}"
+    )
+
+
+def _indexed(index: Path) -> tuple[Path, ...]:
+    """The files that an index names."""
+    mapped = read_json(index).get("weight_map")
+    if not isinstance(mapped, dict) or not mapped or not all(isinstance(name, str) for name in mapped.values()):
+        raise ModelError(f"{index} has no weight_map")
+    names = sorted(set(mapped.values()))
+    if not all(map(is_beside, names)):
+        raise ModelError(f"{index} names a file that is not in its folder; it is not loaded")
+    if missing := [name for name in names if not is_file(index.parent / name)]:
+        raise ModelError(f"{index.parent} lacks {listed(missing)}, which {index.name} names; download it again")
+    return tuple(index.parent / name for name in names)
+
+
+def listed(names: Iterable[str], most: int = 5) -> str:
+    """A few names, and how many more there are."""
+    ordered = sorted(names)
+    more = len(ordered) - most
+    return ", ".join(ordered[:most]) + (f" and {more} more" if more > 0 else "")

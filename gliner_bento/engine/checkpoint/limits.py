@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoModel
 
 from gliner_bento.engine.checkpoint.find import BACKBONES
 from gliner_bento.engine.text.subwords import ModelLimits
@@ -32,11 +32,8 @@ def _encoder(model: Any, attribute: str, backbone: str) -> nn.Module:
     if isinstance(model.model, nn.Module):
         encoder: nn.Module = getattr(model.model.token_rep_layer, attribute)
         return encoder
-    config = getattr(model.config, BACKBONES[backbone])
-    if config is None:
-        config = AutoConfig.from_pretrained(getattr(model.config, backbone))
     with torch.device("meta"):
-        empty: nn.Module = AutoModel.from_config(config)
+        empty: nn.Module = AutoModel.from_config(getattr(model.config, BACKBONES[backbone].config_key))
     return empty
 
 

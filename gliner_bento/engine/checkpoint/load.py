@@ -1,4 +1,4 @@
-"""Loads a checkpoint: on which device, in which dtype. Runs no code from a checkpoint and unpickles nothing."""
+"""Loads a checkpoint: on which device, in which dtype. Runs no code from a checkpoint."""
 
 from __future__ import annotations
 
@@ -6,22 +6,34 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
 from gliner import GLiNER
+from safetensors.torch import save_file
+from torch import nn
 
-from gliner_bento.engine.checkpoint.find import ModelError, check_config
+from gliner_bento.engine.checkpoint.convert import read_converted
+from gliner_bento.engine.checkpoint.find import SAFETENSORS, ModelError, listed
+from gliner_bento.engine.checkpoint.resolve import Checkpoint
+from gliner_bento.engine.checkpoint.weights import Tensors
+from gliner_bento.exits import one_line
 
 logger = logging.getLogger(__name__)
 
 DType = Literal["auto", "float32", "float16", "bfloat16"]
 
+_WEIGHTS = {".safetensors", ".bin", ".onnx", ".pt", ".pth", ".ckpt", ".h5", ".msgpack"}
+# A buffer of encoders that transformers used to save.
+_NOT_SAVED_ANY_MORE = "position_ids"
 
-def load(folder: Path, device: torch.device, dtype: torch.dtype, *, flashdeberta: bool = False) -> Any:
+
+def load(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, *, flashdeberta: bool = False) -> Any:
     """gliner's model of the checkpoint's family, ready for inference.
 
     flashdeberta: use the backbone of the package flashdeberta.
@@ -30,28 +42,77 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype, *, flashdeberta
         check_flashdeberta(device)
     if dtype == torch.float32:
         disable_tf32()
-    with _environment(USE_FLASHDEBERTA="1" if flashdeberta else ""):
-        model = from_pretrained(folder, map_location=str(device), dtype=dtype)
+    weights = checkpoint.weights()
+    with ThreadPoolExecutor(1, thread_name_prefix="weights") as thread:
+        tensors = thread.submit(read_converted, weights, checkpoint.options)
+        with _environment(USE_FLASHDEBERTA="1" if flashdeberta else ""):
+            model = build(checkpoint, map_location=str(device), dtype=dtype)
     if flashdeberta and type(model.model.token_rep_layer.bert_layer.model).__name__ != "FlashDebertaV2Model":
-        raise ModelError(f"enable_flashdeberta: gliner did not use flashdeberta's backbone for {folder.name!r}")
+        raise ModelError(f"enable_flashdeberta: gliner did not use flashdeberta's backbone for {checkpoint.name!r}")
+    load_weights(model.model, tensors.result(), weights.name)
     model.eval()
     return model
 
 
-def from_pretrained(folder: Path, **options: Any) -> Any:
-    """`GLiNER.from_pretrained`, its warnings in the log. Raises ModelError; checks the configuration before loading."""
+def build(checkpoint: Checkpoint, **options: Any) -> Any:
+    """gliner's model of the checkpoint, with random weights."""
+    with _without_weights(checkpoint) as folder:
+        return from_pretrained(checkpoint, folder, **options)
+
+
+def from_pretrained(checkpoint: Checkpoint, folder: Path, **options: Any) -> Any:
+    """`GLiNER.from_pretrained` of a folder, its warnings in the log; what the checkpoint's own folder lacks comes from
+    the hub's cache. Raises ModelError."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            check_config(folder)
-            model = GLiNER.from_pretrained(str(folder), **options)
-        except ModelError:
-            raise
+            model = GLiNER.from_pretrained(
+                str(folder), cache_dir=checkpoint.hub.cache_dir, local_files_only=True, **options
+            )
         except Exception as error:
-            raise ModelError(f"gliner cannot load {folder.name!r}: {error}") from error
+            raise ModelError(f"gliner cannot load {checkpoint.name!r}: {one_line(error)}") from error
     for warning in caught:
-        logger.debug("loading %s: %s", folder.name, warning.message)
+        logger.debug("loading %s: %s", checkpoint.name, warning.message)
     return model
+
+
+@contextmanager
+def _without_weights(checkpoint: Checkpoint) -> Iterator[Path]:
+    """A folder with the checkpoint's other files and no tensors: gliner reads fewer formats, and checks no names."""
+    with TemporaryDirectory(prefix="gliner-bento-") as temporary:
+        for path in checkpoint.folder.iterdir():
+            if path.suffix not in _WEIGHTS:
+                Path(temporary, path.name).symlink_to(path.resolve())
+        save_file({}, Path(temporary, SAFETENSORS))
+        yield Path(temporary)
+
+
+def load_weights(model: nn.Module, tensors: Tensors, source: str) -> None:
+    """Copy the tensors into gliner's inner model. Raises ModelError if one is missing or does not fit.
+
+    source: name of their file. May be missing: buffers, tensors that share memory with one that is there, and the
+    backbone's pooler, which gliner never runs. Tensors that the model does not have are logged.
+    """
+    own = model.state_dict()
+    shapes = {name: (tuple(tensor.shape), tuple(own[name].shape)) for name, tensor in tensors.items() if name in own}
+    if wrong := [f"{name} {there}, not {here}" for name, (there, here) in shapes.items() if there != here]:
+        raise ModelError(f"{source} does not fit gliner_config.json: {listed(wrong)}")
+    here = {own[name].data_ptr() for name in shapes}
+    optional = {name for name, _ in model.named_buffers()}
+    missing = own.keys() - tensors.keys() - optional
+    if missing := {name for name in missing if own[name].data_ptr() not in here and ".pooler." not in name}:
+        raise ModelError(f"{source} lacks {len(missing)} of the model's tensors: {listed(missing)}")
+    if extra := {name for name in tensors.keys() - own.keys() if not name.endswith(_NOT_SAVED_ANY_MORE)}:
+        logger.warning("%s has tensors that the model does not use: %s", source, listed(extra))
+    if (stored := common_dtype(tensors)) not in (None, torch.float32):
+        logger.info("%s has weights in %s; the model runs in %s", source, stored, common_dtype(own))
+    model.load_state_dict(tensors, strict=False)
+
+
+def common_dtype(tensors: Tensors) -> torch.dtype | None:
+    """The data type of all floating-point tensors; None if they differ."""
+    dtypes = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    return dtypes.pop() if len(dtypes) == 1 else None
 
 
 def check_flashdeberta(device: torch.device) -> None:

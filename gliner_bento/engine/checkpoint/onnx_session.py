@@ -13,9 +13,12 @@ from typing import Any
 
 import torch
 from gliner.runtime.onnx import ONNXRuntimeModel
+from transformers import AutoConfig
 
-from gliner_bento.engine.checkpoint.find import ModelError, is_beside
+from gliner_bento.engine.checkpoint.find import BACKBONES, ModelError, is_beside
 from gliner_bento.engine.checkpoint.load import DType, from_pretrained
+from gliner_bento.engine.checkpoint.resolve import Checkpoint
+from gliner_bento.exits import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,8 @@ class OnnxSession(ONNXRuntimeModel):  # type: ignore[misc]  # gliner has no type
         return torch.from_numpy(self(inputs).logits)
 
 
-def load_onnx(folder: Path, onnx_file: str, device: torch.device, dtype: DType, threads: int) -> Any:
-    """gliner's model over the ONNX file in the folder; its `model` is an `OnnxSession`.
+def load_onnx(checkpoint: Checkpoint, device: torch.device, dtype: DType, threads: int) -> Any:
+    """gliner's model over the checkpoint's ONNX file; its `model` is an `OnnxSession`.
 
     threads: of one run on a CPU; fixed for the session.
     """
@@ -52,7 +55,8 @@ def load_onnx(folder: Path, onnx_file: str, device: torch.device, dtype: DType, 
         raise ModelError(f"runtime onnxruntime: the ONNX file fixes the precision, dtype {dtype!r} is not available")
     if device.type == "cuda" and "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         raise ModelError(f"runtime onnxruntime: {device} needs the package onnxruntime-gpu in place of onnxruntime")
-    facts = inspect_onnx(folder / onnx_file)
+    file = checkpoint.folder / str(checkpoint.onnx_file)
+    facts = inspect_onnx(file)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.enable_mem_pattern = False  # it caches a plan per shape for ever, and almost every batch has a new shape
@@ -61,12 +65,25 @@ def load_onnx(folder: Path, onnx_file: str, device: torch.device, dtype: DType, 
     if device.type == "cuda":
         providers.insert(0, ("CUDAExecutionProvider", {"device_id": device.index or 0}))
     try:
-        session = onnxruntime.InferenceSession(str(folder / onnx_file), sess_options=options, providers=providers)
+        session = onnxruntime.InferenceSession(str(file), sess_options=options, providers=providers)
     except Exception as error:
-        raise ModelError(f"onnxruntime cannot load {onnx_file!r}: {error}") from error
-    model = from_pretrained(folder, runtime="onnxruntime", runtime_options={"session": session})
+        raise ModelError(f"onnxruntime cannot load {file.name!r}: {one_line(error)}") from error
+    model = from_pretrained(checkpoint, checkpoint.folder, runtime="onnxruntime", runtime_options={"session": session})
     model.model = OnnxSession(session, facts)
+    _add_backbones(model.config, checkpoint)
     return model
+
+
+def _add_backbones(config: Any, checkpoint: Checkpoint) -> None:
+    """Add the backbones' configurations, as gliner does when it builds a torch model. Raises ModelError."""
+    for key, backbone in BACKBONES.items():
+        source = getattr(config, key, None)
+        if source and getattr(config, backbone.config_key, None) is None:
+            try:
+                found = AutoConfig.from_pretrained(source, cache_dir=checkpoint.hub.cache_dir, local_files_only=True)
+            except Exception as error:
+                raise ModelError(f"the configuration of {source!r} cannot be loaded: {one_line(error)}") from error
+            setattr(config, backbone.config_key, found)
 
 
 def inspect_onnx(path: Path) -> OnnxFacts:
@@ -76,7 +93,7 @@ def inspect_onnx(path: Path) -> OnnxFacts:
     try:
         file = onnx.load(path, load_external_data=False)
     except Exception as error:
-        raise ModelError(f"{path.name!r} is not an ONNX file: {error}") from error
+        raise ModelError(f"{path.name!r} is not an ONNX file: {one_line(error)}") from error
     types: set[int] = set()
     operators: set[str] = set()
     for message in _messages(file):

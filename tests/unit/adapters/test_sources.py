@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from hashlib import sha1
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
+from hub import HubServer, hub_environment, hub_server
 
 from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE
 from gliner_bento.adapters.sources import from_archive, from_folder, from_hub
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, InvalidField, TooLarge
 
 
@@ -104,7 +100,6 @@ def test_offline_a_repository_that_was_not_downloaded_is_not_found(here):
         from_hub("one/name", "v1", 100)(here)
 
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 BOTH_SMALL = {CONFIG_FILE: b"{}", WEIGHTS_FILE: b"weights", "README.md": b"not wanted"}
 REPOSITORIES = {
     "one/good": BOTH_SMALL,
@@ -114,55 +109,10 @@ REPOSITORIES = {
 }
 
 
-class Hub(BaseHTTPRequestHandler):
-    """The part of the hub's API that snapshot_download uses. `one/broken` lists files and serves none."""
-
-    requested: list[str]
-
-    def do_GET(self) -> None:
-        self.server.requested.append(f"{self.command} {self.path}")
-        match = re.match(r"/(api/models/)?(\w+/\w+)(?:/(revision|tree|resolve)/([^/?]+)/?([^?]*))?", self.path)
-        api, repository, what, revision, name = match.groups()
-        files = REPOSITORIES.get(repository)
-        if files is None:
-            return self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
-        if revision not in (None, "main", "v1", COMMIT):
-            return self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
-        if not api:
-            if repository == "one/broken":
-                return self._send(403, b"")
-            return self._send(200, files[name], {"ETag": f'"{sha1(files[name]).hexdigest()}"'})
-        listed = [{"rfilename": name, "size": len(content)} for name, content in files.items()]
-        tree = [
-            {"type": "file", "path": name, "size": len(content), "oid": sha1(content).hexdigest()}
-            for name, content in files.items()
-        ]
-        answer = tree if what == "tree" else {"id": repository, "sha": COMMIT, "siblings": listed}
-        return self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
-
-    do_HEAD = do_GET
-
-    def _send(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(content)), "X-Repo-Commit": COMMIT, **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
-def hub() -> Iterator[ThreadingHTTPServer]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        server.requested = []
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+def hub() -> Iterator[HubServer]:
+    with hub_server(REPOSITORIES) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def downloaded(tmp_path: Path, endpoint: str, *names: str, offline: bool = False) -> list[list]:
@@ -172,22 +122,13 @@ def downloaded(tmp_path: Path, endpoint: str, *names: str, offline: bool = False
         capture_output=True,
         text=True,
         check=True,
-        env=os.environ
-        | {
-            "PYTHONPATH": str(PROJECT_ROOT),
-            "HF_ENDPOINT": endpoint,
-            "HF_HOME": str(tmp_path / "huggingface"),
-            "HF_HUB_OFFLINE": "1" if offline else "0",
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "NO_PROXY": "127.0.0.1",
-        },
+        env=hub_environment(endpoint, tmp_path / "huggingface", offline=offline),
     )
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
 def test_adapters_of_a_hub(tmp_path, hub):
-    endpoint = f"http://127.0.0.1:{hub.server_port}"
+    endpoint = hub.endpoint
     names = ["one/good", "one/good@v1", "one/good@v2", "one/none", "one/large", "one/pickled"]
     good, tagged, no_revision, none, large, pickled = downloaded(tmp_path, endpoint, *names)
     assert good == tagged == ["weights"]
@@ -199,14 +140,14 @@ def test_adapters_of_a_hub(tmp_path, hub):
     assert large == ["too_large", "adapter: its files have more than 100 bytes"]
     assert pickled[0] == "adapter_invalid"
     assert "'adapter_model.bin' is never unpickled" in pickled[1]
-    files = {line.rpartition("/")[2] for line in hub.requested if "/resolve/" in line}
+    files = {line.rpartition("/")[2] for line in hub.requests if "/resolve/" in line}
     assert files == set(FILES)
-    assert not any("large/resolve" in line or "pickled/resolve" in line for line in hub.requested)
+    assert not any("large/resolve" in line or "pickled/resolve" in line for line in hub.requests)
     assert downloaded(tmp_path, endpoint, "one/good", offline=True) == [["weights"]]
 
 
 def test_an_unreachable_hub_is_not_a_missing_adapter(tmp_path, hub):
-    endpoint = f"http://127.0.0.1:{hub.server_port}"
+    endpoint = hub.endpoint
     failed = "adapter: 'one/broken' cannot be downloaded; the server's log has the details"
     assert downloaded(tmp_path, endpoint, "one/good", "one/broken") == [["weights"], ["internal", failed]]
     with socket.socket() as nobody:

@@ -54,6 +54,34 @@ def test_a_port_that_is_taken_is_named(executed, capsys):
     assert executed == []
 
 
+def test_a_setting_that_is_true_or_false_has_a_negative_flag(capsys):
+    assert cli.main(["settings", "--no-convert", "--no-enable-sequence-packing", "--enable-lora"]) == 0
+    shown = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    assert shown["convert"] == ["false", "(--convert)"]
+    assert shown["enable_sequence_packing"][0] == "false"
+    assert shown["enable_lora"][0] == "true"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["models", "fetch", "a/b", "-o", "x", "--revison", "v1"],
+            "models: unknown flag --revison; did you mean --revision",
+        ),
+        (["models", "fetch", "nobody/none", "-o", "{folder}"], "'nobody/none' is no folder and is not in the cache"),
+        (["models", "fetch", "a/b/c", "-o", "{folder}"], "'a/b/c' is neither a folder nor a hub id (owner/name)"),
+    ],
+)
+def test_a_model_that_cannot_be_fetched_is_one_line(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert cli.main([word.format(folder=tmp_path / "new") for word in arguments]) in (1, 2)
+    written = capsys.readouterr()
+    assert message in written.err
+    assert written.err.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
 def test_help_lists_every_flag(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["serve", "--help"])

@@ -70,3 +70,10 @@ def test_a_worker_sees_no_alias_that_another_value_overrides(executed, tmp_path,
     monkeypatch.chdir("/")
     assert Settings.load() == expected
     assert (expected.max_lora_rank, expected.enable_lora, expected.disk_cache_dir) == (3, True, tmp_path / "cache")
+
+
+def test_a_worker_gets_the_token(executed):
+    assert cli.main(["serve", "--token", "hf_secret"]) == 0
+    [(_, command, environment)] = executed
+    assert environment["GLINER_TOKEN"] == "hf_secret"
+    assert "hf_secret" not in " ".join(command)
