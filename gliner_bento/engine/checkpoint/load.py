@@ -15,6 +15,7 @@ import torch
 from gliner import GLiNER
 
 from gliner_bento.engine.checkpoint.find import ModelError, check_config
+from gliner_bento.engine.checkpoint.reasons import reason
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ def from_pretrained(folder: Path, **options: Any) -> Any:
         except ModelError:
             raise
         except Exception as error:
-            raise ModelError(f"gliner cannot load {folder.name!r}: {error}") from error
+            raise ModelError(f"gliner cannot load {folder.name!r}: {reason(error)}") from error
     for warning in caught:
         logger.debug("loading %s: %s", folder.name, warning.message)
     return model

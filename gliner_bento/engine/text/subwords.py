@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
+from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.errors import InvalidField
 
 _SHOWN_CHARS = 60
@@ -26,12 +27,14 @@ class Subwords:
     """Encodes words for the text encoder. Never changed after construction, so any thread may use it.
 
     prefix, suffix: the special tokens of every sequence. markers: tokens that the model reserves for labels and
-    relations.
+    relations, and added ones that its encoder has no embedding for.
     """
 
     def __init__(self, processor: Any, config: Any, max_tokens: int, *, relations: bool) -> None:
         self.max_tokens = max_tokens
         self.markers = {config.class_token_index, *([config.rel_token_index] if relations else [])}
+        if config.encoder_config is not None:
+            self.markers.update(range(config.encoder_config.vocab_size, len(processor.transformer_tokenizer)))
         self._tokenizer = unpadded(processor.transformer_tokenizer)
         self.prefix, self.suffix = self._special_tokens()
 
@@ -46,6 +49,16 @@ class Subwords:
     def room(self, prompt: Sequence[int]) -> int:
         """Tokens left for a text beside `prompt`."""
         return self.max_tokens - len(self.prefix) - len(prompt) - len(self.suffix)
+
+    def check_marker(self, marker: str, key: str, index: int) -> None:
+        """Raises ModelError unless the tokenizer encodes the marker of labels or relations as the token `index`, which
+        gliner_config.json has under `key`. A negative index is in an ONNX file only."""
+        ids = self.ids([marker])
+        if index >= 0 and ids != (index,):
+            raise ModelError(
+                f"{key} of gliner_config.json is {index}, but the tokenizer encodes {marker} as {list(ids)}; use the "
+                "tokenizer that was saved with the checkpoint"
+            )
 
     def check_name(self, ids: Sequence[int], name: str, param: str) -> None:
         """Raises InvalidField for a name without tokens, which shifts gliner's word count, and for one with a marker
@@ -67,8 +80,14 @@ class Subwords:
 def unpadded(tokenizer: Any) -> Tokenizer:
     """A private copy of a transformers tokenizer's backend that neither pads nor truncates.
 
-    transformers sets padding and truncation on a backend that all callers share.
+    transformers sets padding and truncation on a backend that all callers share. Raises ModelError for a tokenizer
+    without a backend.
     """
+    if not tokenizer.is_fast:
+        raise ModelError(
+            f"the tokenizer {type(tokenizer).__name__} does not say which token belongs to which word, which GLiNER "
+            "models need; only tokenizers that have a tokenizer.json, or can be converted to one, are served"
+        )
     copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     copy.no_padding()
     copy.no_truncation()
