@@ -55,7 +55,7 @@ class GLiNEREngine:
         limits = limits_of(model, separate_labels=not family.prompts.inline)
         self._device = model.device
         self._limits = limits
-        max_labels = options.max_labels_per_pass or max(config.max_types or 0, 0) or None
+        max_labels = options.max_labels_per_pass or config.max_types or None
         self._preparer = _preparer(model, family, limits, pass_limits(options, limits, max_labels, name))
         self._memory: MemoryModel | None = None
         self._forward: Forward | OnnxForward

@@ -138,12 +138,8 @@ BACKBONES = {
     "deberta-narrow": {**_DEBERTA, "embedding_size": 16, "share_att_key": False, "pos_att_type": ["c2p"]},
     "modernbert": _MODERNBERT,
     "electra": {**_BERT, "model_type": "electra", "embedding_size": 16},  # has no packed form
-    "convbert": {
-        **_BERT,
-        "model_type": "convbert",
-        "embedding_size": 16,
-        "head_ratio": 2,
-    },  # padding changes its output
+    # Padding changes its output.
+    "convbert": {**_BERT, "model_type": "convbert", "embedding_size": 16, "head_ratio": 2},
 }
 
 

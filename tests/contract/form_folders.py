@@ -21,6 +21,8 @@ from gliner import GLiNER
 from safetensors.torch import save_file, save_model
 from transformers import AutoTokenizer
 
+WEIGHTS = "model.safetensors"
+
 
 @dataclass(frozen=True)
 class RefusedForm:
@@ -60,8 +62,9 @@ def _with(inside: str | None = None, **keys: Any) -> Callable[[Path], None]:
 
 def _with_bytes_for_tokens(folder: Path) -> None:
     place("google/byt5-small")
-    _with(model_name="google/byt5-small")(folder)
-    save_file({}, folder / "model.safetensors")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "ByT5Tokenizer"}))
+    _with(encoder_config=config_of("google/byt5-small"))(folder)
+    save_model(_with_random_weights(folder).model, str(folder / WEIGHTS))
 
 
 def _with_damaged_vocabulary(folder: Path) -> None:
@@ -167,21 +170,26 @@ def _slow_tokenizer(folder: Path, model: Path, special_tokens: tuple[str, ...], 
     path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer_class": "DebertaV2Tokenizer"}))
 
 
+def _with_random_weights(folder: Path) -> Any:
+    save_file({}, folder / WEIGHTS)  # gliner keeps its initial ones
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GLiNER.from_pretrained(str(folder))
+
+
 def _write_weights(folder: Path) -> None:
     """Random weights with which thresholds and labels change the results of gliner's own model."""
-    weights = folder / "model.safetensors"
-    save_file({}, weights)  # gliner then keeps its random weights
     with torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(1)
-        model = GLiNER.from_pretrained(str(folder))
+        model = _with_random_weights(folder)
         for _ in range(300):
             draw_weights(model.model)
             if _is_lively(model):
                 break
         else:
             raise RuntimeError(f"{folder.name} gives no lively model")
-        save_model(model.model, str(weights))
+        save_model(model.model, str(folder / WEIGHTS))
 
 
 def _is_lively(model: Any) -> bool:

@@ -8,18 +8,22 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from checkpoints import LABELS, TEXTS, load_engine, named
 from comparison import assert_same, extract_batch, extract_one, gliner_extraction, random_item
 from form_folders import REFUSED, checkpoints_table, form_checkpoint, refused_table
 from forms import FORMS
 from gliner import GLiNER
+from transformers import AutoConfig, AutoModel
 
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.engine.checkpoint import reasons
 from gliner_bento.engine.checkpoint.find import ModelError
+from gliner_bento.engine.checkpoint.limits import token_limit
 from gliner_bento.engine.checkpoint.reasons import reason
 from gliner_bento.types import Item
 
@@ -61,6 +65,14 @@ def test_a_text_longer_than_the_encoders_positions_is_cut(name: str, published: 
     text = " ".join(TEXTS * 40)
     answer = extract_one(load_engine(published(name)), Item(text, named(LABELS[:2]), long_text="truncate"))
     assert answer.truncated
+
+
+@pytest.mark.parametrize(("backbone", "limit"), [("bart", 1024), ("gpt2", 1024)])
+def test_positions_limit_other_backbones_too(backbone: str, limit: int) -> None:
+    """Their tables of positions have other names than BERT's."""
+    with torch.device("meta"):
+        encoder = AutoModel.from_config(AutoConfig.for_model(backbone))
+    assert token_limit(encoder, SimpleNamespace(model_max_length=10**30)) == limit
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _PADDABLE = {
     *("BertModel", "RobertaModel", "XLMRobertaModel", "CamembertModel", "ElectraModel", "DistilBertModel"),
     *("AlbertModel", "MPNetModel", "DebertaModel", "DebertaV2Model", "FlashDebertaV2Model", "ModernBertModel"),
-    *("T5EncoderModel", "LlamaModel", "MistralModel", "GemmaModel", "Qwen2Model"),
+    *("T5EncoderModel", "LlamaModel"),
 }
 # Those that gliner replaces by bidirectional ones if the package llm2vec is installed.
 _CAUSAL = {"LlamaModel", "MistralModel", "GemmaModel", "Qwen2Model"}

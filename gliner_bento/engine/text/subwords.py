@@ -27,14 +27,12 @@ class Subwords:
     """Encodes words for the text encoder. Never changed after construction, so any thread may use it.
 
     prefix, suffix: the special tokens of every sequence. markers: tokens that the model reserves for labels and
-    relations, and added ones that its encoder has no embedding for.
+    relations.
     """
 
     def __init__(self, processor: Any, config: Any, max_tokens: int, *, relations: bool) -> None:
         self.max_tokens = max_tokens
         self.markers = {config.class_token_index, *([config.rel_token_index] if relations else [])}
-        if config.encoder_config is not None:
-            self.markers.update(range(config.encoder_config.vocab_size, len(processor.transformer_tokenizer)))
         self._tokenizer = unpadded(processor.transformer_tokenizer)
         self.prefix, self.suffix = self._special_tokens()
 
