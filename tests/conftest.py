@@ -10,6 +10,7 @@ _PRIVATE = Path(tempfile.mkdtemp(prefix="gliner-bento-tests-"))
 
 os.environ["BENTOML_DO_NOT_TRACK"] = "True"
 os.environ["BENTOML_HOME"] = str(_PRIVATE / "bentoml")
+os.environ["HF_HUB_CACHE"] = str(_PRIVATE / "hub")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(_PRIVATE / "metrics")
 for folder in ("BENTOML_HOME", "PROMETHEUS_MULTIPROC_DIR"):

@@ -39,7 +39,7 @@ TEXTS = (
 LABELS = ("person", "company", "city", "date", "born in the place", "human")
 RELATIONS = ("founder", "lives in", "works", "born in")
 
-_WORDS = [
+WORDS = [
     "the",
     "in",
     "of",
@@ -139,6 +139,8 @@ BACKBONES = {
     "deberta-narrow": {**_DEBERTA, "embedding_size": 16, "share_att_key": False, "pos_att_type": ["c2p"]},
     "modernbert": _MODERNBERT,
     "electra": {**_BERT, "model_type": "electra", "embedding_size": 16},  # has no packed form
+    # Padding changes its output.
+    "convbert": {**_BERT, "model_type": "convbert", "embedding_size": 16, "head_ratio": 2},
 }
 
 
@@ -223,7 +225,7 @@ def draw_weights(model: torch.nn.Module) -> None:
     """Weights that preserve the variance of their input, so that scores spread over (0, 1)."""
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:
-            parameter.normal_(0.0, 3.0 if "embeddings" in name else 1.5 / parameter.shape[1] ** 0.5)
+            parameter.normal_(0.0, 3.0 if "embed" in name or "shared" in name else 1.5 / parameter.shape[1] ** 0.5)
         elif name.endswith("bias"):
             parameter.normal_(0.0, 0.2)
     if hasattr(model, "scorer"):
@@ -235,7 +237,7 @@ def wordpiece_tokenizer() -> PreTrainedTokenizerFast:
     """A lower-casing BERT tokenizer with a few words in its vocabulary; it splits others into letters."""
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     letters = list(string.ascii_lowercase + string.digits + string.punctuation + "éüß東京日本語имя👍")
-    pieces = [*specials, *letters, *(f"##{letter}" for letter in letters), *dict.fromkeys(_WORDS)]
+    pieces = [*specials, *letters, *(f"##{letter}" for letter in letters), *dict.fromkeys(WORDS)]
     backend = Tokenizer(
         models.WordPiece({piece: number for number, piece in enumerate(dict.fromkeys(pieces))}, unk_token="[UNK]")
     )

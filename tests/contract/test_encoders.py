@@ -32,6 +32,8 @@ CASES: dict[str, dict[str, Any]] = {
     "roberta": BACKBONES["roberta"],
     "xlm-roberta": BACKBONES["roberta"]
     | {"model_type": "xlm-roberta", "pad_token_id": 1, "max_position_embeddings": POSITIONS + 2},
+    "camembert": BACKBONES["roberta"]
+    | {"model_type": "camembert", "pad_token_id": 1, "max_position_embeddings": POSITIONS + 2},
     "deberta": BACKBONES["deberta"],
     "deberta-narrow-embeddings": BACKBONES["deberta"] | {"embedding_size": 12},
     "deberta-own-position-keys": BACKBONES["deberta"] | {"share_att_key": False},

@@ -20,6 +20,7 @@ CASES = [
     ),
     ("span", {"backbone": "deberta-narrow", "seed": 3}),
     ("bi-span", {"backbone": "electra", "seed": 3}),
+    ("span", {"backbone": "convbert", "seed": 3}),
 ]
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("span", {"span_mode": "markerV1"}),

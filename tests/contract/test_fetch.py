@@ -112,6 +112,7 @@ def test_a_fetched_folder_needs_nothing_else_and_answers_the_same(
     needy: Path, cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By the command line; it serves offline, as all tests are."""
+    (needy / "README.md").write_text("---\nlanguage: [en, nl]\n---\n")
     expected = extract_one(load_engine(needy, cache_dir=cache, convert=False), ITEM)
     output = tmp_path / "new" / "fetched"
     assert cli.main(["models", "fetch", str(needy), "-o", str(output), "--cache-dir", str(cache)]) == 0
@@ -121,7 +122,9 @@ def test_a_fetched_folder_needs_nothing_else_and_answers_the_same(
     assert [path.name for path in output.parent.iterdir()] == ["fetched"]
     shutil.rmtree(cache)
     shutil.rmtree(needy)
-    assert_same(extract_one(load_engine(output, cache_dir=cache), ITEM), expected)
+    engine = load_engine(output, cache_dir=cache)
+    assert_same(extract_one(engine, ITEM), expected)
+    assert engine.info.languages == ["en", "nl"]
     assert {tensor.dtype for tensor in load_file(output / "model.safetensors").values()} == {torch.float16}
     assert len({(output / name).stat().st_mode for name in ("model.safetensors", "gliner_config.json")}) == 1
     assert load(checkpoint_in(output), torch.device("cpu"), torch.float32).config.model_name == "one/backbone"

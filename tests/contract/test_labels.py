@@ -32,9 +32,9 @@ def _no_gradients() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["bert", "electra"])
+@pytest.fixture(params=["bert", "electra", "convbert"])
 def layer(request: Any, reference: Any) -> Any:
-    """gliner's `BiEncoder`, over a backbone with a packed form and one without."""
+    """gliner's `BiEncoder`, over backbones with a packed form, without one, and one that padding changes."""
     return reference("bi-span", backbone=request.param, seed=1).model.token_rep_layer
 
 

@@ -392,6 +392,14 @@ def test_tensors_that_the_model_does_not_use_are_logged_in_one_line(caplog: pyte
     )
 
 
+def test_the_lstm_that_a_bi_encoder_never_runs_may_be_missing(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(checkpoint("bi-span", seed=1), tmp_path / "bi"))
+    config = json.loads((folder / "gliner_config.json").read_text())
+    (folder / "gliner_config.json").write_text(json.dumps(config | {"num_rnn_layers": 1}))
+    assert "rnn" not in "".join(load_file(folder / "model.safetensors"))
+    assert extract_one(load_engine(folder), ITEM).entities
+
+
 def test_a_checkpoint_without_some_tensors_is_refused(folder: Path, tensors: Tensors, cache: Path) -> None:
     """gliner leaves them random."""
     save_file(

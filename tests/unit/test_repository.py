@@ -181,6 +181,13 @@ def test_the_lock_holds_exact_versions_of_all_but_the_benchmarks_peers_and_no_pl
     assert not any(name.startswith("nvidia-") and name != "nvidia-ml-py" for name in locked)
 
 
+def test_a_server_can_read_sentencepiece_tokenizers():
+    """transformers needs both packages for the tokenizers of DeBERTa v3 and mT5; gliner declares only the first."""
+    locked = (PROJECT_ROOT / "requirements.lock").read_text(encoding="utf-8")
+    assert re.search("^sentencepiece==", locked, re.MULTILINE)
+    assert re.search("^protobuf==", locked, re.MULTILINE)
+
+
 def test_no_tracked_file_names_a_machines_folder():
     tracked = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],

@@ -8,22 +8,24 @@ import torch
 from torch import nn
 from transformers import AutoModel
 
-from gliner_bento.engine.checkpoint.find import BACKBONES
+from gliner_bento.engine.checkpoint.find import BACKBONES, ModelError
 from gliner_bento.engine.text.subwords import ModelLimits
 
 # Sub-word tokens per word where neither the tokenizer nor the encoder has a limit (relative positions): the cost of
 # attention grows with the square of a sequence's length, and one "word" may be a megabyte long.
 _TOKENS_PER_WORD = 8
+# Tables of absolute positions, as transformers' backbones name them.
+_POSITION_TABLES = ("position_embeddings", "embed_positions", "wpe")
 
 
 def limits_of(model: Any, *, separate_labels: bool) -> ModelLimits:
     """Of gliner's model. separate_labels: it has an encoder of its own for labels."""
     words: int = model.config.max_len
     processor = model.data_processor
-    tokens = token_limit(_encoder(model, "bert_layer", "model_name"), processor.transformer_tokenizer)
+    tokens = _token_limit(_encoder(model, "bert_layer", "model_name"), processor.transformer_tokenizer)
     label_tokens = None
     if separate_labels:
-        label_tokens = token_limit(_encoder(model, "labels_encoder", "labels_encoder"), processor.labels_tokenizer)
+        label_tokens = _token_limit(_encoder(model, "labels_encoder", "labels_encoder"), processor.labels_tokenizer)
     return ModelLimits(words, tokens or words * _TOKENS_PER_WORD, label_tokens or words * _TOKENS_PER_WORD)
 
 
@@ -37,15 +39,30 @@ def _encoder(model: Any, attribute: str, backbone: str) -> nn.Module:
     return empty
 
 
+def _token_limit(encoder: nn.Module, tokenizer: Any) -> int | None:
+    check_vocabulary(encoder, tokenizer)
+    return token_limit(encoder, tokenizer)
+
+
+def check_vocabulary(encoder: nn.Module, tokenizer: Any) -> None:
+    """Raises ModelError for a tokenizer without its vocabulary: transformers makes one of special tokens only."""
+    embeddings = max((one.num_embeddings for one in encoder.modules() if isinstance(one, nn.Embedding)), default=0)
+    if len(tokenizer) < embeddings // 2:
+        raise ModelError(
+            f"the tokenizer has {len(tokenizer)} tokens, its encoder {embeddings}: the vocabulary is missing "
+            "(tokenizer.json, spm.model, vocab.txt or the like)"
+        )
+
+
 def token_limit(encoder: nn.Module, tokenizer: Any) -> int | None:
     """Maximum tokens of one sequence, special tokens included; None if only memory limits them.
 
     gliner truncates silently at the tokenizer's `model_max_length`, and an encoder with a table of absolute positions
-    fails beyond its end. RoBERTa counts positions from `padding_idx + 1`.
+    fails beyond its end. RoBERTa counts positions from `padding_idx + 1`, BART from `offset`.
     """
     limits = [tokenizer.model_max_length] if tokenizer.model_max_length < 1_000_000 else []
     for name, module in encoder.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            offset = 0 if module.padding_idx is None else module.padding_idx + 1
+        if name.endswith(_POSITION_TABLES) and isinstance(module, nn.Embedding):
+            offset = getattr(module, "offset", 0) if module.padding_idx is None else module.padding_idx + 1
             limits.append(module.num_embeddings - offset)
     return min(limits, default=None)

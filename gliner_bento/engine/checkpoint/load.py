@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +21,14 @@ from torch import nn
 
 from gliner_bento.engine.checkpoint.convert import read_converted
 from gliner_bento.engine.checkpoint.find import SAFETENSORS, ModelError, listed
+from gliner_bento.engine.checkpoint.reasons import reason
 from gliner_bento.engine.checkpoint.resolve import Checkpoint
 from gliner_bento.engine.checkpoint.weights import Tensors
-from gliner_bento.exits import one_line
 
 logger = logging.getLogger(__name__)
+
+_POOLER = re.compile(r"\.pooler\.")
+_BI_ENCODERS_LSTM = re.compile(rf"{_POOLER.pattern}|^rnn\.")
 
 DType = Literal["auto", "float32", "float16", "bfloat16"]
 
@@ -70,7 +74,7 @@ def from_pretrained(checkpoint: Checkpoint, folder: Path, **options: Any) -> Any
                 str(folder), cache_dir=checkpoint.hub.cache_dir, local_files_only=True, **options
             )
         except Exception as error:
-            raise ModelError(f"gliner cannot load {checkpoint.name!r}: {one_line(error)}") from error
+            raise ModelError(f"gliner cannot load {checkpoint.name!r}: {reason(error)}") from error
     for warning in caught:
         logger.debug("loading %s: %s", checkpoint.name, warning.message)
     return model
@@ -90,8 +94,9 @@ def _without_weights(checkpoint: Checkpoint) -> Iterator[Path]:
 def load_weights(model: nn.Module, tensors: Tensors, source: str) -> None:
     """Copy the tensors into gliner's inner model. Raises ModelError if one is missing or does not fit.
 
-    source: name of their file. May be missing: buffers, tensors that share memory with one that is there, and the
-    backbone's pooler, which gliner never runs. Tensors that the model does not have are logged.
+    source: name of their file. May be missing: buffers, tensors that share memory with one that is there, and what
+    gliner builds and never runs: a backbone's pooler, a bi-encoder's LSTM. Tensors that the model does not have are
+    logged.
     """
     own = model.state_dict()
     shapes = {name: (tuple(tensor.shape), tuple(own[name].shape)) for name, tensor in tensors.items() if name in own}
@@ -100,7 +105,8 @@ def load_weights(model: nn.Module, tensors: Tensors, source: str) -> None:
     here = {own[name].data_ptr() for name in shapes}
     optional = {name for name, _ in model.named_buffers()}
     missing = own.keys() - tensors.keys() - optional
-    if missing := {name for name in missing if own[name].data_ptr() not in here and ".pooler." not in name}:
+    never_run = _BI_ENCODERS_LSTM if any("labels_encoder." in name for name in own) else _POOLER
+    if missing := {name for name in missing if own[name].data_ptr() not in here and not never_run.search(name)}:
         raise ModelError(f"{source} lacks {len(missing)} of the model's tensors: {listed(missing)}")
     if extra := {name for name in tensors.keys() - own.keys() if not name.endswith(_NOT_SAVED_ANY_MORE)}:
         logger.warning("%s has tensors that the model does not use: %s", source, listed(extra))

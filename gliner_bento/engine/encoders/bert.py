@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and XLM-RoBERTa: absolute positions, plain attention."""
+"""BERT, RoBERTa, XLM-RoBERTa and CamemBERT: absolute positions, plain attention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gliner_bento.engine.layers.norm import Norm
 from gliner_bento.engine.layers.packing import Layout, Slots
 
 # Whether positions start after the padding token's id, as in RoBERTa.
-_POSITIONS_AFTER_PADDING = {"BertModel": False, "RobertaModel": True, "XLMRobertaModel": True}
+_POSITIONS_AFTER_PADDING = {"BertModel": False, "RobertaModel": True, "XLMRobertaModel": True, "CamembertModel": True}
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, _: Slots) -> torch.Tensor:

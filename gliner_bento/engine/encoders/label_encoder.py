@@ -11,6 +11,7 @@ import torch
 
 from gliner_bento.adapters.adapter import LowRank
 from gliner_bento.engine.encoders.packed import packed_encoder
+from gliner_bento.engine.encoders.text_encoder import is_paddable
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lora import on_slot
@@ -45,6 +46,7 @@ class LabelEncoder:
         projection = getattr(layer, "labels_projection", None)
         encoder = layer.labels_encoder
         self._packed = packed_encoder(encoder, projection, layers, kernels) if pack else None
+        self._mixes_lengths = self._packed is not None or is_paddable(encoder)
         if self._packed is None:
             layers.adapt(encoder)
             if projection is not None:
@@ -137,8 +139,10 @@ class LabelEncoder:
         batch: list[int] = []
         longest = 0
         for number in ordered:
-            longest = max(longest, len(labels[number]))
-            if batch and (len(batch) + 1) * longest > _MAX_TOKENS:
+            length = len(labels[number])
+            differs = length != longest and not self._mixes_lengths
+            longest = max(longest, length)
+            if batch and (differs or (len(batch) + 1) * longest > _MAX_TOKENS):
                 pooled.append(self._pooled([labels[n] for n in batch], [slots[n] for n in batch], adapters))
                 batch, longest = [], len(labels[number])
             batch.append(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,18 @@ from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.packing import Layout
 from gliner_bento.engine.layers.rows import TextRows
 from gliner_bento.engine.text.collate import PackedInputs
+
+logger = logging.getLogger(__name__)
+
+# Backbones of transformers whose hidden states do not depend on padding after a text. Others run text by text: some
+# have convolutions or mix all tokens.
+_PADDABLE = {
+    *("BertModel", "RobertaModel", "XLMRobertaModel", "CamembertModel", "ElectraModel", "DistilBertModel"),
+    *("AlbertModel", "MPNetModel", "DebertaModel", "DebertaV2Model", "FlashDebertaV2Model", "ModernBertModel"),
+    *("T5EncoderModel", "LlamaModel"),
+}
+# Those that gliner replaces by bidirectional ones if the package llm2vec is installed.
+_CAUSAL = {"LlamaModel", "MistralModel", "GemmaModel", "Qwen2Model"}
 
 
 class WordPooling:
@@ -38,6 +51,7 @@ def text_encoder(
     """gliner's text encoder over packed texts, its name, and whether it works without padding inside."""
     transformer, projection = token_rep_layer.bert_layer, getattr(token_rep_layer, "projection", None)
     kind = type(transformer.model).__name__
+    warn_if_causal(transformer)
     packed = packed_encoder(transformer, projection, layers, kernels) if pack else None
     if packed is not None:
         return packed, f"packed {kind}", True
@@ -45,9 +59,25 @@ def text_encoder(
     layers.adapt(transformer)
     if projection is not None:
         layers.adapt_child(token_rep_layer, "projection")
-    if transformer.config.fuse_layers:  # its layer weights are means over a text, padding included
+    if not is_paddable(transformer):
         return text_by_text(encode), f"transformers' {kind} text by text", True
     return padded(encode), f"transformers' {kind}", False
+
+
+def is_paddable(transformer: Any) -> bool:
+    """Whether gliner's `Transformer` gives a text the same hidden states in a padded batch."""
+    # The weights of fused layers are means over a text, padding included.
+    return type(transformer.model).__name__ in _PADDABLE and not transformer.config.fuse_layers
+
+
+def warn_if_causal(transformer: Any) -> None:
+    """Log that gliner runs a language model in one direction where the checkpoint may need both."""
+    if (kind := type(transformer.model).__name__) in _CAUSAL:
+        logger.warning(
+            "%s: attention is causal, as in gliner without the package llm2vec; a checkpoint that was trained with "
+            "attention in both directions gives other scores",
+            kind,
+        )
 
 
 def padded(encode: Callable[..., torch.Tensor]) -> PackedEncoder:

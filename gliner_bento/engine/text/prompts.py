@@ -59,6 +59,10 @@ class InlineLabels:
         self._subwords = subwords
         self._max_tokens = limits.tokens
         self._relations = relations
+        config = processor.config
+        subwords.check_marker(config.ent_token, "class_token_index", config.class_token_index)
+        if relations:
+            subwords.check_marker(config.rel_token, "rel_token_index", config.rel_token_index)
         self._cached = lru_cache(maxsize=_CACHED_PROMPTS)(self._build)
 
     def prompt(self, labels: Sequence[str], relations: Sequence[str]) -> Prompt:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
+from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.errors import InvalidField
 
 _SHOWN_CHARS = 60
@@ -47,6 +48,16 @@ class Subwords:
         """Tokens left for a text beside `prompt`."""
         return self.max_tokens - len(self.prefix) - len(prompt) - len(self.suffix)
 
+    def check_marker(self, marker: str, key: str, index: int) -> None:
+        """Raises ModelError unless the tokenizer encodes the marker of labels or relations as the token `index`, which
+        gliner_config.json has under `key`. A negative index is in an ONNX file only."""
+        ids = self.ids([marker])
+        if index >= 0 and ids != (index,):
+            raise ModelError(
+                f"{key} of gliner_config.json is {index}, but the tokenizer encodes {marker} as {list(ids)}; use the "
+                "tokenizer that was saved with the checkpoint"
+            )
+
     def check_name(self, ids: Sequence[int], name: str, param: str) -> None:
         """Raises InvalidField for a name without tokens, which shifts gliner's word count, and for one with a marker
         inside, which is two names to the model."""
@@ -67,8 +78,14 @@ class Subwords:
 def unpadded(tokenizer: Any) -> Tokenizer:
     """A private copy of a transformers tokenizer's backend that neither pads nor truncates.
 
-    transformers sets padding and truncation on a backend that all callers share.
+    transformers sets padding and truncation on a backend that all callers share. Raises ModelError for a tokenizer
+    without a backend.
     """
+    if not tokenizer.is_fast:
+        raise ModelError(
+            f"the tokenizer {type(tokenizer).__name__} does not say which token belongs to which word, which GLiNER "
+            "models need; only tokenizers that have a tokenizer.json, or can be converted to one, are served"
+        )
     copy = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     copy.no_padding()
     copy.no_truncation()
