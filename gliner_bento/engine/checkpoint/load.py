@@ -15,6 +15,7 @@ import torch
 from gliner import GLiNER
 
 from gliner_bento.engine.checkpoint.find import ModelError, check_config
+from gliner_bento.engine.checkpoint.word_splitters import check_word_splitter
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ def from_pretrained(folder: Path, **options: Any) -> Any:
         warnings.simplefilter("always")
         try:
             check_config(folder)
+            check_word_splitter(folder)
             model = GLiNER.from_pretrained(str(folder), **options)
         except ModelError:
             raise
