@@ -1,7 +1,7 @@
 """Splits a text into words with gliner's word splitter, so that every word has its place and no text is left out.
 
-Most splitters wrap a library for a language. gliner looks up their words in the text, and some of these libraries leave
-characters out, rewrite words, or give a word no place; others are not thread-safe, or slow for long texts.
+Most splitters wrap a library for some languages. Some of these libraries leave text out, or return words that are not in
+it; some are not thread-safe, or slow for long texts.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PIECE_CHARS = 10_000
 
 _WHITESPACE_SPLITTER = WhitespaceTokenSplitter()
 
-# Of the process, because the libraries share dictionaries in it: langdetect reads its profiles on the first call,
-# janome's cache fails if two threads use it.
+# One for the process, as langdetect's profiles are, which it loads on the first call. spaCy's memory zone is for one
+# thread, and janome's cache has a race.
 _LOCK = threading.Lock()
 
 
@@ -106,26 +106,26 @@ def placed(text: str, words: Iterable[tuple[str, int | None, int | None]]) -> It
     """The words of a splitter, each at its place in the text; what they leave out is split as by gliner's whitespace
     splitter.
 
-    A word that is not in the text as it stands has no place of its own (stanza: "du" is the words "de" and "le"). It
-    gets the place of the text between its neighbours if that is one piece without white space; else it is dropped.
+    A word may have no place because it is not in the text: stanza splits "du" into "de" and "le", gliner looks up a
+    normalized word in vain (-1). It gets the text between its neighbours if that has no white space; else it is dropped.
     """
-    done, rewritten = 0, []
+    done, without_place = 0, []
     for word, start, end in words:
-        if start is None or end is None or start < done or not word or text[start:end] != word:
-            rewritten += [word] if word else []
+        if start is None or end is None or not done <= start < end:
+            without_place += [word] if word else []
             continue
-        yield from _left_out(text, done, start, rewritten)
+        yield from _left_out(text, done, start, without_place)
         yield word, start, end
-        done, rewritten = end, []
-    yield from _left_out(text, done, len(text), rewritten)
+        done, without_place = end, []
+    yield from _left_out(text, done, len(text), without_place)
 
 
-def _left_out(text: str, start: int, end: int, rewritten: list[str]) -> Iterator[SplitWord]:
-    """The words of `text[start:end]`, which the splitter left out or rewrote."""
+def _left_out(text: str, start: int, end: int, without_place: list[str]) -> Iterator[SplitWord]:
+    """The words of `text[start:end]`, where the splitter found none."""
     gap = text[start:end]
     runs = [match.span() for match in re.finditer(r"\S+", gap)]
-    if rewritten and len(runs) == 1:
-        words = [(word, *runs[0]) for word in rewritten]
+    if without_place and len(runs) == 1:
+        words = [(word, *runs[0]) for word in without_place]
     else:
         words = list(_WHITESPACE_SPLITTER(gap))
     for word, first, last in words:
