@@ -69,4 +69,4 @@ def _check_hanlp() -> None:
     try:
         WordsSplitter("hanlp")
     except Exception as error:
-        raise ModelError(f"words_splitter_type 'hanlp': {_HANLP_DATA} ({error})") from error
+        raise ModelError(f"words_splitter_type 'hanlp': {_HANLP_DATA} ({type(error).__name__})") from error

@@ -1,7 +1,7 @@
 """Splits a text into words with gliner's word splitter, so that every word has its place and no text is left out.
 
-Most splitters wrap a library for some languages. Some of these libraries leave text out, or return words that are not in
-it; some are not thread-safe, or slow for long texts.
+Most splitters wrap a library for some languages. Some of these libraries leave text out, or return words that are not
+in it; some are not thread-safe, or slow for long texts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PIECE_CHARS = 10_000
 _WHITESPACE_SPLITTER = WhitespaceTokenSplitter()
 
 # One for the process, as langdetect's profiles are, which it loads on the first call. spaCy's memory zone is for one
-# thread, and janome's cache has a race.
+# thread, and janome's cache has a race (an entry may be evicted before it is deleted).
 _LOCK = threading.Lock()
 
 
@@ -106,8 +106,8 @@ def placed(text: str, words: Iterable[tuple[str, int | None, int | None]]) -> It
     """The words of a splitter, each at its place in the text; what they leave out is split as by gliner's whitespace
     splitter.
 
-    A word may have no place because it is not in the text: stanza splits "du" into "de" and "le", gliner looks up a
-    normalized word in vain (-1). It gets the text between its neighbours if that has no white space; else it is dropped.
+    A word may have no place because it is not in the text: stanza splits "du" into "de" and "le"; gliner's search for a
+    normalized word returns -1. It gets the text between its neighbours if that has no white space, else it is dropped.
     """
     done, without_place = 0, []
     for word, start, end in words:
