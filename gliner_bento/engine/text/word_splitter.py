@@ -65,8 +65,8 @@ class WordSplitter:
         return words
 
     def _memory(self) -> AbstractContextManager[Any]:
-        """spaCy keeps every new word for ever, except inside a memory zone."""
-        zone: AbstractContextManager[Any] = nullcontext() if self._spacy is None else self._spacy.memory_zone()
+        """spaCy keeps every new word for ever, except inside a memory zone (from version 3.8)."""
+        zone: AbstractContextManager[Any] = getattr(self._spacy, "memory_zone", nullcontext)()
         return zone
 
     def _warn_of_missing_models(self, stanza: Any) -> None:
