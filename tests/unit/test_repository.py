@@ -15,6 +15,7 @@ import pytest
 from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.cli import docs
 from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.engine.checkpoint.word_splitters import WORD_SPLITTERS
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.scheduler.scheduler import SchedulerConfig
@@ -164,7 +165,7 @@ def test_every_setting_is_read_somewhere():
     assert set(Settings.model_fields) - read == {"config"}
 
 
-def test_the_lock_holds_exact_versions_of_all_but_the_benchmarks_peers_and_no_place_to_fetch_them_from():
+def test_the_lock_holds_exact_versions_of_what_serves_and_tests_and_no_place_to_fetch_them_from():
     files = [PROJECT_ROOT / name for name in ("requirements.lock", "requirements-dev.lock")]
     lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     pins = [line for line in lines if line and not line.startswith(("#", "-r "))]
@@ -175,7 +176,7 @@ def test_the_lock_holds_exact_versions_of_all_but_the_benchmarks_peers_and_no_pl
     ]
     wanted = [
         *project["dependencies"],
-        *(name for extra, names in project["optional-dependencies"].items() if extra != "bench" for name in names),
+        *(name for extra in ("client", "dev", "onnx") for name in project["optional-dependencies"][extra]),
     ]
     assert {_normal(re.match(r"[\w.-]+", name)[0]) for name in wanted} <= locked
     assert not any(name.startswith("nvidia-") and name != "nvidia-ml-py" for name in locked)
@@ -186,6 +187,14 @@ def test_a_server_can_read_sentencepiece_tokenizers():
     locked = (PROJECT_ROOT / "requirements.lock").read_text(encoding="utf-8")
     assert re.search("^sentencepiece==", locked, re.MULTILINE)
     assert re.search("^protobuf==", locked, re.MULTILINE)
+
+
+def test_every_word_splitter_has_an_extra():
+    project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    others = {"bench", "client", "dev", "onnx"}
+    assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
 
 
 def test_no_tracked_file_names_a_machines_folder():

@@ -24,6 +24,7 @@ from gliner_bento.engine.checkpoint.find import SAFETENSORS, ModelError, listed
 from gliner_bento.engine.checkpoint.reasons import reason
 from gliner_bento.engine.checkpoint.resolve import Checkpoint
 from gliner_bento.engine.checkpoint.weights import Tensors
+from gliner_bento.engine.checkpoint.word_splitters import check_word_splitter
 
 logger = logging.getLogger(__name__)
 
@@ -70,9 +71,12 @@ def from_pretrained(checkpoint: Checkpoint, folder: Path, **options: Any) -> Any
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
+            check_word_splitter(folder)
             model = GLiNER.from_pretrained(
                 str(folder), cache_dir=checkpoint.hub.cache_dir, local_files_only=True, **options
             )
+        except ModelError:
+            raise
         except Exception as error:
             raise ModelError(f"gliner cannot load {checkpoint.name!r}: {reason(error)}") from error
     for warning in caught:

@@ -6,7 +6,6 @@ Every word is encoded on its own, so tokens of words can be joined into any wind
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import regex
 from gliner_bento.engine.text.prompts import Prompt, Prompts
 from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode
 from gliner_bento.engine.text.windows import Word
+from gliner_bento.engine.text.word_splitter import WordSplitter
 from gliner_bento.errors import InvalidField
 
 # Maximum number of chunks that one call of `read` tokenizes: a text may have hardly any words with tokens.
@@ -54,9 +54,7 @@ class ItemTokenizer:
         self._subwords = Subwords(processor, config, limits.tokens, relations=relations)
         self._prompts = prompts(processor, self._subwords, limits, relations=relations)
         self._pooling = config.subtoken_pooling
-        self._words_splitter = processor.words_splitter
-        # Splitters other than gliner's own regular expression wrap libraries that may not be thread-safe.
-        self._splitter_lock = None if config.words_splitter_type == "whitespace" else threading.Lock()
+        self._split = WordSplitter(processor.words_splitter, config.words_splitter_type)
 
     @property
     def inline_labels(self) -> bool:
@@ -137,12 +135,6 @@ class ItemTokenizer:
                 yield Word(ids, first, last)
             elif ids and last - first > 1:
                 yield from self._pieces(text, first, last, room, (last - first + 1) // 2)
-
-    def _split(self, text: str) -> Iterator[tuple[str, int, int]]:
-        if self._splitter_lock is None:
-            return iter(self._words_splitter(text))
-        with self._splitter_lock:
-            return iter(list(self._words_splitter(text)))
 
     def _marks(self, number: int, tokens: int) -> list[int]:
         """The mask of a word's tokens: those that gliner pools to the word's embedding."""

@@ -1,0 +1,132 @@
+"""Splits a text into words with gliner's word splitter, so that every word has its place and no text is left out.
+
+Most splitters wrap a library for some languages. Some of these libraries leave text out, or return words that are not
+in it; some are not thread-safe, or slow for long texts.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from gliner.data_processing.tokenizer import WhitespaceTokenSplitter
+from huggingface_hub import constants
+
+from gliner_bento.engine.text.sentences import sentence_ends
+
+logger = logging.getLogger(__name__)
+
+SplitWord = tuple[str, int, int]
+"""A word, and its [start, end) in characters of the text."""
+
+PIECE_CHARS = 10_000
+"""A longer text is split in pieces of at most this length: the time of some splitters grows with the square of it."""
+
+_WHITESPACE_SPLITTER = WhitespaceTokenSplitter()
+
+# One for the process, as langdetect's profiles are, which it loads on the first call. spaCy's memory zone is for one
+# thread, and janome's cache has a race (an entry may be evicted before it is deleted).
+_LOCK = threading.Lock()
+
+
+class WordSplitter:
+    """gliner's word splitter of one model. Safe to call from several threads."""
+
+    def __init__(self, splitter: Any, kind: str) -> None:
+        """splitter: gliner's `WordsSplitter`. kind: its type, the configuration's `words_splitter_type`."""
+        self._split = splitter
+        self._is_plain = kind == "whitespace"
+        self._spacy = _spacy_of(splitter, kind)
+        self._stanza = getattr(splitter, "splitter", None) if kind == "stanza" else None
+        self._without_model: set[str] = set()
+        if self._stanza is not None:
+            self._stanza.download_on_missing = not constants.HF_HUB_OFFLINE
+
+    def __call__(self, text: str) -> Iterator[SplitWord]:
+        """The words of a text, in order, split on demand."""
+        if self._is_plain:
+            yield from self._split(text)
+            return
+        for start, end in pieces(text):
+            piece = text[start:end]
+            if not piece.isspace():
+                for word, first, last in placed(piece, self._words(piece)):
+                    yield word, start + first, start + last
+
+    def _words(self, piece: str) -> list[Any]:
+        with _LOCK, self._memory():
+            words = list(self._split(piece))
+            if self._stanza is not None:
+                self._warn_of_missing_models(self._stanza)
+        return words
+
+    def _memory(self) -> AbstractContextManager[Any]:
+        """spaCy keeps every new word for ever, except inside a memory zone (from version 3.8)."""
+        zone: AbstractContextManager[Any] = getattr(self._spacy, "memory_zone", nullcontext)()
+        return zone
+
+    def _warn_of_missing_models(self, stanza: Any) -> None:
+        missing = {language for language, pipeline in stanza._pipelines.items() if pipeline is None}
+        for language in sorted(missing - self._without_model):
+            logger.warning(
+                "stanza has no model for the language %r: its texts are split as %r. "
+                "Install it: python -c \"import stanza; stanza.download('%s', processors='tokenize')\"",
+                language,
+                stanza.default_lang,
+                language,
+            )
+        self._without_model |= missing
+
+
+def _spacy_of(splitter: Any, kind: str) -> Any:
+    """The spaCy pipeline that the splitter uses; None if it uses none."""
+    if kind == "spacy":
+        return splitter.splitter.nlp
+    return splitter.splitter.universal_splitter.nlp if kind == "universal" else None
+
+
+def pieces(text: str) -> Iterator[tuple[int, int]]:
+    """[start, end) of pieces of at most PIECE_CHARS, which end after a sentence if possible, else after a space."""
+    start = 0
+    while len(text) - start > PIECE_CHARS:
+        limit, middle = start + PIECE_CHARS, start + PIECE_CHARS // 2
+        ends = sentence_ends(text, middle, limit)
+        end = ends[-1] if ends else next((i for i in range(limit, middle, -1) if text[i - 1].isspace()), limit)
+        yield start, end
+        start = end
+    if start < len(text):
+        yield start, len(text)
+
+
+def placed(text: str, words: Iterable[tuple[str, int | None, int | None]]) -> Iterator[SplitWord]:
+    """The words of a splitter, each at its place in the text; what they leave out is split as by gliner's whitespace
+    splitter.
+
+    A word may have no place because it is not in the text: stanza splits "du" into "de" and "le"; gliner's search for a
+    normalized word returns -1. It gets the text between its neighbours if that has no white space, else it is dropped.
+    """
+    done, without_place = 0, []
+    for word, start, end in words:
+        if start is None or end is None or not done <= start < end:
+            without_place += [word] if word else []
+            continue
+        yield from _left_out(text, done, start, without_place)
+        yield word, start, end
+        done, without_place = end, []
+    yield from _left_out(text, done, len(text), without_place)
+
+
+def _left_out(text: str, start: int, end: int, without_place: list[str]) -> Iterator[SplitWord]:
+    """The words of `text[start:end]`, where the splitter found none."""
+    gap = text[start:end]
+    runs = [match.span() for match in re.finditer(r"\S+", gap)]
+    if without_place and len(runs) == 1:
+        words = [(word, *runs[0]) for word in without_place]
+    else:
+        words = list(_WHITESPACE_SPLITTER(gap))
+    for word, first, last in words:
+        yield word, start + first, start + last
