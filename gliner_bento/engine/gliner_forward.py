@@ -1,7 +1,7 @@
 """The forward pass of gliner's own modules, text by text: what is served after a failed self-test.
 
-Slower than `Forward`, and exactly gliner's scores: nothing of `encoders`, `heads` and `layers` computes, except what
-adapters add to linear layers. Words, tokens and decoding are the engine's.
+Slower than `Forward`. All scores before the sigmoid are gliner's; `layers` adds only what adapters change. Words,
+tokens and decoding are the engine's.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class GlinerForward:
         self._entities = without(model.model, "decoder", *_RELATION_MODULES)  # the decoder generates unserved labels
         self._relations = model.model if family.relations else None
         self._decode = decode_padded_spans if family.span_width else decode_padded_tags
+        self._once_per_span = family.span_width  # token models propose a span once for each label
         self._collate = PaddedCollator.of(
             model.data_processor,
             separate_labels=not family.prompts.inline,
@@ -70,8 +71,9 @@ class GlinerForward:
         relations: Sequence[PredictedRelation] = ()
         if text.item.relations and len(entities) > 1:
             assert self._relations is not None
-            if len(spans) > MAX_PROPOSALS:
-                raise too_many(len(spans), MAX_PROPOSALS)
+            proposals = len({(span.first, span.last) for span in spans}) if self._once_per_span else len(spans)
+            if proposals > MAX_PROPOSALS:
+                raise too_many(proposals, MAX_PROPOSALS)
             thresholds = {"threshold": text.item.threshold, "adjacency_threshold": text.item.threshold}
             relations = related(self._relations(**tensors, **thresholds), entities, text.item.relation_threshold)
         return Predictions(entities, relations, suppressed_of(text, spans, entities))
@@ -83,10 +85,7 @@ class GlinerForward:
         scores = probabilities(output.span_logits[0]).cpu()
         above = (scores > text.item.threshold) & output.span_mask[0].bool().cpu()[:, None]
         words = output.span_idx[0].tolist()
-        spans = [
-            Span(words[i][0], words[i][1], label, float(scores[i, label])) for i, label in above.nonzero().tolist()
-        ]
-        return list(dict.fromkeys(spans))
+        return [Span(words[i][0], words[i][1], label, float(scores[i, label])) for i, label in above.nonzero().tolist()]
 
 
 def without(module: torch.nn.Module, *names: str) -> torch.nn.Module:

@@ -13,20 +13,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from math import inf, isnan
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from gliner.model import BaseEncoderGLiNER
 
-from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.base import Engine
 from gliner_bento.engine.results import PassResult
 from gliner_bento.types import Item, ModelInfo
 
 logger = logging.getLogger(__name__)
 
-Span = tuple[int, int]
+CharSpan = tuple[int, int]
 """[start, end), in characters."""
-Key = tuple[Span, str] | tuple[Span, Span, str]
+Key = tuple[CharSpan, str] | tuple[CharSpan, CharSpan, str]
 """The span and label of an entity; head, tail and name of a relation."""
 
 # (text, labels, relations). Few words: gliner scores the relations of every pair of spans. Different lengths and
@@ -55,32 +55,12 @@ TOLERANCES: Mapping[str, Tolerance] = {
 reaches 7e-6 and 2e-6, 0.026 and 0.006, 0.17 and 0.036, 0.7 and 0.12. int8 is compared with unquantized weights."""
 
 
-class SelfTestedEngine(Protocol):
-    """The methods of an engine that are used here."""
-
-    @property
-    def info(self) -> ModelInfo:
-        """The model."""
-
-    def prepare(self, item: Item) -> Prepared:
-        """See `Engine`."""
-
-    def collate(self, batch: Sequence[Prepared]) -> Any:
-        """See `Engine`."""
-
-    def forward(self, collated: Any, threads: int) -> Any:
-        """See `Engine`."""
-
-    def decode(self, scores: Any) -> Sequence[Any]:
-        """See `Engine`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Scores:
     """Of one text. spans: of the entities that overlap resolution kept; relations are scored between those."""
 
     scores: Mapping[Key, float]
-    spans: frozenset[Span]
+    spans: frozenset[CharSpan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +84,22 @@ class Difference:
         return f"{name!r} of {words} has score {self.engine:.5f}, gliner's is {self.reference:.5f}"
 
 
-def self_test(engine: SelfTestedEngine, model: Any) -> str | None:
+def self_test(engine: Engine, model: Any) -> str | None:
     """What differs between the engine and gliner's `model`, with the same weights; None: it passed.
 
     An exception, of either, counts as a difference.
     """
+    # A quantized ONNX file runs on both sides.
+    dtype = "float32" if model.is_runtime_model and engine.info.dtype == "int8" else engine.info.dtype
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # enough for short texts; waiting for more would take seconds on a busy machine
     try:
-        differences = list(_differences(engine, model, _items(engine.info)))
+        return exceeded(list(_differences(engine, model, _items(engine.info))), TOLERANCES[dtype])
     except Exception as error:
         logger.debug("the self-test raised an exception", exc_info=True)
         return f"the self-test raised {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
     finally:
         torch.set_num_threads(threads)
-    # Both sides run the same file of a quantized ONNX checkpoint.
-    dtype = "float32" if model.is_runtime_model and engine.info.dtype == "int8" else engine.info.dtype
-    return exceeded(differences, TOLERANCES[dtype])
 
 
 def exceeded(differences: Sequence[Difference], tolerance: Tolerance) -> str | None:
@@ -166,7 +145,7 @@ def _items(info: ModelInfo) -> list[Item]:
     ]
 
 
-def _differences(engine: SelfTestedEngine, model: Any, items: Sequence[Item]) -> Iterator[Difference]:
+def _differences(engine: Engine, model: Any, items: Sequence[Item]) -> Iterator[Difference]:
     # As passes, whose results have the suppressed entities too.
     prepared = [replace(engine.prepare(item), is_pass=True) for item in items]
     results = engine.decode(engine.forward(engine.collate(prepared), 1))
@@ -176,7 +155,7 @@ def _differences(engine: SelfTestedEngine, model: Any, items: Sequence[Item]) ->
             yield Difference(item.text, key, ours.scores.get(key, 0.0), reference.scores.get(key, 0.0))
 
 
-def _comparable(ours: Scores, reference: Scores, words: frozenset[Span]) -> Iterator[Key]:
+def _comparable(ours: Scores, reference: Scores, words: frozenset[CharSpan]) -> Iterator[Key]:
     """Keys that both sides must have, or leave out because their score rounds to 0.
 
     Overlap resolution may keep different spans if two scores are nearly equal. It drops none of a single word, and on

@@ -25,6 +25,7 @@ def test_the_model_card_describes_what_is_served(service):
     assert card["family"] == "UniEncoderSpanRelexGLiNER"
     assert card["supports_relations"] is True
     assert (card["device"], card["dtype"], card["max_text_chars"]) == ("cpu", "float32", 20000)
+    assert card["self_test"] == "passed"
 
 
 @pytest.mark.parametrize("path", ["/livez", "/healthz", "/readyz"])
@@ -43,6 +44,7 @@ def test_metrics_count_what_was_run(service):
     ):
         assert name in text
     assert 'gliner_items_total{outcome="completed"}' in text
+    assert 'gliner_self_test{outcome="passed"} 1.0' in text
 
 
 def test_the_openapi_document_validates_and_lists_every_route(service):
