@@ -18,6 +18,8 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from gliner_bento.types import SelfTest
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
@@ -32,6 +34,13 @@ STAGE_SECONDS = Histogram(
     "gliner_stage_seconds", "Duration of a stage: prepare per item, the others per batch.", ["stage"], buckets=_SECONDS
 )
 SPLITS = Counter("gliner_batch_splits_total", "Batches that failed or no longer fit the device, and were halved.")
+
+SELF_TEST = Gauge(
+    "gliner_self_test",
+    "1 for the outcome of the self-test at start: passed, failed (gliner's own forward pass serves) or disabled.",
+    ["outcome"],
+    multiprocess_mode="max",
+)
 
 ADAPTER_LOAD_SECONDS = Histogram(
     "gliner_adapter_load_seconds",
@@ -67,6 +76,10 @@ class PrometheusObserver:
     def on_load(self, seconds: float, outcome: str) -> None:
         """An adapter was loaded into memory, or failed to load."""
         ADAPTER_LOAD_SECONDS.labels(outcome).observe(seconds)
+
+    def on_self_test(self, outcome: SelfTest) -> None:
+        """The model is loaded."""
+        SELF_TEST.labels(outcome).set(1)
 
     def on_unfinished(self, items: int) -> None:
         """The number of items that wait or run now."""

@@ -137,6 +137,11 @@ class Settings(BaseSettings):
         description="Fuse operations with torch.compile. On CPU: requires a C++ compiler, adds about 30 s to the "
         "start, and speeds up long texts in bfloat16 only.",
     )
+    self_test: bool = Field(
+        True,
+        description="Compare the model's scores of three short texts with those of gliner's own code at start. If they "
+        "differ, an error is logged and gliner's own forward pass serves; if that differs too, the start fails.",
+    )
     label_cache_size: Annotated[int, Field(ge=0)] = Field(
         4096, description="Maximum number of label embeddings that a bi-encoder caches (LRU); 0: no cache."
     )

@@ -25,6 +25,7 @@ Relations = list[Name] | dict[Name, Name]
 Score = Annotated[float, Field(ge=0, le=1)]
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:\-]{1,128}$")]
 LongText = Literal["window", "truncate", "reject"]
+SelfTest = Literal["passed", "failed", "disabled"]
 Words = Annotated[int, Field(ge=1, le=100_000)]
 OverlapWords = Annotated[int, Field(ge=0, le=100_000)]
 
@@ -342,6 +343,13 @@ class ModelInfo:
             examples=[["en"]],
         ),
     ] = ()
+    self_test: Annotated[
+        SelfTest,
+        Field(
+            description="Whether the scores equalled those of gliner's own code at start. failed: gliner's own forward "
+            "pass serves instead. disabled: by the setting self_test."
+        ),
+    ] = "disabled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

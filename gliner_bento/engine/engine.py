@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,12 +26,14 @@ from gliner_bento.engine.checkpoint.onnx_session import OnnxSession, load_onnx
 from gliner_bento.engine.checkpoint.resolve import find_checkpoint
 from gliner_bento.engine.families import Family, family_of
 from gliner_bento.engine.forward import Forward, make_forward
+from gliner_bento.engine.gliner_forward import GlinerForward
 from gliner_bento.engine.heads.predictions import Predictions
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.memory import Allocator, CudaAllocator, MemoryModel, calibrate, release_freed_memory
 from gliner_bento.engine.onnx_forward import OnnxForward
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.results import PassResult, result_of
+from gliner_bento.engine.self_test import cannot_reproduce, self_test, versions
 from gliner_bento.engine.text.collate import CollatedBatch, packed
 from gliner_bento.engine.text.passes import PassLimits, PassPlanner
 from gliner_bento.engine.text.prepare import ItemPreparer
@@ -51,9 +54,20 @@ _PROBE = Item(
 
 
 class GLiNEREngine:
-    """An `Engine` over one gliner model. Usually made by `load`; the constructor takes a loaded model."""
+    """An `Engine` over one gliner model. Usually made by `load`; the constructor takes a loaded model.
 
-    def __init__(self, model: Any, name: str, options: EngineOptions, languages: Sequence[str] = ()) -> None:
+    gliner_forward: run gliner's own forward pass, whatever the options say about ours.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        name: str,
+        options: EngineOptions,
+        languages: Sequence[str] = (),
+        *,
+        gliner_forward: bool = False,
+    ) -> None:
         family, config = family_of(model, name), model.config
         limits = limits_of(model, separate_labels=not family.prompts.inline)
         self._device = model.device
@@ -61,7 +75,7 @@ class GLiNEREngine:
         max_labels = options.max_labels_per_pass or config.max_types or None
         self._preparer = _preparer(model, family, limits, pass_limits(options, limits, max_labels, name))
         self._memory: MemoryModel | None = None
-        self._forward: Forward | OnnxForward
+        self._forward: Forward | OnnxForward | GlinerForward
         self.adapter_slots: DeviceSlots | None = None
         self.adaptable_layers: Mapping[str, tuple[int, int] | str] = {}
         self._acquire: Callable[[str], AdapterLease] | None = None
@@ -72,7 +86,8 @@ class GLiNEREngine:
         else:
             fingerprint = fingerprint_of(model.model)
             dtype = str(next(model.model.parameters()).dtype).removeprefix("torch.")
-            self._forward, self._collate = self._torch_forward(model.model, family, options), packed
+            self._forward = self._torch_forward(model, family, options, gliner_forward=gliner_forward)
+            self._collate = packed
         self.packs = self._forward.packs
         self.info = ModelInfo(
             model=name,
@@ -80,7 +95,7 @@ class GLiNEREngine:
             supports_relations=family.relations,
             supports_adapters=self.adapter_slots is not None,
             device=str(self._device),
-            dtype="int8" if options.quantization == "int8" else dtype,
+            dtype="int8" if options.quantization == "int8" and not gliner_forward else dtype,
             max_words=limits.words,
             max_span_width=config.max_width if family.span_width else None,
             forward=self._forward.name,
@@ -89,11 +104,17 @@ class GLiNEREngine:
             languages=languages,
         )
 
-    def _torch_forward(self, model: Any, family: Family, options: EngineOptions) -> Forward:
-        """The forward pass of gliner's inner model, and its adapter slots."""
+    def _torch_forward(
+        self, model: Any, family: Family, options: EngineOptions, *, gliner_forward: bool
+    ) -> Forward | GlinerForward:
+        """The forward pass of gliner's model, and its adapter slots."""
         slots = options.max_device_adapters if options.enable_lora else 0
-        layers = LayerFactory(model.eval(), slots=slots, int8=options.quantization == "int8")
-        forward = make_forward(model, family, options, layers)
+        layers = LayerFactory(model.model.eval(), slots=slots, int8=options.quantization == "int8")
+        forward = (
+            GlinerForward(model, family, layers)
+            if gliner_forward
+            else make_forward(model.model, family, options, layers)
+        )
         if slots:
             self.adaptable_layers = layers.describe()
             self.adapter_slots = DeviceSlots(layers.sinks, slots, self._synchronize)
@@ -120,21 +141,58 @@ class GLiNEREngine:
         checkpoint = find_checkpoint(model, options, onnx_file)
         name, languages = checkpoint.name, languages_of(checkpoint.folder)
         if onnx_file:
-            return cls(load_onnx(checkpoint, where, dtype, options.torch_threads), name, options, languages)
+            session = load_onnx(checkpoint, where, dtype, options.torch_threads)
+            engine = cls(session, name, options, languages)
+            if failure := engine.run_self_test(session, options):
+                raise ModelError(cannot_reproduce(failure))
+            return engine
+        load_in = partial(load, checkpoint, where, flashdeberta=options.enable_flashdeberta)
         picked = pick_dtype(dtype, where)
-        flashdeberta = options.enable_flashdeberta
-        engine = cls(load(checkpoint, where, picked, flashdeberta=flashdeberta), name, options, languages)
+        loaded = load_in(picked)
+        engine = cls(loaded, name, options, languages)
         if dtype == "auto" and picked != torch.float32 and not engine._is_runnable():
             logger.warning("%s does not run in %s on this machine; using float32", name, picked)
-            loaded = load(checkpoint, where, torch.float32, flashdeberta=flashdeberta)
+            picked = torch.float32
+            loaded = load_in(picked)
             engine = cls(loaded, name, options, languages)
         if options.enable_compilation and not engine._is_runnable():
             raise ModelError("enable_compilation: torch.compile failed, see the log (on a CPU it needs a C++ compiler)")
+        failure = engine.run_self_test(loaded, options)
+        del loaded  # the engine has copied what it needs; memory is measured below
+        if failure:
+            del engine
+            engine = cls._with_gliner_forward(load_in(picked), name, options, languages, failure)
         if where.type == "cuda":
             engine.measure_memory(CudaAllocator(where), options)
         release_freed_memory()
         logger.info("%s (%s) in %s on %s", name, engine.info.family, engine.info.dtype, engine.info.device)
         return engine
+
+    @classmethod
+    def _with_gliner_forward(
+        cls, model: Any, name: str, options: EngineOptions, languages: Sequence[str], failure: str
+    ) -> GLiNEREngine:
+        """An engine that replaces one whose self-test failed. Raises ModelError if its own fails too."""
+        engine = cls(model, name, options, languages, gliner_forward=True)
+        if repeated := engine.run_self_test(model, options):
+            raise ModelError(cannot_reproduce(f"{failure}; with gliner's forward pass: {repeated}"))
+        engine.info = replace(engine.info, self_test="failed")
+        logger.error(
+            "self-test failed: %s, in %s with %s; serving %s with gliner's own forward pass, which is slower",
+            failure,
+            engine.info.dtype,
+            versions(),
+            name,
+        )
+        return engine
+
+    def run_self_test(self, model: Any, options: EngineOptions) -> str | None:
+        """Compare with gliner's `model`, unless the options disable it; returns what differs. Sets `info.self_test`."""
+        if not options.self_test:
+            return None
+        failure = self_test(self, model)
+        self.info = replace(self.info, self_test="failed" if failure else "passed")
+        return failure
 
     @property
     def batch_tokens(self) -> int | None:

@@ -33,6 +33,7 @@ class EngineOptions(CheckpointOptions):
     enable_sequence_packing: bool
     enable_flashdeberta: bool
     enable_compilation: bool
+    self_test: bool
     label_cache_size: int
     enable_lora: bool
     max_device_adapters: int

@@ -21,7 +21,7 @@ from gliner_bento.replicas.partial_results import PartialResults
 from gliner_bento.scheduler.observer import Observer as SchedulerObserver
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.settings import Settings
-from gliner_bento.types import Entity, Extraction, Item
+from gliner_bento.types import Entity, Extraction, Item, SelfTest
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +31,9 @@ _WARM_UP_ITEM = Item("The server is ready when this sentence has a result.", {"r
 
 class ReplicaObserver(SchedulerObserver, AdapterObserver, Protocol):
     """Hooks for metrics."""
+
+    def on_self_test(self, outcome: SelfTest) -> None:
+        """The model is loaded."""
 
     def on_unfinished(self, items: int) -> None:
         """The number of items that wait or run now."""
@@ -65,6 +68,8 @@ class LocalReplica:
         engine = GLiNEREngine.load(
             decided.model, device=decided.device, dtype=decided.dtype, options=decided.view(EngineOptions)
         )
+        if observer:
+            observer.on_self_test(engine.info.self_test)
         adapters = LocalAdapters.load(engine, decided, observer)
         replica = cls(engine, decided.view(SchedulerConfig), adapters=adapters, observer=observer)
         try:

@@ -145,8 +145,9 @@ BACKBONES = {
 
 
 def load_engine(folder: Path | str, dtype: DType = "float32", **options: Any) -> GLiNEREngine:
-    """An engine on the CPU over a checkpoint, with default settings but for `options`."""
-    return GLiNEREngine.load(str(folder), device="cpu", dtype=dtype, options=view(EngineOptions, **options))
+    """An engine on the CPU over a checkpoint, with default settings but for `options`, and without a self-test."""
+    chosen = {"self_test": False, **options}
+    return GLiNEREngine.load(str(folder), device="cpu", dtype=dtype, options=view(EngineOptions, **chosen))
 
 
 def checkpoint_in(folder: Path, onnx_file: str | None = None, **options: Any) -> Checkpoint:

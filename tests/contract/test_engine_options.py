@@ -81,7 +81,7 @@ def test_the_weights_are_held_once(family: str, checkpoint: Any) -> None:
     folder = checkpoint(family, backbone="bert", seed=1)
     gc.collect()
     before = {id(each) for each in gc.get_objects()}
-    engine = load_engine(folder)
+    engine = load_engine(folder, self_test=True)
     gc.collect()
     left = {type(each).__name__ for each in gc.get_objects() if id(each) not in before}
     assert "PostNormLayer" in left

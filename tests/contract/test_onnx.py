@@ -21,7 +21,7 @@ from onnx.external_data_helper import set_external_data
 
 from gliner_bento.engine.checkpoint.find import ModelError, is_beside
 from gliner_bento.engine.checkpoint.load import DType
-from gliner_bento.engine.checkpoint.onnx_session import inspect_onnx, load_onnx
+from gliner_bento.engine.checkpoint.onnx_session import OnnxSession, inspect_onnx, load_onnx
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.families import family_of
 from gliner_bento.engine.onnx_forward import OnnxForward
@@ -110,6 +110,19 @@ def test_a_quantized_file_gives_gliners_results(family: str, served: Any, export
     engine, graphs = served(family, QUANTIZED, seed=1), gliners_graph(exported(family, seed=1), QUANTIZED)
     for item in ITEMS:
         assert_same(extract_one(engine, item), gliner_extraction(graphs, item))
+
+
+@pytest.mark.parametrize("file", ["model.onnx", QUANTIZED])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_self_test_compares_with_gliners_session(
+    family: str, file: str, exported: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"runtime": "onnxruntime", "onnx_model_file": file, "self_test": True}
+    assert load_engine(exported(family, seed=1), "auto", **options).info.self_test == "passed"
+    logits = OnnxSession.logits
+    monkeypatch.setattr(OnnxSession, "logits", lambda self, inputs: logits(self, inputs) + 0.01)
+    with pytest.raises(ModelError, match="cannot be reproduced"):
+        load_engine(exported(family, seed=1), "auto", **options)
 
 
 def forward_of(model: Any) -> OnnxForward:

@@ -27,6 +27,7 @@ def test_the_model_card_describes_what_is_served(service):
     assert card["languages"] == ["en"]
     assert (card["device"], card["dtype"], card["max_text_chars"]) == ("cpu", "float32", 20000)
     assert card["fingerprint"] == "9ac558d898c77f2f"  # another one hides the adapters that users have stored
+    assert card["self_test"] == "passed"
 
 
 @pytest.mark.parametrize("path", ["/livez", "/healthz", "/readyz"])
@@ -45,6 +46,7 @@ def test_metrics_count_what_was_run(service):
     ):
         assert name in text
     assert 'gliner_items_total{outcome="completed"}' in text
+    assert 'gliner_self_test{outcome="passed"} 1.0' in text
 
 
 def test_the_openapi_document_validates_and_lists_every_route(service):
