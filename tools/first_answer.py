@@ -3,7 +3,7 @@
     first_answer.py                  in this checkout, as CI does before it installs developer tools
     first_answer.py --every-python   in a clone per Python 3.10 to 3.13 that is found, with an empty pip cache
 
-Standard library only. Where pip would install the CUDA build of torch (5 GB), `--every-python` only lets pip resolve
+Standard library only. Where pip would install the CUDA build of torch (6 GB), `--every-python` only lets pip resolve
 the lock; with --cuda it installs that build too.
 """
 

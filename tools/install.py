@@ -137,7 +137,7 @@ def cpu_index() -> str | None:
     thread.join(PROBE_S)
     if not problems:
         return url
-    print(f"set-up: no answer from {url} ({problems[-1]}); pip's own index may only have the CUDA build (5 GB)")
+    print(f"set-up: no answer from {url} ({problems[-1]}); pip's own index may only have the CUDA build (6 GB)")
     return None
 
 
