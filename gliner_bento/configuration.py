@@ -10,8 +10,11 @@ from typing import Any
 
 import yaml
 
-PROJECT_ROOT = Path(__file__).resolve().parent.parent
-"""The folder of service.py: a checkout, or `src` of a built bento."""
+PACKAGE = Path(__file__).resolve().parent
+"""A wheel has the bundled model in it, in models/demo."""
+
+PROJECT_ROOT = PACKAGE.parent
+"""The folder of service.py: a checkout, `src` of a built bento, or where a wheel is installed."""
 
 CONFIGURATION_FILE = PROJECT_ROOT / "configuration.yaml"
 

@@ -10,15 +10,15 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.configuration import PACKAGE, PROJECT_ROOT
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 _DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def _folder_or_hub_id(value: str) -> str:
-    """The absolute path of a checkpoint folder, relative to the working directory or the bundle; else a hub id."""
-    for folder in (Path(value).expanduser(), PROJECT_ROOT / value):
+    """The absolute path of a checkpoint folder, relative to the working directory, bundle or package; else a hub id."""
+    for folder in (Path(value).expanduser(), PROJECT_ROOT / value, PACKAGE / value):
         if value and folder.is_dir():
             try:
                 (folder / "gliner_config.json").stat()

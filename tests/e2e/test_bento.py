@@ -42,7 +42,18 @@ def test_a_bento_holds_only_what_serves(tag):
         f"models/demo/{name}"
         for name in ("README.md", "gliner_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
     }
-    assert {file.suffix for file in files if file.parts[0] in ("gliner_bento", "runners")} == {".py", ".typed", ".html"}
+    folders = [PROJECT_ROOT / name for name in ("gliner_bento", "runners")]
+    sources = {path.relative_to(PROJECT_ROOT) for folder in folders for path in folder.rglob("*") if path.is_file()}
+    wanted = {file for file in sources if "__pycache__" not in file.parts}
+    assert {file for file in files if file.parts[0] in ("gliner_bento", "runners")} == wanted
+
+
+def test_an_image_takes_the_cpu_build_of_torch_unless_a_build_argument_names_another(tag):
+    dockerfile = Path(bentoml("get", tag, "--output", "path"), "env", "docker", "Dockerfile").read_text(
+        encoding="utf-8"
+    )
+    declared = dockerfile.index("ARG UV_TORCH_BACKEND=cpu\nENV UV_TORCH_BACKEND=$UV_TORCH_BACKEND\n")
+    assert declared < dockerfile.index("uv --directory $INSTALL_ROOT pip install")
 
 
 def test_a_built_bento_answers_from_an_empty_folder(tag, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -169,7 +170,7 @@ def test_the_lock_holds_exact_versions_of_what_serves_and_tests_and_no_place_to_
     files = [PROJECT_ROOT / name for name in ("requirements.lock", "requirements-dev.lock")]
     lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     pins = [line for line in lines if line and not line.startswith(("#", "-r "))]
-    assert [pin for pin in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", pin)] == []
+    assert [pin for pin in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*( ; [^@/]+)?", pin)] == []
     locked = {_normal(pin.partition("==")[0]) for pin in pins}
     project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
@@ -179,7 +180,21 @@ def test_the_lock_holds_exact_versions_of_what_serves_and_tests_and_no_place_to_
         *(name for extra in ("client", "dev", "onnx") for name in project["optional-dependencies"][extra]),
     ]
     assert {_normal(re.match(r"[\w.-]+", name)[0]) for name in wanted} <= locked
-    assert not any(name.startswith("nvidia-") and name != "nvidia-ml-py" for name in locked)
+    assert not any(name.startswith(("nvidia-", "triton")) and name != "nvidia-ml-py" for name in locked)
+
+
+def test_serving_imports_no_package_that_only_developers_have():
+    """Each import of an installed package is in requirements.lock or in an extra for users."""
+    lines = (PROJECT_ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    users = {_normal(line.partition("==")[0]) for line in lines if "==" in line}
+    project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    for extra, names in project["project"]["optional-dependencies"].items():
+        users |= {_normal(re.match(r"[\w.-]+", name)[0]) for name in names if extra not in ("bench", "dev")}
+    installs = importlib.metadata.packages_distributions()
+    for_users = {module for module, packages in installs.items() if users & set(map(_normal, packages))}
+    shipped = [path for path in SOURCES if path == "service.py" or path.startswith(("gliner_bento/", "runners/"))]
+    third_party = installs.keys() - {"gliner_bento", "runners", "service"}
+    assert {f"{path}: {name}" for path in shipped for name in set(imported(path)) & third_party - for_users} == set()
 
 
 def test_a_server_can_read_sentencepiece_tokenizers():
