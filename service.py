@@ -6,6 +6,7 @@ from typing import Any
 
 import bentoml
 
+from gliner_bento.bentoml_options import bentoml_options
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.options import GatewayOptions
@@ -20,7 +21,7 @@ settings = load_or_exit()
 app = GatewayApp(settings.view(GatewayOptions))
 
 
-@bentoml.service(name="GLiNERService", **settings.bentoml_options("GLiNERService"))
+@bentoml.service(name="GLiNERService", **bentoml_options(settings, "GLiNERService"))
 @bentoml.asgi_app(app.routes, path="/")
 class GLiNERService:
     """Zero-shot named entities and relations over HTTP.

@@ -25,12 +25,13 @@ from benchmark.answers import Predictions, agreement_of_replies, own_adapter_sha
 from benchmark.job import NotMeasured
 from benchmark.rows import Row
 from benchmark.server import Server, started
+from gliner_bento.cores import usable_cores
 from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import Run, closed_loop, open_loop
 from gliner_bento.loadtest.machine import versions
 from gliner_bento.loadtest.measure import BUILD
 from gliner_bento.setting_names import env_name
-from gliner_bento.settings import PROJECT_ROOT, Settings, usable_cores
+from gliner_bento.settings import PROJECT_ROOT, Settings
 
 DEMO = PROJECT_ROOT / "models" / "demo"
 MODELS = BUILD / "models"

@@ -28,6 +28,7 @@ from gliner_bento.configuration import (
     refuse_unknown,
     under_one_name,
 )
+from gliner_bento.cores import usable_cores
 from gliner_bento.exits import exit_with
 from gliner_bento.setting_names import ALIASES, ENV_PREFIX, aliased_environment, env_name, flag_name, origin
 from gliner_bento.setting_types import (
@@ -50,14 +51,6 @@ if TYPE_CHECKING:
 __all__ = ["PROJECT_ROOT", "Settings", "SettingsError", "load_or_exit"]
 
 T = TypeVar("T", bound="DataclassInstance")
-
-# BentoML's client between services closes its session after this many requests or seconds, and loses the requests that
-# are in flight. These values prevent that. They are keys of the called service.
-_NEVER_RECONNECT = {"max_requests": 1_000_000_000, "max_age": 100_000_000.0}
-# BentoML creates spans of every message even if no exporter collects them.
-_EVERY_URL = ".*"
-_TIMEOUT_MARGIN_S = 10.0
-"""BentoML's timeout is longer than ours by this margin, so that our deadline ends a request."""
 
 # Kubernetes sets these variables in every pod of a namespace that has a Service named gliner or gliner-bento.
 _SERVICE_LINK = re.compile(r"GLINER(_BENTO)?_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
@@ -367,35 +360,6 @@ class Settings(BaseSettings):
     def configuration(self) -> Configuration:
         """The content of the configuration file."""
         return _read(self.config)
-
-    def bentoml_options(self, service: str) -> dict[str, Any]:
-        """Arguments for `@bentoml.service` of `service`: the file's `services` section over the values we rely on."""
-        relied_on: dict[str, Any] = {"traffic": {"timeout": self.request_timeout_s + _TIMEOUT_MARGIN_S}}
-        if service == "GLiNERRunner":
-            relied_on["runner_connection"] = _NEVER_RECONNECT
-            relied_on["logging"] = {"access": {"enabled": False}}  # the gateway logs each request already
-        given = self.configuration().services.get(service, {})
-        if "tracing" not in given and not _may_trace():
-            relied_on["tracing"] = {"excluded_urls": _EVERY_URL}
-        return {
-            key: {**relied_on.get(key, {}), **value} if isinstance(value, Mapping) else value
-            for key, value in (relied_on | given).items()
-        }
-
-
-def _may_trace() -> bool:
-    """Whether there is a BentoML configuration, which may enable tracing."""
-    return any(os.environ.get(name) for name in ("BENTOML_CONFIG", "BENTOML_CONFIG_OPTIONS"))
-
-
-def usable_cores(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Cores that this process may use: its affinity, or the container's CPU quota if that is lower."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota_us, period_us = map(int, quota_file.read_text().split())
-    except (OSError, ValueError):  # no quota: "max 100000"
-        return allowed
-    return max(1, min(allowed, quota_us // period_us))
 
 
 def load_or_exit() -> Settings:

@@ -133,31 +133,6 @@ class ExtractBatchRequest(ExtractOptions, RequestOptions):
     )
 
 
-class AdapterOptions(Strict):
-    """How an adapter is kept; absent fields change nothing."""
-
-    pinned: bool | None = Field(default=None, description="Evicted from memory last. Default for a new adapter: false.")
-    preload: bool = Field(default=True, description="Load it now instead of at its first request.")
-    replace: bool = Field(
-        default=False,
-        description="Replace an adapter of this id with other content. Default: that is a conflict (409).",
-    )
-
-
-class PutAdapterRequest(AdapterOptions):
-    """Where to load an adapter from; without a source, the options of an installed one."""
-
-    source: Name | None = Field(
-        default=None,
-        description="A folder below the server's `adapter_root`, or `hub:owner/name` where the server allows it.",
-        examples=["tenant-a"],
-    )
-    revision: Name | None = Field(default=None, description="Of a hub repository: branch, tag or commit.")
-
-
-# Items and results
-
-
 @dataclass(frozen=True, slots=True)
 class Item:
     """One text with every option decided: all that its result depends on.
@@ -367,36 +342,3 @@ class AbortResponse:
 
     request_id: str
     aborted: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterInfo:
-    """A LoRA adapter. `tier`, `uses` and `last_used` are those of the replica that answers."""
-
-    id: Annotated[str, Field(examples=["tenant-a"])]
-    source: Annotated[Literal["folder", "hub", "upload"], Field(description="Where it was installed from.")]
-    rank: int
-    targets: Annotated[Sequence[str], Field(description="The model's layers that it changes.")]
-    bytes: Annotated[int, Field(description="Size on disk.")]
-    tier: Annotated[Literal["device", "cpu", "disk"], Field(description="The fastest tier that holds it now.")]
-    pinned: bool
-    uses: Annotated[int, Field(description="Texts that used it since the server started.")]
-    last_used: Annotated[str | None, Field(description="RFC 3339, UTC.", examples=["2026-01-31T12:00:00.000Z"])]
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterList:
-    """The answer of /v1/adapters."""
-
-    adapters: Sequence[AdapterInfo]
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterCacheStatus:
-    """Which adapters a replica holds in which tier; `device_slots` has None for free slots."""
-
-    in_memory: Sequence[str]
-    on_disk: Sequence[str]
-    device_slots: Sequence[str | None]
-    disk_cache_dir: str
-    max_disk_adapters: int

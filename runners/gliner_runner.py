@@ -6,6 +6,7 @@ from typing import Any
 
 import bentoml
 
+from gliner_bento.bentoml_options import bentoml_options
 from gliner_bento.log import join_bentoml
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.http.client import HttpReplica
@@ -20,7 +21,7 @@ settings = load_or_exit()
 app = ReplicaApp()
 
 
-@bentoml.service(name="GLiNERRunner", **settings.bentoml_options("GLiNERRunner"))
+@bentoml.service(name="GLiNERRunner", **bentoml_options(settings, "GLiNERRunner"))
 @bentoml.asgi_app(app, path=REPLICA_PATH)
 class GLiNERRunner:
     """One model replica: scheduler, engine, adapters."""

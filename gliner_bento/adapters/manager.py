@@ -14,13 +14,13 @@ from typing import Literal
 
 import torch
 
+from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.adapters.adapter import Adapter, ModelLayers, check_adapter, read_adapter
 from gliner_bento.adapters.base import AdapterSettings, Observer, Source, StoredAdapter
 from gliner_bento.adapters.cache import AdapterCache, Lease
 from gliner_bento.adapters.device import DeviceSlots, Key, LoadedAdapter, load_for
 from gliner_bento.adapters.disk import AdapterStore, Fill, from_archive, from_folder, from_hub
 from gliner_bento.errors import AdapterInvalid, GLiNERBentoError, InvalidField
-from gliner_bento.types import AdapterCacheStatus, AdapterInfo
 
 logger = logging.getLogger(__name__)
 

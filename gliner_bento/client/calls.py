@@ -12,11 +12,10 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.errors import ErrorBody, ErrorDetail, InternalError, NotReady, from_detail
 from gliner_bento.types import (
     AbortResponse,
-    AdapterInfo,
-    AdapterList,
     ExtractBatchResponse,
     ExtractResponse,
     Labels,

@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 import httpx
 from typing_extensions import Self
 
+from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.client import calls
 from gliner_bento.client.upload import opened, pieces
 from gliner_bento.types import (
     AbortResponse,
-    AdapterInfo,
-    AdapterList,
     Entity,
     ExtractBatchResponse,
     ExtractResponse,

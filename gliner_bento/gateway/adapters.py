@@ -6,10 +6,11 @@ import asyncio
 import re
 from collections.abc import AsyncIterable
 
+from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo, AdapterList, PutAdapterRequest
 from gliner_bento.errors import AdapterNotFound, DeadlineExceeded, InvalidField
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.replicas.base import ReplicaAdapters
-from gliner_bento.types import BASE_ADAPTER_ID, AdapterCacheStatus, AdapterInfo, AdapterList, PutAdapterRequest
+from gliner_bento.types import BASE_ADAPTER_ID
 
 _HUB = "hub:"
 

@@ -10,8 +10,9 @@ from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.types import AdapterCacheStatus, AdapterInfo, Entity, Extraction, Item, ModelInfo
+from gliner_bento.types import Entity, Extraction, Item, ModelInfo
 
 Outcome = Extraction | GLiNERBentoError
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.adapters.base import AdapterSettings, Observer
 from gliner_bento.errors import AdapterNotFound
 from gliner_bento.exits import StartupError
 from gliner_bento.replicas.base import Archive
 from gliner_bento.replicas.uploads import Uploads
 from gliner_bento.settings import Settings
-from gliner_bento.types import AdapterCacheStatus, AdapterInfo
 
 if TYPE_CHECKING:
     from gliner_bento.engine.engine import GLiNEREngine

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict
-from gliner_bento.types import AdapterCacheStatus, AdapterInfo
 
 LAST_USED = "2026-01-01T00:00:00.250Z"
 

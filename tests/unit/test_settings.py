@@ -14,13 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gliner_bento.adapters.base import AdapterSettings
+from gliner_bento.bentoml_options import bentoml_options
 from gliner_bento.configuration import BENTOML_KEYS, CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
+from gliner_bento.cores import usable_cores
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.setting_names import ALIASES, aliases_of, env_name, flag_name, origin
 from gliner_bento.setting_types import text_of
-from gliner_bento.settings import Settings, SettingsError, usable_cores
+from gliner_bento.settings import Settings, SettingsError
 
 
 @pytest.fixture
@@ -251,30 +253,27 @@ def test_cores_are_those_of_the_container(tmp_path):
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_bentoml_waits_longer_than_we_do_and_accepts_our_options(service):
-    options = Settings.load({"request_timeout_s": 90}).bentoml_options(service)
+    options = bentoml_options(Settings.load({"request_timeout_s": 90}), service)
     assert options["traffic"]["timeout"] > 90
     assert validate(options)["workers"] == 1
 
 
-def test_the_runners_connections_are_never_closed_during_a_request(write):
+def test_the_files_section_of_a_service_wins_over_what_we_rely_on(write):
     file = write("services: {GLiNERRunner: {threads: 2, traffic: {external_queue: true}}}")
-    assert Settings.load(file=file).bentoml_options("GLiNERRunner") == {
-        "runner_connection": {"max_requests": 1_000_000_000, "max_age": 100_000_000.0},
+    assert bentoml_options(Settings.load(file=file), "GLiNERRunner") == {
         "logging": {"access": {"enabled": False}},
         "tracing": {"excluded_urls": ".*"},
         "traffic": {"timeout": 40.0, "external_queue": True},
         "threads": 2,
     }
-    file = write("services: {GLiNERRunner: {runner_connection: {max_age: 5.0}, traffic: {timeout: 7}}}")
-    options = Settings.load(file=file).bentoml_options("GLiNERRunner")
-    assert options["runner_connection"] == {"max_requests": 1_000_000_000, "max_age": 5.0}
-    assert options["traffic"] == {"timeout": 7}
+    file = write("services: {GLiNERRunner: {traffic: {timeout: 7}}}")
+    assert bentoml_options(Settings.load(file=file), "GLiNERRunner")["traffic"] == {"timeout": 7}
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_messages_are_traced_only_if_bentoml_is_configured_to(service, write, monkeypatch):
     def tracing(file):
-        return Settings.load(file=file).bentoml_options(service).get("tracing")
+        return bentoml_options(Settings.load(file=file), service).get("tracing")
 
     assert tracing(write("services: {}")) == {"excluded_urls": ".*"}
     wanted = {"exporter_type": "otlp", "sample_rate": 1.0}

@@ -7,10 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 from gliner_bento import types
+from gliner_bento.adapter_types import AdapterInfo, AdapterOptions, PutAdapterRequest
 from gliner_bento.adapters.base import Source
 from gliner_bento.types import (
-    AdapterInfo,
-    AdapterOptions,
     ExtractBatchRequest,
     Extraction,
     ExtractItem,
@@ -19,7 +18,6 @@ from gliner_bento.types import (
     ExtractResponse,
     Item,
     LongText,
-    PutAdapterRequest,
     RequestOptions,
     StreamedEnd,
 )

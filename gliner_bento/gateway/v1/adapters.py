@@ -9,12 +9,12 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gliner_bento.adapter_types import AdapterInfo, AdapterList, AdapterOptions, PutAdapterRequest
 from gliner_bento.errors import InvalidField, UnsupportedMediaType
 from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response, path_parameter
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.media import is_json, media_type
 from gliner_bento.gateway.validation import from_model
-from gliner_bento.types import AdapterInfo, AdapterList, AdapterOptions, PutAdapterRequest
 
 PATH = "/v1/adapters"
 _ARCHIVES = ("application/zip", "application/gzip", "application/octet-stream")

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import aiohttp
 import msgspec
 
+from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
 from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus
 from gliner_bento.replicas.http.messages import (
@@ -26,7 +27,7 @@ from gliner_bento.replicas.http.messages import (
     encode,
     frame,
 )
-from gliner_bento.types import AdapterCacheStatus, AdapterInfo, Entity, Extraction, Item
+from gliner_bento.types import Entity, Extraction, Item
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

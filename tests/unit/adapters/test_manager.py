@@ -18,6 +18,7 @@ from peft_adapters import TEXT_ENCODER, Saved, encoder, model, save_adapter
 from polling import PATIENCE_S, wait_until
 from views import view
 
+from gliner_bento.adapter_types import AdapterInfo
 from gliner_bento.adapters import adapter as adapter_module
 from gliner_bento.adapters import manager as manager_module
 from gliner_bento.adapters import manifest as manifest_module
@@ -39,7 +40,6 @@ from gliner_bento.errors import (
     StorageFull,
     TooLarge,
 )
-from gliner_bento.types import AdapterInfo
 
 SLOTS = 2
 LAYER = f"{TEXT_ENCODER}encoder.layer.0.attention.self.query_proj"

@@ -7,12 +7,13 @@ import re
 from gateway_options import OPTIONS
 from openapi_spec_validator import validate
 
+from gliner_bento.adapter_types import AdapterInfo, PutAdapterRequest
 from gliner_bento.client.calls import _parsed
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.compat import gliner_serve
 from gliner_bento.gateway.endpoint import Endpoint, Operation
 from gliner_bento.gateway.openapi import openapi_document
-from gliner_bento.types import AdapterInfo, ExtractItem, PutAdapterRequest
+from gliner_bento.types import ExtractItem
 
 ENDPOINTS = GatewayApp(OPTIONS).endpoints
 DOCUMENT = json.loads(openapi_document(ENDPOINTS))

@@ -7,8 +7,9 @@ import time
 import pytest
 from pydantic import ValidationError
 
+from gliner_bento.adapter_types import AdapterOptions
 from gliner_bento.gateway.validation import from_model, from_validation
-from gliner_bento.types import AdapterOptions, ExtractBatchRequest, ExtractRequest
+from gliner_bento.types import ExtractBatchRequest, ExtractRequest
 
 TEXT = {"text": "Ada met Charles."}
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from serving import Serving, call, item, run, until
 
+from gliner_bento.adapter_types import AdapterInfo
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict, TooLarge
 from gliner_bento.replicas.local_adapters import MAX_CONCURRENT_CHANGES
-from gliner_bento.types import AdapterInfo
 
 Start = Callable[..., Serving]
 

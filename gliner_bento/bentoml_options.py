@@ -1,0 +1,33 @@
+"""Options of the BentoML services: those that we rely on, and those of the configuration file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from gliner_bento.settings import Settings
+
+_TIMEOUT_MARGIN_S = 10.0
+"""BentoML's timeout is longer than ours by this margin, so that our deadline ends a request."""
+# BentoML creates spans of every message even if no exporter collects them.
+_EVERY_URL = ".*"
+
+
+def bentoml_options(settings: Settings, service: str) -> dict[str, Any]:
+    """Arguments for `@bentoml.service` of `service`: the file's `services` section over the values we rely on."""
+    relied_on: dict[str, Any] = {"traffic": {"timeout": settings.request_timeout_s + _TIMEOUT_MARGIN_S}}
+    if service == "GLiNERRunner":
+        relied_on["logging"] = {"access": {"enabled": False}}  # the gateway logs each request already
+    given = settings.configuration().services.get(service, {})
+    if "tracing" not in given and not _may_trace():
+        relied_on["tracing"] = {"excluded_urls": _EVERY_URL}
+    return {
+        key: {**relied_on.get(key, {}), **value} if isinstance(value, Mapping) else value
+        for key, value in (relied_on | given).items()
+    }
+
+
+def _may_trace() -> bool:
+    """Whether there is a BentoML configuration, which may enable tracing."""
+    return any(os.environ.get(name) for name in ("BENTOML_CONFIG", "BENTOML_CONFIG_OPTIONS"))
