@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from gliner_bento.disconnect import CancelOnDisconnect
+from gliner_bento.disconnect import CLIENT_CLOSED_REQUEST, CancelOnDisconnect
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.replicas.base import Call, Replica
 from gliner_bento.replicas.http.messages import (
@@ -54,7 +54,10 @@ class ReplicaApp:
             "/call/{method}": self._call,
         }
         self._app = CancelOnDisconnect(
-            Starlette(routes=[Route(path, endpoint, methods=["POST"]) for path, endpoint in routes.items()])
+            Starlette(
+                routes=[Route(path, endpoint, methods=["POST"]) for path, endpoint in routes.items()],
+                exception_handlers={ClientDisconnect: _left},
+            )
         )
 
     def bind(self, replica: Replica) -> None:
@@ -109,6 +112,11 @@ class ReplicaApp:
     async def _call(self, request: Request) -> Response:
         arguments = msgspec.msgpack.decode(await request.body())
         return await _reply(self._calls[request.path_params["method"]](**arguments))
+
+
+async def _left(_: Request, __: Exception) -> Response:
+    """The caller has left before its body was read."""
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
 async def _reply(answer: Awaitable[Any]) -> Response:

@@ -342,6 +342,22 @@ def test_no_call_waits_for_another(tmp_path: Path):
     server.stop()
 
 
+def test_a_caller_that_left_before_its_body_was_read_is_no_fault(tmp_path: Path, caplog):
+    """As those do that wait while the model loads."""
+    app, sent = ReplicaApp(), []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/call/status", "headers": [], "query_string": b""}
+    run(lambda: app(scope, receive, send))
+    assert [message["status"] for message in sent if "status" in message] == [499]
+    assert caplog.text == ""
+
+
 # Archives
 
 PIECE = 2**20
