@@ -200,7 +200,7 @@ class Settings(BaseSettings):
         gt=0,
         le=86_400,
         description="Estimated wait in the queue, in seconds, beyond which requests are refused (429 with "
-        "Retry-After). max_batch_size items are always admitted. Raise it where throughput matters more than latency.",
+        "Retry-After), unless it is a burst. Raise it where throughput matters more than latency.",
     )
     request_timeout_s: float = Field(
         30.0, gt=0, le=86_400, description="Deadline of a request, in seconds after its arrival; then it fails (504)."

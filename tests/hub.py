@@ -97,6 +97,7 @@ def hub_environment(endpoint: str, home: Path, *, offline: bool = False) -> dict
         "PYTHONPATH": str(PROJECT_ROOT),
         "HF_ENDPOINT": endpoint,
         "HF_HOME": str(home),
+        "HF_HUB_CACHE": str(home / "hub"),
         "HF_HUB_OFFLINE": "1" if offline else "0",
         "HF_HUB_DISABLE_XET": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",

@@ -95,6 +95,10 @@ FAMILIES: Mapping[type, Family] = {
 }
 
 
+EncoderModel = gliner_models.BaseEncoderGLiNER
+"""What all of gliner's checkpoint classes derive from: its methods leave out the labels that a decoder generates."""
+
+
 def family_of(model: Any, name: str) -> Family:
     """The family of gliner's model. Raises ModelError for a class that is not in the table."""
     family = FAMILIES.get(type(model))

@@ -16,9 +16,9 @@ from math import inf, isnan
 from typing import Any, NamedTuple
 
 import torch
-from gliner.model import BaseEncoderGLiNER
 
 from gliner_bento.engine.base import Engine
+from gliner_bento.engine.families import EncoderModel
 from gliner_bento.engine.results import PassResult
 from gliner_bento.types import Item, ModelInfo
 
@@ -209,9 +209,9 @@ def _inferred(model: Any, item: Item) -> tuple[list[dict[str, Any]], list[dict[s
     # With a label decoder: without its generated labels, which are not served, and which fail in a text without spans.
     made = model.prepare_batch([item.text], list(item.labels))
     batch = model.collate_batch(made["input_x"], made["entity_types"])
-    output = BaseEncoderGLiNER.run_batch(model, batch, threshold=0.0)
-    decoded = BaseEncoderGLiNER.decode_batch(model, output, batch, **options)
-    mapped = BaseEncoderGLiNER.map_entities_to_text(
+    output = EncoderModel.run_batch(model, batch, threshold=0.0)
+    decoded = EncoderModel.decode_batch(model, output, batch, **options)
+    mapped = EncoderModel.map_entities_to_text(
         model,
         decoded,
         *(made[name] for name in ("valid_texts", "valid_to_orig_idx", "start_token_map", "end_token_map")),

@@ -21,7 +21,12 @@ TURN_S = 0.2
 PASS_TOKENS = 512
 """What one request may take of the replica before a later one has its turn: so much time, and at least one pass."""
 
-_UNMEASURED_BATCHES = 2
+BURST_FACTOR = 2
+BURST_S = 1.0
+"""A burst may wait so many times as long as `max_queue_wait_s`, until the wait has been too long for so many seconds.
+The next burst can come when the queue is half as long as it may be."""
+
+UNMEASURED_BATCHES = 4
 """Full batches that may wait before the throughput has been measured."""
 
 _HALF_LIFE_S = 5.0
@@ -55,17 +60,23 @@ class Admission:
         self._admitted: set[Admitted] = set()
         self._items = 0
         self._turns = 0.0
+        self._overloaded_since_s: float | None = None
 
     def check(self) -> None:
-        """Raise `QueueFull` if a short request would wait longer than `max_queue_wait_s`. Cheap."""
+        """Raise `QueueFull` if a short request would wait longer than `max_queue_wait_s`, and not as part of a burst.
+        Cheap."""
         if self._items < self._batch:
+            if self._items < self._batch / 2:
+                self._overloaded_since_s = None
             return
         rate = self._throughput.rate
         if rate is None:
-            if self._items >= _UNMEASURED_BATCHES * self._batch:
+            if self._items >= UNMEASURED_BATCHES * self._batch:
                 raise _refusal(1.0)
-        elif (excess_s := self._turns / rate - self._max_wait_s) > 0:
-            raise _refusal(excess_s)
+            return
+        wait_s = self._turns / rate
+        if wait_s > self._max_wait_s * (1 if self._lasts(wait_s) else BURST_FACTOR):
+            raise _refusal(wait_s - self._max_wait_s)
 
     @contextmanager
     def admit(self, items: Sequence[Item], deadline_s: float) -> Iterator[None]:
@@ -92,6 +103,15 @@ class Admission:
         tokens = result.usage.tokens
         self._tokenization.learn(item, tokens)
         self._throughput.add(tokens)
+
+    def _lasts(self, wait_s: float) -> bool:
+        """Whether the wait has been too long for more than `BURST_S`."""
+        now_s = self._clock()
+        if wait_s > self._max_wait_s and self._overloaded_since_s is None:
+            self._overloaded_since_s = now_s
+        elif wait_s < self._max_wait_s / 2:
+            self._overloaded_since_s = None
+        return self._overloaded_since_s is not None and now_s - self._overloaded_since_s > BURST_S
 
     def _ahead_of(self, cost: float, rate: float) -> float:
         """Tokens that run before a request of `cost` has finished."""

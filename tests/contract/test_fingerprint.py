@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_replicas_of_different_base_models_do_not_see_each_others_adapters(
 
         async def scene() -> None:
             expected = await extracted(one, None)
-            assert (await one.adapters.install("tenant-a", archive=upload(archives[0], tmp_path)))[1]
+            assert (await one.adapters.install("tenant-a", archive=upload(archives[0])))[1]
             adapted = await extracted(one, "tenant-a")
             assert adapted != expected
             assert await other.adapters.list() == []
@@ -125,7 +125,7 @@ def test_replicas_of_different_base_models_do_not_see_each_others_adapters(
                 await other.adapters.get("tenant-a")
             with pytest.raises(AdapterNotFound):
                 await extracted(other, "tenant-a")
-            assert (await other.adapters.install("tenant-a", archive=upload(archives[1], tmp_path)))[1]
+            assert (await other.adapters.install("tenant-a", archive=upload(archives[1])))[1]
             await other.adapters.remove("tenant-a", 5.0)
             assert [info.id for info in await one.adapters.list()] == ["tenant-a"]
             assert await extracted(one, "tenant-a") == adapted
@@ -141,10 +141,10 @@ def test_replicas_of_one_base_model_share_adapters_whatever_its_folder_and_dtype
     with replica_of(model, tmp_path) as one, replica_of(tmp_path / "copy", tmp_path, dtype="bfloat16") as other:
 
         async def scene() -> None:
-            await one.adapters.install("tenant-a", archive=upload(archives[0], tmp_path))
+            await one.adapters.install("tenant-a", archive=upload(archives[0]))
             assert [info.id for info in await other.adapters.list()] == ["tenant-a"]
             with pytest.raises(Conflict, match="replace=true"):
-                await other.adapters.install("tenant-a", archive=upload(archives[1], tmp_path))
+                await other.adapters.install("tenant-a", archive=upload(archives[1]))
             await other.adapters.remove("tenant-a", 5.0)
             assert await one.adapters.list() == []
 
@@ -159,6 +159,5 @@ async def extracted(replica: LocalReplica, adapter_id: str | None) -> Extraction
     return outcome
 
 
-def upload(archive: Path, folder: Path) -> Path:
-    """A copy, because a replica deletes what it installs."""
-    return Path(shutil.copy(archive, folder / "upload.zip"))
+async def upload(archive: Path) -> AsyncIterator[bytes]:
+    yield archive.read_bytes()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import FAMILIES, LABELS, TEXTS, load_engine, named
+from checkpoints import FAMILIES, LABELS, TEXTS, checkpoint_in, load_engine, named
 from chunked_requests import extract_in_passes, long_text
 from comparison import assert_same, extract_batch, gliner_extraction, random_item
 from lora_training import linears, serving, train
@@ -257,7 +257,7 @@ def test_a_score_that_is_not_a_number_exceeds_every_tolerance() -> None:
 
 
 def gliner_served(folder: Path, **options: Any) -> GLiNEREngine:
-    model = load(folder, torch.device("cpu"), torch.float32)
+    model = load(checkpoint_in(folder), torch.device("cpu"), torch.float32)
     return GLiNEREngine(model, "gliner's", view(EngineOptions, **options), gliner_forward=True)
 
 

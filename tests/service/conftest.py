@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 os.environ["GLINER_DTYPE"] = "float32"
 os.environ["GLINER_MAX_TEXT_CHARS"] = "20000"
 os.environ["GLINER_REQUEST_TIMEOUT_S"] = "300"  # a slow machine is no failure
+os.environ["GLINER_MAX_QUEUE_WAIT_S"] = "300"
 
 
 class Service:

@@ -197,7 +197,7 @@ def test_a_model_that_cannot_be_served_is_one_line(tmp_path):
         check=False,
     )
     assert ran.returncode == 1
-    assert "has no model.safetensors" in ran.stderr
+    assert "has no weights: none of model.safetensors" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

@@ -61,8 +61,8 @@ def test_safetensors_are_downloaded_if_there_are_any_and_what_is_missing_is_repo
     models = ["both", "pickled", "sharded", "needy", "graphs", "none", "gated", "broken", "orphan", "other", "coded"]
     found = dict(zip(models, find(tmp_path, hub.endpoint, *(f"one/{name}" for name in models)), strict=True))
     cache = tmp_path / "hub"
-    assert found["both"]["files"] == [*sorted(TEXTS)[:1], "model.safetensors", *sorted(TEXTS)[1:]]
-    assert found["pickled"]["files"] == [*sorted(TEXTS)[:1], "pytorch_model.bin", *sorted(TEXTS)[1:]]
+    assert found["both"]["files"] == sorted([*TEXTS, "README.md", "model.safetensors"])
+    assert found["pickled"]["files"] == sorted([*TEXTS, "pytorch_model.bin"])
     assert found["sharded"]["files"] == sorted([*TEXTS, *SHARDS])
     assert found["needy"]["files"] == ["gliner_config.json", "model.safetensors"]
     backbone = cache / "models--one--backbone" / "snapshots" / COMMIT
@@ -100,7 +100,7 @@ def test_revision_token_and_cache_dir_are_huggingface_hubs(tmp_path: Path, hub: 
 
 def test_for_an_onnx_file_no_weights_are_downloaded(tmp_path: Path, hub: HubServer) -> None:
     [both] = find(tmp_path, hub.endpoint, "one/both", onnx_file="onnx/model.onnx")
-    assert both["files"] == sorted([*TEXTS, "onnx/model.onnx", "onnx/model.onnx_data"])
+    assert both["files"] == sorted([*TEXTS, "README.md", "onnx/model.onnx", "onnx/model.onnx_data"])
 
 
 def test_offline_downloads_are_served_and_others_refused_in_one_line(tmp_path: Path, hub: HubServer) -> None:

@@ -8,8 +8,10 @@ import httpx
 import pytest
 from gateway_options import OPTIONS
 
+from gliner_bento.gateway.admission import UNMEASURED_BATCHES
+
 REQUEST = {"text": "Ada met Charles", "labels": ["name"]}
-UNMEASURED = 2 * OPTIONS.max_batch_size
+UNMEASURED = UNMEASURED_BATCHES * OPTIONS.max_batch_size
 
 
 async def overloaded(client: httpx.AsyncClient, replica) -> list[asyncio.Future[httpx.Response]]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gliner_bento import cli
 from gliner_bento.loadtest.table import loads_table
 
 
 def test_an_unknown_workload_is_one_line(capsys, tmp_path):
-    assert cli.main(["bench", "http://127.0.0.1:9", "--workload", "shrt", "--out", str(tmp_path)]) == 2
+    assert cli.main(["bench", "http://127.0.0.1:9", "--workload", "shrt", "--out", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith("gliner-bento: bench: no workload shrt; there are short, mixed, ")
 
 
 def test_a_url_without_a_server_is_one_line(capsys, tmp_path):
-    assert cli.main(["bench", "http://127.0.0.1:9", "--out", str(tmp_path / "out")]) == 2
+    assert cli.main(["bench", "http://127.0.0.1:9", "--out", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     assert error.startswith("gliner-bento: bench: no gliner-bento server at http://127.0.0.1:9: ")
     assert error.count("\n") == 1
@@ -22,8 +20,7 @@ def test_a_url_without_a_server_is_one_line(capsys, tmp_path):
 
 
 def test_the_url_is_required(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["bench"])
+    assert cli.main(["bench"]) == 1
     assert "url" in capsys.readouterr().err
 
 

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -456,7 +457,7 @@ def test_a_stream_may_be_cut_anywhere(size: int, tmp_path: Path):
     parts, error = streamed(Scripted(in_pieces(content, size)), tmp_path)
     assert error is None
     assert [list(part) for part in parts[:-1]] == [[ADA]] * 3 + [[]]
-    assert parts[-1] == RESULT
+    assert replace(parts[-1], warnings=()) == RESULT
 
 
 def test_a_stream_that_was_dropped_before_it_began_is_repeated(tmp_path: Path):
