@@ -26,8 +26,8 @@ BURST_S = 1.0
 """A burst may wait so many times as long as `max_queue_wait_s`, until the wait has been too long for so many seconds.
 The next burst can come when the queue is half as long as it may be."""
 
-UNMEASURED_BATCHES = 4
-"""Full batches that may wait before the throughput has been measured."""
+ASSUMED_TOKENS_PER_S = 2500.0
+"""The throughput before it has been measured."""
 
 _HALF_LIFE_S = 5.0
 _MEASURED_S = 0.2
@@ -69,12 +69,7 @@ class Admission:
             if self._items < self._batch / 2:
                 self._overloaded_since_s = None
             return
-        rate = self._throughput.rate
-        if rate is None:
-            if self._items >= UNMEASURED_BATCHES * self._batch:
-                raise _refusal(1.0)
-            return
-        wait_s = self._turns / rate
+        wait_s = self._turns / (self._throughput.rate or ASSUMED_TOKENS_PER_S)
         if wait_s > self._max_wait_s * (1 if self._lasts(wait_s) else BURST_FACTOR):
             raise _refusal(wait_s - self._max_wait_s)
 

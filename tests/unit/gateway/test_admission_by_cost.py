@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gliner_bento.errors import QueueFull
-from gliner_bento.gateway.admission import BURST_FACTOR, BURST_S, PASS_TOKENS, TURN_S, UNMEASURED_BATCHES, Admission
+from gliner_bento.gateway.admission import ASSUMED_TOKENS_PER_S, BURST_FACTOR, BURST_S, PASS_TOKENS, TURN_S, Admission
 from gliner_bento.types import Extraction, Item, Usage
 
 BATCH = 32
@@ -139,11 +139,12 @@ def test_retry_after_says_how_long_the_queue_is_too_long():
     assert simulated.refusals[-1].retry_after_s == pytest.approx(wait_s, rel=0.1, abs=1)
 
 
-def test_before_anything_is_measured_a_few_batches_may_wait():
+def test_before_anything_is_measured_a_throughput_is_assumed():
     simulated = Simulated()
     while simulated.ask(item()):
         pass
-    assert len(simulated.running) == UNMEASURED_BATCHES * BATCH
+    admitted_s = len(simulated.running) * tokens(item()) / ASSUMED_TOKENS_PER_S
+    assert admitted_s == pytest.approx(BURST_FACTOR * 1.5, rel=0.5)
 
 
 @pytest.fixture
