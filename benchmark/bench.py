@@ -30,8 +30,8 @@ from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import Run, closed_loop, open_loop
 from gliner_bento.loadtest.machine import versions
 from gliner_bento.loadtest.measure import BUILD
-from gliner_bento.setting_names import env_name
 from gliner_bento.settings import PROJECT_ROOT, Settings
+from gliner_bento.settings.names import env_name
 
 DEMO = PROJECT_ROOT / "models" / "demo"
 MODELS = BUILD / "models"

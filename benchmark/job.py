@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gliner_bento.setting_names import ENV_PREFIX
 from gliner_bento.settings import PROJECT_ROOT
+from gliner_bento.settings.names import ENV_PREFIX
 
 JOBS = Path(__file__).parent / "jobs"
 FAST_GLINER = "fast-gliner"

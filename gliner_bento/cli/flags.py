@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 from gliner_bento import __version__
 from gliner_bento.configuration import SettingsError, refuse_unknown
-from gliner_bento.setting_names import ALIASES, aliases_of, flag_name
-from gliner_bento.setting_types import text_of
 from gliner_bento.settings import Settings
+from gliner_bento.settings.field_types import text_of
+from gliner_bento.settings.names import ALIASES, aliases_of, flag_name
 
 FETCH_SETTINGS = ("revision", "token", "cache_dir")
 _BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--out"]

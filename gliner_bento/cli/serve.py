@@ -13,9 +13,9 @@ from pydantic import SecretStr
 
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.port import check_port
-from gliner_bento.setting_names import ALIASES, env_name
-from gliner_bento.setting_types import text_of
 from gliner_bento.settings import Settings
+from gliner_bento.settings.field_types import text_of
+from gliner_bento.settings.names import ALIASES, env_name
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gliner_bento.configuration import CONFIGURATION_FILE
-from gliner_bento.setting_names import origin
-from gliner_bento.setting_types import text_of
 from gliner_bento.settings import Settings
+from gliner_bento.settings.field_types import text_of
+from gliner_bento.settings.names import origin
 
 
 def run(_options: argparse.Namespace, flags: Mapping[str, Any]) -> int:

@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from gliner_bento.setting_names import ENV_PREFIX
 from gliner_bento.settings import PROJECT_ROOT
+from gliner_bento.settings.names import ENV_PREFIX
 
 PACKAGES = (
     *("aiohttp", "bentoml", "gliner", "numpy", "onnxruntime", "peft", "polylora", "ray", "tokenizers", "torch"),

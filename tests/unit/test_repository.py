@@ -59,7 +59,7 @@ VIEWS = {
 STANDS_ALONE = {
     "gliner_bento/types.py": {"pydantic", "gliner_bento"},
     "gliner_bento/errors.py": {"pydantic"},
-    "gliner_bento/settings.py": {"pydantic", "pydantic_settings", "gliner_bento", "_typeshed"},
+    "gliner_bento/settings/settings.py": {"pydantic", "pydantic_settings", "gliner_bento", "_typeshed"},
     "gliner_bento/configuration.py": {"yaml"},
 }
 

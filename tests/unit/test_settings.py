@@ -20,9 +20,9 @@ from gliner_bento.cores import usable_cores
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.scheduler.scheduler import SchedulerConfig
-from gliner_bento.setting_names import ALIASES, aliases_of, env_name, flag_name, origin
-from gliner_bento.setting_types import text_of
 from gliner_bento.settings import Settings, SettingsError
+from gliner_bento.settings.field_types import text_of
+from gliner_bento.settings.names import ALIASES, aliases_of, env_name, flag_name, origin
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from gliner_bento import cli
 from gliner_bento.configuration import PROJECT_ROOT
-from gliner_bento.setting_names import ALIASES
 from gliner_bento.settings import Settings
+from gliner_bento.settings.names import ALIASES
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,32 @@
+"""The public API: defaults and limits."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from pydantic_settings import BaseSettings
+
+from gliner_bento.settings.field_types import Count, Probability
+
+
+class GatewayFields(BaseSettings):
+    """The public API: defaults and limits."""
+
+    default_threshold: Probability = Field(0.5, description="Default threshold for entities.")
+    default_relation_threshold: Probability = Field(0.5, description="Default threshold for relations.")
+    max_labels: Count = Field(
+        1000, description="Maximum number of entity labels, and of relation labels, of an item; more are refused (422)."
+    )
+    max_text_chars: Count = Field(
+        2_000_000, description="Maximum length of a text, in characters; longer texts are refused (413)."
+    )
+    max_batch_items: Count = Field(
+        256, description="Maximum number of texts in one request to /v1/extract/batch; more are refused (413)."
+    )
+    max_body_bytes: Count = Field(
+        32 * 2**20, description="Maximum size of a request body, in bytes; larger bodies are refused (413)."
+    )
+    route_prefix: str = Field(
+        "/gliner",
+        pattern=r"^(/[A-Za-z0-9._~-]+)+$",
+        description="Path prefix of the routes for clients of gliner.serve.",
+    )

@@ -1,0 +1,109 @@
+"""What is served, and how it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings
+
+from gliner_bento.settings.field_types import AbsolutePath, CountOrAuto, Dtype, Model
+
+
+class ModelFields(BaseSettings):
+    """What is served, and how it runs."""
+
+    model: Model = Field(
+        "models/demo",
+        description="GLiNER checkpoint: a local folder (relative to the working directory or to service.py) or a "
+        "Hugging Face hub id.",
+    )
+    revision: str | None = Field(
+        None, description="Branch, tag or commit of a model on the Hugging Face hub; unset: its main branch."
+    )
+    token: SecretStr | None = Field(
+        None,
+        description="Access token for private and gated models on the Hugging Face hub, never shown; unset: HF_TOKEN, "
+        "or the token of `hf auth login`.",
+    )
+    cache_dir: AbsolutePath | None = Field(
+        None, description="Folder of downloads from the Hugging Face hub; unset: huggingface_hub's (HF_HOME)."
+    )
+    convert: bool = Field(
+        True,
+        description="Convert the weights of a pytorch_model.bin to safetensors once, so that later starts are faster; "
+        "--no-convert: read the file at every start.",
+    )
+    conversion_cache_dir: AbsolutePath = Field(
+        Path("~/.cache/gliner-bento/weights"),
+        description="Folder of converted weights, safe to delete; $XDG_CACHE_HOME replaces ~/.cache if it is set.",
+    )
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+        description="Device that the model runs on; auto: CUDA if available, else CPU.",
+    )
+    dtype: Dtype = Field(
+        "auto",
+        description="Data type of the model (short names: fp32, fp16, bf16); auto: bfloat16 if the hardware and "
+        "the model support it, else float32.",
+    )
+    runtime: Literal["torch", "onnxruntime"] = Field(
+        "torch",
+        description="Inference runtime; onnxruntime: run the ONNX graph that the checkpoint ships (entities only, "
+        "no torch weights needed; requires the extra onnx).",
+    )
+    onnx_model_file: str = Field(
+        "model.onnx",
+        pattern=r"^\w[\w.-]*(/\w[\w.-]*)*\.onnx$",
+        description="File name of the ONNX graph in the checkpoint folder, for runtime onnxruntime.",
+    )
+    quantization: Literal["none", "int8"] = Field(
+        "none",
+        description="Quantization of the encoder; int8: dynamic int8 linear layers, CPU only, less memory at "
+        "lower accuracy.",
+    )
+    enable_sequence_packing: bool = Field(
+        True,
+        description="Pack the texts of a batch without padding if the backbone supports it (BERT, RoBERTa, "
+        "DeBERTa, ModernBERT); false: padded batches through transformers' own code.",
+    )
+    enable_compilation: bool = Field(
+        False,
+        description="Fuse operations with torch.compile. On CPU: requires a C++ compiler, adds about 30 s to the "
+        "start, and speeds up long texts in bfloat16 only.",
+    )
+    self_test: bool = Field(
+        True,
+        description="Compare the model's scores of three short texts with those of gliner's own code at start. If they "
+        "differ, an error is logged and gliner's own forward pass serves; if that differs too, the start fails.",
+    )
+    label_cache_size: Annotated[int, Field(ge=0)] = Field(
+        4096, description="Maximum number of label embeddings that a bi-encoder caches (LRU); 0: no cache."
+    )
+    enable_flashdeberta: bool = Field(
+        False,
+        description="Run DeBERTa backbones with the package flashdeberta (CUDA only); startup fails if it is not "
+        "available.",
+    )
+    window_words: CountOrAuto = Field(
+        0,
+        description="Default size of the windows of a long text, in words; 0: the model's maximum sequence "
+        "length. A window is smaller if its tokens and the labels would not fit.",
+    )
+    window_overlap_words: CountOrAuto = Field(
+        32,
+        description="Default maximum overlap of consecutive windows, in words; limited to a quarter of the window.",
+    )
+    max_labels_per_pass: CountOrAuto = Field(
+        0,
+        description="Maximum number of entity labels, and of relation labels, per pass; more labels take several "
+        "passes; 0: the number that the checkpoint was trained with (max_types). A bi-encoder takes "
+        "all labels in one pass.",
+    )
+    compat_long_text: Literal["window", "truncate"] = Field(
+        "window",
+        description="How the routes below route_prefix process long texts; window: in windows; truncate: cut, as "
+        "gliner.serve does.",
+    )

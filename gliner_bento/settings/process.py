@@ -1,0 +1,21 @@
+"""Processes of the server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings
+
+
+class ProcessFields(BaseSettings):
+    """Processes of the server."""
+
+    max_restarts: Annotated[int, Field(ge=0)] = Field(
+        5,
+        description="Maximum number of restarts of a service's processes within restart_window_s; when another one "
+        "dies, the server ends (exit code 1).",
+    )
+    restart_window_s: float = Field(
+        600.0, gt=0, le=86_400, description="Time in which restarts are counted for max_restarts, in seconds."
+    )

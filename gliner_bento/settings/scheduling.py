@@ -1,0 +1,80 @@
+"""Batches, lanes, the queue and deadlines."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings
+
+from gliner_bento.settings.field_types import BatchSizes, Count, CountOrAuto, Threads, ThreadsOrAuto
+
+
+class SchedulingFields(BaseSettings):
+    """Batches, lanes, the queue and deadlines."""
+
+    max_batch_size: Count = Field(32, description="Maximum number of items in a batch.")
+    max_batch_tokens: CountOrAuto = Field(
+        0,
+        description="Maximum cost of a batch, in tokens, prompts included. Items with long texts or many labels "
+        "cost more than their tokens; in a padded batch every item costs as much as the most expensive "
+        "one; 0: 1024 on CPU, 16384 on CUDA.",
+    )
+    batch_wait_timeout_ms: float = Field(
+        0.0,
+        ge=0,
+        le=10_000,
+        description="Maximum time to hold a partial batch while other items are being tokenized, in ms after the "
+        "arrival of its oldest item; 0: no wait.",
+    )
+    batch_lookahead: Count = Field(
+        128, description="Maximum number of waiting items, oldest first, that are considered for a batch."
+    )
+    target_memory_fraction: float = Field(
+        0.8,
+        gt=0,
+        le=1,
+        description="Fraction of the GPU memory that is free after loading the model to be used by batches (CUDA "
+        "only); max_batch_tokens is lowered to fit.",
+    )
+    memory_overhead_factor: float = Field(
+        1.3, ge=1, le=10, description="Safety factor on the measured memory of a batch (CUDA only)."
+    )
+    queue_capacity: Count = Field(
+        4096, description="Maximum number of waiting items; requests beyond it are refused (429)."
+    )
+    max_queue_wait_s: float = Field(
+        1.5,
+        gt=0,
+        le=86_400,
+        description="Estimated wait in the queue, in seconds, beyond which requests are refused (429 with "
+        "Retry-After), unless it is a burst. Raise it where throughput matters more than latency.",
+    )
+    request_timeout_s: float = Field(
+        30.0, gt=0, le=86_400, description="Deadline of a request, in seconds after its arrival; then it fails (504)."
+    )
+    inference_lanes: ThreadsOrAuto = Field(
+        0,
+        description="Number of lanes: threads that run batches on the shared weights; 0: one per core, at most 4, "
+        "on CPU; 1 on CUDA.",
+    )
+    torch_threads: ThreadsOrAuto = Field(
+        0,
+        description="Number of torch threads per lane; the first lane also uses those of idle lanes; 0: cores / "
+        "inference_lanes.",
+    )
+    tokenizer_threads: Threads = Field(1, description="Number of tokenizer threads.")
+    precompiled_batch_sizes: BatchSizes = Field(
+        (1, 2, 4, 8, 16, 32),
+        description="Batch sizes to warm up before the server is ready; sizes above queue_capacity are skipped.",
+    )
+    warmup_iterations: Annotated[int, Field(ge=0, le=1000)] = Field(
+        1, description="Number of warm-up runs per batch size; 0: a single item only."
+    )
+    decoding_threads: int = Field(
+        1,
+        ge=0,
+        le=256,
+        description="Number of threads that decode while the lanes run the next batches; 0: each lane decodes its "
+        "own batches.",
+    )

@@ -1,0 +1,146 @@
+"""The settings of a server: the groups of fields in one class that reads, checks and decides them.
+
+A setting has one name: `max_batch_size` is the flag `--max-batch-size`, the environment variable
+`GLINER_MAX_BATCH_SIZE` and the key `max_batch_size` under `gliner:` in configuration.yaml, in this order of precedence.
+The file's other section, `services:`, holds BentoML's own keys for each service. `ALIASES` are gliner.serve's names.
+
+The options of the scheduler, the engine, the adapters and the gateway are views of the settings (`Settings.view`):
+dataclasses with fields of the same names and without defaults.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from gliner_bento.configuration import (
+    PROJECT_ROOT,
+    Configuration,
+    SettingsError,
+    read_configuration,
+    refuse_unknown,
+    under_one_name,
+)
+from gliner_bento.cores import usable_cores
+from gliner_bento.exits import exit_with
+from gliner_bento.settings.adapters import AdapterFields
+from gliner_bento.settings.gateway import GatewayFields
+from gliner_bento.settings.model import ModelFields
+from gliner_bento.settings.names import ALIASES, ENV_PREFIX, aliased_environment, env_name, flag_name, origin
+from gliner_bento.settings.process import ProcessFields
+from gliner_bento.settings.scheduling import SchedulingFields
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = ["PROJECT_ROOT", "Settings", "SettingsError", "load_or_exit"]
+
+T = TypeVar("T", bound="DataclassInstance")
+
+# Kubernetes sets these variables in every pod of a namespace that has a Service named gliner or gliner-bento.
+_SERVICE_LINK = re.compile(r"GLINER(_BENTO)?_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
+
+_MAX_CPU_LANES = 4
+_AUTO_BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
+
+
+class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, ModelFields):
+    """The settings of a server. `load` reads them, `decided_for` decides automatic values, `view` selects a part."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", validate_default=True
+    )
+
+    config: Annotated[Path, AfterValidator(Path.resolve)] | None = Field(
+        None, description="Path of the configuration file; unset: configuration.yaml next to service.py."
+    )
+
+    @classmethod
+    def load(cls, flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Settings:
+        """Flags over environment over file over defaults. Raises `SettingsError`.
+
+        file: overrides the flag and the environment variable of `config`.
+        """
+        given = dict(flags or {}) | ({"config": file} if file else {})
+        known = [*cls.model_fields, *ALIASES]
+        refuse_unknown(given, known, "unknown setting")
+        refuse_unknown(
+            (name for name in os.environ if name.upper().startswith(ENV_PREFIX) and not _SERVICE_LINK.fullmatch(name)),
+            map(env_name, known),
+            "unknown environment variable",
+            str.upper,
+        )
+        try:
+            return cls(**under_one_name(given, ALIASES, flag_name))
+        except ValidationError as error:
+            raise SettingsError("; ".join(_one_line(fault, given) for fault in error.errors())) from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Sources of values, in order of precedence."""
+        file = (env_settings() | init_settings()).get("config")
+        section = _read(Path(file) if file else None).gliner
+        aliased = InitSettingsSource(settings_cls, init_kwargs=aliased_environment())
+        return init_settings, aliased, env_settings, InitSettingsSource(settings_cls, init_kwargs=section)
+
+    def decided_for(self, device: str, cores: int | None = None) -> Settings:
+        """The settings with the automatic values (0) that depend on `device` ("cpu", "cuda:0") and cores replaced."""
+        kind = "cuda" if device.startswith("cuda") else "cpu"
+        cores = cores or usable_cores()
+        lanes = self.inference_lanes or (1 if kind == "cuda" else min(cores, _MAX_CPU_LANES))
+        return self.model_copy(
+            update={
+                "max_batch_tokens": self.max_batch_tokens or _AUTO_BATCH_TOKENS[kind],
+                "inference_lanes": lanes,
+                "torch_threads": self.torch_threads or max(1, cores // lanes),
+            }
+        )
+
+    def view(self, kind: type[T]) -> T:
+        """The settings of one consumer: every field of the dataclass `kind` gets the setting of the same name.
+
+        A field with a default is a constant of the consumer and keeps it. Raises TypeError for any other field that is
+        no setting.
+        """
+        names = [field.name for field in fields(kind) if field.default is field.default_factory is MISSING]
+        if unknown := sorted(set(names).difference(type(self).model_fields)):
+            raise TypeError(f"{kind.__name__}: no such setting: {', '.join(unknown)}")
+        return kind(**{name: getattr(self, name) for name in names})
+
+    def configuration(self) -> Configuration:
+        """The content of the configuration file."""
+        return _read(self.config)
+
+
+def load_or_exit() -> Settings:
+    """`Settings.load()`; an invalid setting ends the process with one line and exit code 1."""
+    try:
+        return Settings.load()
+    except SettingsError as error:
+        exit_with(str(error))
+
+
+def _read(file: Path | None) -> Configuration:
+    content = read_configuration(file, {*Settings.model_fields, *ALIASES} - {"config"})
+    return Configuration(under_one_name(content.gliner, ALIASES), content.services)
+
+
+def _one_line(fault: Any, flags: Mapping[str, Any]) -> str:
+    name = str(fault["loc"][0])
+    message = fault["msg"].removeprefix("Value error, ")
+    value = "a secret" if name == "token" else repr(fault["input"])
+    return f"{name}: {message} (got {value} from {origin(name, flags) or 'the configuration file'})"
