@@ -56,8 +56,8 @@ class Sink(Protocol):
 class Entry:
     """An admitted item, or a pass of a chunked one.
 
-    tenant: the queue of the tenant whose request it is. sequence: identity. order: key of the order of service: priority (lower first, as in vLLM), turn, sequence; among tenants, see
-        `tenant_queues`.
+    tenant: the queue of the tenant whose request it is. sequence: identity.
+    order: key of the order of service within the tenant: priority (lower first, as in vLLM), turn, sequence.
     admitted_s, deadline_s: in seconds of the scheduler's clock.
     parent: of a pass, the chunked item. sink: of a streamed item.
     cost: in a batch, in tokens; 0 until it is prepared. adapter: its key; None: the base model.

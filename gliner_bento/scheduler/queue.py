@@ -28,10 +28,8 @@ from gliner_bento.scheduler.entry import (
     Sink,
     State,
 )
-from gliner_bento.scheduler.tenant_queues import ITEMS_PER_TURN, TenantQueues, TenantShare
+from gliner_bento.scheduler.tenant_queues import ITEMS_PER_TURN, NO_TENANT, TenantQueues, TenantShare
 from gliner_bento.types import Item
-
-NO_TENANT = TenantShare()
 
 _NEXT_STATES = {
     PREPARING: (WAITING, LOADING_ADAPTER, CHUNKED, FINISHED),
@@ -161,6 +159,7 @@ class WaitingQueue:
     ) -> list[Entry]:
         """Admit all of `items` or none.
 
+        share: of the tenant whose request it is.
         Raises `NotReady`, `DeadlineExceeded` (it has passed), `TooLarge` (more than the capacity) or `QueueFull`.
         """
         now = self._clock()

@@ -1,4 +1,4 @@
-"""The order of service of waiting entries: tenants share it fairly, and within a tenant requests do. No states, no lock.
+"""The order of service of waiting entries: fair among tenants and, within a tenant, among requests.
 
 Among tenants: start-time fair queueing of tokens. Each tenant has a virtual time, the tokens that it was served divided
 by its weight, and the one with the lowest is next. A tenant that begins to wait starts no earlier than the tenant that
@@ -32,12 +32,15 @@ class TenantShare:
     """Whose a request is.
 
     weight: the tenant's share of the tokens, relative to other tenants; more than 0.
-    priority_crosses: a request's priority also orders it among tenants, not only among the tenant's own requests.
+    crosses_tenants: a request's priority also orders it among tenants, not only among the tenant's own requests.
     """
 
     tenant: str = ""
     weight: float = 1.0
-    priority_crosses: bool = False
+    crosses_tenants: bool = False
+
+
+NO_TENANT = TenantShare()
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +73,7 @@ class TenantQueue:
     def rank_at(self, place: int, virtual_time: float) -> Rank:
         """Its rank when the waiting entry at `place` is its first."""
         entry = self.waiting[place]
-        return entry.priority if self.share.priority_crosses else 0, virtual_time, entry.sequence
+        return entry.priority if self.share.crosses_tenants else 0, virtual_time, entry.sequence
 
     def drop_served(self, count: int) -> int:
         """Remove the first `count` entries of `waiting` that no longer wait; returns their cost."""
@@ -191,7 +194,7 @@ class TenantQueues:
     def more_urgent_waits(self, tenant: str, priority: int) -> bool:
         """Whether the priority of a waiting entry puts it before an entry of `tenant` with this priority."""
         own = self._tenants.get(tenant)
-        among_tenants = priority if own and own.share.priority_crosses else 0
+        among_tenants = priority if own and own.share.crosses_tenants else 0
         return bool(
             (self._active and self._active[0].rank[0] < among_tenants)
             or (own and own.waiting and own.waiting[0].priority < priority)
