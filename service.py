@@ -37,12 +37,13 @@ class GLiNERService:
         self.process = ServiceProcess("GLiNERService", settings)
         with self.process.starting():
             app.bind(replica_of(self.runner))
+        self.process.serve()
 
     @bentoml.on_deployment
     @staticmethod
     def on_deployment() -> None:
         """Runs in the process of `bentoml serve`, before it starts those of the services."""
-        supervise()
+        supervise(settings)
 
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
     async def extract(self, **request: Any) -> ExtractResponse:

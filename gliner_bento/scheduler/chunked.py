@@ -21,6 +21,7 @@ from gliner_bento.scheduler.entry import Entry, ItemOwner, ResultOrError
 from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import public_error
+from gliner_bento.scheduler.watchdog import Watchdog
 
 
 @dataclass(slots=True)
@@ -61,6 +62,7 @@ class ChunkedRequests:
         items: ItemOwner,
         dispatcher: Dispatcher,
         pool: FairPool,
+        watchdog: Watchdog,
         *,
         passes: int,
         cost: int,
@@ -69,6 +71,7 @@ class ChunkedRequests:
         self._items = items
         self._dispatcher = dispatcher
         self._pool = pool
+        self._watchdog = watchdog
         self._passes = passes
         self._cost = cost
         self._requests: dict[str, _Request] = {}
@@ -113,7 +116,7 @@ class ChunkedRequests:
             self._items.finish(entry.parent, outcome)
             return
         try:
-            with item.lock:
+            with item.lock, self._watchdog.watch("merging passes", [item.entry]):
                 parts = item.passes.add(entry.prepared, outcome)
                 if parts and item.entry.sink:
                     item.entry.sink.put(parts)
@@ -145,7 +148,8 @@ class ChunkedRequests:
         made: Sequence[Prepared] = ()
         error: BaseException | None = None
         try:
-            made = item.passes.next_passes()
+            with self._watchdog.watch("making passes", [item.entry]):
+                made = item.passes.next_passes()
         except BaseException as raised:
             error = raised
         self._put(request, item.entry, made)

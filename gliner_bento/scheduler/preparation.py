@@ -17,6 +17,7 @@ from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import public_error
+from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Preparation:
         threads: int,
         max_burst: int,
         observer: Observer,
+        watchdog: Watchdog,
         clock: Callable[[], float],
     ) -> None:
         self._engine = engine
@@ -50,6 +52,7 @@ class Preparation:
         self._threads = threads
         self._max_burst = max_burst
         self._observer = observer
+        self._watchdog = watchdog
         self._clock = clock
 
     def submit(self, entries: Sequence[Entry]) -> None:
@@ -94,7 +97,8 @@ class Preparation:
             return None
         started_s = self._clock()
         try:
-            prepared = self._engine.prepare(entry.item)
+            with self._watchdog.watch("preparation", [entry]):
+                prepared = self._engine.prepare(entry.item)
         except BaseException as error:  # the pool would swallow it, and the item would never finish
             self._items.finish(entry, public_error(error, entry.request_id, "preparation"))
             return None
