@@ -168,7 +168,7 @@ class Bench:
 
     @contextlib.contextmanager
     def ours(self, model: Path, **settings: Any) -> Iterator[Server]:
-        """gliner-bento with these settings. It refuses nothing: throughput is measured, and the baselines do not either."""
+        """gliner-bento with these settings. Like the baselines, it refuses no request."""
         command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
         fixed = {"model": str(model.resolve()), "max_queue_wait_s": MAX_WAIT_S}
         with self._server("ours", command, environment(fixed | settings)) as server:
