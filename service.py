@@ -38,12 +38,13 @@ class GLiNERService:
         with self.process.starting():
             self.replica = replica_of(self.runner)
             app.bind(self.replica)
+        self.process.serve()
 
     @bentoml.on_deployment
     @staticmethod
     def on_deployment() -> None:
         """Runs in the process of `bentoml serve`, before it starts those of the services."""
-        supervise()
+        supervise(settings)
 
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
     async def extract(self, **request: Any) -> ExtractResponse:

@@ -32,6 +32,6 @@ class GatewayFields(BaseSettings):
     )
     tenant_header: HeaderName | None = Field(
         None,
-        description="Request header that names the tenant, where there are no API keys; set it only behind a proxy that "
-        "overwrites it. Unset, or not sent: the client's address is the tenant.",
+        description="Request header that names the tenant, where there are no API keys; set it only behind a proxy "
+        "that overwrites it. Unset, or not sent: the client's address is the tenant.",
     )
