@@ -153,8 +153,8 @@ def test_tenants_share_the_replica_fairly(serving: Serving):
 
     run(scene)
     ran = [text for text in serving.passes if not text.startswith("Filler")]
-    assert ran[0] == "Operator"
-    assert "Other" in ran[1:4]
+    assert "Operator" in ran[:2]  # one batch may have been collated ahead
+    assert "Other" in ran[:4]
 
 
 def test_abort_ends_every_item_of_a_request_and_no_other(serving: Serving):
