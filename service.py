@@ -6,7 +6,7 @@ from typing import Any
 
 import bentoml
 
-from gliner_bento.bentoml_options import bentoml_options
+from gliner_bento.bentoml_options import bentoml_options, default_host
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.options import GatewayOptions
@@ -42,7 +42,7 @@ class GLiNERService:
     @staticmethod
     def on_deployment() -> None:
         """Runs in the process of `bentoml serve`, before it starts those of the services."""
-        supervise()
+        supervise(settings, default_host(settings))
 
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
     async def extract(self, **request: Any) -> ExtractResponse:

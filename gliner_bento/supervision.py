@@ -30,7 +30,7 @@ import click
 
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import StartupError, exit_with, one_line, write_line
-from gliner_bento.port import check_port_or_exit
+from gliner_bento.port import check_address_or_exit
 from gliner_bento.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -49,12 +49,15 @@ _OUT_OF_MEMORY = "out of memory"
 Event = Literal["started", "ready", "stopped", "died"]
 
 
-def supervise() -> None:
-    """Apply the rules to this process, which runs `bentoml serve` and has not started any other yet."""
+def supervise(settings: Settings, default_host: str) -> None:
+    """Apply the rules to this process, which runs `bentoml serve` and has not started any other yet.
+
+    default_host: where the server listens if the command names no host.
+    """
     context = click.get_current_context(silent=True)
     if context is None:
         return  # bentoml.serve() in somebody's program, which is not ours to end
-    check_port_or_exit("bentoml")
+    check_address_or_exit("bentoml", settings, default_host)
     # With this variable, BentoML starts no process again, and ends with a traceback when one has died.
     os.environ.pop("BENTOML_CONTAINERIZED", None)
     logging.getLogger("bentoml.serve").addFilter(_not_listening_yet)

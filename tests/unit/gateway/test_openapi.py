@@ -100,7 +100,7 @@ def test_what_is_not_documented_is_not_listed():
         raise NotImplementedError
 
     documented = Endpoint(
-        method="GET", path="/a", answer=answer, operation=Operation(name="a", tag="server", summary="A")
+        method="GET", path="/a", scope=None, answer=answer, operation=Operation(name="a", tag="server", summary="A")
     )
     document = json.loads(openapi_document([documented, Endpoint(method="GET", path="/b", answer=answer)]))
     validate(document)
