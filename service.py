@@ -6,7 +6,7 @@ from typing import Any
 
 import bentoml
 
-from gliner_bento.bentoml_options import bentoml_options, default_host
+from gliner_bento.bentoml_options import bentoml_options
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.options import GatewayOptions
@@ -37,12 +37,13 @@ class GLiNERService:
         self.process = ServiceProcess("GLiNERService", settings)
         with self.process.starting():
             app.bind(replica_of(self.runner))
+        self.process.serve()
 
     @bentoml.on_deployment
     @staticmethod
     def on_deployment() -> None:
         """Runs in the process of `bentoml serve`, before it starts those of the services."""
-        supervise(settings, default_host(settings))
+        supervise(settings)
 
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
     async def extract(self, **request: Any) -> ExtractResponse:

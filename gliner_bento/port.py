@@ -1,10 +1,13 @@
-"""Checks the address before anything is loaded: the servers bind the port late, and BentoML takes one that is out of
-range; and other addresses than loopback need API keys, or the operator's word that they do not."""
+"""The server's address: checked before anything is loaded, because the servers bind the port late, BentoML takes one
+that is out of range, and an address that others reach needs API keys or the operator's word. While the server ends, its
+port is refused, because BentoML keeps it open until then."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
+from contextlib import suppress
 
 import click
 
@@ -62,3 +65,13 @@ def check_address_or_exit(command: str, settings: Settings, default_host: str) -
         check_access(host, settings)
     except SettingsError as error:
         exit_with(str(error))
+
+
+def refuse_connections(port: int) -> None:
+    """Stop listening on a TCP port in all processes that share this process's socket; best effort."""
+    for number in map(int, os.listdir("/dev/fd")):
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as candidate:
+            listening = candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            inet = candidate.family in (socket.AF_INET, socket.AF_INET6)
+            if listening and inet and candidate.getsockname()[1] == port:
+                candidate.shutdown(socket.SHUT_RD)

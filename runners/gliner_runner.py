@@ -32,8 +32,9 @@ class GLiNERRunner:
         join_bentoml()
         self.process = ServiceProcess("GLiNERRunner", settings)
         with self.process.starting():
-            self.replica = LocalReplica.load(settings, PrometheusObserver())
+            self.replica = LocalReplica.load(settings, PrometheusObserver(), self.process.end_hung)
             app.bind(self.replica)
+        self.process.serve(needed_by="GLiNERService", fail=self.replica.close)
 
     def __is_ready__(self) -> bool:
         return self.replica.ready
