@@ -168,7 +168,15 @@ class Gateway:
         if request.timeout_ms is not None:
             timeout_s = min(timeout_s, request.timeout_ms / 1000)
         own_id = tenants.own_id(request_id.adopt(request.request_id))
-        return Call(own_id, time.monotonic() + timeout_s, request.priority)
+        tenant = tenants.current()
+        return Call(
+            own_id,
+            time.monotonic() + timeout_s,
+            request.priority,
+            tenant=tenant.name,
+            weight=tenant.weight,
+            crosses_tenants=tenant.crosses_tenants,
+        )
 
     def _batch(self, request: ExtractBatchRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Each text with its options: its own where it has them, else the batch's."""

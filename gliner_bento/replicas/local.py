@@ -20,6 +20,7 @@ from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.partial_results import PartialResults
 from gliner_bento.scheduler.observer import Observer as SchedulerObserver
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
+from gliner_bento.scheduler.tenant_queues import TenantShare
 from gliner_bento.settings import Settings
 from gliner_bento.types import Entity, Extraction, Item, SelfTest
 
@@ -103,7 +104,11 @@ class LocalReplica:
     async def extract(self, items: Sequence[Item], call: Call) -> list[Outcome]:
         """See `Replica`."""
         futures = self.scheduler.submit_many(
-            items, request_id=call.request_id, deadline=call.deadline_s, priority=call.priority
+            items,
+            request_id=call.request_id,
+            deadline=call.deadline_s,
+            priority=call.priority,
+            share=_share_of(call),
         )
         self._report_load()
         try:
@@ -115,7 +120,12 @@ class LocalReplica:
         """See `Replica`."""
         parts = PartialResults(partial(self.scheduler.resume, call.request_id))
         future = self.scheduler.submit_stream(
-            item, parts, request_id=call.request_id, deadline=call.deadline_s, priority=call.priority
+            item,
+            parts,
+            request_id=call.request_id,
+            deadline=call.deadline_s,
+            priority=call.priority,
+            share=_share_of(call),
         )
         self._report_load()
         future.add_done_callback(parts.end)
@@ -164,6 +174,10 @@ class LocalReplica:
     def _report_load(self) -> None:
         if self._observer:
             self._observer.on_unfinished(self.scheduler.stats.unfinished_items)
+
+
+def _share_of(call: Call) -> TenantShare:
+    return TenantShare(call.tenant, call.weight, call.crosses_tenants)
 
 
 async def _outcome(future: Future[Any]) -> Outcome:

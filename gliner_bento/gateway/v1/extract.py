@@ -107,6 +107,7 @@ ENDPOINTS = [
     Endpoint(
         method="POST",
         path="/v1/extract",
+        scope="extract",
         answer=_extract,
         operation=Operation(
             name="extract",
@@ -121,6 +122,7 @@ ENDPOINTS = [
     Endpoint(
         method="POST",
         path="/v1/extract/stream",
+        scope="extract",
         answer=_extract_stream,
         operation=Operation(
             name="extract_stream",
@@ -136,6 +138,7 @@ ENDPOINTS = [
     Endpoint(
         method="POST",
         path="/v1/extract/batch",
+        scope="extract",
         answer=_extract_batch,
         operation=Operation(
             name="extract_batch",
@@ -150,6 +153,7 @@ ENDPOINTS = [
     Endpoint(
         method="POST",
         path="/v1/requests/{request_id}/abort",
+        scope="extract",
         answer=_abort,
         operation=Operation(
             name="abort",
