@@ -6,8 +6,8 @@ from typing import Any
 
 import bentoml
 
+from gliner_bento import log
 from gliner_bento.bentoml_options import bentoml_options
-from gliner_bento.log import join_bentoml
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.replicas.http.server import ReplicaApp
@@ -29,7 +29,7 @@ class GLiNERRunner:
     def __init__(self) -> None:
         from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
 
-        join_bentoml()
+        log.configure(settings)
         self.process = ServiceProcess("GLiNERRunner", settings)
         with self.process.starting():
             self.replica = LocalReplica.load(settings, PrometheusObserver())

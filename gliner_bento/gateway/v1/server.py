@@ -1,7 +1,8 @@
-"""`/v1/model`, the probes and the metrics. In the bento, BentoML's own probes and metrics come first."""
+"""`/v1/model`, `/v1/status`, the probes and the metrics. In the bento, BentoML's own probes come first."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -10,11 +11,16 @@ from starlette.responses import PlainTextResponse, Response
 from gliner_bento.errors import NotReady
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import ModelCard
 
 
 async def _model(gateway: Gateway, _: Request) -> Response:
     return json_response(await gateway.model())
+
+
+async def _status(gateway: Gateway, _: Request) -> Response:
+    return json_response(await gateway.status())
 
 
 async def _alive(_: Gateway, __: Request) -> Response:
@@ -27,10 +33,11 @@ async def _ready(gateway: Gateway, _: Request) -> Response:
     return PlainTextResponse("\n")
 
 
-async def _metrics(_: Gateway, __: Request) -> Response:
+async def _metrics(gateway: Gateway, _: Request) -> Response:
     from gliner_bento import metrics  # noqa: PLC0415  # binds to its files at import
 
-    return Response(metrics.exposition(), media_type=metrics.CONTENT_TYPE)
+    state = metrics.ReplicaState(*await gateway.replica_state())
+    return Response(await asyncio.to_thread(metrics.exposition, state), media_type=metrics.CONTENT_TYPE)
 
 
 def _text(operation: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +57,14 @@ ENDPOINTS = [
         answer=_model,
         operation=Operation(
             name="model", tag="server", summary="What is served, and with which limits", answer=ModelCard
+        ),
+    ),
+    Endpoint(
+        method="GET",
+        path="/v1/status",
+        answer=_status,
+        operation=Operation(
+            name="status", tag="server", summary="What the server does now, for people", answer=ServerStatus
         ),
     ),
     _probe("livez", _alive, "The process is alive"),
