@@ -70,6 +70,7 @@ class GatewayApp:
             "max_adapter_bytes": options.max_adapter_bytes,
             "check_load": self.check_load,
             "requests": {endpoint.path: endpoint.request for endpoint in self.endpoints if endpoint.request},
+            "tenant_header": options.tenant_header,
         }
         record = {"routes": Routes(self._paths), "errors": self._errors}
         return [(CancelOnDisconnect, {}), (RecordRequests, record), (TrailingSlash, {}), (GatewayMiddleware, arguments)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from gliner_bento.adapter_types import AdapterCacheStatus
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, TooLarge
-from gliner_bento.gateway import request_id, request_record
+from gliner_bento.gateway import request_id, request_record, tenants
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.admission import Admission
 from gliner_bento.gateway.languages import LanguageCheck
@@ -69,7 +69,7 @@ class Gateway:
             warnings=self._warnings(item, outcome),
             model=model.model,
             adapter_id=item.adapter_id,
-            request_id=call.request_id,
+            request_id=request_id.current(),
         )
 
     async def extract_stream(self, request: ExtractRequest) -> AsyncGenerator[StreamedEntity | StreamedEnd, None]:
@@ -90,7 +90,7 @@ class Gateway:
                         warnings=self._warnings(item, part),
                         model=model.model,
                         adapter_id=item.adapter_id,
-                        request_id=call.request_id,
+                        request_id=request_id.current(),
                     )
 
     async def extract_batch(self, request: ExtractBatchRequest) -> ExtractBatchResponse:
@@ -103,10 +103,12 @@ class Gateway:
         outcomes = iter([self._with_warnings(*pair) for pair in zip(items, extracted, strict=True)])
         shared = request.texts is not None
         results = [
-            _batch_result(next(outcomes) if isinstance(item, Item) else item, place, call.request_id, shared=shared)
+            _batch_result(
+                next(outcomes) if isinstance(item, Item) else item, place, request_id.current(), shared=shared
+            )
             for place, item in enumerate(admitted)
         ]
-        return ExtractBatchResponse(results, model.model, call.request_id)
+        return ExtractBatchResponse(results, model.model, request_id.current())
 
     def check_load(self) -> None:
         """Raise `QueueFull` if the replica is overloaded; for requests that have not been read."""
@@ -120,8 +122,8 @@ class Gateway:
             return False
 
     async def abort(self, aborted_id: str) -> AbortResponse:
-        """Abort a request; `aborted` is false if none has this id."""
-        return AbortResponse(aborted_id, await self._replica.abort(aborted_id))
+        """Abort a request of the current tenant; `aborted` is false if none has this id."""
+        return AbortResponse(aborted_id, await self._replica.abort(tenants.own_id(aborted_id)))
 
     async def model(self) -> ModelCard:
         """What is served, and with which limits."""
@@ -190,7 +192,8 @@ class Gateway:
         timeout_s = self.options.request_timeout_s
         if request.timeout_ms is not None:
             timeout_s = min(timeout_s, request.timeout_ms / 1000)
-        return Call(request_id.adopt(request.request_id), time.monotonic() + timeout_s, request.priority)
+        own_id = tenants.own_id(request_id.adopt(request.request_id))
+        return Call(own_id, time.monotonic() + timeout_s, request.priority)
 
     def _batch(self, request: ExtractBatchRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Each text with its options: its own where it has them, else the batch's."""

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
-from gliner_bento.gateway import request_id
+from gliner_bento.gateway import request_id, tenants
 from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.media import JSON, is_json, media_type
 from gliner_bento.gateway.v1 import adapters
@@ -35,10 +35,12 @@ class GatewayMiddleware:
         max_adapter_bytes: int,
         check_load: Callable[[str, str], None],
         requests: Mapping[str, type[Any]],
+        tenant_header: str | None = None,
     ) -> None:
         self.app = app
         self._check_load = check_load
         self._requests = requests
+        self._tenant_header = tenant_header
         self._limits = {"max_body_bytes": max_body_bytes, "max_adapter_bytes": max_adapter_bytes}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,6 +57,7 @@ class GatewayMiddleware:
         body = _LimitedBody(receive, self._limits[name], name, raises=raises)
         answer = _Answer(scope, send, body, self._requests.get(path))
         try:
+            tenants.begin(tenants.without_key(scope, headers, self._tenant_header))
             if scope["method"] in _BODY_METHODS:
                 self._check_load(scope["method"], path)
                 body.refuse_early(headers, upload=upload)

@@ -14,7 +14,7 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.disconnect import CLIENT_CLOSED_REQUEST
-from gliner_bento.gateway import request_id
+from gliner_bento.gateway import request_id, tenants
 from gliner_bento.gateway.status import RecentErrors
 
 logger = logging.getLogger("gliner_bento.access")
@@ -115,6 +115,7 @@ def _log(method: str, route: str, target: str | None, status: int, seconds: floa
         return
     fields = {
         "request_id": quote(request_id.current(), safe=":"),
+        "tenant": tenants.current().name,
         "method": method,
         "route": route,
         "target": target,

@@ -25,6 +25,7 @@ Archive = AsyncIterable[bytes]
 class Call:
     """One client request, as a replica sees it.
 
+    request_id: of the tenant and its request; `abort` takes the same.
     deadline_s: on this process's `time.monotonic()`; every item ends by then.
     priority: lower is scheduled earlier, as in vLLM.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from gliner_bento.settings.field_types import Count, Probability
+from gliner_bento.settings.field_types import Count, HeaderName, Probability
 
 
 class GatewayFields(BaseSettings):
@@ -29,4 +29,9 @@ class GatewayFields(BaseSettings):
         "/gliner",
         pattern=r"^(/[A-Za-z0-9._~-]+)+$",
         description="Path prefix of the routes for clients of gliner.serve.",
+    )
+    tenant_header: HeaderName | None = Field(
+        None,
+        description="Request header that names the tenant, where there are no API keys; set it only behind a proxy "
+        "that overwrites it. Unset, or not sent: the client's address is the tenant.",
     )

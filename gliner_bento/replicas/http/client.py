@@ -209,8 +209,10 @@ class Connection:
 
         async def body() -> AsyncIterator[bytes]:
             yield begin
+            if rest is None:
+                return
             try:
-                async for piece in rest or _nothing():
+                async for piece in rest:
                     yield piece
             except BaseException as failure:
                 failures.append(failure)
@@ -273,11 +275,6 @@ async def _repeated(send: Callable[[], Awaitable[T]]) -> T:
     except _DROPPED as dropped:
         logger.warning("the connection to the runner was dropped (%r); repeating the call", dropped)
         return await send()
-
-
-async def _nothing() -> AsyncIterator[bytes]:
-    return
-    yield b""
 
 
 @cache

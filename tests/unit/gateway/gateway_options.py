@@ -19,4 +19,5 @@ OPTIONS = GatewayOptions(
     adapter_id_pattern=r"[a-z0-9_-]{1,9}",
     compat_long_text="window",
     route_prefix="/gliner",
+    tenant_header=None,
 )
