@@ -27,10 +27,10 @@ class GLiNERRunner:
     """One model replica: scheduler, engine, adapters."""
 
     def __init__(self) -> None:
-        from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
-
         log.configure(settings)
         self.process = ServiceProcess("GLiNERRunner", settings)
+        from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # its files are in the process's folder
+
         with self.process.starting():
             self.replica = LocalReplica.load(settings, PrometheusObserver())
             app.bind(self.replica)
