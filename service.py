@@ -15,7 +15,7 @@ from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
 from gliner_bento.settings import load_or_exit
 from gliner_bento.supervision import ServiceProcess, supervise
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
-from runners.gliner_runner import GLiNERRunner, replica_of
+from runners.gliner_runner import GLiNERRunner, disconnect, replica_of
 
 settings = load_or_exit()
 app = GatewayApp(settings.view(GatewayOptions))
@@ -36,14 +36,16 @@ class GLiNERService:
         log.configure(settings)
         self.process = ServiceProcess("GLiNERService", settings)
         with self.process.starting():
-            app.bind(replica_of(self.runner))
+            self.replica = replica_of(self.runner)
+            app.bind(self.replica)
+        self.process.serve()
 
     @bentoml.on_deployment
     @staticmethod
     def on_deployment() -> None:
         """Runs in the process of `bentoml serve`, before it starts those of the services."""
         log.configure(settings)
-        supervise()
+        supervise(settings)
 
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
     async def extract(self, **request: Any) -> ExtractResponse:
@@ -61,9 +63,10 @@ class GLiNERService:
         return await app.gateway.ready()
 
     @bentoml.on_shutdown
-    def shut_down(self) -> None:
-        """The process ends as it should."""
+    async def shut_down(self) -> None:
+        """The process ends as it should; all requests have been answered."""
         self.process.stopped()
+        await disconnect(self.replica)
 
 
 _service: bentoml.Service[Any] = GLiNERService  # the decorators return a service, not the class

@@ -35,13 +35,15 @@ def create_app(settings: Settings | None = None) -> Starlette:
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
 
-        with ServiceProcess("gliner-bento", settings).starting():
-            replica = LocalReplica.load(settings, PrometheusObserver())
+        process = ServiceProcess("gliner-bento", settings)
+        with process.starting():
+            replica = LocalReplica.load(settings, PrometheusObserver(), process.end_hung)
         app.bind(replica)
+        process.serve(fail=replica.close)
         try:
             yield
         finally:
-            await asyncio.to_thread(replica.drain, settings.request_timeout_s)
+            await asyncio.to_thread(replica.drain, settings.shutdown_timeout_s)
             replica.close()
 
     return Starlette(routes=[*swagger_assets(), Mount("/", app)], lifespan=lifespan)

@@ -1,8 +1,11 @@
-"""Checks the port before anything is loaded: the servers bind it late, and BentoML takes one that is out of range."""
+"""The server's port: checked before anything is loaded, because the servers bind it late and BentoML takes one that is
+out of range; and refused while the server ends, because BentoML keeps it open until then."""
 
 from __future__ import annotations
 
+import os
 import socket
+from contextlib import suppress
 
 import click
 
@@ -37,3 +40,13 @@ def check_port_or_exit(command: str) -> None:
         check_port(given.get("host") or "0.0.0.0", given["port"])
     except SettingsError as error:
         exit_with(str(error))
+
+
+def refuse_connections(port: int) -> None:
+    """Stop listening on a TCP port in all processes that share this process's socket; best effort."""
+    for number in map(int, os.listdir("/dev/fd")):
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as candidate:
+            listening = candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            inet = candidate.family in (socket.AF_INET, socket.AF_INET6)
+            if listening and inet and candidate.getsockname()[1] == port:
+                candidate.shutdown(socket.SHUT_RD)

@@ -32,8 +32,9 @@ class GLiNERRunner:
         from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # its files are in the process's folder
 
         with self.process.starting():
-            self.replica = LocalReplica.load(settings, PrometheusObserver())
+            self.replica = LocalReplica.load(settings, PrometheusObserver(), self.process.end_hung)
             app.bind(self.replica)
+        self.process.serve(needed_by="GLiNERService", fail=self.replica.close)
 
     def __is_ready__(self) -> bool:
         return self.replica.ready
@@ -49,3 +50,9 @@ def replica_of(runner: Any) -> Replica:
     """The replica of what `bentoml.depends` gives: a client of the runner's process, or the runner in this process."""
     local: Replica | None = getattr(runner, "replica", None)
     return local or HttpReplica(runner.to_async.url, REPLICA_PATH)
+
+
+async def disconnect(replica: Replica) -> None:
+    """Close the connections of what `replica_of` gave. A replica in this process is closed by its runner."""
+    if isinstance(replica, HttpReplica):
+        await replica.close()

@@ -192,7 +192,8 @@ class Gateway:
         timeout_s = self.options.request_timeout_s
         if request.timeout_ms is not None:
             timeout_s = min(timeout_s, request.timeout_ms / 1000)
-        own_id = tenants.own_id(request_id.adopt(request.request_id))
+        request_record.current().request_id = request_id.adopt(request.request_id)
+        own_id = tenants.own_id(request_id.current())
         return Call(own_id, time.monotonic() + timeout_s, request.priority)
 
     def _batch(self, request: ExtractBatchRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:

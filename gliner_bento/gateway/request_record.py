@@ -32,8 +32,12 @@ _FAULT = 500
 
 @dataclass(slots=True)
 class RequestRecord:
-    """What its handlers note of a request. tokens: of all passes, prompts included. error: the code of its error."""
+    """What its handlers note of a request.
 
+    request_id: the one in the body, if there is one. tokens: of all passes, prompts included. error: its code.
+    """
+
+    request_id: str | None = None
     items: int = 0
     tokens: int = 0
     error: str | None = None
@@ -67,7 +71,7 @@ class Routes:
 
 
 class RecordRequests:
-    """ASGI middleware. Runs in the task of the request's handlers, whose context variables it reads afterwards."""
+    """ASGI middleware, around the one that sets the request's id and tenant."""
 
     def __init__(self, app: ASGIApp, routes: Routes, errors: RecentErrors) -> None:
         self.app = app
@@ -105,7 +109,7 @@ class RecordRequests:
             method = scope["method"] if scope["method"] in _METHODS else UNKNOWN
             metrics.on_answer(route, method, status, seconds, record.error)
             if status >= _FAULT:
-                self._errors.add(status, record.error or "internal", request_id.current())
+                self._errors.add(status, record.error or "internal", record.request_id or request_id.current())
             _log(method, route, target, status, seconds, record)
 
 
@@ -114,7 +118,7 @@ def _log(method: str, route: str, target: str | None, status: int, seconds: floa
     if not logger.isEnabledFor(level):
         return
     fields = {
-        "request_id": quote(request_id.current(), safe=":"),
+        "request_id": quote(record.request_id or request_id.current(), safe=":"),
         "tenant": tenants.current().name,
         "method": method,
         "route": route,

@@ -23,12 +23,16 @@ _OK = 200
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The response to body number `body`; `status` is an HTTP status, or the name of the error if there was none."""
+    """The response to body number `body`; `status` is an HTTP status, or the name of the error if there was none.
+
+    retry_after: whether it has that header.
+    """
 
     body: int
     status: str
     content: bytes
     latency_s: float
+    retry_after: bool = False
 
 
 @dataclass(slots=True)
@@ -129,13 +133,14 @@ async def _open_loop(url: str, bodies: Sequence[bytes], due_s: Sequence[float], 
 
 
 async def _send(session: aiohttp.ClientSession, url: str, bodies: Sequence[bytes], body: int, since: float) -> Reply:
+    retry_after = False
     try:
         async with session.post(url, data=bodies[body], headers=_HEADERS) as response:
             content = await response.read()
-            status = str(response.status)
+            status, retry_after = str(response.status), "Retry-After" in response.headers
     except (aiohttp.ClientError, TimeoutError, asyncio.TimeoutError) as error:
         content, status = b"", type(error).__name__
-    return Reply(body, status, content, time.perf_counter() - since)
+    return Reply(body, status, content, time.perf_counter() - since, retry_after)
 
 
 def _session(max_connections: int) -> aiohttp.ClientSession:

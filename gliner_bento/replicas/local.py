@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -28,6 +28,10 @@ logger = logging.getLogger(__name__)
 
 _WARM_UP_S = 300.0
 _WARM_UP_ITEM = Item("The server is ready when this sentence has a result.", {"result": "result"}, threshold=0.0)
+
+
+def _log_hang(reason: str) -> None:
+    logger.critical("the model hangs: %s", reason)
 
 
 class ReplicaObserver(SchedulerObserver, AdapterObserver, Protocol):
@@ -55,8 +59,16 @@ class LocalReplica:
         self.scheduler.start()
 
     @classmethod
-    def load(cls, settings: Settings, observer: ReplicaObserver | None = None) -> LocalReplica:
-        """Load the model that `settings` name, and warm it up. Blocks; raises `StartupError`, `ModelError` included."""
+    def load(
+        cls,
+        settings: Settings,
+        observer: ReplicaObserver | None = None,
+        on_hang: Callable[[str], None] = _log_hang,
+    ) -> LocalReplica:
+        """Load the model that `settings` name, and warm it up. Blocks; raises `StartupError`, `ModelError` included.
+
+        on_hang: called once with the reason when a thread of the model hangs; all items have failed then.
+        """
         from gliner_bento.engine.checkpoint.load import pick_device  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports torch
 
@@ -76,6 +88,7 @@ class LocalReplica:
         except BaseException:
             replica.close()
             raise
+        replica.scheduler.watch_for_hangs(on_hang)
         logger.info("%s is ready on %s in %.1f s", engine.info.model, engine.info.device, time.monotonic() - started_s)
         return replica
 

@@ -20,6 +20,7 @@ from gliner_bento.scheduler.dispatcher import Dispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, ResultOrError
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import public_error
+from gliner_bento.scheduler.watchdog import Watchdog
 
 
 @dataclass(slots=True)
@@ -60,6 +61,7 @@ class ChunkedRequests:
         items: ItemOwner,
         dispatcher: Dispatcher,
         pool: Executor,
+        watchdog: Watchdog,
         *,
         passes: int,
         cost: int,
@@ -68,6 +70,7 @@ class ChunkedRequests:
         self._items = items
         self._dispatcher = dispatcher
         self._pool = pool
+        self._watchdog = watchdog
         self._passes = passes
         self._cost = cost
         self._requests: dict[str, _Request] = {}
@@ -112,7 +115,7 @@ class ChunkedRequests:
             self._items.finish(entry.parent, outcome)
             return
         try:
-            with item.lock:
+            with item.lock, self._watchdog.watch("merging passes", [item.entry]):
                 parts = item.passes.add(entry.prepared, outcome)
                 if parts and item.entry.sink:
                     item.entry.sink.put(parts)
@@ -144,7 +147,8 @@ class ChunkedRequests:
         made: Sequence[Prepared] = ()
         error: BaseException | None = None
         try:
-            made = item.passes.next_passes()
+            with self._watchdog.watch("making passes", [item.entry]):
+                made = item.passes.next_passes()
         except BaseException as raised:
             error = raised
         self._put(request, item.entry, made)

@@ -31,6 +31,7 @@ from gliner_bento.scheduler.lanes import Lanes
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.queue import NextBatch, WaitingQueue
 from gliner_bento.scheduler.stages import Batch, Stages
+from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class Dispatcher:
         items: ItemOwner,
         *,
         observer: Observer,
+        watchdog: Watchdog,
         clock: Callable[[], float],
     ) -> None:
         self._engine = engine
@@ -74,7 +76,7 @@ class Dispatcher:
         self._lock = queue.lock
         self._items = items
         self._clock = clock
-        self._stages = Stages(engine, items, self, observer, clock)
+        self._stages = Stages(engine, items, self, observer, watchdog, clock)
         self._lane_work = [threading.Condition(self._lock) for _ in range(config.inference_lanes)]
         self._collator_work = threading.Condition(self._lock)
         self._lane_started = threading.Condition(self._lock)

@@ -16,6 +16,7 @@ from gliner_bento.scheduler.entry import Entry, ItemOwner, State
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import public_error
+from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class Preparation:
         threads: int,
         max_burst: int,
         observer: Observer,
+        watchdog: Watchdog,
         clock: Callable[[], float],
     ) -> None:
         self._engine = engine
@@ -49,6 +51,7 @@ class Preparation:
         self._threads = threads
         self._max_burst = max_burst
         self._observer = observer
+        self._watchdog = watchdog
         self._clock = clock
 
     def submit(self, entries: Sequence[Entry]) -> None:
@@ -87,7 +90,8 @@ class Preparation:
             return None
         started_s = self._clock()
         try:
-            prepared = self._engine.prepare(entry.item)
+            with self._watchdog.watch("preparation", [entry]):
+                prepared = self._engine.prepare(entry.item)
         except BaseException as error:  # the pool would swallow it, and the item would never finish
             self._items.finish(entry, public_error(error, entry.request_id, "preparation"))
             return None

@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from gliner_bento.engine.base import Engine, Result
-from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady
+from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
+from gliner_bento.scheduler.batching import least
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import Dispatcher, DispatcherConfig
 from gliner_bento.scheduler.entry import LOADING_ADAPTER, PREPARING, RUNNING, WAITING, Entry, ResultOrError, Sink
 from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
 from gliner_bento.scheduler.preparation import Preparation, release
 from gliner_bento.scheduler.queue import WaitingQueue
+from gliner_bento.scheduler.watchdog import Watchdog, Work, place_of
 from gliner_bento.types import Item
 
 logger = logging.getLogger(__name__)
@@ -38,10 +40,12 @@ class SchedulerConfig(DispatcherConfig):
 
     queue_capacity: maximum number of items that are in no batch yet.
     tokenizer_threads: threads that prepare items.
+    hang_timeout_s: a stage of a batch, or a preparation, that runs longer hangs.
     """
 
     queue_capacity: int
     tokenizer_threads: int
+    hang_timeout_s: float = least(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +69,8 @@ class Stats:
 class Scheduler:
     """Runs items on `engine` in batches. Thread-safe; `start` it once, `close` it once.
 
-    Threads: a preparation pool, one for deadlines, and the dispatcher's. `finish` is for the scheduler's parts.
+    Threads: a preparation pool, one for deadlines, one for the watchdog, and the dispatcher's. `finish` is for the
+    scheduler's parts.
     """
 
     def __init__(
@@ -85,14 +90,19 @@ class Scheduler:
         self._unanswered_futures = 0
         self._broken = False
         self._closed = False
+        self._hang_timeout_s = config.hang_timeout_s
         self._threads: list[threading.Thread] = []
         self._pool = ThreadPoolExecutor(config.tokenizer_threads, thread_name_prefix="prepare")
-        self._dispatcher = Dispatcher(engine, config, self._queue, self, observer=self._observer, clock=clock)
+        self._watchdog = Watchdog(config.hang_timeout_s)
+        self._dispatcher = Dispatcher(
+            engine, config, self._queue, self, observer=self._observer, watchdog=self._watchdog, clock=clock
+        )
         self._chunked = ChunkedRequests(
             self._queue,
             self,
             self._dispatcher,
             self._pool,
+            self._watchdog,
             passes=_BATCHES_AHEAD * config.inference_lanes,
             cost=_BATCHES_AHEAD * config.inference_lanes * config.max_batch_tokens,
         )
@@ -106,6 +116,7 @@ class Scheduler:
             threads=config.tokenizer_threads,
             max_burst=config.max_batch_size,
             observer=self._observer,
+            watchdog=self._watchdog,
             clock=clock,
         )
 
@@ -122,6 +133,12 @@ class Scheduler:
                 self._threads.append(thread)
                 thread.start()
         self._dispatcher.wait_for_lanes()
+
+    def watch_for_hangs(self, on_hang: Callable[[str], None]) -> None:
+        """Start the watchdog: when work hangs, fail all items, refuse new ones, and call `on_hang` once with the
+        reason. Called after the warm-up, in which compilation may take minutes."""
+        watching = partial(self._watchdog.run, partial(self._end_hung, on_hang))
+        threading.Thread(target=self._guard, args=("watchdog", watching), name="watchdog", daemon=True).start()
 
     @property
     def ready(self) -> bool:
@@ -162,6 +179,7 @@ class Scheduler:
             unfinished = self._queue.unfinished()
             self._dispatcher.close()
             self._deadline_moved.notify_all()
+        self._watchdog.stop()
         self._fail(unfinished, lambda: NotReady("the server is shutting down"))
         self._pool.shutdown(wait=False, cancel_futures=True)  # after its last user: see `ChunkedRequests`
         for thread in self._threads:
@@ -296,6 +314,20 @@ class Scheduler:
             logger.critical("the scheduler's thread %s has died", name, exc_info=True)
             with self._lock:
                 self._broken = True
+
+    def _end_hung(self, on_hang: Callable[[str], None], work: Work) -> None:
+        """Fail the items of `work`, which a client should not repeat, and then all others."""
+        reason = (
+            f"{work.doing} of {len(work.entries)} items has not ended within {self._hang_timeout_s:g} s "
+            f"(hang_timeout_s), at {place_of(work)}"
+        )
+        with self._lock:
+            self._broken = True
+            self._queue.close("the model does not respond")
+            others = self._queue.unfinished()
+        self._fail(work.entries, lambda: InternalError("the model did not finish this item (hang_timeout_s)"))
+        self._fail(others, lambda: NotReady("the model does not respond; try again"))
+        on_hang(reason)
 
     def _watch_deadlines(self) -> None:
         while True:

@@ -23,3 +23,10 @@ class ProcessFields(BaseSettings):
     restart_window_s: float = Field(
         600.0, gt=0, le=86_400, description="Time in which restarts are counted for max_restarts, in seconds."
     )
+    shutdown_timeout_s: float = Field(
+        25.0,
+        gt=0,
+        le=86_400,
+        description="Maximum time from SIGTERM to the end of the server, in seconds; requests that run until 2 s "
+        "before it fail (503). Kubernetes kills after terminationGracePeriodSeconds, 30 by default.",
+    )

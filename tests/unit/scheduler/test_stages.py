@@ -17,6 +17,7 @@ from gliner_bento.errors import DoesNotFit, GLiNERBentoError, InternalError
 from gliner_bento.scheduler.entry import Entry, ResultOrError, State
 from gliner_bento.scheduler.observer import Stage
 from gliner_bento.scheduler.stages import Batch, Stages
+from gliner_bento.scheduler.watchdog import Watchdog
 from gliner_bento.types import Extraction, Item
 
 
@@ -37,7 +38,7 @@ class Run:
         self.tally = tally or Tally()
         self._waiting = [batch]
         del batch  # no frame keeps it, as in a lane
-        stages = Stages(engine, self, self, self.tally, lambda: 101.0)
+        stages = Stages(engine, self, self, self.tally, Watchdog(60.0), lambda: 101.0)
         while self._waiting:
             running = self._waiting.pop(0)
             if stages.forward(running, threads=1):
@@ -227,7 +228,7 @@ def test_size_of_each_batch_and_time_of_each_stage_are_observed(packs: bool, pad
     )
     tally = Times()
     run = Run(engine, Batch([]))
-    stages = Stages(engine, run, run, tally, clock)
+    stages = Stages(engine, run, run, tally, Watchdog(60.0), clock)
     batch = batch_of(engine, ["aaa", "a"])
     assert stages.forward(batch, threads=1)
     stages.decode(batch)
