@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from gliner_bento import log
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.port import check_port_or_exit
+from gliner_bento.port import check_address_or_exit
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings, load_or_exit
 from gliner_bento.supervision import ServiceProcess
@@ -28,7 +28,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
     """An ASGI app that loads the model when it starts, and drains when it stops."""
     settings = settings or load_or_exit()
     log.configure(settings)
-    check_port_or_exit("uvicorn")
+    check_address_or_exit("uvicorn", settings, "127.0.0.1")
     app = GatewayApp(settings.view(GatewayOptions))
 
     @asynccontextmanager

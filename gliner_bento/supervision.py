@@ -31,10 +31,11 @@ from typing import Any, Literal, NoReturn
 
 import click
 
+from gliner_bento.bentoml_options import default_host
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import StartupError, exit_with, is_alive, one_line, write_line
 from gliner_bento.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
-from gliner_bento.port import check_port_or_exit, refuse_connections
+from gliner_bento.port import check_address_or_exit, refuse_connections
 from gliner_bento.settings import Settings
 from gliner_bento.shutdown import Shutdown
 
@@ -64,7 +65,7 @@ def supervise(settings: Settings) -> None:
     context = click.get_current_context(silent=True)
     if context is None:
         return  # bentoml.serve() in somebody's program, which is not ours to end
-    check_port_or_exit("bentoml")
+    check_address_or_exit("bentoml", settings, default_host(settings))
     # With this variable, BentoML starts no process again, and ends with a traceback when one has died.
     os.environ.pop("BENTOML_CONTAINERIZED", None)
     logging.getLogger("bentoml.serve").addFilter(_not_listening_yet)

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gliner_bento.disconnect import CancelOnDisconnect
 from gliner_bento.errors import QueueFull
+from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.compat import compat_endpoints
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.error_body import STATUSES, respond
@@ -49,12 +50,13 @@ class GatewayApp:
             for endpoint in self.endpoints
             if endpoint.operation and STATUSES[QueueFull.code] in endpoint.operation.errors
         }
-        self._document = openapi_document(self.endpoints)
+        self._document = openapi_document(self.endpoints, needs_key=bool(options.api_keys))
         pages = [
-            Endpoint(method="GET", path="/docs.json", answer=self._docs),
-            Endpoint(method="GET", path="/", answer=self._index),
+            Endpoint(method="GET", path="/docs.json", scope=None, answer=self._docs),
+            Endpoint(method="GET", path="/", scope=None, answer=self._index),
         ]
         self._paths = [endpoint.path for endpoint in (*self.endpoints, *pages)]
+        self._access = Access([*self.endpoints, *pages], options)
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
         self.routes.router.redirect_slashes = False  # `TrailingSlash` serves them
         self._stack: ASGIApp = self.routes
@@ -69,11 +71,11 @@ class GatewayApp:
         """
         options = self.options
         arguments = {
+            "access": self._access,
             "max_body_bytes": options.max_body_bytes,
             "max_adapter_bytes": options.max_adapter_bytes,
             "check_load": self.check_load,
             "requests": {endpoint.path: endpoint.request for endpoint in self.endpoints if endpoint.request},
-            "tenant_header": options.tenant_header,
         }
         record = {"routes": Routes(self._paths), "errors": self._errors}
         return [(RecordRequests, record), (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]

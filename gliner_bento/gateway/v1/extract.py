@@ -108,6 +108,7 @@ ENDPOINTS = [
     Endpoint(
         method="POST",
         path="/v1/extract",
+        scope="extract",
         answer=_extract,
         operation=Operation(
             name="extract",
@@ -122,6 +123,7 @@ ENDPOINTS = [
     Endpoint(
         method="POST",
         path="/v1/extract/stream",
+        scope="extract",
         answer=_extract_stream,
         operation=Operation(
             name="extract_stream",
@@ -137,6 +139,7 @@ ENDPOINTS = [
     Endpoint(
         method="POST",
         path="/v1/extract/batch",
+        scope="extract",
         answer=_extract_batch,
         operation=Operation(
             name="extract_batch",
@@ -151,6 +154,7 @@ ENDPOINTS = [
     Endpoint(
         method="POST",
         path="/v1/requests/{request_id}/abort",
+        scope="extract",
         answer=_abort,
         operation=Operation(
             name="abort",

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from gliner_bento.api_keys import KeyScope
 from gliner_bento.errors import NotReady
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
@@ -45,15 +46,18 @@ def _text(operation: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
-def _probe(name: str, answer: Any, summary: str, errors: tuple[int, ...] = ()) -> Endpoint:
+def _plain(
+    name: str, answer: Any, summary: str, errors: tuple[int, ...] = (), scope: KeyScope | None = None
+) -> Endpoint:
     operation = Operation(name=name, tag="server", summary=summary, errors=errors, extra=_text)
-    return Endpoint(method="GET", path=f"/{name}", answer=answer, operation=operation)
+    return Endpoint(method="GET", path=f"/{name}", scope=scope, answer=answer, operation=operation)
 
 
 ENDPOINTS = [
     Endpoint(
         method="GET",
         path="/v1/model",
+        scope="extract",
         answer=_model,
         operation=Operation(
             name="model", tag="server", summary="What is served, and with which limits", answer=ModelCard
@@ -62,13 +66,14 @@ ENDPOINTS = [
     Endpoint(
         method="GET",
         path="/v1/status",
+        scope="metrics",
         answer=_status,
         operation=Operation(
             name="status", tag="server", summary="What the server does now, for people", answer=ServerStatus
         ),
     ),
-    _probe("livez", _alive, "The process is alive"),
-    _probe("healthz", _alive, "The process is alive"),
-    _probe("readyz", _ready, "The model has answered its warm-up request", (503,)),
-    _probe("metrics", _metrics, "Prometheus metrics"),
+    _plain("livez", _alive, "The process is alive"),
+    _plain("healthz", _alive, "The process is alive"),
+    _plain("readyz", _ready, "The model has answered its warm-up request", (503,)),
+    _plain("metrics", _metrics, "Prometheus metrics", scope="metrics"),
 ]
