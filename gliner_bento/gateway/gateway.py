@@ -194,7 +194,15 @@ class Gateway:
             timeout_s = min(timeout_s, request.timeout_ms / 1000)
         request_record.current().request_id = request_id.adopt(request.request_id)
         own_id = tenants.own_id(request_id.current())
-        return Call(own_id, time.monotonic() + timeout_s, request.priority)
+        tenant = tenants.current()
+        return Call(
+            own_id,
+            time.monotonic() + timeout_s,
+            request.priority,
+            tenant=tenant.name,
+            weight=tenant.weight,
+            crosses_tenants=tenant.crosses_tenants,
+        )
 
     def _batch(self, request: ExtractBatchRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Each text with its options: its own where it has them, else the batch's."""

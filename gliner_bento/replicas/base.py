@@ -27,12 +27,17 @@ class Call:
 
     request_id: of the tenant and its request; `abort` takes the same.
     deadline_s: on this process's `time.monotonic()`; every item ends by then.
-    priority: lower is scheduled earlier, as in vLLM.
+    priority: lower is scheduled earlier, as in vLLM, among the tenant's requests.
+    tenant: whose request it is; tenants share the replica fairly. weight: the tenant's share, relative to the others'.
+    crosses_tenants: `priority` also counts against requests of other tenants.
     """
 
     request_id: str
     deadline_s: float
     priority: int = 0
+    tenant: str = ""
+    weight: float = 1.0
+    crosses_tenants: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from gliner_bento.replicas.partial_results import PartialResults
 from gliner_bento.replicas.work_log import WorkLog
 from gliner_bento.scheduler.observer import Observer as SchedulerObserver
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
+from gliner_bento.scheduler.tenant_queues import TenantShare
 from gliner_bento.settings import Settings
 from gliner_bento.types import Entity, Extraction, Item, SelfTest
 
@@ -101,7 +102,11 @@ class LocalReplica:
     async def extract(self, items: Sequence[Item], call: Call) -> list[Outcome]:
         """See `Replica`."""
         futures = self.scheduler.submit_many(
-            items, request_id=call.request_id, deadline=call.deadline_s, priority=call.priority
+            items,
+            request_id=call.request_id,
+            deadline=call.deadline_s,
+            priority=call.priority,
+            share=_share_of(call),
         )
         return await asyncio.gather(*map(_outcome, futures))
 
@@ -109,7 +114,12 @@ class LocalReplica:
         """See `Replica`."""
         parts = PartialResults(partial(self.scheduler.resume, call.request_id))
         future = self.scheduler.submit_stream(
-            item, parts, request_id=call.request_id, deadline=call.deadline_s, priority=call.priority
+            item,
+            parts,
+            request_id=call.request_id,
+            deadline=call.deadline_s,
+            priority=call.priority,
+            share=_share_of(call),
         )
         future.add_done_callback(parts.end)
         streamed = 0
@@ -157,6 +167,10 @@ class LocalReplica:
         """Fail unfinished items with `NotReady`, and stop all threads."""
         self.scheduler.close()
         self.adapters.close()
+
+
+def _share_of(call: Call) -> TenantShare:
+    return TenantShare(call.tenant, call.weight, call.crosses_tenants)
 
 
 async def _outcome(future: Future[Any]) -> Outcome:
