@@ -43,6 +43,9 @@ class SilentObserver(Observer):
     def on_split(self, size: int) -> None:
         """See `Observer`."""
 
+    def on_not_finite(self) -> None:
+        """See `Observer`."""
+
     def on_finish(self, outcome: Outcome) -> None:
         """See `Observer`."""
 
