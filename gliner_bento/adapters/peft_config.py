@@ -58,10 +58,10 @@ _INITIALIZATIONS = {"gaussian", "eva", "orthogonal", "mica"}
 
 _TRY_PATTERNS = """
 import json, re, resource, sys, warnings
-resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[1]), int(sys.argv[1]) + 1))
 warnings.simplefilter("error")  # deprecated patterns
 sys.setrecursionlimit(500)  # the server's own call stack is deeper
-names, patterns = json.load(sys.stdin)
+cpu_s, names, patterns = json.load(sys.stdin)
+resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
 for field, how, pattern in patterns:
     print(field, flush=True)
     for name in names:
@@ -140,8 +140,8 @@ def check_patterns(config: LoraConfig, names: list[str]) -> None:
         return
     try:
         tried = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _TRY_PATTERNS, str(PATTERN_CPU_S)],
-            input=json.dumps([names, patterns]).encode(),
+            [sys.executable, "-I", "-S", "-c", _TRY_PATTERNS],
+            input=json.dumps([PATTERN_CPU_S, names, patterns]).encode(),
             capture_output=True,
             check=False,
             timeout=PATTERN_TIMEOUT_S,
