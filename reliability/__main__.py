@@ -1,4 +1,4 @@
-"""Command line: `python -m reliability overload|fuzz|soak` prints and stores a measurement; 1 if a target is missed."""
+"""Command line: `python -m reliability overload|chaos|...` prints and stores a measurement; 1 if a target is missed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gliner_bento.settings import Settings
+from reliability.chaos import chaos
+from reliability.faults import FAULTS
 from reliability.measurement import FOLDER, Measurement
 from reliability.overload import overload
 
@@ -23,6 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(flags: argparse.Namespace, log: Path) -> Measurement:
+    if flags.what == "chaos":
+        return chaos(log, faults=flags.faults, seconds=flags.seconds, clients=flags.clients, settings=dict(flags.set))
     return overload(log, factor=flags.factor, seconds=flags.seconds, settings=dict(flags.set))
 
 
@@ -33,12 +37,23 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _faults(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := set(names) - set(FAULTS):
+        raise argparse.ArgumentTypeError(f"no such fault: {', '.join(unknown)}")
+    return names
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m reliability", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="what", required=True)
     command = commands.add_parser("overload", help="many times the capacity")
     command.add_argument("--factor", type=float, default=10.0, help="times the measured capacity (default: 10)")
     command.add_argument("--seconds", type=float, default=60.0, help="duration of the overload (default: 60)")
+    command = commands.add_parser("chaos", help="faults under a load with known answers")
+    command.add_argument("--seconds", type=float, default=10.0, help="load before and after a fault (default: 10)")
+    command.add_argument("--clients", type=int, default=12, help="concurrent requests (default: 12)")
+    command.add_argument("--faults", type=_faults, default=list(FAULTS), help=f"of {', '.join(FAULTS)} (default: all)")
     for command in commands.choices.values():
         command.add_argument(
             "--out", type=Path, default=FOLDER, help="folder of the results (default: docs/measurements)"

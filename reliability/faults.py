@@ -1,0 +1,209 @@
+"""The faults of `make chaos`: what is done to a server, and which answers are allowed while it lasts.
+
+A fault is a function that does it, waits as long as it lasts, and undoes what does not end by itself. Processes are
+signalled by their ids.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+
+from benchmark.server import Server
+from reliability.served import processes
+
+MB = 2**20
+_OVERLOAD = ("queue_full", "deadline_exceeded", "not_ready", "429", "503", "504")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The server, and the folder of orders for what is injected into its model's process."""
+
+    server: Server
+    orders: Path
+    lasts_s: float
+
+    def process(self, name: str) -> psutil.Process:
+        """The process of the gateway or the runner; waits until there is one."""
+        give_up_s = time.monotonic() + 120
+        while (found := processes(self.server).get(name)) is None:
+            if time.monotonic() > give_up_s:
+                raise RuntimeError(f"there is no {name}")
+            time.sleep(0.2)
+        return found
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the gateway listens."""
+        host, _, port = self.server.url.removeprefix("http://").partition(":")
+        return host, int(port)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """inject: does it; returns facts for the report. refused: codes of errors that are allowed, besides those of
+    overload. drops: whether connections may be closed without an answer. ends: the server ends with it."""
+
+    description: str
+    inject: Callable[[Target], str]
+    refused: tuple[str, ...] = ()
+    drops: bool = False
+    ends: bool = False
+
+    def allows(self, outcome: str) -> bool:
+        """Whether requests may end like this while the fault lasts: `refused (code)`, `dropped (error)`."""
+        kind, _, code = outcome.partition(" ")
+        return kind == "right" or (kind == "dropped" and self.drops) or code.strip("()") in (*_OVERLOAD, *self.refused)
+
+
+def _kill(name: str) -> Callable[[Target], str]:
+    def inject(target: Target) -> str:
+        target.process(name).kill()
+        return ""
+
+    return inject
+
+
+def _stop(name: str) -> Callable[[Target], str]:
+    """Stopped for a while, and continued."""
+
+    def inject(target: Target) -> str:
+        process = target.process(name)
+        process.suspend()
+        time.sleep(target.lasts_s)
+        process.resume()
+        return f"stopped for {target.lasts_s:g} s"
+
+    return inject
+
+
+def _stop_for_good(name: str) -> Callable[[Target], str]:
+    """Stopped until the supervisor kills it."""
+
+    def inject(target: Target) -> str:
+        process = target.process(name)
+        process.suspend()
+        began_s = time.monotonic()
+        with contextlib.suppress(psutil.Error):
+            process.wait(120)
+        return f"killed by the supervisor after {time.monotonic() - began_s:.0f} s"
+
+    return inject
+
+
+def _hang(target: Target) -> str:
+    """A batch never ends."""
+    runner = target.process("runner")
+    (target.orders / "hang").touch()
+    began_s = time.monotonic()
+    with contextlib.suppress(psutil.Error):
+        runner.wait(120)
+    return f"the process ended after {time.monotonic() - began_s:.0f} s"
+
+
+def _out_of_memory(target: Target) -> str:
+    order = target.orders / "out_of_memory"
+    order.touch()
+    time.sleep(target.lasts_s)
+    order.unlink()
+    return ""
+
+
+def _full_disk(target: Target) -> str:
+    """No file of the runner may become larger than 1 MB: the same error path as a full disk, without being root."""
+    runner = target.process("runner")
+    before = resource.prlimit(runner.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(runner.pid, resource.RLIMIT_FSIZE, (MB, before[1]))
+    try:
+        body = random.Random(0).randbytes(4 * MB)
+        codes = []
+        for number in range(5):
+            answer = httpx.put(f"{target.server.url}/v1/adapters/large-{number}", content=body, timeout=60)
+            codes.append(answer.json()["error"]["code"])
+    finally:
+        resource.prlimit(runner.pid, resource.RLIMIT_FSIZE, before)
+    if set(codes) != {"storage_full"}:
+        raise AssertionError(f"uploads to a full disk got {codes}")
+    return f"{len(codes)} uploads got 507 storage_full"
+
+
+def _no_file_descriptors(target: Target) -> str:
+    """The gateway can open no more files or connections for a while, and more clients come."""
+    gateway = target.process("gateway")
+    before = resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (gateway.num_fds(), before[1]))
+    try:
+        with contextlib.ExitStack() as stack:
+            for _ in range(20):
+                with contextlib.suppress(OSError):
+                    stack.enter_context(socket.create_connection(target.address, timeout=5))
+            time.sleep(target.lasts_s)
+    finally:
+        resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, before)
+    return f"for {target.lasts_s:g} s, with 20 more clients"
+
+
+def _bad_clients(target: Target) -> str:
+    """Clients that send half of a request and wait, that send slowly, and that leave before the answer."""
+    body = b'{"text": "' + b"Ada Lovelace lived in London. " * 200 + b'", "labels": ["person"]}'
+    head = (
+        f"POST /v1/extract HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    message = head.encode() + body
+    left = 0
+    with contextlib.ExitStack() as stack:
+        slow = []
+        for _ in range(40):
+            slow.append(stack.enter_context(socket.create_connection(target.address, timeout=10)))
+            slow[-1].sendall(message[: len(message) // 2])
+        for at_s in _ticks(target.lasts_s, 0.1):
+            with socket.create_connection(target.address, timeout=10) as client:
+                client.sendall(message)
+            left += 1
+            for number, client in enumerate(slow[:20]):
+                with contextlib.suppress(OSError):  # the server closes connections that are too slow
+                    client.sendall(message[len(message) // 2 + int(at_s * 10) + number :][:1])
+    return f"40 slow clients, {left} that left"
+
+
+def _ticks(seconds: float, every_s: float) -> Iterator[float]:
+    for number in range(int(seconds / every_s)):
+        yield number * every_s
+        time.sleep(every_s)
+
+
+def _terminate(target: Target) -> str:
+    os.kill(target.server.pid, signal.SIGTERM)
+    began_s = time.monotonic()
+    process = psutil.Process(target.server.pid)
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.05)
+    return f"ended after {time.monotonic() - began_s:.1f} s"
+
+
+FAULTS = {
+    "runner-killed": Fault("the model's process gets SIGKILL", _kill("runner")),
+    "gateway-killed": Fault("the gateway gets SIGKILL", _kill("gateway"), drops=True),
+    "runner-stopped": Fault("the model's process is stopped (SIGSTOP) and continued", _stop("runner")),
+    "gateway-stopped": Fault("the gateway is stopped and continued", _stop("gateway")),
+    "runner-hangs": Fault("the model's process is stopped for good", _stop_for_good("runner")),
+    "gateway-hangs": Fault("the gateway is stopped for good", _stop_for_good("gateway"), drops=True),
+    "forward-hangs": Fault("a batch never ends", _hang, refused=("internal",)),
+    "out-of-memory": Fault("batches of several items find no memory", _out_of_memory),
+    "full-disk": Fault("uploads of adapters find no room", _full_disk),
+    "no-file-descriptors": Fault("the gateway can open no connection", _no_file_descriptors, drops=True),
+    "bad-clients": Fault("clients that are slow, and that leave", _bad_clients),
+    "sigterm": Fault("SIGTERM under load", _terminate, drops=True, ends=True),
+}
