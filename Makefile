@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs bench overload fuzz soak sbom bento \
+.PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs bench chaos overload fuzz soak sbom bento \
 	image demo-model clean
 
 export BENTOML_DO_NOT_TRACK = True
@@ -64,6 +64,9 @@ docs: setup-dev ## Write the generated pages
 
 bench: setup-$(if $(URL),dev,bench) ## Compare with the peers, 50 minutes; URL= of a running server; ARGS=--quick ...
 	$(BIN)/python -m $(if $(URL),gliner_bento.cli bench '$(URL)',benchmark) $(ARGS)
+
+chaos: setup-dev ## Faults under a load with known answers, 10 minutes; ARGS="--seconds 10 --faults sigterm"
+	$(BIN)/python -m reliability chaos $(ARGS)
 
 overload: setup-dev ## Send ten times the capacity for a minute; ARGS="--factor 10 --seconds 60"
 	$(BIN)/python -m reliability overload $(ARGS)

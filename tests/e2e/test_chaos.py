@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import sys
+import time
 from pathlib import Path
 
+import httpx
+import psutil
+
+from benchmark.server import started
+from gliner_bento.settings import PROJECT_ROOT
 from reliability.chaos import chaos
 
 QUICK = {"warmup_iterations": 0, "max_queue_wait_s": 60, "hang_timeout_s": 60}  # a slow machine is no failure
@@ -19,3 +29,22 @@ def test_faults_cost_no_wrong_answer_and_no_request_hangs(tmp_path: Path) -> Non
     assert not reports["bad-clients"]["errors"]
     assert reports["full-disk"]["said"] == "5 uploads got 507 storage_full"
     assert reports["sigterm"]["lasted_s"] <= 20
+
+
+def test_a_stream_that_cannot_finish_before_the_end_gets_a_last_line(tmp_path: Path) -> None:
+    """In the plain ASGI app, which ends in time too."""
+    command = [sys.executable, "-m", "uvicorn", "gliner_bento.asgi:create_app", "--factory", "--port", "{port}"]
+    env = {"GLINER_SHUTDOWN_TIMEOUT_S": "8", "GLINER_WARMUP_ITERATIONS": "0", "GLINER_REQUEST_TIMEOUT_S": "300"}
+    body = {"text": "Ada Lovelace lived in London. " * 30_000, "labels": ["person", "city"]}
+    with started(command, cwd=PROJECT_ROOT, log=tmp_path / "log", env=env) as server:
+        with httpx.stream("POST", f"{server.url}/v1/extract/stream", json=body, timeout=120) as answer:
+            lines = answer.iter_lines()
+            assert "entity" in json.loads(next(lines))
+            os.kill(server.pid, signal.SIGTERM)
+            began_s = time.monotonic()
+            *_, last = lines
+        assert json.loads(last)["error"]["code"] == "not_ready"
+        process = psutil.Process(server.pid)
+        while process.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() - began_s < 8
+            time.sleep(0.05)

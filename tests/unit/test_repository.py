@@ -107,6 +107,14 @@ def test_types_settings_and_errors_import_little(path):
 
 
 @pytest.mark.parametrize("path", SOURCES)
+def test_only_monotonic_clocks_decide(path):
+    """The clock of the day may jump; it is shown, and orders nothing."""
+    shown_in = {"gliner_bento/adapters/cache.py", "gliner_bento/gateway/status.py"}
+    source = (PROJECT_ROOT / path).read_text(encoding="utf-8")
+    assert not re.search(r"\btime\.time\(|datetime\.now\(", source) or path in shown_in
+
+
+@pytest.mark.parametrize("path", SOURCES)
 def test_only_the_command_line_reads_argv(path):
     reads = "sys.argv" in (PROJECT_ROOT / path).read_text(encoding="utf-8")
     assert not reads or path == "gliner_bento/cli/flags.py"
