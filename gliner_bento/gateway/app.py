@@ -29,6 +29,8 @@ from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.request_record import RecordRequests, Routes
+from gliner_bento.gateway.status import RecentErrors
 from gliner_bento.gateway.tenant_limits import TenantLimits
 from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, extract, server
@@ -43,6 +45,7 @@ class GatewayApp:
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
         self._gateway: Gateway | None = None
+        self._errors = RecentErrors()
         v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
         self.endpoints = [*v1, *compat_endpoints(options)]
         self._refusable = {
@@ -59,6 +62,7 @@ class GatewayApp:
             max_tenant_concurrency=options.max_tenant_concurrency,
             max_tenant_requests_per_s=options.max_tenant_requests_per_s,
         )
+        self._paths = [endpoint.path for endpoint in (*self.endpoints, *pages)]
         self._access = Access([*self.endpoints, *pages], options)
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
         self.routes.router.redirect_slashes = False  # `TrailingSlash` serves them
@@ -81,7 +85,8 @@ class GatewayApp:
             "quota": self.quota,
             "requests": {endpoint.path: endpoint.request for endpoint in self.endpoints if endpoint.request},
         }
-        return [(TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
+        record = {"routes": Routes(self._paths), "errors": self._errors}
+        return [(RecordRequests, record), (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
 
     @property
     def gateway(self) -> Gateway:
@@ -91,7 +96,7 @@ class GatewayApp:
 
     def bind(self, replica: Replica) -> None:
         """Serve `replica` from now on."""
-        self._gateway = Gateway(replica, self.options)
+        self._gateway = Gateway(replica, self.options, self._errors)
 
     @contextmanager
     def admit(self, method: str, path: str) -> Iterator[None]:

@@ -18,6 +18,7 @@ from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
 from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.partial_results import PartialResults
+from gliner_bento.replicas.work_log import WorkLog
 from gliner_bento.scheduler.observer import Observer as SchedulerObserver
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.scheduler.tenant_queues import TenantShare
@@ -40,9 +41,6 @@ class ReplicaObserver(SchedulerObserver, AdapterObserver, Protocol):
     def on_self_test(self, outcome: SelfTest) -> None:
         """The model is loaded."""
 
-    def on_unfinished(self, items: int) -> None:
-        """The number of items that wait or run now."""
-
 
 class LocalReplica:
     """A `Replica` in this process. `load` makes one that is warm; the constructor takes a loaded engine."""
@@ -57,8 +55,8 @@ class LocalReplica:
     ) -> None:
         self.adapters = adapters
         self.model = engine.info
-        self._observer = observer
-        self.scheduler = Scheduler(engine, config, observer=observer)
+        self._work = WorkLog()
+        self.scheduler = Scheduler(engine, config, observers=(self._work, observer) if observer else (self._work,))
         self.scheduler.start()
 
     @classmethod
@@ -110,11 +108,7 @@ class LocalReplica:
             priority=call.priority,
             share=_share_of(call),
         )
-        self._report_load()
-        try:
-            return await asyncio.gather(*map(_outcome, futures))
-        finally:
-            self._report_load()
+        return await asyncio.gather(*map(_outcome, futures))
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
         """See `Replica`."""
@@ -127,7 +121,6 @@ class LocalReplica:
             priority=call.priority,
             share=_share_of(call),
         )
-        self._report_load()
         future.add_done_callback(parts.end)
         streamed = 0
         try:
@@ -138,7 +131,6 @@ class LocalReplica:
             yield replace(result, entities=result.entities[streamed:])
         finally:
             future.cancel()
-            self._report_load()
 
     async def abort(self, request_id: str) -> bool:
         """See `Replica`."""
@@ -155,6 +147,11 @@ class LocalReplica:
             waiting_tokens=stats.waiting_tokens,
             running_tokens=stats.running_tokens,
             resident_adapters=self.adapters.resident,
+            unfinished_items=stats.unfinished_items,
+            lanes=stats.lanes,
+            idle_lanes=stats.lanes_free,
+            busy_lanes=stats.lanes_alive - stats.lanes_free,
+            throughput=self._work.throughput(),
         )
 
     @property
@@ -170,10 +167,6 @@ class LocalReplica:
         """Fail unfinished items with `NotReady`, and stop all threads."""
         self.scheduler.close()
         self.adapters.close()
-
-    def _report_load(self) -> None:
-        if self._observer:
-            self._observer.on_unfinished(self.scheduler.stats.unfinished_items)
 
 
 def _share_of(call: Call) -> TenantShare:

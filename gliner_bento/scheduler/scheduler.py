@@ -63,6 +63,7 @@ class Stats:
     waiting_tokens: int
     running_items: int
     running_tokens: int
+    lanes: int
     lanes_alive: int
     lanes_free: int
 
@@ -79,11 +80,11 @@ class Scheduler:
         engine: Engine,
         config: SchedulerConfig,
         *,
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._observer = GuardedObserver(observer)
+        self._observer = GuardedObserver(observers)
         self._queue = WaitingQueue(config.queue_capacity, clock, packs=engine.packs)
         self._lock = self._queue.lock
         self._deadline_moved = threading.Condition(self._lock)
@@ -161,6 +162,7 @@ class Scheduler:
                 waiting_tokens=waiting.cost,
                 running_items=running.entries,
                 running_tokens=running.cost,
+                lanes=len(lanes.states),
                 lanes_alive=lanes.alive,
                 lanes_free=lanes.free,
             )
