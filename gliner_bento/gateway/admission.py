@@ -1,7 +1,7 @@
 """Admission by cost: a request that would wait too long is refused before anything is paid for it.
 
-The gateway knows the requests that it has sent and not got back, and measures how many tokens are answered per second
-while the replica is busy. From these it estimates how long a new request would wait. The scheduler shares the replica
+The gateway knows the requests that it has sent and not got back, and measures how many tokens the replica runs per
+second while it is busy. From these it estimates how long a new request would wait. The scheduler shares the replica
 fairly: a short request does not wait for all of a long one of its tenant, which counts for no more than its turn, or
 than the new request itself takes; and while a tenant is served, another one is served in proportion to its weight, but
 no more than it has. So a tenant that asks for little is not refused because another one asks for too much. The
@@ -139,10 +139,12 @@ class Admission:
         return math.ceil(max(1.0, items * cost / (self._throughput.rate or ASSUMED_TOKENS_PER_S)))
 
     def learn(self, item: Item, result: Extraction) -> None:
-        """Note a result: what its item cost, and that it is done."""
-        tokens = result.usage.tokens
-        self._tokenization.learn(item, tokens)
-        self._throughput.add(tokens)
+        """Note what an item cost."""
+        self._tokenization.learn(item, result.usage.tokens)
+
+    def observe(self, tokens_run: int) -> None:
+        """Note how many tokens the replica has run."""
+        self._throughput.observe(tokens_run)
 
     def _lasts(self, wait_s: float) -> bool:
         """Whether the wait has been too long for more than `BURST_S`."""
@@ -188,7 +190,8 @@ class Throughput:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._since_s: float | None = None
+        self._busy = False
+        self._observed: tuple[float, int] | None = None  # when, and how many tokens the replica had run
         self._tokens = 0.0
         self._elapsed_s = 0.0
 
@@ -199,20 +202,21 @@ class Throughput:
 
     def busy(self, busy: bool) -> None:
         """Whether there is enough to do from now on."""
-        if busy and self._since_s is None:
-            self._since_s = self._clock()
-        elif not busy:
-            self._since_s = None
+        self._busy = busy
+        if not busy:
+            self._observed = None
 
-    def add(self, tokens: int) -> None:
-        """Tokens that have just been answered."""
-        if self._since_s is None:
+    def observe(self, tokens_run: int) -> None:
+        """How many tokens the replica has run since its start."""
+        if not self._busy:
             return
         now_s = self._clock()
-        elapsed_s, self._since_s = now_s - self._since_s, now_s
-        kept = 0.5 ** (elapsed_s / _HALF_LIFE_S)
-        self._tokens = self._tokens * kept + tokens
-        self._elapsed_s = self._elapsed_s * kept + elapsed_s
+        if self._observed and self._observed[1] <= tokens_run:  # else it has restarted
+            since_s, before = self._observed
+            kept = 0.5 ** ((now_s - since_s) / _HALF_LIFE_S)
+            self._tokens = self._tokens * kept + tokens_run - before
+            self._elapsed_s = self._elapsed_s * kept + now_s - since_s
+        self._observed = now_s, tokens_run
 
 
 class Tokenization:

@@ -162,6 +162,7 @@ class Gateway:
         """The replica's outcomes. Raises `QueueFull` if it is overloaded."""
         with self._admission.admit(items, call.deadline_s, tenants.current()):
             outcomes = await self._replica.extract(items, call)
+            self._admission.observe(self._replica.tokens_run)
             for item, outcome in zip(items, outcomes, strict=True):
                 if isinstance(outcome, Extraction):
                     self._learn(item, outcome)
@@ -174,6 +175,7 @@ class Gateway:
         with self._admission.admit([item], call.deadline_s, tenants.current()):
             async with aclosing(self._replica.stream(item, call)) as parts:
                 async for part in parts:
+                    self._admission.observe(self._replica.tokens_run)
                     if isinstance(part, Extraction):
                         self._learn(item, part)
                     yield part
