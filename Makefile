@@ -68,6 +68,9 @@ bench: setup-$(if $(URL),dev,bench) ## Compare with the peers, 50 minutes; URL= 
 overload: setup-dev ## Send ten times the capacity for a minute; ARGS="--factor 10 --seconds 60"
 	$(BIN)/python -m reliability overload $(ARGS)
 
+fuzz: setup-dev ## Send 50,000 odd requests over every route; ARGS="--requests 50000 --seed 0"
+	$(BIN)/python -m reliability fuzz $(ARGS)
+
 bento: setup ## Build the bento into BentoML's store
 	$(BIN)/bentoml build
 
