@@ -12,6 +12,7 @@ from gliner_bento.settings import Settings
 from reliability.fuzz import fuzz
 from reliability.measurement import FOLDER, Measurement
 from reliability.overload import overload
+from reliability.soak import soak
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,6 +28,8 @@ def _measure(flags: argparse.Namespace, log: Path) -> Measurement:
     settings = dict(flags.set)
     if flags.what == "fuzz":
         return fuzz(log, requests=flags.requests, seed=flags.seed, settings=settings)
+    if flags.what == "soak":
+        return soak(log, flags.out, minutes=flags.minutes, kill=flags.kill, settings=settings)
     return overload(log, factor=flags.factor, seconds=flags.seconds, settings=settings)
 
 
@@ -46,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("fuzz", help="requests that nobody should send")
     command.add_argument("--requests", type=int, default=50_000, help="number of requests (default: 50,000)")
     command.add_argument("--seed", type=int, default=0, help="seed of the requests (default: 0)")
+    command = commands.add_parser("soak", help="mixed requests with known answers, and faults, over a long time")
+    command.add_argument("--minutes", type=float, default=30.0, help="duration (default: 30)")
+    command.add_argument("--no-kill", dest="kill", action="store_false", help="do not kill the runner near the end")
     for command in commands.choices.values():
         command.add_argument(
             "--out", type=Path, default=FOLDER, help="folder of the results (default: docs/measurements)"

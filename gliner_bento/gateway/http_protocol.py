@@ -1,9 +1,11 @@
-"""uvicorn's HTTP protocol, which answers what is no HTTP with the one error body in place of plain text.
+"""uvicorn's HTTP protocol, which answers what is not HTTP with the one error body in place of plain text.
 
-Everything else reaches the gateway's middleware, which knows no request that uvicorn could not parse.
+The gateway's middleware sees no request that uvicorn could not parse.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from uvicorn.config import HTTP_PROTOCOLS
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -15,6 +17,10 @@ from gliner_bento.gateway.error_body import error_response
 
 class HttpProtocol(HttpToolsProtocol):
     """A connection. Given to uvicorn as `--http gliner_bento.gateway.http_protocol:HttpProtocol`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.ws_protocol_class = None  # there are no WebSockets: a request for one is a request without the upgrade
 
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that cannot be parsed, and close the connection."""
