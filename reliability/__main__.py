@@ -29,7 +29,8 @@ def _measure(flags: argparse.Namespace, log: Path) -> Measurement:
     if flags.what == "fuzz":
         return fuzz(log, requests=flags.requests, seed=flags.seed, settings=settings)
     if flags.what == "soak":
-        return soak(log, flags.out, minutes=flags.minutes, kill=flags.kill, settings=settings)
+        load = {"minutes": flags.minutes, "kill": flags.kill, "rate": flags.rate, "different": flags.different}
+        return soak(log, flags.out, **load, settings=settings)
     return overload(log, factor=flags.factor, seconds=flags.seconds, settings=settings)
 
 
@@ -51,6 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--seed", type=int, default=0, help="seed of the requests (default: 0)")
     command = commands.add_parser("soak", help="mixed requests with known answers, and faults, over a long time")
     command.add_argument("--minutes", type=float, default=30.0, help="duration (default: 30)")
+    command.add_argument("--rate", type=float, help="requests/s (default: 80 %% of the capacity, measured first)")
+    command.add_argument("--different", type=int, default=200, help="number of different requests (default: 200)")
     command.add_argument("--no-kill", dest="kill", action="store_false", help="do not kill the runner near the end")
     for command in commands.choices.values():
         command.add_argument(

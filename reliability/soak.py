@@ -29,7 +29,6 @@ from reliability.soak_requests import ADAPTERS, SoakRequest, predictions, same, 
 
 SHARE = 0.8
 CONCURRENCY = 32
-REQUESTS = 200
 PATIENCE_S = 90.0
 KILL_AT = 0.9
 RECOVERY_S = 120.0
@@ -182,14 +181,27 @@ class Soak:
             return response.status, await response.read()
 
 
-def soak(log: Path, folder: Path, *, minutes: float, kill: bool, settings: Mapping[str, object]) -> Measurement:
-    """Measure for `minutes`; writes a plot into `folder`. kill: SIGKILL the runner near the end."""
-    at_start = provenance()
+def soak(
+    log: Path,
+    folder: Path,
+    *,
+    minutes: float,
+    kill: bool,
+    rate: float | None,
+    different: int,
+    settings: Mapping[str, object],
+) -> Measurement:
+    """Measure for `minutes`; writes a plot into `folder`.
+
+    kill: SIGKILL the runner near the end. rate: requests/s; None: `SHARE` of the capacity. different: number of
+    different requests.
+    """
+    at_start, given_rate = provenance(), rate
     with tempfile.TemporaryDirectory(prefix="soak-") as scratch:
         archives = _adapter_archives(Path(scratch))
         given = {"enable_lora": True, "disk_cache_dir": f"{scratch}/store", "dtype": "float32", **settings}
         with serving(log, given) as server:
-            run, samples, capacity = asyncio.run(_soaked(server, archives, minutes * 60, kill))
+            run, samples, rate = asyncio.run(_soaked(server, archives, minutes * 60, kill, rate, different))
     samples = [sample for sample in samples if run.killed_s is None or sample[0] < run.killed_s]
     slope, intercept = memory_slope(samples, minutes * 60 * WARM_UP_SHARE)
     bins = _by_time(run.outcomes.latencies)
@@ -206,8 +218,7 @@ def soak(log: Path, folder: Path, *, minutes: float, kill: bool, settings: Mappi
     latencies_s = sorted(latency for _, latency in run.outcomes.latencies)
     facts = {
         "minutes": minutes,
-        "capacity_per_s": capacity,
-        "rate_per_s": capacity * SHARE,
+        "rate_per_s": rate,
         "outcomes": dict(sorted(counts.items())),
         "examples": run.outcomes.examples,
         "p50_ms": percentile_ms(latencies_s, 50),
@@ -219,9 +230,10 @@ def soak(log: Path, folder: Path, *, minutes: float, kill: bool, settings: Mappi
     }
     outcomes = ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
     killed = f"the runner was killed after {run.killed_s:.0f} s" if run.killed_s else "nothing was killed"
+    load = f"{rate:.1f}/s" + ("" if given_rate else f", {SHARE:.0%} of the capacity")
     notes = [
-        f"{sum(counts.values())} requests in {minutes:g} minutes at {capacity * SHARE:.1f}/s, {SHARE:.0%} of the "
-        f"capacity: {outcomes}. p50 {facts['p50_ms'] or 0:.0f} ms, p95 {facts['p95_ms'] or 0:.0f} ms; {killed}.",
+        f"{sum(counts.values())} requests in {minutes:g} minutes at {load}: {outcomes}. "
+        f"p50 {facts['p50_ms'] or 0:.0f} ms, p95 {facts['p95_ms'] or 0:.0f} ms; {killed}.",
         "float32. Each answer is compared with the one that the idle server gave. Memory: gateway and runner, fitted "
         f"after the first {WARM_UP_SHARE:.0%} of the time and until the kill.",
         "![memory and p95 over time](soak.png)",
@@ -231,10 +243,10 @@ def soak(log: Path, folder: Path, *, minutes: float, kill: bool, settings: Mappi
 
 
 async def _soaked(
-    server: Server, archives: Mapping[str, bytes], seconds: float, kill: bool
+    server: Server, archives: Mapping[str, bytes], seconds: float, kill: bool, rate: float | None, different: int
 ) -> tuple[Soak, list[tuple[float, dict[str, float]]], float]:
-    """The run, samples of the memory, and the capacity in requests/s."""
-    requests = soak_requests(REQUESTS)
+    """The run, samples of the memory, and the rate in requests/s."""
+    requests = soak_requests(different)
     timeout, connector = aiohttp.ClientTimeout(total=PATIENCE_S), aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         archive = next(iter(archives.values()))
@@ -245,16 +257,16 @@ async def _soaked(
         log_progress(f"{len(requests)} expected answers, one at a time")
         contents = [await run._post(request.path, request.payload) for request in requests]
         run.expected = [predictions(*pair) for pair in zip(requests, (content for _, content in contents), strict=True)]
-        log_progress("capacity")
-        capacity = await _capacity(run, min(20.0, seconds / 4))
-        log_progress(f"capacity {capacity:.1f} requests/s; {seconds:.0f} s at {SHARE:.0%} of it")
+        rate = rate or SHARE * await _capacity(run, min(20.0, seconds / 2))
+        log_progress(f"{rate:.1f} requests/s for {seconds:.0f} s")
         with memory_watch(server) as samples:
-            await run.run(capacity * SHARE)
-    return run, samples, capacity
+            await run.run(rate)
+    return run, samples, rate
 
 
 async def _capacity(run: Soak, seconds: float) -> float:
-    """Requests/s of a closed loop, after half of the time."""
+    """Requests/s of a closed loop, in the second half of the time."""
+    log_progress("capacity")
     ends: list[float] = []
     until_s = time.monotonic() + seconds
 
