@@ -11,8 +11,10 @@ from pathlib import Path
 from gliner_bento.settings import Settings
 from reliability.chaos import chaos
 from reliability.faults import FAULTS
+from reliability.fuzz import fuzz
 from reliability.measurement import FOLDER, Measurement
 from reliability.overload import overload
+from reliability.soak import soak
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,9 +27,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(flags: argparse.Namespace, log: Path) -> Measurement:
+    settings = dict(flags.set)
     if flags.what == "chaos":
-        return chaos(log, faults=flags.faults, seconds=flags.seconds, clients=flags.clients, settings=dict(flags.set))
-    return overload(log, factor=flags.factor, seconds=flags.seconds, settings=dict(flags.set))
+        return chaos(log, faults=flags.faults, seconds=flags.seconds, clients=flags.clients, settings=settings)
+    if flags.what == "fuzz":
+        return fuzz(log, requests=flags.requests, seed=flags.seed, settings=settings)
+    if flags.what == "soak":
+        load = {"minutes": flags.minutes, "kill": flags.kill, "rate": flags.rate, "different": flags.different}
+        return soak(log, flags.out, **load, settings=settings)
+    return overload(log, factor=flags.factor, seconds=flags.seconds, settings=settings)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -54,6 +62,14 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--seconds", type=float, default=10.0, help="load before and after a fault (default: 10)")
     command.add_argument("--clients", type=int, default=12, help="concurrent requests (default: 12)")
     command.add_argument("--faults", type=_faults, default=list(FAULTS), help=f"of {', '.join(FAULTS)} (default: all)")
+    command = commands.add_parser("fuzz", help="requests that nobody should send")
+    command.add_argument("--requests", type=int, default=50_000, help="number of requests (default: 50,000)")
+    command.add_argument("--seed", type=int, default=0, help="seed of the requests (default: 0)")
+    command = commands.add_parser("soak", help="mixed requests with known answers, and faults, over a long time")
+    command.add_argument("--minutes", type=float, default=30.0, help="duration (default: 30)")
+    command.add_argument("--rate", type=float, help="requests/s (default: 80 %% of the capacity, measured first)")
+    command.add_argument("--different", type=int, default=200, help="number of different requests (default: 200)")
+    command.add_argument("--no-kill", dest="kill", action="store_false", help="do not kill the runner near the end")
     for command in commands.choices.values():
         command.add_argument(
             "--out", type=Path, default=FOLDER, help="folder of the results (default: docs/measurements)"
