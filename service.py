@@ -8,6 +8,7 @@ import bentoml
 
 from gliner_bento.bentoml_options import bentoml_options
 from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.connections import limit_connections
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
@@ -19,6 +20,7 @@ from runners.gliner_runner import GLiNERRunner, disconnect, replica_of
 
 settings = load_or_exit()
 app = GatewayApp(settings.view(GatewayOptions))
+limit_connections(app.options)
 
 
 @bentoml.service(name="GLiNERService", **bentoml_options(settings, "GLiNERService"))

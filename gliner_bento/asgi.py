@@ -1,6 +1,8 @@
 """The server without BentoML: the gateway over a replica in the same process.
 
-uvicorn gliner_bento.asgi:create_app --factory --port 3000
+uvicorn gliner_bento.asgi:create_app --factory --http gliner_bento.gateway.connections:LimitedConnection --port 3000
+
+Without `--http`, the limits on connections do not apply.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.connections import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.port import check_address_or_exit
 from gliner_bento.replicas.local import LocalReplica
@@ -28,6 +31,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
     settings = settings or load_or_exit()
     check_address_or_exit("uvicorn", settings, "127.0.0.1")
     app = GatewayApp(settings.view(GatewayOptions))
+    limit_connections(app.options)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -15,6 +15,7 @@ from gliner_bento.gateway import request_id, tenants
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.media import JSON, is_json, media_type
+from gliner_bento.gateway.security_headers import secure
 from gliner_bento.gateway.v1 import adapters
 
 logger = logging.getLogger("gliner_bento.gateway")
@@ -93,7 +94,8 @@ class _LimitedBody:
             if int(headers.get("content-length", "0")) > self._limit_bytes:
                 raise self._too_large()
         kind = media_type(headers)
-        if kind and not is_json(kind) and not upload:
+        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        if has_body and kind and not is_json(kind) and not upload:
             raise UnsupportedMediaType(f"send the body as {JSON}, not {kind}")
 
     async def receive(self) -> Message:
@@ -128,7 +130,9 @@ class _Answer:
         """Send `message`, with the request's id in the headers."""
         if message["type"] == "http.response.start":
             self.started = True
-            MutableHeaders(scope=message)["X-Request-ID"] = request_id.current()
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-ID"] = request_id.current()
+            secure(headers)
         await self._send(message)
 
     async def send(self, message: Message) -> None:
