@@ -52,8 +52,8 @@ class GatewayFields(BaseSettings):
     )
     body_timeout_s: Timeout = Field(
         30.0,
-        description="Time in which a request's body, or its next 64 KiB, must arrive, in seconds; then 408. A client that "
-        "reads none of its response for as long is disconnected.",
+        description="Time in which a request's body, or its next 64 KiB, must arrive, in seconds; then 408. A client "
+        "that reads none of its response for as long is disconnected.",
     )
     keep_alive_timeout_s: Count = Field(
         5, description="Time after which an idle connection is closed, in seconds; set it longer than a proxy's."
