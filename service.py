@@ -6,13 +6,13 @@ from typing import Any
 
 import bentoml
 
+from gliner_bento import log
 from gliner_bento.bentoml_options import bentoml_options
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.connections import limit_connections
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
-from gliner_bento.log import join_bentoml
 from gliner_bento.settings import load_or_exit
 from gliner_bento.supervision import ServiceProcess, supervise
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
@@ -35,7 +35,7 @@ class GLiNERService:
     runner = bentoml.depends(GLiNERRunner)
 
     def __init__(self) -> None:
-        join_bentoml()
+        log.configure(settings)
         self.process = ServiceProcess("GLiNERService", settings)
         with self.process.starting():
             self.replica = replica_of(self.runner)
@@ -46,6 +46,7 @@ class GLiNERService:
     @staticmethod
     def on_deployment() -> None:
         """Runs in the process of `bentoml serve`, before it starts those of the services."""
+        log.configure(settings)
         supervise(settings)
 
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)

@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from gliner_bento import log
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.connections import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
@@ -29,6 +30,7 @@ from gliner_bento.supervision import ServiceProcess
 def create_app(settings: Settings | None = None) -> Starlette:
     """An ASGI app that loads the model when it starts, and drains when it stops."""
     settings = settings or load_or_exit()
+    log.configure(settings)
     check_address_or_exit("uvicorn", settings, "127.0.0.1")
     app = GatewayApp(settings.view(GatewayOptions))
     limit_connections(app.options)

@@ -17,10 +17,10 @@ _EVERY_URL = ".*"
 def bentoml_options(settings: Settings, service: str) -> dict[str, Any]:
     """Arguments for `@bentoml.service` of `service`: the file's `services` section over the values we rely on."""
     relied_on: dict[str, Any] = {"traffic": {"timeout": settings.request_timeout_s + _TIMEOUT_MARGIN_S}}
+    relied_on["logging"] = {"access": {"enabled": False}}  # the gateway has an access log of its own
+    relied_on["metrics"] = {"enabled": False}  # their labels are the paths that clients send
     if service == "GLiNERService":
         relied_on["http"] = {"host": _default_host()}
-    if service == "GLiNERRunner":
-        relied_on["logging"] = {"access": {"enabled": False}}  # the gateway logs each request already
     given = settings.configuration().services.get(service, {})
     if "tracing" not in given and not _may_trace():
         relied_on["tracing"] = {"excluded_urls": _EVERY_URL}

@@ -8,9 +8,10 @@ Two rules limit that:
 - one that dies later, or is killed because it hangs, is started again, with backoff, at most `max_restarts` times
   within `restart_window_s`.
 
-The supervisor makes a folder, whose name the processes find in their environment (`supervise`). In its folder each
-service has a journal, written by the service's processes (`ServiceProcess`). Without a supervisor, as in the plain ASGI
-app, a service that fails to start ends its process.
+The supervisor makes a folder, whose name the processes find in their environment (`supervise`). In it each service has
+a journal, written by the service's processes (`ServiceProcess`), and all of them share the files of their metrics: the
+folder that BentoML would use is shared by all servers of a user. Without a supervisor, as in the plain ASGI app, a
+service that fails to start ends its process.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import click
 
 from gliner_bento.bentoml_options import default_host
 from gliner_bento.configuration import SettingsError
-from gliner_bento.exits import StartupError, exit_with, one_line, write_line
+from gliner_bento.exits import StartupError, exit_with, is_alive, one_line, write_line
 from gliner_bento.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
 from gliner_bento.port import check_address_or_exit, refuse_connections
 from gliner_bento.settings import Settings
@@ -43,6 +44,9 @@ logger = logging.getLogger(__name__)
 FOLDER = "_GLINER_SUPERVISION"
 STARTS = "_GLINER_STARTS"
 """Environment variables: the supervisor's folder, and how often it has started because a port of its own was taken."""
+
+METRICS = "metrics"
+"""In the supervisor's folder: the files of prometheus_client."""
 
 _MAX_STARTS = 3
 _ANSWERED_S = 1.0
@@ -75,6 +79,7 @@ def _supervisor(settings: Settings, port: int) -> Iterator[None]:
         with TemporaryDirectory(prefix="gliner-bento-") as folder:
             os.environ[FOLDER] = folder
             Path(folder, "supervisor").write_text(str(os.getpid()))
+            Path(folder, METRICS).mkdir()
             monitor = HeartbeatMonitor(Path(folder), settings.hang_timeout_s, lambda: refuse_connections(port))
             monitor.start()
             try:
@@ -113,7 +118,7 @@ def _not_listening_yet(record: logging.LogRecord) -> bool:
 
 
 class ServiceProcess:
-    """A process of a service, as the supervisor's rules see it."""
+    """A process of a service, as the supervisor's rules see it. Make it before metrics are declared."""
 
     def __init__(self, service: str, settings: Settings) -> None:
         self._service = service
@@ -121,6 +126,8 @@ class ServiceProcess:
         self._window_s = settings.restart_window_s
         self._shutdown_timeout_s = settings.shutdown_timeout_s
         self._folder = Path(os.environ[FOLDER]) if FOLDER in os.environ else None
+        if self._folder:
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(self._folder / METRICS)
 
     @contextmanager
     def starting(self) -> Iterator[None]:
@@ -206,7 +213,7 @@ class ServiceProcess:
         """How many processes of this service have died within the window."""
         ended = {pid for event, pid, _ in self._journal() if event in ("stopped", "died")}
         for pid in {pid for event, pid, _ in self._journal() if event == "started"} - ended:
-            if not _is_alive(pid):
+            if not is_alive(pid):
                 self._report("died", pid)
         since_s = time.monotonic() - self._window_s
         return len({pid for event, pid, time_s in self._journal() if event == "died" and time_s >= since_s})
@@ -248,11 +255,3 @@ class ServiceProcess:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

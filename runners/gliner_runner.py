@@ -6,8 +6,8 @@ from typing import Any
 
 import bentoml
 
+from gliner_bento import log
 from gliner_bento.bentoml_options import bentoml_options
-from gliner_bento.log import join_bentoml
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.replicas.http.server import ReplicaApp
@@ -27,10 +27,10 @@ class GLiNERRunner:
     """One model replica: scheduler, engine, adapters."""
 
     def __init__(self) -> None:
-        from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
-
-        join_bentoml()
+        log.configure(settings)
         self.process = ServiceProcess("GLiNERRunner", settings)
+        from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # its files are in the process's folder
+
         with self.process.starting():
             self.replica = LocalReplica.load(settings, PrometheusObserver(), self.process.end_hung)
             app.bind(self.replica)

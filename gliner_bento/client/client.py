@@ -13,6 +13,7 @@ from typing_extensions import Self
 from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.client import calls
 from gliner_bento.client.upload import opened, pieces
+from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import (
     AbortResponse,
     Entity,
@@ -75,6 +76,10 @@ class Client:
     def model(self) -> ModelCard:
         """What is served, and with which limits."""
         return self._send(calls.model())
+
+    def status(self) -> ServerStatus:
+        """What the server does now."""
+        return self._send(calls.status())
 
     def adapters(self) -> AdapterList:
         """Every LoRA adapter of the server."""
@@ -158,6 +163,10 @@ class AsyncClient:
     async def model(self) -> ModelCard:
         """As `Client.model`."""
         return await self._send(calls.model())
+
+    async def status(self) -> ServerStatus:
+        """As `Client.status`."""
+        return await self._send(calls.status())
 
     async def adapters(self) -> AdapterList:
         """As `Client.adapters`."""

@@ -27,7 +27,9 @@ from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.request_record import RecordRequests, Routes
 from gliner_bento.gateway.security_headers import INDEX_PAGE
+from gliner_bento.gateway.status import RecentErrors
 from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, extract, server
 from gliner_bento.replicas.base import Replica
@@ -45,6 +47,7 @@ class GatewayApp:
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
         self._gateway: Gateway | None = None
+        self._errors = RecentErrors()
         v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
         self.endpoints = [*v1, *compat_endpoints(options)]
         self._refusable = {
@@ -57,6 +60,7 @@ class GatewayApp:
             Endpoint(method="GET", path="/docs.json", scope=None, answer=self._docs),
             Endpoint(method="GET", path="/", scope=None, answer=self._index),
         ]
+        self._paths = [endpoint.path for endpoint in (*self.endpoints, *pages)]
         self._access = Access([*self.endpoints, *pages], options)
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
         self.routes.router.redirect_slashes = False  # `TrailingSlash` serves them
@@ -79,7 +83,8 @@ class GatewayApp:
             "requests": {endpoint.path: endpoint.request for endpoint in self.endpoints if endpoint.request},
         }
         cors = [(CORSMiddleware, {**_CORS, "allow_origins": options.cors_origins})] if options.cors_origins else []
-        return [*cors, (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
+        record = (RecordRequests, {"routes": Routes(self._paths), "errors": self._errors})
+        return [record, *cors, (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
 
     @property
     def gateway(self) -> Gateway:
@@ -89,7 +94,7 @@ class GatewayApp:
 
     def bind(self, replica: Replica) -> None:
         """Serve `replica` from now on."""
-        self._gateway = Gateway(replica, self.options)
+        self._gateway = Gateway(replica, self.options, self._errors)
 
     def check_load(self, method: str, path: str) -> None:
         """Raise `QueueFull` for a request that has not been read, if the replica is overloaded and it adds to that."""

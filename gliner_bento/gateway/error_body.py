@@ -25,7 +25,7 @@ from gliner_bento.errors import (
     TooLarge,
     UnsupportedMediaType,
 )
-from gliner_bento.gateway import request_id
+from gliner_bento.gateway import request_id, request_record
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.validation import from_model, from_validation
 
@@ -113,5 +113,6 @@ def _response(error: GLiNERBentoError, status: int) -> Response:
     headers = {"Retry-After": str(getattr(error, "retry_after_s", 1))} if status in _RETRYABLE else {}
     if status == STATUSES["unauthorized"]:
         headers["WWW-Authenticate"] = "Bearer"
+    request_record.current().error = error.code
     content = msgspec.json.encode(ErrorBody(error.detail(request_id.current())))
     return Response(content, status_code=status, media_type=JSON, headers=headers)

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
-from gliner_bento.gateway import request_id, tenants
+from gliner_bento.gateway import request_id
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.media import JSON, is_json, media_type
@@ -59,7 +59,7 @@ class GatewayMiddleware:
         body = _LimitedBody(receive, self._limits[name], name, raises=raises)
         answer = _Answer(scope, send, body, self._requests.get(path))
         try:
-            tenants.begin(self._access.tenant_of(scope, headers, path))
+            self._access.admit(scope, headers, path)
             if scope["method"] in _BODY_METHODS:
                 self._check_load(scope["method"], path)
                 body.refuse_early(headers, upload=upload)

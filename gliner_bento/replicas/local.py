@@ -18,8 +18,10 @@ from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
 from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.partial_results import PartialResults
+from gliner_bento.replicas.work_log import WorkLog
 from gliner_bento.scheduler.observer import Observer as SchedulerObserver
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
+from gliner_bento.scheduler.tenant_queues import TenantShare
 from gliner_bento.settings import Settings
 from gliner_bento.types import Entity, Extraction, Item, SelfTest
 
@@ -39,9 +41,6 @@ class ReplicaObserver(SchedulerObserver, AdapterObserver, Protocol):
     def on_self_test(self, outcome: SelfTest) -> None:
         """The model is loaded."""
 
-    def on_unfinished(self, items: int) -> None:
-        """The number of items that wait or run now."""
-
 
 class LocalReplica:
     """A `Replica` in this process. `load` makes one that is warm; the constructor takes a loaded engine."""
@@ -56,8 +55,8 @@ class LocalReplica:
     ) -> None:
         self.adapters = adapters
         self.model = engine.info
-        self._observer = observer
-        self.scheduler = Scheduler(engine, config, observer=observer)
+        self._work = WorkLog()
+        self.scheduler = Scheduler(engine, config, observers=(self._work, observer) if observer else (self._work,))
         self.scheduler.start()
 
     @classmethod
@@ -103,21 +102,25 @@ class LocalReplica:
     async def extract(self, items: Sequence[Item], call: Call) -> list[Outcome]:
         """See `Replica`."""
         futures = self.scheduler.submit_many(
-            items, request_id=call.request_id, deadline=call.deadline_s, priority=call.priority
+            items,
+            request_id=call.request_id,
+            deadline=call.deadline_s,
+            priority=call.priority,
+            share=_share_of(call),
         )
-        self._report_load()
-        try:
-            return await asyncio.gather(*map(_outcome, futures))
-        finally:
-            self._report_load()
+        return await asyncio.gather(*map(_outcome, futures))
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
         """See `Replica`."""
         parts = PartialResults(partial(self.scheduler.resume, call.request_id))
         future = self.scheduler.submit_stream(
-            item, parts, request_id=call.request_id, deadline=call.deadline_s, priority=call.priority
+            item,
+            parts,
+            request_id=call.request_id,
+            deadline=call.deadline_s,
+            priority=call.priority,
+            share=_share_of(call),
         )
-        self._report_load()
         future.add_done_callback(parts.end)
         streamed = 0
         try:
@@ -128,7 +131,6 @@ class LocalReplica:
             yield replace(result, entities=result.entities[streamed:])
         finally:
             future.cancel()
-            self._report_load()
 
     async def abort(self, request_id: str) -> bool:
         """See `Replica`."""
@@ -145,6 +147,11 @@ class LocalReplica:
             waiting_tokens=stats.waiting_tokens,
             running_tokens=stats.running_tokens,
             resident_adapters=self.adapters.resident,
+            unfinished_items=stats.unfinished_items,
+            lanes=stats.lanes,
+            idle_lanes=stats.lanes_free,
+            busy_lanes=stats.lanes_alive - stats.lanes_free,
+            throughput=self._work.throughput(),
         )
 
     @property
@@ -161,9 +168,9 @@ class LocalReplica:
         self.scheduler.close()
         self.adapters.close()
 
-    def _report_load(self) -> None:
-        if self._observer:
-            self._observer.on_unfinished(self.scheduler.stats.unfinished_items)
+
+def _share_of(call: Call) -> TenantShare:
+    return TenantShare(call.tenant, call.weight, call.crosses_tenants)
 
 
 async def _outcome(future: Future[Any]) -> Outcome:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 
 from gliner_bento.engine.base import ChunkedRequest, Prepared
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.scheduler.dispatcher import Dispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, ResultOrError
+from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import public_error
 from gliner_bento.scheduler.watchdog import Watchdog
@@ -60,7 +61,7 @@ class ChunkedRequests:
         queue: WaitingQueue,
         items: ItemOwner,
         dispatcher: Dispatcher,
-        pool: Executor,
+        pool: FairPool,
         watchdog: Watchdog,
         *,
         passes: int,
@@ -140,7 +141,7 @@ class ChunkedRequests:
         item = next((item for item in request.items.values() if item.wants_passes), None)
         if item is not None:
             request.making = True
-            self._pool.submit(self._make, request, item)
+            self._pool.submit(item.entry.tenant.name, partial(self._make, request, item))
 
     def _make(self, request: _Request, item: _ChunkedItem) -> None:
         """Make the next few passes, then let other work in the pool have its turn."""

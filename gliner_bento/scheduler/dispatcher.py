@@ -217,7 +217,9 @@ class Dispatcher:
         """How long the free lane stays reserved for items of one pass. 0 unless all other lanes run passes, such an
         item has arrived recently, and no entry that is more urgent than it waits."""
         last = self._queue.last_item
-        if last is None or not 0 < self.lanes.alive - 1 <= len(self._pass_lanes) or self._queue.most_urgent < last[1]:
+        if last is None or not 0 < self.lanes.alive - 1 <= len(self._pass_lanes):
+            return 0
+        if self._queue.more_urgent_waits(*last[1:]):
             return 0
         return max(0.0, last[0] + _RESERVED_S - self._clock())
 

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,9 +22,11 @@ from gliner_bento.scheduler.batching import least
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import Dispatcher, DispatcherConfig
 from gliner_bento.scheduler.entry import LOADING_ADAPTER, PREPARING, RUNNING, WAITING, Entry, ResultOrError, Sink
+from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
 from gliner_bento.scheduler.preparation import Preparation, release
 from gliner_bento.scheduler.queue import WaitingQueue
+from gliner_bento.scheduler.tenant_queues import NO_TENANT, TenantShare
 from gliner_bento.scheduler.watchdog import Watchdog, Work, place_of
 from gliner_bento.types import Item
 
@@ -38,7 +40,7 @@ _BATCHES_AHEAD = 2  # how many batches of one request's passes wait or run, per 
 class SchedulerConfig(DispatcherConfig):
     """The dispatcher's options, and:
 
-    queue_capacity: maximum number of items that are in no batch yet.
+    queue_capacity: maximum number of items that are in no batch yet; see `WaitingQueue`.
     tokenizer_threads: threads that prepare items.
     hang_timeout_s: a stage of a batch, or a preparation, that runs longer hangs.
     """
@@ -61,6 +63,7 @@ class Stats:
     waiting_tokens: int
     running_items: int
     running_tokens: int
+    lanes: int
     lanes_alive: int
     lanes_free: int
 
@@ -77,11 +80,11 @@ class Scheduler:
         engine: Engine,
         config: SchedulerConfig,
         *,
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._observer = GuardedObserver(observer)
+        self._observer = GuardedObserver(observers)
         self._queue = WaitingQueue(config.queue_capacity, clock, packs=engine.packs)
         self._lock = self._queue.lock
         self._deadline_moved = threading.Condition(self._lock)
@@ -91,7 +94,7 @@ class Scheduler:
         self._closed = False
         self._hang_timeout_s = config.hang_timeout_s
         self._threads: list[threading.Thread] = []
-        self._pool = ThreadPoolExecutor(config.tokenizer_threads, thread_name_prefix="prepare")
+        self._pool = FairPool(config.tokenizer_threads, "prepare")
         self._watchdog = Watchdog(config.hang_timeout_s)
         self._dispatcher = Dispatcher(
             engine, config, self._queue, self, observer=self._observer, watchdog=self._watchdog, clock=clock
@@ -159,6 +162,7 @@ class Scheduler:
                 waiting_tokens=waiting.cost,
                 running_items=running.entries,
                 running_tokens=running.cost,
+                lanes=len(lanes.states),
                 lanes_alive=lanes.alive,
                 lanes_free=lanes.free,
             )
@@ -179,7 +183,7 @@ class Scheduler:
             self._deadline_moved.notify_all()
         self._watchdog.stop()
         self._fail(unfinished, lambda: NotReady("the server is shutting down"))
-        self._pool.shutdown(wait=False, cancel_futures=True)  # after its last user: see `ChunkedRequests`
+        self._pool.shutdown()  # after its last user: see `ChunkedRequests`
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout)
@@ -187,13 +191,25 @@ class Scheduler:
     # Requests
 
     def submit(
-        self, item: Item, *, request_id: str, deadline: float | None = None, priority: int = 0
+        self,
+        item: Item,
+        *,
+        request_id: str,
+        deadline: float | None = None,
+        priority: int = 0,
+        share: TenantShare = NO_TENANT,
     ) -> Future[Result]:
         """`submit_many` of one item."""
-        return self._submit([item], request_id, deadline, priority)[0]
+        return self._submit([item], request_id, deadline, priority, share)[0]
 
     def submit_many(
-        self, items: Sequence[Item], *, request_id: str, deadline: float | None = None, priority: int = 0
+        self,
+        items: Sequence[Item],
+        *,
+        request_id: str,
+        deadline: float | None = None,
+        priority: int = 0,
+        share: TenantShare = NO_TENANT,
     ) -> list[Future[Result]]:
         """Admit all items of a request or, if the queue has no room for all, none; one future for each, in order.
 
@@ -202,17 +218,26 @@ class Scheduler:
 
         request_id: `abort` ends every item that was submitted with it.
         deadline: in seconds of the clock; unfinished items fail with `DeadlineExceeded` then.
-        priority: lower is scheduled earlier (as in vLLM), strictly; equals are first in, first out.
+        priority: lower is scheduled earlier (as in vLLM), strictly, among the requests of the tenant; equals are first
+        in, first out.
+        share: of the tenant whose request it is; tenants share the tokens fairly.
 
         Futures fail only with `GLiNERBentoError`. Cancelling one (its client has disconnected) aborts its item.
         """
-        return self._submit(items, request_id, deadline, priority)
+        return self._submit(items, request_id, deadline, priority, share)
 
     def submit_stream(
-        self, item: Item, sink: Sink, *, request_id: str, deadline: float | None = None, priority: int = 0
+        self,
+        item: Item,
+        sink: Sink,
+        *,
+        request_id: str,
+        deadline: float | None = None,
+        priority: int = 0,
+        share: TenantShare = NO_TENANT,
     ) -> Future[Result]:
         """`submit`; if the item takes several passes, `sink` receives the parts of its result while they run."""
-        return self._submit([item], request_id, deadline, priority, sink)[0]
+        return self._submit([item], request_id, deadline, priority, share, sink)[0]
 
     def resume(self, request_id: str) -> None:
         """Continue a request that paused because its sink was full."""
@@ -237,11 +262,12 @@ class Scheduler:
         request_id: str,
         deadline: float | None,
         priority: int,
+        share: TenantShare,
         sink: Sink | None = None,
     ) -> list[Future[Result]]:
         try:
             with self._lock:
-                entries = self._queue.admit(items, request_id, deadline, priority, sink)
+                entries = self._queue.admit(items, request_id, deadline, priority, sink, share)
                 self._unanswered_futures += len(entries)
                 self._preparation.submit(entries)
                 if deadline is not None and deadline == self._queue.next_deadline_s:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings
@@ -11,6 +11,10 @@ from pydantic_settings import BaseSettings
 class ProcessFields(BaseSettings):
     """Processes of the server."""
 
+    log_format: Literal["text", "json"] = Field("text", description="Format of the log; json: an object per line.")
+    log_level: Literal["auto", "debug", "info", "warning", "error"] = Field(
+        "auto", description="Lowest level that is logged; auto: info, or what BentoML's --quiet and --debug say."
+    )
     max_restarts: Annotated[int, Field(ge=0)] = Field(
         5,
         description="Maximum number of restarts of a service's processes within restart_window_s; when another one "

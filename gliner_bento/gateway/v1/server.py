@@ -1,7 +1,8 @@
-"""`/v1/model`, the probes and the metrics. In the bento, BentoML's own probes and metrics come first."""
+"""`/v1/model`, `/v1/status`, the probes and the metrics. In the bento, BentoML's own probes come first."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.requests import Request
@@ -11,11 +12,16 @@ from gliner_bento.api_keys import KeyScope
 from gliner_bento.errors import NotReady
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import ModelCard
 
 
 async def _model(gateway: Gateway, _: Request) -> Response:
     return json_response(await gateway.model())
+
+
+async def _status(gateway: Gateway, _: Request) -> Response:
+    return json_response(await gateway.status())
 
 
 async def _alive(_: Gateway, __: Request) -> Response:
@@ -28,10 +34,11 @@ async def _ready(gateway: Gateway, _: Request) -> Response:
     return PlainTextResponse("\n")
 
 
-async def _metrics(_: Gateway, __: Request) -> Response:
+async def _metrics(gateway: Gateway, _: Request) -> Response:
     from gliner_bento import metrics  # noqa: PLC0415  # binds to its files at import
 
-    return Response(metrics.exposition(), media_type=metrics.CONTENT_TYPE)
+    state = metrics.ReplicaState(*await gateway.replica_state())
+    return Response(await asyncio.to_thread(metrics.exposition, state), media_type=metrics.CONTENT_TYPE)
 
 
 def _text(operation: dict[str, Any]) -> dict[str, Any]:
@@ -54,6 +61,15 @@ ENDPOINTS = [
         answer=_model,
         operation=Operation(
             name="model", tag="server", summary="What is served, and with which limits", answer=ModelCard
+        ),
+    ),
+    Endpoint(
+        method="GET",
+        path="/v1/status",
+        scope="metrics",
+        answer=_status,
+        operation=Operation(
+            name="status", tag="server", summary="What the server does now, for people", answer=ServerStatus
         ),
     ),
     _plain("livez", _alive, "The process is alive"),
