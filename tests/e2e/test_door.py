@@ -63,6 +63,12 @@ def test_the_clients_send_their_key(locked, monkeypatch):
         client.extract(**BODY)
 
 
+def test_without_a_host_it_binds_one_loopback_address(locked):
+    port = httpx.URL(locked).port
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), timeout=10)
+
+
 def test_probes_and_pages_are_open_and_metrics_have_a_scope(locked):
     for path in ("/livez", "/readyz", "/healthz", "/", "/docs.json", "/static_content/swagger-ui.css"):
         assert httpx.get(locked + path).status_code == 200, path
