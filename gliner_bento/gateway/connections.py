@@ -87,7 +87,8 @@ class LimitedConnection(HttpToolsProtocol):
         self._reads_body = False
         self._unset_timer()
         super().on_message_complete()
-        if self._limits and self.cycle.response_complete:  # it was refused before its body was read
+        cycle: RequestResponseCycle | None = self.cycle  # None of a request for another protocol
+        if self._limits and cycle and cycle.response_complete:  # it was refused before its body was read
             self._await_headers()
 
     def on_response_complete(self) -> None:

@@ -154,6 +154,13 @@ def test_the_rest_of_a_body_that_was_refused_must_arrive_in_time_too(serve):
     assert refusal(client) == (408, "request_timeout")
 
 
+def test_a_request_for_another_protocol_is_no_fault(serve, app):
+    """uvicorn ignores it, or serves it as a WebSocket if it can; the app does not."""
+    client = serve(keep_alive_timeout_s=1)()
+    client.sendall(REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"))
+    assert all_of(client).startswith(b"HTTP/1.1 200")
+
+
 @pytest.mark.parametrize(
     "sent",
     [
