@@ -9,8 +9,8 @@ import bentoml
 from gliner_bento import log
 from gliner_bento.bentoml_options import bentoml_options
 from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.gateway.connections import limit_connections
 from gliner_bento.gateway.error_body import respond
+from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
 from gliner_bento.settings import load_or_exit

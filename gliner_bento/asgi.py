@@ -1,6 +1,6 @@
 """The server without BentoML: the gateway over a replica in the same process.
 
-uvicorn gliner_bento.asgi:create_app --factory --http gliner_bento.gateway.connections:LimitedConnection --port 3000
+uvicorn gliner_bento.asgi:create_app --factory --port 3000 --http gliner_bento.gateway.http_protocol:HttpProtocol
 
 Without `--http`, the limits on connections do not apply.
 """
@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from gliner_bento import log
 from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.gateway.connections import limit_connections
+from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.port import check_address_or_exit
 from gliner_bento.replicas.local import LocalReplica

@@ -43,7 +43,7 @@ ALLOWED_IN = {
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
     "starlette": r"gliner_bento/(gateway/|replicas/http/server\.py|asgi\.py|disconnect\.py|log\.py)",
-    "uvicorn": r"gliner_bento/gateway/connections\.py",
+    "uvicorn": r"gliner_bento/gateway/http_protocol\.py",
     "httpx": r"gliner_bento/client/|benchmark/server\.py|reliability/",
     "fast_gliner": JOBS,
     "matplotlib": r"(benchmark/plots|reliability/soak_plot)\.py",

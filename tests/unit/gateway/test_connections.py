@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from gateway_options import OPTIONS
 
-from gliner_bento.gateway.connections import MAX_HEADER_BYTES, LimitedConnection, limit_connections
+from gliner_bento.gateway.http_protocol import MAX_HEADER_BYTES, HttpProtocol, limit_connections
 
 PATIENCE_S = 60
 REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
@@ -62,8 +62,8 @@ def app():
 def serve(app, monkeypatch):
     """Starts a server with limits; returns a function that connects to it."""
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", None)
-    monkeypatch.setattr(LimitedConnection, "options", None)
-    monkeypatch.setattr(LimitedConnection, "idle", {})
+    monkeypatch.setattr(HttpProtocol, "options", None)
+    monkeypatch.setattr(HttpProtocol, "idle", {})
     with contextlib.ExitStack() as stack:
 
         def start(**limits):
@@ -154,8 +154,8 @@ def test_the_rest_of_a_body_that_was_refused_must_arrive_in_time_too(serve):
     assert refusal(client) == (408, "request_timeout")
 
 
-def test_a_request_for_another_protocol_is_no_fault(serve, app):
-    """uvicorn ignores it, or serves it as a WebSocket if it can; the app does not."""
+def test_a_request_for_another_protocol_is_no_fault(serve):
+    """It is served as HTTP/1.1."""
     client = serve(keep_alive_timeout_s=1)()
     client.sendall(REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"))
     assert all_of(client).startswith(b"HTTP/1.1 200")

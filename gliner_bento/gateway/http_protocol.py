@@ -1,13 +1,13 @@
-"""uvicorn's connections with limits: how many, the time and the size of headers, the pace of bodies.
+"""uvicorn's HTTP protocol with limits on connections: how many, the time and the size of headers, the pace of bodies.
 
-ASGI begins after the headers, so no middleware can set these. A connection over a Unix socket has no limits: its peers
-are processes of ours. What a connection is refused with is the one error body, as everywhere.
+ASGI begins after the headers, so no middleware can set these, or see what is not HTTP. A connection over a Unix socket
+has no limits: its peers are processes of ours. What is refused gets the one error body, as everywhere.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from starlette.responses import Response
 from uvicorn.config import HTTP_PROTOCOLS
@@ -24,22 +24,26 @@ PACE_BYTES = 2**16
 
 
 def limit_connections(options: GatewayOptions) -> None:
-    """Limit the connections of uvicorn servers that this process starts from now on, with the protocol "auto"."""
-    LimitedConnection.options = options
-    HTTP_PROTOCOLS["auto"] = f"{__name__}:{LimitedConnection.__name__}"
+    """Set the limits of this process, and make this uvicorn's default protocol: BentoML has no option for it."""
+    HttpProtocol.options = options
+    HTTP_PROTOCOLS["auto"] = f"{__name__}:{HttpProtocol.__name__}"
 
 
-class LimitedConnection(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """One connection. `idle`: those without a request under way, the longest first; they make room for new ones."""
 
     options: ClassVar[GatewayOptions | None] = None
-    idle: ClassVar[dict[LimitedConnection, None]] = {}
+    idle: ClassVar[dict[HttpProtocol, None]] = {}
 
     _limits: GatewayOptions | None = None
     _timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _reads_body = False
     _bytes = 0  # of headers, or of a body since its timer was set
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.ws_protocol_class = None  # there are no WebSockets: a request for one is a request without the upgrade
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
@@ -87,8 +91,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._reads_body = False
         self._unset_timer()
         super().on_message_complete()
-        cycle: RequestResponseCycle | None = self.cycle  # None of a request for another protocol
-        if self._limits and cycle and cycle.response_complete:  # it was refused before its body was read
+        if self._limits and self.cycle.response_complete:  # it was refused before its body was read
             self._await_headers()
 
     def on_response_complete(self) -> None:
