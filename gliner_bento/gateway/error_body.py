@@ -43,6 +43,7 @@ STATUSES: Mapping[str, int] = {
     "invalid_field": 422,
     "adapter_invalid": 422,
     "queue_full": 429,
+    "rate_limited": 429,
     "headers_too_large": 431,
     "aborted": 499,
     "internal": 500,
