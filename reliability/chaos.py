@@ -16,7 +16,7 @@ from benchmark.server import Server
 from gliner_bento.loadtest.machine import provenance
 from reliability.faults import FAULTS, Fault
 from reliability.faults import Target as Disturbed
-from reliability.known_answers import HUNG, RIGHT, WRONG, Load, known_answers
+from reliability.known_answers import DROPPED, HUNG, RIGHT, WRONG, Load, known_answers
 from reliability.measurement import Measurement, Target
 from reliability.served import serving
 
@@ -33,10 +33,16 @@ _GIVE_UP_S = 180.0
 
 
 def chaos(
-    log: Path, *, faults: Sequence[str], seconds: float, clients: int = CLIENTS, settings: Mapping[str, object]
+    log: Path,
+    *,
+    faults: Sequence[str],
+    seconds: float,
+    clients: int = CLIENTS,
+    different: int = 40,
+    settings: Mapping[str, object],
 ) -> Measurement:
     """Each fault in turn on one server: `seconds` of load before it, as long while it lasts, and as long after the
-    server is normal again."""
+    server is normal again. different: number of different requests."""
     at_start = provenance()
     used = {**SETTINGS, **settings}
     reports: dict[str, dict[str, Any]] = {}
@@ -46,7 +52,7 @@ def chaos(
         used.setdefault("disk_cache_dir", str(Path(folder) / "adapters"))
         env = {"PYTHONPATH": str(_INJECTED), "CHAOS_ORDERS": str(orders)}
         with serving(log, used, env) as server:
-            asked = known_answers(server.url, 40)
+            asked = known_answers(server.url, different)
             for name in faults:
                 target = Disturbed(server, orders, seconds)
                 reports[name] = _disturb(FAULTS[name], target, Load(server.url, asked, clients), seconds)
@@ -93,7 +99,10 @@ def _disturb(fault: Fault, target: Disturbed, load: Load, seconds: float) -> dic
         "wrong": sum(count for outcome, count in counts.items() if outcome.startswith(WRONG)),
         "hung": counts[HUNG],
         "errors": {outcome: count for outcome, count in sorted(counts.items()) if outcome != RIGHT},
-        "unexplained": sum(count for outcome, count in counts.items() if not fault.allows(outcome)),
+        "unexplained": sum(
+            not fault.allows(outcome.name) or (fault.ends and outcome.kind == DROPPED and outcome.sent_s < began_s)
+            for outcome in load.outcomes
+        ),
         "errors_after": since_normal.total() - since_normal[RIGHT] - since_normal["refused (queue_full)"],
         "lasted_s": lasted_s,
         "normal_after_s": None if normal_s is None or fault.ends else normal_s - began_s,

@@ -47,7 +47,7 @@ ALLOWED_IN = {
     "httpx": r"gliner_bento/client/|benchmark/server\.py|reliability/",
     "fast_gliner": JOBS,
     "matplotlib": r"(benchmark/plots|reliability/soak_plot)\.py",
-    "psutil": r"(benchmark/server|reliability/served)\.py",
+    "psutil": r"(benchmark/server|reliability/(served|faults))\.py",
     "prometheus_client": r"gliner_bento/metrics\.py",
     "argparse": r"gliner_bento/cli/|(benchmark|reliability|training)/__main__\.py",
 }
