@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gliner_bento.errors import QueueFull
+from gliner_bento.token_estimate import TokenEstimate
 from gliner_bento.types import Extraction, Item
 
 TURN_S = 0.2
@@ -31,7 +32,6 @@ ASSUMED_TOKENS_PER_S = 2500.0
 
 _HALF_LIFE_S = 5.0
 _MEASURED_S = 0.2
-_TOKENS_PER_CHARACTER = 0.3
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +55,7 @@ class Admission:
         self._max_wait_s = max_queue_wait_s
         self._batch = max_batch_size
         self._throughput = Throughput(clock)
-        self._tokenization = Tokenization()
+        self._estimate = TokenEstimate()
         self._clock = clock
         self._admitted: set[Admitted] = set()
         self._items = 0
@@ -81,7 +81,7 @@ class Admission:
         """
         self.check()
         rate = self._throughput.rate
-        cost = sum(map(self._tokenization.estimate, items))
+        cost = sum(map(self._estimate.estimate, items))
         if rate is not None and self._items >= self._batch:
             excess_s = (self._ahead_of(cost, rate) + cost) / rate - (deadline_s - self._clock())
             if excess_s > 0:
@@ -96,7 +96,7 @@ class Admission:
     def learn(self, item: Item, result: Extraction) -> None:
         """Note a result: what its item cost, and that it is done."""
         tokens = result.usage.tokens
-        self._tokenization.learn(item, tokens)
+        self._estimate.learn(item, tokens)
         self._throughput.add(tokens)
 
     def _lasts(self, wait_s: float) -> bool:
@@ -153,32 +153,9 @@ class Throughput:
         self._elapsed_s = self._elapsed_s * kept + elapsed_s
 
 
-class Tokenization:
-    """Learns how many tokens an item costs, from the number of its characters."""
-
-    def __init__(self) -> None:
-        self._tokens = _TOKENS_PER_CHARACTER * 1000
-        self._characters = 1000.0
-
-    def estimate(self, item: Item) -> float:
-        """Tokens of all passes of the item, prompts included."""
-        return _characters(item) * self._tokens / self._characters
-
-    def learn(self, item: Item, tokens: int) -> None:
-        """An item cost so many tokens."""
-        characters = _characters(item)
-        kept = 0.5 ** (characters / 100_000)
-        self._tokens = self._tokens * kept + tokens
-        self._characters = self._characters * kept + characters
-
-
 def _turn(rate: float | None) -> float:
     """The most that one request may take in its turn, in tokens."""
     return max(PASS_TOKENS, TURN_S * (rate or 0))
-
-
-def _characters(item: Item) -> int:
-    return 1 + len(item.text) + sum(map(len, item.labels.values())) + sum(map(len, item.relations.values()))
 
 
 def _refusal(excess_s: float) -> QueueFull:
