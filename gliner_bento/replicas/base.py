@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import GLiNERBentoError
@@ -33,12 +35,45 @@ class Call:
     priority: int = 0
 
 
+HealthState = Literal["starting", "ready", "not_ready", "suspect", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaHealth:
+    """A replica, as the gateway sees it."""
+
+    name: str
+    state: Annotated[
+        HealthState,
+        Field(
+            description="starting: it has not answered yet. ready: it gets requests. not_ready: it answers, and admits "
+            "none. suspect: it does not answer. refused: it serves another model than the others."
+        ),
+    ]
+    reason: Annotated[str | None, Field(description="Why it is not ready.")] = None
+    requests: Annotated[int, Field(description="Calls that this process of the gateway has sent to it.")] = 0
+    outstanding_tokens: Annotated[
+        int, Field(description="Estimated cost of those that it has not answered, in tokens.")
+    ] = 0
+    waiting_items: int = 0
+    running_items: int = 0
+    resident_adapters: Annotated[Sequence[str], Field(description="Ids of the adapters in its memory.")] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaList:
+    """The answer of /v1/replicas."""
+
+    replicas: Sequence[ReplicaHealth]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaStatus:
     """A replica's model, readiness and load. Tokens are costs of items, as the scheduler counts them.
 
     ready: it admits items and all of its threads are alive.
     resident_adapters: ids of the adapters in memory.
+    replicas: those that it consists of; empty for a single one.
     """
 
     model: ModelInfo
@@ -48,6 +83,7 @@ class ReplicaStatus:
     waiting_tokens: int
     running_tokens: int
     resident_adapters: Sequence[str] = ()
+    replicas: Sequence[ReplicaHealth] = ()
 
 
 class ReplicaAdapters(Protocol):
