@@ -1,4 +1,4 @@
-"""The bento: GLiNERService in front of GLiNERRunner. Start reading here; docs/architecture.md has the map."""
+"""The bento: GLiNERService in front of GLiNERRunner, or of several. Read this first; docs/architecture.md has the map."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gliner_bento.log import join_bentoml
 from gliner_bento.settings import load_or_exit
 from gliner_bento.supervision import ServiceProcess, supervise
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
-from runners.gliner_runner import GLiNERRunner, replica_of
+from runners.instances import depend_on_runners, replica_for
 
 settings = load_or_exit()
 app = GatewayApp(settings.view(GatewayOptions))
@@ -23,6 +23,7 @@ app = GatewayApp(settings.view(GatewayOptions))
 
 @bentoml.service(name="GLiNERService", **bentoml_options(settings, "GLiNERService"))
 @bentoml.asgi_app(app.routes, path="/")
+@depend_on_runners
 class GLiNERService:
     """Zero-shot named entities and relations over HTTP.
 
@@ -30,13 +31,11 @@ class GLiNERService:
     response, which BentoML sends unchanged. The gateway app serves all other routes.
     """
 
-    runner = bentoml.depends(GLiNERRunner)
-
     def __init__(self) -> None:
         join_bentoml()
         self.process = ServiceProcess("GLiNERService", settings)
         with self.process.starting():
-            app.bind(replica_of(self.runner))
+            app.bind(replica_for(self, self.process))
 
     @bentoml.on_deployment
     @staticmethod

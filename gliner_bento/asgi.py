@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from gliner_bento.exits import exit_with
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.port import check_port_or_exit
@@ -26,6 +27,8 @@ from gliner_bento.supervision import ServiceProcess
 def create_app(settings: Settings | None = None) -> Starlette:
     """An ASGI app that loads the model when it starts, and drains when it stops."""
     settings = settings or load_or_exit()
+    if settings.num_instances > 1:
+        exit_with("num_instances: this app is one process; start `gliner-bento serve`, or set num_instances to 1")
     check_port_or_exit("uvicorn")
     app = GatewayApp(settings.view(GatewayOptions))
 

@@ -19,6 +19,8 @@ def bentoml_options(settings: Settings, service: str) -> dict[str, Any]:
     relied_on: dict[str, Any] = {"traffic": {"timeout": settings.request_timeout_s + _TIMEOUT_MARGIN_S}}
     if service == "GLiNERRunner":
         relied_on["logging"] = {"access": {"enabled": False}}  # the gateway logs each request already
+    else:
+        relied_on["runner_probe"] = {"enabled": False}  # the gateway is ready if one replica is; it probes them itself
     given = settings.configuration().services.get(service, {})
     if "tracing" not in given and not _may_trace():
         relied_on["tracing"] = {"excluded_urls": _EVERY_URL}

@@ -14,7 +14,7 @@ from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.admission import Admission
 from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.replicas.base import Call, Outcome, Replica
+from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaHealth, ReplicaList
 from gliner_bento.types import (
     BASE_ADAPTER_ID,
     AbortResponse,
@@ -113,6 +113,18 @@ class Gateway:
             return (await self._replica.status()).ready
         except GLiNERBentoError:
             return False
+
+    async def replicas(self) -> ReplicaList:
+        """The state of each replica; raises `NotReady` until one has answered."""
+        status = await self._replica.status()
+        alone = ReplicaHealth(
+            name="replica",
+            state="ready" if status.ready else "not_ready",
+            waiting_items=status.waiting_items,
+            running_items=status.running_items,
+            resident_adapters=status.resident_adapters,
+        )
+        return ReplicaList(status.replicas or [alone])
 
     async def abort(self, aborted_id: str) -> AbortResponse:
         """Abort a request; `aborted` is false if none has this id."""

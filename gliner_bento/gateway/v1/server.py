@@ -1,4 +1,4 @@
-"""`/v1/model`, the probes and the metrics. In the bento, BentoML's own probes and metrics come first."""
+"""`/v1/model`, `/v1/replicas`, the probes and the metrics. In the bento, BentoML's own probes and metrics come first."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from starlette.responses import PlainTextResponse, Response
 from gliner_bento.errors import NotReady
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.replicas.base import ReplicaList
 from gliner_bento.types import ModelCard
 
 
 async def _model(gateway: Gateway, _: Request) -> Response:
     return json_response(await gateway.model())
+
+
+async def _replicas(gateway: Gateway, _: Request) -> Response:
+    return json_response(await gateway.replicas())
 
 
 async def _alive(_: Gateway, __: Request) -> Response:
@@ -50,6 +55,14 @@ ENDPOINTS = [
         answer=_model,
         operation=Operation(
             name="model", tag="server", summary="What is served, and with which limits", answer=ModelCard
+        ),
+    ),
+    Endpoint(
+        method="GET",
+        path="/v1/replicas",
+        answer=_replicas,
+        operation=Operation(
+            name="replicas", tag="server", summary="The state of each replica (num_instances)", answer=ReplicaList
         ),
     ),
     _probe("livez", _alive, "The process is alive"),
