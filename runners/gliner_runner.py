@@ -6,9 +6,9 @@ from typing import Any
 
 import bentoml
 
+from gliner_bento import log
 from gliner_bento.bentoml_options import bentoml_options
 from gliner_bento.instances import RUNNER, Instance
-from gliner_bento.log import join_bentoml
 from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import load_or_exit
@@ -26,13 +26,14 @@ class GLiNERRunner:
     app: ReplicaApp
 
     def __init__(self) -> None:
-        from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
-
-        join_bentoml()
+        log.configure(settings)
         self.process = ServiceProcess(self.instance.name, settings)
+        from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # its files are in the process's folder
+
         with self.process.starting(after=self.instance.after):
-            self.replica = LocalReplica.load(settings, PrometheusObserver())
+            self.replica = LocalReplica.load(settings, PrometheusObserver(), self.process.end_hung)
             self.app.bind(self.replica)
+        self.process.serve(needed_by="GLiNERService", fail=self.replica.close)
 
     def __is_ready__(self) -> bool:
         return self.replica.ready

@@ -41,3 +41,13 @@ def _replica_of(runner: Any, *, repeats: bool) -> Replica:
     """The replica of what `bentoml.depends` gives: a client of the runner's process, or the runner in this process."""
     local: Replica | None = getattr(runner, "replica", None)
     return local or HttpReplica(runner.to_async.url, REPLICA_PATH, repeats=repeats)
+
+
+async def disconnect(replica: Replica) -> None:
+    """Close the connections of what `replica_for` gave. A replica in this process is closed by its runner."""
+    if isinstance(replica, Fleet):
+        await replica.close()
+        for one in replica.replicas.values():
+            await disconnect(one)
+    elif isinstance(replica, HttpReplica):
+        await replica.close()

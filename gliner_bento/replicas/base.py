@@ -7,13 +7,12 @@ A replica raises only errors of `errors.py`; a transport translates its own.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
-
-from pydantic import Field
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.status_types import ReplicaHealth, Throughput
 from gliner_bento.types import Entity, Extraction, Item, ModelInfo
 
 Outcome = Extraction | GLiNERBentoError
@@ -26,45 +25,19 @@ Archive = AsyncIterable[bytes]
 class Call:
     """One client request, as a replica sees it.
 
+    request_id: of the tenant and its request; `abort` takes the same.
     deadline_s: on this process's `time.monotonic()`; every item ends by then.
-    priority: lower is scheduled earlier, as in vLLM.
+    priority: lower is scheduled earlier, as in vLLM, among the tenant's requests.
+    tenant: whose request it is; tenants share the replica fairly. weight: the tenant's share, relative to the others'.
+    crosses_tenants: `priority` also counts against requests of other tenants.
     """
 
     request_id: str
     deadline_s: float
     priority: int = 0
-
-
-HealthState = Literal["starting", "ready", "not_ready", "suspect", "refused"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaHealth:
-    """A replica, as the gateway sees it."""
-
-    name: str
-    state: Annotated[
-        HealthState,
-        Field(
-            description="starting: it has not answered yet. ready: it gets requests. not_ready: it answers, and admits "
-            "none. suspect: it does not answer. refused: it serves another model than the others."
-        ),
-    ]
-    reason: Annotated[str | None, Field(description="Why it is not ready.")] = None
-    requests: Annotated[int, Field(description="Calls that this process of the gateway has sent to it.")] = 0
-    outstanding_tokens: Annotated[
-        int, Field(description="Estimated cost of those that it has not answered, in tokens.")
-    ] = 0
-    waiting_items: int = 0
-    running_items: int = 0
-    resident_adapters: Annotated[Sequence[str], Field(description="Ids of the adapters in its memory.")] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaList:
-    """The answer of /v1/replicas."""
-
-    replicas: Sequence[ReplicaHealth]
+    tenant: str = ""
+    weight: float = 1.0
+    crosses_tenants: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +45,9 @@ class ReplicaStatus:
     """A replica's model, readiness and load. Tokens are costs of items, as the scheduler counts them.
 
     ready: it admits items and all of its threads are alive.
+    waiting_items, running_items: passes of chunked requests included; unfinished_items: both, without passes.
     resident_adapters: ids of the adapters in memory.
+    lanes: how many there are; those that are neither idle nor busy have died.
     replicas: those that it consists of; empty for a single one.
     """
 
@@ -83,6 +58,11 @@ class ReplicaStatus:
     waiting_tokens: int
     running_tokens: int
     resident_adapters: Sequence[str] = ()
+    unfinished_items: int = 0
+    lanes: int = 0
+    idle_lanes: int = 0
+    busy_lanes: int = 0
+    throughput: Throughput = field(default_factory=Throughput)
     replicas: Sequence[ReplicaHealth] = ()
 
 

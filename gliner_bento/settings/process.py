@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings
@@ -28,6 +28,10 @@ class ProcessFields(BaseSettings):
         description="Estimated cost of the requests that an instance has not answered, in tokens, from which on it "
         "gets no more; then requests wait for the first instance that is free. Only with num_instances > 1.",
     )
+    log_format: Literal["text", "json"] = Field("text", description="Format of the log; json: an object per line.")
+    log_level: Literal["auto", "debug", "info", "warning", "error"] = Field(
+        "auto", description="Lowest level that is logged; auto: info, or what BentoML's --quiet and --debug say."
+    )
     max_restarts: Annotated[int, Field(ge=0)] = Field(
         5,
         description="Maximum number of restarts of a service's processes within restart_window_s; when another one "
@@ -35,4 +39,11 @@ class ProcessFields(BaseSettings):
     )
     restart_window_s: float = Field(
         600.0, gt=0, le=86_400, description="Time in which restarts are counted for max_restarts, in seconds."
+    )
+    shutdown_timeout_s: float = Field(
+        25.0,
+        gt=0,
+        le=86_400,
+        description="Maximum time from SIGTERM to the end of the server, in seconds; requests that run until 2 s "
+        "before it fail (503). Kubernetes kills after terminationGracePeriodSeconds, 30 by default.",
     )

@@ -136,7 +136,9 @@ def test_a_killed_instance_costs_nobody_an_answer_and_comes_back(server: Server,
 def test_instances_that_cannot_be_started_end_the_start_with_one_line(settings: dict[str, str], line: str) -> None:
     code = "from runners.instances import RUNNERS; RUNNERS[-1]()"
     env = os.environ | {f"GLINER_{name.upper()}": value for name, value in settings.items()}
-    ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, timeout=120)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, timeout=120
+    )
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     assert ended.stderr.splitlines()[-1].startswith(f"gliner-bento: {line}")

@@ -8,13 +8,14 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady, QueueFull
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
 from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
 from gliner_bento.replicas.fleet.health import FleetObserver, Health, Member
+from gliner_bento.status_types import Throughput
 from gliner_bento.token_estimate import TokenEstimate
 from gliner_bento.types import Entity, Extraction, Item
 
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 PIECE_TOKENS = 2048
 """A request is divided among replicas that are ready, into pieces of at least so many tokens."""
 
+_ADDED_UP = ("running_items", "running_tokens", "lanes", "idle_lanes", "busy_lanes")
+_RATES = fields(Throughput)
 _BROKEN_STREAM = "the replica that ran this stream was lost after the stream had begun; send the request again"
 
 
@@ -58,6 +61,7 @@ class Fleet:
         observer: FleetObserver | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.replicas = replicas
         self._members = [Member(name, number, replica) for number, (name, replica) in enumerate(replicas.items())]
         self._dispatcher = Dispatcher(len(replicas), options.max_outstanding_tokens)
         self._health = Health(self._members, self._dispatcher, on_other_model, observer)
@@ -134,9 +138,12 @@ class Fleet:
             model=self._health.model,
             ready=self._health.ready,
             waiting_items=self._waiting_items + sum(status.waiting_items for status in statuses),
-            running_items=sum(status.running_items for status in statuses),
             waiting_tokens=self._dispatcher.waiting_tokens + sum(status.waiting_tokens for status in statuses),
-            running_tokens=sum(status.running_tokens for status in statuses),
+            unfinished_items=self._waiting_items + sum(status.unfinished_items for status in statuses),
+            **{name: sum(getattr(status, name) for status in statuses) for name in _ADDED_UP},
+            throughput=Throughput(
+                **{one.name: sum(getattr(status.throughput, one.name) for status in statuses) for one in _RATES}
+            ),
             resident_adapters=list(dict.fromkeys(one for status in statuses for one in status.resident_adapters)),
             replicas=[member.snapshot(self._dispatcher.outstanding[member.number]) for member in self._members],
         )

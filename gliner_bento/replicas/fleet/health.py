@@ -19,8 +19,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from gliner_bento.errors import GLiNERBentoError, NotReady
-from gliner_bento.replicas.base import HealthState, Replica, ReplicaHealth, ReplicaStatus
+from gliner_bento.replicas.base import Replica, ReplicaStatus
 from gliner_bento.replicas.fleet.dispatch import Dispatcher
+from gliner_bento.status_types import HealthState, ReplicaHealth
 from gliner_bento.types import ModelInfo
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,8 @@ class FleetObserver(Protocol):
 class Member:
     """A replica of the fleet. number: its own, for the dispatcher. requests: so many calls were sent to it.
 
-    reason: why it is not ready. status: its last answer. calls: under way on it. rest: until its next probe; its result ends it.
+    reason: why it is not ready. status: its last answer. calls: under way on it.
+    rest: until its next probe; its result ends it.
     """
 
     name: str

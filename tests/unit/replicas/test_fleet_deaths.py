@@ -1,4 +1,4 @@
-"""Whatever replicas die, hang, drain and come back: every request ends once, in time, with the right result or error."""
+"""Whatever replicas die, hang, drain and come back: each request ends once, in time, right or with an error."""
 
 from __future__ import annotations
 
@@ -39,10 +39,13 @@ class Event:
 
 TIMES = st.floats(0, 20).map(lambda at_s: round(at_s, 2))
 REQUESTS = st.lists(
-    st.builds(Asked, TIMES, st.integers(1, 3), st.sampled_from([2.0, 15.0, 60.0]), st.booleans()), min_size=1, max_size=12
+    st.builds(Asked, TIMES, st.integers(1, 3), st.sampled_from([2.0, 15.0, 60.0]), st.booleans()),
+    min_size=1,
+    max_size=12,
 )
 EVENTS = st.lists(
-    st.builds(Event, TIMES, st.integers(0, 2), st.sampled_from(["die", "hang", "revive", "drain", "admit"])), max_size=12
+    st.builds(Event, TIMES, st.integers(0, 2), st.sampled_from(["die", "hang", "revive", "drain", "admit"])),
+    max_size=12,
 )
 
 
