@@ -125,20 +125,10 @@ def test_a_killed_instance_costs_nobody_an_answer_and_comes_back(server: Server,
     assert victim.pid not in [one.pid for one in runners(server)]
 
 
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"num_instances": "0"}, "num_instances: Input should be greater than or equal to 1"),
-        ({"num_instances": "64", "device": "cpu"}, "num_instances: 64 instances need as many cores"),
-        ({"cuda_devices": "0,1"}, "cuda_devices: 2 devices for 1 instances; raise num_instances to 2"),
-    ],
-)
-def test_instances_that_cannot_be_started_end_the_start_with_one_line(settings: dict[str, str], line: str) -> None:
-    code = "from runners.instances import RUNNERS; RUNNERS[-1]()"
-    env = os.environ | {f"GLINER_{name.upper()}": value for name, value in settings.items()}
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, timeout=120
-    )
+def test_more_instances_than_cores_end_the_start_with_one_line() -> None:
+    command = [sys.executable, "-c", "from runners.instances import RUNNERS; RUNNERS[-1]()"]
+    env = os.environ | {"GLINER_NUM_INSTANCES": "64", "GLINER_DEVICE": "cpu"}
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
-    assert ended.stderr.splitlines()[-1].startswith(f"gliner-bento: {line}")
+    assert ended.stderr.splitlines()[-1].startswith("gliner-bento: num_instances: 64 instances need as many cores")

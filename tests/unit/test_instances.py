@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gliner_bento.instances import Instance, instances_per_device, plan_instances
+from gliner_bento.instances import Instance, instances_per_device, plan_instances, plan_or_exit
 from gliner_bento.settings import Settings, SettingsError
 
 
@@ -87,3 +87,10 @@ def test_the_app_of_one_process_refuses_several_instances(capsys):
         create_app(settings(num_instances=2))
     assert ended.value.code == 1
     assert "num_instances: this app is one process" in capsys.readouterr().err
+
+
+def test_a_plan_that_cannot_be_ends_the_process(capsys):
+    with pytest.raises(SystemExit) as ended:
+        plan_or_exit(settings(cuda_devices="0,1"))
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("gliner-bento: cuda_devices: 2 devices")
