@@ -132,6 +132,16 @@ class QueueFull(GLiNERBentoError):
         self.retry_after_s = retry_after_s
 
 
+class RateLimited(GLiNERBentoError):
+    """The tenant has sent more than it may; try again after `retry_after_s`."""
+
+    code = "rate_limited"
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: int = 1) -> None:
+        super().__init__(message, param=param)
+        self.retry_after_s = retry_after_s
+
+
 class Aborted(GLiNERBentoError):
     """The request was aborted before it finished."""
 
@@ -154,6 +164,22 @@ class DoesNotFit(GLiNERBentoError):
     """A single item needs more memory than the device has."""
 
     code = "does_not_fit"
+
+
+class ScoresNotFinite(GLiNERBentoError):
+    """The model's scores for an item are not numbers: its weights, or those of the item's adapter, do not fit its
+    dtype."""
+
+    code = "scores_not_finite"
+
+    def __init__(self, message: str = "the model's scores are not numbers (NaN)", *, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+
+
+class StorageUnavailable(GLiNERBentoError):
+    """The server cannot write to its disk; its log has the details."""
+
+    code = "storage_unavailable"
 
 
 class StorageFull(GLiNERBentoError):

@@ -62,6 +62,7 @@ class Fleet:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.replicas = replicas
+        self.tokens_run = 0
         self._members = [Member(name, number, replica) for number, (name, replica) in enumerate(replicas.items())]
         self._dispatcher = Dispatcher(len(replicas), options.max_outstanding_tokens)
         self._health = Health(self._members, self._dispatcher, on_other_model, observer)
@@ -105,6 +106,7 @@ class Fleet:
                         async with aclosing(member.replica.stream(item, call)) as parts:
                             while (part := await member.run(anext(parts, None))) is not None:
                                 begun = True
+                                self._count_tokens(member)
                                 if isinstance(part, Extraction):
                                     self._estimate.learn(item, part.usage.tokens)
                                 yield part
@@ -197,6 +199,7 @@ class Fleet:
                     outcomes = await member.run(member.replica.extract(items, request.call))
                 except NotReady as error:
                     outcomes = [error] * len(items)
+                self._count_tokens(member)
                 for item, outcome in zip(items, outcomes, strict=True):
                     if isinstance(outcome, Extraction):
                         self._estimate.learn(item, outcome.usage.tokens)
@@ -227,6 +230,12 @@ class Fleet:
             yield member
         finally:
             self._dispatcher.end(ticket)
+
+    def _count_tokens(self, member: Member) -> None:
+        """Add what the member has run since its last answer; a process that has started again counts from 0."""
+        tokens_run = member.replica.tokens_run
+        self.tokens_run += max(0, tokens_run - member.tokens_run)
+        member.tokens_run = tokens_run
 
     async def _wait(self, request: _Request, ticket: Ticket, items: int) -> None:
         """Until the ticket is placed; raises what ends it otherwise."""

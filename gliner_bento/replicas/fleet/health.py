@@ -49,6 +49,7 @@ class FleetObserver(Protocol):
 @dataclass(eq=False)
 class Member:
     """A replica of the fleet. number: its own, for the dispatcher. requests: so many calls were sent to it.
+    tokens_run: as of its last answer.
 
     reason: why it is not ready. status: its last answer. calls: under way on it.
     rest: until its next probe; its result ends it.
@@ -61,6 +62,7 @@ class Member:
     reason: str | None = None
     status: ReplicaStatus | None = None
     requests: int = 0
+    tokens_run: int = 0
     calls: set[asyncio.Task[Any]] = field(default_factory=set)
     rest: asyncio.Future[None] | None = None
 

@@ -34,6 +34,7 @@ class MortalReplica:
     calls: list[tuple[Sequence[Item], Call]] = field(default_factory=list)
     aborts: list[str] = field(default_factory=list)
     probes: int = 0
+    tokens_run: int = 0
     cancelled: int = 0
     admits: bool = True
     alive: bool = True
@@ -102,6 +103,7 @@ class MortalReplica:
         )
 
     def _result(self, item: Item) -> Extraction:
+        self.tokens_run += len(item.text)
         return replace(extract(item), usage=Usage(tokens=len(item.text)))
 
     async def _connect(self, deadline_s: float = inf) -> None:

@@ -522,3 +522,21 @@ def test_an_adapters_requests_stay_on_the_replica_that_has_it():
 
     run_fast(scene)
     assert (len(one.calls), len(other.calls)) == (0, 4)
+
+
+def test_the_tokens_that_all_replicas_have_run_are_added_up_whatever_restarts():
+    one, other = MortalReplica(), MortalReplica()
+
+    async def scene():
+        fleet = await started(one, other)
+        await asyncio.gather(asked(fleet, "Ada"), asked(fleet, "Bob"))
+        before = fleet.tokens_run
+        one.tokens_run = 0
+        await asyncio.gather(asked(fleet, "Ada"), asked(fleet, "Bob"))
+        restarted = fleet.tokens_run
+        await asyncio.gather(asked(fleet, "Ada"), asked(fleet, "Bob"))
+        return before, restarted, fleet.tokens_run
+
+    before, restarted, after = run_fast(scene)
+    assert before == 6
+    assert before < restarted < after == restarted + 6
