@@ -62,6 +62,18 @@ class MalformedRequest(GLiNERBentoError):
     code = "malformed_request"
 
 
+class Unauthorized(GLiNERBentoError):
+    """The request has no valid API key."""
+
+    code = "unauthorized"
+
+
+class Forbidden(GLiNERBentoError):
+    """The API key does not allow this; the message names the scope that it lacks."""
+
+    code = "forbidden"
+
+
 class RouteNotFound(GLiNERBentoError):
     """No such route."""
 
@@ -142,6 +154,22 @@ class DoesNotFit(GLiNERBentoError):
     """A single item needs more memory than the device has."""
 
     code = "does_not_fit"
+
+
+class ScoresNotFinite(GLiNERBentoError):
+    """The model's scores for an item are not numbers: its weights, or those of the item's adapter, do not fit its
+    dtype."""
+
+    code = "scores_not_finite"
+
+    def __init__(self, message: str = "the model's scores are not numbers (NaN)", *, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+
+
+class StorageUnavailable(GLiNERBentoError):
+    """The server cannot write to its disk; its log has the details."""
+
+    code = "storage_unavailable"
 
 
 class StorageFull(GLiNERBentoError):

@@ -8,13 +8,16 @@ from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import Any
 
+from gliner_bento.adapter_types import AdapterCacheStatus
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, TooLarge
-from gliner_bento.gateway import request_id, tenants
+from gliner_bento.gateway import request_id, request_record, tenants
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.admission import Admission
 from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.replicas.base import Call, Outcome, Replica
+from gliner_bento.gateway.status import RecentErrors, server_status
+from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
+from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import (
     BASE_ADAPTER_ID,
     AbortResponse,
@@ -39,10 +42,12 @@ from gliner_bento.types import (
 class Gateway:
     """The public API over a replica, within the operator's limits."""
 
-    def __init__(self, replica: Replica, options: GatewayOptions) -> None:
+    def __init__(self, replica: Replica, options: GatewayOptions, errors: RecentErrors | None = None) -> None:
         self.adapters = AdapterApi(replica.adapters, options)
         self.options = options
         self._replica = replica
+        self._errors = errors or RecentErrors()
+        self._started_s = time.monotonic()
         self._admission = Admission(max_queue_wait_s=options.max_queue_wait_s, max_batch_size=options.max_batch_size)
         self._model: ModelInfo | None = None
         self._languages = LanguageCheck(())
@@ -129,6 +134,19 @@ class Gateway:
             max_batch_items=self.options.max_batch_items,
         )
 
+    async def status(self) -> ServerStatus:
+        """What the server does now."""
+        status, adapters = await self.replica_state()
+        return server_status(status, adapters, uptime_s=time.monotonic() - self._started_s, errors=self._errors)
+
+    async def replica_state(self) -> tuple[ReplicaStatus | None, AdapterCacheStatus | None]:
+        """The replica's status, and its adapters if they are enabled; None for what it does not report."""
+        try:
+            status = await self._replica.status()
+            return status, await self.adapters.cache_status() if self.options.enable_lora else None
+        except GLiNERBentoError:
+            return None, None
+
     async def model_info(self) -> ModelInfo:
         """The replica's model; requested once, because a replica serves one model for its whole life."""
         if self._model is None:
@@ -142,7 +160,7 @@ class Gateway:
             outcomes = await self._replica.extract(items, call)
             for item, outcome in zip(items, outcomes, strict=True):
                 if isinstance(outcome, Extraction):
-                    self._admission.learn(item, outcome)
+                    self._learn(item, outcome)
         return outcomes
 
     async def _stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
@@ -151,8 +169,15 @@ class Gateway:
             async with aclosing(self._replica.stream(item, call)) as parts:
                 async for part in parts:
                     if isinstance(part, Extraction):
-                        self._admission.learn(item, part)
+                        self._learn(item, part)
                     yield part
+
+    def _learn(self, item: Item, result: Extraction) -> None:
+        """Note a result, for admission and for the request's record."""
+        self._admission.learn(item, result)
+        record = request_record.current()
+        record.items += 1
+        record.tokens += result.usage.tokens
 
     def _warnings(self, item: Item, result: Extraction) -> Sequence[ExtractionWarning]:
         """The replica's, and one for the text's language. An adapter may be trained for other languages."""
@@ -167,8 +192,17 @@ class Gateway:
         timeout_s = self.options.request_timeout_s
         if request.timeout_ms is not None:
             timeout_s = min(timeout_s, request.timeout_ms / 1000)
-        own_id = tenants.own_id(request_id.adopt(request.request_id))
-        return Call(own_id, time.monotonic() + timeout_s, request.priority)
+        request_record.current().request_id = request_id.adopt(request.request_id)
+        own_id = tenants.own_id(request_id.current())
+        tenant = tenants.current()
+        return Call(
+            own_id,
+            time.monotonic() + timeout_s,
+            request.priority,
+            tenant=tenant.name,
+            weight=tenant.weight,
+            crosses_tenants=tenant.crosses_tenants,
+        )
 
     def _batch(self, request: ExtractBatchRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Each text with its options: its own where it has them, else the batch's."""

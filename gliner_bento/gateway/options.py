@@ -26,3 +26,5 @@ class GatewayOptions:
     compat_long_text: LongText
     route_prefix: str
     tenant_header: str | None
+    api_keys: str | None
+    allow_anonymous: bool

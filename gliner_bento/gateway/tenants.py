@@ -1,6 +1,7 @@
 """Who sends a request: the tenant, which owns its request ids, its share of the replica and its limits.
 
-Without API keys a tenant is the value of the `tenant_header`, if that is set and sent, else the client's address.
+An API key names its tenant. Without keys a tenant is the value of the `tenant_header` if that is set and sent, else
+the client's address.
 """
 
 from __future__ import annotations
@@ -8,19 +9,13 @@ from __future__ import annotations
 import re
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from gliner_bento.api_keys import ALL_SCOPES, NAME_PATTERN, KeyScope
 from gliner_bento.errors import MalformedRequest
 
-KeyScope = Literal["extract", "adapters", "metrics", "admin"]
-"""What an API key may call; `admin` includes the others."""
-
-ALL_SCOPES: frozenset[KeyScope] = frozenset(get_args(KeyScope))
-
-_NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:\-]")
 _SEPARATOR = "/"
 """Is in no name and in no request id."""
@@ -59,16 +54,11 @@ def own_id(request_id: str) -> str:
     return f"{current().name}{_SEPARATOR}{request_id}"
 
 
-def is_name(name: str) -> bool:
-    """Whether a tenant may have this name."""
-    return _NAME.fullmatch(name) is not None
-
-
 def without_key(scope: Scope, headers: Headers, tenant_header: str | None) -> Tenant:
     """The tenant of a request, where no API keys are configured. Raises `MalformedRequest` for an invalid header."""
     if tenant_header and (name := headers.get(tenant_header)):
-        if not is_name(name):
-            raise MalformedRequest(f"the header {tenant_header} must match {_NAME.pattern}")
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise MalformedRequest(f"the header {tenant_header} must match {NAME_PATTERN}")
         return Tenant(name)
     address = scope["client"][0] if scope.get("client") else ""
     return Tenant(_NOT_IN_NAMES.sub("_", address)[:128] or _OUTSIDE_HTTP.name)

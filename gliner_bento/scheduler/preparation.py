@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Executor, Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from math import ceil
 from typing import Any
@@ -13,9 +13,11 @@ from gliner_bento.engine.base import AdapterLease, Engine, Prepared
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import Dispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, State
+from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import public_error
+from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -33,11 +35,12 @@ class Preparation:
         items: ItemOwner,
         dispatcher: Dispatcher,
         chunked: ChunkedRequests,
-        pool: Executor,
+        pool: FairPool,
         *,
         threads: int,
         max_burst: int,
         observer: Observer,
+        watchdog: Watchdog,
         clock: Callable[[], float],
     ) -> None:
         self._engine = engine
@@ -49,13 +52,14 @@ class Preparation:
         self._threads = threads
         self._max_burst = max_burst
         self._observer = observer
+        self._watchdog = watchdog
         self._clock = clock
 
     def submit(self, entries: Sequence[Entry]) -> None:
         """Prepare the entries of a request. Called with the lock held, so that the pool has them in order of
         admission."""
         for burst in self._bursts(entries):
-            self._pool.submit(self._prepare, burst)
+            self._pool.submit(burst[0].tenant.name, partial(self._prepare, burst))
 
     def _bursts(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """The parts of a request that are put into the queue together: a batch each, or less to use all threads."""
@@ -64,8 +68,14 @@ class Preparation:
 
     def _prepare(self, entries: Sequence[Entry]) -> None:
         """Measure entries, then put them into the queue together, so that one batch can take them; those whose adapters
-        are not in memory yet follow when these are."""
-        measured = [(entry, self._measure(entry)) for entry in entries]
+        are not in memory yet follow when these are. Leaves the rest for later if another tenant waits for a thread."""
+        tenant = entries[0].tenant.name
+        measured = []
+        for place, entry in enumerate(entries):
+            if place and self._pool.others_wait(tenant):
+                self._pool.submit(tenant, partial(self._prepare, entries[place:]))
+                break
+            measured.append((entry, self._measure(entry)))
         loading = []
         with self._queue.lock:
             for entry, prepared in measured:
@@ -87,7 +97,8 @@ class Preparation:
             return None
         started_s = self._clock()
         try:
-            prepared = self._engine.prepare(entry.item)
+            with self._watchdog.watch("preparation", [entry]):
+                prepared = self._engine.prepare(entry.item)
         except BaseException as error:  # the pool would swallow it, and the item would never finish
             self._items.finish(entry, public_error(error, entry.request_id, "preparation"))
             return None

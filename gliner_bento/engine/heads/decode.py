@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.predictions import Span, WordSpan
-from gliner_bento.errors import TooLarge
+from gliner_bento.errors import ScoresNotFinite, TooLarge
 
 Flags = NDArray[np.bool_]
 
@@ -31,11 +31,11 @@ def probabilities(logits: torch.Tensor) -> torch.Tensor:
     """Scores, in float32 whatever the model's dtype, so that a threshold always means the same.
 
     Not with `torch.sigmoid`, whose rounding on a CPU depends on a score's position in the tensor.
-    Raises ArithmeticError if a score is not a number.
+    Raises `ScoresNotFinite`.
     """
     scores = torch.exp(-logits.float()).add_(1).reciprocal_()
     if bool(scores.isnan().any()):
-        raise ArithmeticError("the model's scores are not numbers")
+        raise ScoresNotFinite
     return scores
 
 

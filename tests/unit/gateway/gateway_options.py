@@ -20,4 +20,6 @@ OPTIONS = GatewayOptions(
     compat_long_text="window",
     route_prefix="/gliner",
     tenant_header=None,
+    api_keys=None,
+    allow_anonymous=False,
 )
