@@ -74,6 +74,18 @@ class Forbidden(GLiNERBentoError):
     code = "forbidden"
 
 
+class RequestTimeout(GLiNERBentoError):
+    """The request did not arrive in time."""
+
+    code = "request_timeout"
+
+
+class HeadersTooLarge(GLiNERBentoError):
+    """The request's headers are too large."""
+
+    code = "headers_too_large"
+
+
 class RouteNotFound(GLiNERBentoError):
     """No such route."""
 
@@ -126,6 +138,16 @@ class QueueFull(GLiNERBentoError):
     """Refused at admission; try again after `retry_after_s`."""
 
     code = "queue_full"
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: int = 1) -> None:
+        super().__init__(message, param=param)
+        self.retry_after_s = retry_after_s
+
+
+class RateLimited(GLiNERBentoError):
+    """The tenant has sent more than it may; try again after `retry_after_s`."""
+
+    code = "rate_limited"
 
     def __init__(self, message: str, *, param: str | None = None, retry_after_s: int = 1) -> None:
         super().__init__(message, param=param)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
-from gliner_bento.gateway import request_id, tenants
+from gliner_bento.gateway import request_id
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.media import JSON, is_json, media_type
+from gliner_bento.gateway.security_headers import secure
 from gliner_bento.gateway.v1 import adapters
 
 logger = logging.getLogger("gliner_bento.gateway")
@@ -26,7 +29,7 @@ _OWN_HEADERS = {"content-length", "content-type"}
 class GatewayMiddleware:
     """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
 
-    access: who may call what. check_load: see `GatewayApp.check_load`. requests: types of the bodies, by path.
+    access: who may call what. admit, quota: see `GatewayApp`. requests: types of the bodies, by path.
     """
 
     def __init__(
@@ -35,12 +38,14 @@ class GatewayMiddleware:
         access: Access,
         max_body_bytes: int,
         max_adapter_bytes: int,
-        check_load: Callable[[str, str], None],
+        admit: Callable[[str, str], AbstractContextManager[None]],
+        quota: Callable[[str, str], Mapping[str, str]],
         requests: Mapping[str, type[Any]],
     ) -> None:
         self.app = app
         self._access = access
-        self._check_load = check_load
+        self._admit = admit
+        self._quota = quota
         self._requests = requests
         self._limits = {"max_body_bytes": max_body_bytes, "max_adapter_bytes": max_adapter_bytes}
 
@@ -58,11 +63,12 @@ class GatewayMiddleware:
         body = _LimitedBody(receive, self._limits[name], name, raises=raises)
         answer = _Answer(scope, send, body, self._requests.get(path))
         try:
-            tenants.begin(self._access.tenant_of(scope, headers, path))
-            if scope["method"] in _BODY_METHODS:
-                self._check_load(scope["method"], path)
-                body.refuse_early(headers, upload=upload)
-            await self.app(scope, body.receive, answer.send)
+            self._access.admit(scope, headers, path)
+            answer.quota = partial(self._quota, scope["method"], path)
+            with self._admit(scope["method"], path):
+                if scope["method"] in _BODY_METHODS:
+                    body.refuse_early(headers, upload=upload)
+                await self.app(scope, body.receive, answer.send)
         except GLiNERBentoError as error:
             await error_response(error)(scope, receive, answer.stamp)
         except Exception:
@@ -93,7 +99,8 @@ class _LimitedBody:
             if int(headers.get("content-length", "0")) > self._limit_bytes:
                 raise self._too_large()
         kind = media_type(headers)
-        if kind and not is_json(kind) and not upload:
+        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        if has_body and kind and not is_json(kind) and not upload:
             raise UnsupportedMediaType(f"send the body as {JSON}, not {kind}")
 
     async def receive(self) -> Message:
@@ -113,7 +120,10 @@ class _LimitedBody:
 
 
 class _Answer:
-    """One response on its way out: stamped with the request's id, framework errors rewritten as the one error body."""
+    """One response on its way out: stamped with the request's id, framework errors rewritten as the one error body.
+
+    quota: headers with what the request's tenant may still send, once it is known.
+    """
 
     def __init__(self, scope: Scope, send: Send, body: _LimitedBody, request: type[Any] | None) -> None:
         self._scope = scope
@@ -123,12 +133,16 @@ class _Answer:
         self._held: Message | None = None
         self._content = b""
         self.started = False
+        self.quota: Callable[[], Mapping[str, str]] = dict
 
     async def stamp(self, message: Message) -> None:
-        """Send `message`, with the request's id in the headers."""
+        """Send `message`, with the request's id and its tenant's quota in the headers."""
         if message["type"] == "http.response.start":
             self.started = True
-            MutableHeaders(scope=message)["X-Request-ID"] = request_id.current()
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-ID"] = request_id.current()
+            secure(headers)
+            headers.update(self.quota())
         await self._send(message)
 
     async def send(self, message: Message) -> None:

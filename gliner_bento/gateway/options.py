@@ -20,6 +20,9 @@ class GatewayOptions:
     max_adapter_bytes: int
     request_timeout_s: float
     max_queue_wait_s: float
+    max_queued_tokens: int
+    max_tenant_concurrency: int
+    max_tenant_requests_per_s: float
     max_batch_size: int
     enable_lora: bool
     adapter_id_pattern: str
@@ -28,3 +31,8 @@ class GatewayOptions:
     tenant_header: str | None
     api_keys: str | None
     allow_anonymous: bool
+    cors_origins: tuple[str, ...]
+    max_connections: int
+    header_timeout_s: float
+    body_timeout_s: float
+    keep_alive_timeout_s: int
