@@ -27,8 +27,7 @@ from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.request_record import RecordRequests, Routes
-from gliner_bento.gateway.status import RecentErrors
+from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
 from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, extract, server
 from gliner_bento.replicas.base import Replica
@@ -42,7 +41,6 @@ class GatewayApp:
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
         self._gateway: Gateway | None = None
-        self._errors = RecentErrors()
         v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
         self.endpoints = [*v1, *compat_endpoints(options)]
         self._refusable = {
@@ -55,7 +53,7 @@ class GatewayApp:
             Endpoint(method="GET", path="/docs.json", scope=None, answer=self._docs),
             Endpoint(method="GET", path="/", scope=None, answer=self._index),
         ]
-        self._paths = [endpoint.path for endpoint in (*self.endpoints, *pages)]
+        self._recorder = Recorder(endpoint.path for endpoint in (*self.endpoints, *pages))
         self._access = Access([*self.endpoints, *pages], options)
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
         self.routes.router.redirect_slashes = False  # `TrailingSlash` serves them
@@ -67,7 +65,7 @@ class GatewayApp:
     def middleware(self) -> list[tuple[Any, dict[str, Any]]]:
         """The ASGI middleware around `routes`, outermost first: classes and their arguments.
 
-        A request that the second one refuses does not cost the tasks of the third.
+        A request that `GatewayMiddleware` refuses does not cost the tasks of `CancelOnDisconnect`.
         """
         options = self.options
         arguments = {
@@ -77,8 +75,9 @@ class GatewayApp:
             "check_load": self.check_load,
             "requests": {endpoint.path: endpoint.request for endpoint in self.endpoints if endpoint.request},
         }
-        record = {"routes": Routes(self._paths), "errors": self._errors}
-        return [(RecordRequests, record), (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
+        recorder = {"recorder": self._recorder}
+        rules = [(TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
+        return [(RecordRequests, recorder), *rules]
 
     @property
     def gateway(self) -> Gateway:
@@ -86,9 +85,10 @@ class GatewayApp:
         assert self._gateway is not None, "bind a replica before serving"
         return self._gateway
 
-    def bind(self, replica: Replica) -> None:
+    def bind(self, replica: Replica, tracer: RequestTracer | None = None) -> None:
         """Serve `replica` from now on."""
-        self._gateway = Gateway(replica, self.options, self._errors)
+        self._recorder.tracer = tracer
+        self._gateway = Gateway(replica, self.options, self._recorder.errors)
 
     def check_load(self, method: str, path: str) -> None:
         """Raise `QueueFull` for a request that has not been read, if the replica is overloaded and it adds to that."""
