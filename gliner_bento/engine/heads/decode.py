@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.predictions import Span, WordSpan
-from gliner_bento.errors import TooLarge
+from gliner_bento.errors import ScoresNotFinite, TooLarge
 
 Flags = NDArray[np.bool_]
 
@@ -30,11 +30,11 @@ def too_many(number: int, limit: int) -> TooLarge:
 def probabilities(logits: torch.Tensor) -> torch.Tensor:
     """Scores, in float32 whatever the model's dtype, so that a threshold always means the same.
 
-    Raises ArithmeticError if a score is not a number.
+    Raises `ScoresNotFinite`.
     """
     scores = torch.sigmoid(logits.float())
     if bool(scores.isnan().any()):
-        raise ArithmeticError("the model's scores are not numbers")
+        raise ScoresNotFinite
     return scores
 
 
