@@ -80,11 +80,22 @@ class Reply(Struct, Generic[T], array_like=True):
         return cls(error=outcome.detail()) if isinstance(outcome, GLiNERBentoError) else cls(result=outcome)
 
 
+class Outcomes(Struct, array_like=True):
+    """Results of `Replica.extract`. tokens_run: see `Replica`."""
+
+    replies: list[Reply[Extraction]]
+    tokens_run: int = 0
+
+
 class StreamPart(Struct, array_like=True):
-    """A frame of a stream: entities that became final; in the last frame the result or error instead."""
+    """A frame of a stream: entities that became final; in the last frame the result or error instead.
+
+    tokens_run: see `Replica`.
+    """
 
     entities: Sequence[Entity] = ()
     last: Reply[Extraction] | None = None
+    tokens_run: int = 0
 
 
 def left_ms(call: Call) -> float:
