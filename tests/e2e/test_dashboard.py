@@ -1,7 +1,7 @@
 """Every panel of the dashboard has data in a real Prometheus that scrapes a served instance under a little load.
 
-Needs the program `prometheus` (a package of Debian), and runs only with DASHBOARD_DATA=file, where it writes the data of
-each panel.
+Needs the program `prometheus` (a package of Debian), and runs only with DASHBOARD_DATA=file, where it writes the data
+of each panel.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -131,7 +132,7 @@ def test_every_panel_has_data(server: str, prometheus: str) -> None:
     assert DATA
     Path(DATA).write_text(json.dumps([[*name, series] for name, series in data.items()]))
     numbers = {name: [float(value) for one in series for _, value in one["values"]] for name, series in data.items()}
-    empty = {name for name, values in numbers.items() if not [value for value in values if value == value]}
+    empty = {name for name, values in numbers.items() if not [value for value in values if not math.isnan(value)]}
     assert empty == set()
     rules = httpx.get(f"{prometheus}/api/v1/rules").json()["data"]["groups"][0]["rules"]
     assert {rule["health"] for rule in rules} == {"ok"}
