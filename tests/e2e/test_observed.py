@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tempfile
 import threading
@@ -73,7 +74,9 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
         with started([*command, "--enable-tracing"], cwd=PROJECT_ROOT, log=log, env=env) as server:
             yield Observed(server.url, log, temporary, collector)
         collector.shutdown()
-    assert list(temporary.glob("gliner-bento-*")) == []
+    left = list(temporary.glob("gliner-bento-*"))
+    shutil.rmtree(temporary)
+    assert left == []
 
 
 def test_two_servers_of_a_user_have_metrics_of_their_own(server, observed):
