@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
@@ -30,12 +30,20 @@ from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
+from gliner_bento.gateway.security_headers import INDEX_PAGE
 from gliner_bento.gateway.tenant_limits import TenantLimits
 from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, extract, server
 from gliner_bento.replicas.base import Replica
 
-INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
+_CORS = {
+    "allow_methods": ["GET", "POST", "PUT", "DELETE"],
+    "allow_headers": ["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
+    "expose_headers": [
+        *("X-Request-ID", "Retry-After"),
+        *("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"),
+    ],
+}
 
 
 class GatewayApp:
@@ -83,9 +91,9 @@ class GatewayApp:
             "quota": self.quota,
             "requests": {endpoint.path: endpoint.request for endpoint in self.endpoints if endpoint.request},
         }
-        recorder = {"recorder": self._recorder}
-        rules = [(TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
-        return [(RecordRequests, recorder), *rules]
+        cors = [(CORSMiddleware, {**_CORS, "allow_origins": options.cors_origins})] if options.cors_origins else []
+        record = (RecordRequests, {"recorder": self._recorder})
+        return [record, *cors, (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
 
     @property
     def gateway(self) -> Gateway:
