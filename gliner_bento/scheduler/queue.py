@@ -227,6 +227,8 @@ class WaitingQueue:
         if before is WAITING:
             del self._waiting[bisect_left(self._waiting, entry.order, key=_order)]
         self._move(entry, FINISHED)
+        if entry.prepared is not None:
+            entry.prepared.cancellation.requested = True
         del self._entries[entry.sequence]
         request = self._requests[entry.request_id]
         del request[entry.sequence]
