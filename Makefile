@@ -4,7 +4,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs bench bento image demo-model clean
+.PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs bench overload fuzz soak sbom bento \
+	image demo-model clean
 
 export BENTOML_DO_NOT_TRACK = True
 
@@ -63,6 +64,9 @@ docs: setup-dev ## Write the generated pages
 
 bench: setup-$(if $(URL),dev,bench) ## Compare with the peers, 50 minutes; URL= of a running server; ARGS=--quick ...
 	$(BIN)/python -m $(if $(URL),gliner_bento.cli bench '$(URL)',benchmark) $(ARGS)
+
+overload: setup-dev ## Send ten times the capacity for a minute; ARGS="--factor 10 --seconds 60"
+	$(BIN)/python -m reliability overload $(ARGS)
 
 bento: setup ## Build the bento into BentoML's store
 	$(BIN)/bentoml build

@@ -6,16 +6,16 @@ from typing import Any
 
 import bentoml
 
+from gliner_bento import log
 from gliner_bento.bentoml_options import bentoml_options
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
-from gliner_bento.log import join_bentoml
 from gliner_bento.settings import load_or_exit
 from gliner_bento.supervision import ServiceProcess, supervise
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
-from runners.gliner_runner import GLiNERRunner, replica_of
+from runners.gliner_runner import GLiNERRunner, disconnect, replica_of
 
 settings = load_or_exit()
 app = GatewayApp(settings.view(GatewayOptions))
@@ -33,16 +33,19 @@ class GLiNERService:
     runner = bentoml.depends(GLiNERRunner)
 
     def __init__(self) -> None:
-        join_bentoml()
+        log.configure(settings)
         self.process = ServiceProcess("GLiNERService", settings)
         with self.process.starting():
-            app.bind(replica_of(self.runner))
+            self.replica = replica_of(self.runner)
+            app.bind(self.replica)
+        self.process.serve()
 
     @bentoml.on_deployment
     @staticmethod
     def on_deployment() -> None:
         """Runs in the process of `bentoml serve`, before it starts those of the services."""
-        supervise()
+        log.configure(settings)
+        supervise(settings)
 
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
     async def extract(self, **request: Any) -> ExtractResponse:
@@ -60,9 +63,10 @@ class GLiNERService:
         return await app.gateway.ready()
 
     @bentoml.on_shutdown
-    def shut_down(self) -> None:
-        """The process ends as it should."""
+    async def shut_down(self) -> None:
+        """The process ends as it should; all requests have been answered."""
         self.process.stopped()
+        await disconnect(self.replica)
 
 
 _service: bentoml.Service[Any] = GLiNERService  # the decorators return a service, not the class

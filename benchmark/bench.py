@@ -36,6 +36,7 @@ from gliner_bento.settings.names import env_name
 DEMO = PROJECT_ROOT / "models" / "demo"
 MODELS = BUILD / "models"
 UNLIMITED_S = 1e9
+MAX_WAIT_S = 86_400
 _STAMP = "made.json"
 
 
@@ -167,9 +168,10 @@ class Bench:
 
     @contextlib.contextmanager
     def ours(self, model: Path, **settings: Any) -> Iterator[Server]:
-        """gliner-bento with these settings."""
+        """gliner-bento with these settings. Like the baselines, it refuses no request."""
         command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
-        with self._server("ours", command, environment({"model": str(model.resolve()), **settings})) as server:
+        fixed = {"model": str(model.resolve()), "max_queue_wait_s": MAX_WAIT_S}
+        with self._server("ours", command, environment(fixed | settings)) as server:
             yield server
 
     @contextlib.contextmanager

@@ -15,9 +15,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from gliner_bento import log
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.port import check_port_or_exit
+from gliner_bento.port import check_address_or_exit
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings, load_or_exit
 from gliner_bento.supervision import ServiceProcess
@@ -26,20 +27,23 @@ from gliner_bento.supervision import ServiceProcess
 def create_app(settings: Settings | None = None) -> Starlette:
     """An ASGI app that loads the model when it starts, and drains when it stops."""
     settings = settings or load_or_exit()
-    check_port_or_exit("uvicorn")
+    log.configure(settings)
+    check_address_or_exit("uvicorn", settings, "127.0.0.1")
     app = GatewayApp(settings.view(GatewayOptions))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
 
-        with ServiceProcess("gliner-bento", settings).starting():
-            replica = LocalReplica.load(settings, PrometheusObserver())
+        process = ServiceProcess("gliner-bento", settings)
+        with process.starting():
+            replica = LocalReplica.load(settings, PrometheusObserver(), process.end_hung)
         app.bind(replica)
+        process.serve(fail=replica.close)
         try:
             yield
         finally:
-            await asyncio.to_thread(replica.drain, settings.request_timeout_s)
+            await asyncio.to_thread(replica.drain, settings.shutdown_timeout_s)
             replica.close()
 
     return Starlette(routes=[*swagger_assets(), Mount("/", app)], lifespan=lifespan)

@@ -17,8 +17,10 @@ _EVERY_URL = ".*"
 def bentoml_options(settings: Settings, service: str) -> dict[str, Any]:
     """Arguments for `@bentoml.service` of `service`: the file's `services` section over the values we rely on."""
     relied_on: dict[str, Any] = {"traffic": {"timeout": settings.request_timeout_s + _TIMEOUT_MARGIN_S}}
-    if service == "GLiNERRunner":
-        relied_on["logging"] = {"access": {"enabled": False}}  # the gateway logs each request already
+    relied_on["logging"] = {"access": {"enabled": False}}  # the gateway has an access log of its own
+    relied_on["metrics"] = {"enabled": False}  # their labels are the paths that clients send
+    if service == "GLiNERService":
+        relied_on["http"] = {"host": _default_host()}
     given = settings.configuration().services.get(service, {})
     if "tracing" not in given and not _may_trace():
         relied_on["tracing"] = {"excluded_urls": _EVERY_URL}
@@ -26,6 +28,16 @@ def bentoml_options(settings: Settings, service: str) -> dict[str, Any]:
         key: {**relied_on.get(key, {}), **value} if isinstance(value, Mapping) else value
         for key, value in (relied_on | given).items()
     }
+
+
+def default_host(settings: Settings) -> str:
+    """Where `bentoml serve` listens if neither its flag nor BENTOML_HOST says so."""
+    return str(bentoml_options(settings, "GLiNERService")["http"]["host"])
+
+
+def _default_host() -> str:
+    """In a container's own network, loopback would reach nobody."""
+    return "0.0.0.0" if os.environ.get("BENTOML_CONTAINERIZED") else "127.0.0.1"
 
 
 def _may_trace() -> bool:

@@ -86,6 +86,8 @@ def _refuse_unsupported(services: dict[str, dict[str, Any]], path: Path) -> None
     for name, section in services.items():
         if "max_concurrency" in _mapping(section.get("traffic"), f"{path}: {name}: traffic"):
             raise SettingsError(f"{path}: {name}: traffic.max_concurrency: use queue_capacity, which refuses with 429")
+        if "metrics" in section:
+            raise SettingsError(f"{path}: {name}: metrics: BentoML's have a series for every path; ours replace them")
 
 
 def refuse_unknown(

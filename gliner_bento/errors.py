@@ -62,6 +62,18 @@ class MalformedRequest(GLiNERBentoError):
     code = "malformed_request"
 
 
+class Unauthorized(GLiNERBentoError):
+    """The request has no valid API key."""
+
+    code = "unauthorized"
+
+
+class Forbidden(GLiNERBentoError):
+    """The API key does not allow this; the message names the scope that it lacks."""
+
+    code = "forbidden"
+
+
 class RouteNotFound(GLiNERBentoError):
     """No such route."""
 

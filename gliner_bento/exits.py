@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import NoReturn
 
@@ -28,3 +29,12 @@ def exit_with(message: str) -> NoReturn:
     """Write `message` and exit."""
     write_line(message)
     raise SystemExit(1)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this user exists."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

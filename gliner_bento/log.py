@@ -1,18 +1,86 @@
-"""Log records under BentoML: its level and handlers, no tracebacks for invalid requests, nothing about its hooks."""
+"""Log records of a server's processes: their format, their level, and which of BentoML's and uvicorn's are left out.
+
+A record's `fields` (`extra={"fields": {...}}`) are keys of its own in JSON, and follow the message in text.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
 
+import msgspec
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
+from gliner_bento.settings import Settings
 
-def join_bentoml() -> None:
-    """Use BentoML's log level in this process; drop its tracebacks of invalid requests, and its lines about hooks."""
-    logging.getLogger("gliner_bento").setLevel(logging.getLogger("bentoml").level)  # the root logger has handlers
+_LOGGERS = ("", "bentoml", "circus", "uvicorn", "uvicorn.error")
+"""Those that have handlers: BentoML's, or uvicorn's."""
+
+_TEXT = "%(asctime)s [%(levelname)s] %(name)s %(message)s"
+
+
+def configure(settings: Settings) -> None:
+    """Apply `log_format` and `log_level` to this process.
+
+    Drops the tracebacks of invalid requests, lines about hooks, and uvicorn's access log: ours has each request.
+    """
+    if not logging.getLogger().handlers:  # without BentoML
+        logging.basicConfig(format=_TEXT)
+    level = logging.getLogger("bentoml").level or logging.INFO
+    if settings.log_level != "auto":
+        level = logging.getLevelName(settings.log_level.upper())
+    for name in ("bentoml", "gliner_bento"):
+        logging.getLogger(name).setLevel(level)
+    for handler in {handler for name in _LOGGERS for handler in logging.getLogger(name).handlers}:
+        if type(handler) is logging.StreamHandler:
+            handler.setFormatter(_formatter(settings, handler.formatter or logging.Formatter(_TEXT)))
+    access = logging.getLogger("uvicorn.access")
+    access.handlers, access.propagate = [], False
     logging.getLogger("bentoml._internal.server.http_app").addFilter(_is_fault)
     logging.getLogger("bentoml.serve").addFilter(_is_no_hook)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record in one line."""
+        content: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            content["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(content).decode()
+
+
+class TextFormatter(logging.Formatter):
+    """The lines of another formatter, with the record's fields behind the message."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's lines."""
+        line = self._inner.format(record)
+        return " ".join([line, *(f"{name}={value}" for name, value in _fields(record).items())])
+
+
+def _formatter(settings: Settings, present: logging.Formatter) -> logging.Formatter:
+    if settings.log_format == "json":
+        return JsonFormatter()
+    return present if isinstance(present, TextFormatter) else TextFormatter(present)
+
+
+def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
+    return getattr(record, "fields", {})
 
 
 def _is_fault(record: logging.LogRecord) -> bool:

@@ -1,11 +1,15 @@
-"""Every `gliner_*` metric, declared once; served at /metrics, in the bento together with `bentoml_service_*`.
+"""Every `gliner_*` metric, declared once; served at /metrics and listed in docs/metrics.md.
 
-prometheus_client opens its files at import, so import this module inside a worker only.
+No label has a value that a client chooses. prometheus_client opens its files when metrics are declared, so import this
+module inside a worker only. Knows no models.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -14,18 +18,48 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Metric,
+    disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
 
+from gliner_bento import __version__
+from gliner_bento.adapter_types import AdapterCacheStatus
+from gliner_bento.exits import is_alive
+from gliner_bento.replicas.base import ReplicaStatus
 from gliner_bento.types import SelfTest
 
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+HTTP_REQUESTS = Counter(
+    "gliner_http_requests_total",
+    "Requests that were answered. route: the template of the path; unknown paths have one value.",
+    ["route", "method", "status"],
+)
+HTTP_SECONDS = Histogram(
+    "gliner_http_request_seconds",
+    "Duration of a request, until its answer is sent.",
+    ["route"],
+    buckets=_REQUEST_SECONDS,
+)
+HTTP_IN_FLIGHT = Gauge("gliner_http_requests_in_flight", "Requests that are being served.", multiprocess_mode="livesum")
+ERRORS = Counter(
+    "gliner_errors_total",
+    "Requests that were answered with an error, by its code: queue_full (refused), deadline_exceeded (missed), ...",
+    ["code"],
+)
+
 ITEMS = Counter("gliner_items_total", "Items that ended, by outcome.", ["outcome"])
-UNFINISHED_ITEMS = Gauge("gliner_unfinished_items", "Items that wait or run.", multiprocess_mode="mostrecent")
 BATCH_ITEMS = Histogram("gliner_batch_items", "Items of a batch.", buckets=_ITEMS)
 BATCH_PADDED_TOKENS = Histogram("gliner_batch_padded_tokens", "Tokens of a batch, padding included.", buckets=_TOKENS)
 TOKENS = Counter("gliner_tokens_total", "Tokens that the model has processed, without padding.")
@@ -49,6 +83,98 @@ ADAPTER_LOAD_SECONDS = Histogram(
     buckets=_SECONDS,
 )
 ADAPTER_EVICTIONS = Counter("gliner_adapter_evictions_total", "Adapters evicted from memory or removed.")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """What the replica reports when it is scraped; None: it did not answer, or has no adapters."""
+
+    status: ReplicaStatus | None
+    adapters: AdapterCacheStatus | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateGauge:
+    """A gauge that is read from the replica's state at each scrape. values: by the label's value."""
+
+    name: str
+    documentation: str
+    values: Callable[[ReplicaState], Mapping[str, float]]
+    label: str | None = None
+
+
+def _of_status(read: Callable[[ReplicaStatus], float]) -> Callable[[ReplicaState], Mapping[str, float]]:
+    return lambda state: {"": read(state.status)} if state.status else {}
+
+
+def _ready(state: ReplicaState) -> Mapping[str, float]:
+    return {"": state.status is not None and state.status.ready}
+
+
+def _lanes(state: ReplicaState) -> Mapping[str, float]:
+    if (status := state.status) is None:
+        return {}
+    dead = status.lanes - status.idle_lanes - status.busy_lanes
+    return {"busy": status.busy_lanes, "idle": status.idle_lanes, "dead": dead}
+
+
+def _adapters(state: ReplicaState) -> Mapping[str, float]:
+    if (adapters := state.adapters) is None:
+        return {}
+    on_device = sum(adapter_id is not None for adapter_id in adapters.device_slots)
+    return {"device": on_device, "cpu": len(adapters.in_memory), "disk": len(adapters.on_disk)}
+
+
+STATE_GAUGES = (
+    StateGauge("gliner_ready", "1 if the replica admits items and all of its threads are alive.", _ready),
+    StateGauge(
+        "gliner_unfinished_items",
+        "Items that wait or run. The passes of a long text count as one item.",
+        _of_status(lambda status: status.unfinished_items),
+    ),
+    StateGauge(
+        "gliner_waiting_items",
+        "Items and passes of long texts that are in no batch yet.",
+        _of_status(lambda status: status.waiting_items),
+    ),
+    StateGauge(
+        "gliner_running_items",
+        "Items and passes of long texts that are in a batch.",
+        _of_status(lambda status: status.running_items),
+    ),
+    StateGauge(
+        "gliner_waiting_tokens", "Their cost while they wait.", _of_status(lambda status: status.waiting_tokens)
+    ),
+    StateGauge("gliner_running_tokens", "Their cost while they run.", _of_status(lambda status: status.running_tokens)),
+    StateGauge("gliner_lanes", "Lanes that run a batch, that are idle, and that have died.", _lanes, "state"),
+    StateGauge("gliner_adapters", "Adapters on the device, in CPU memory and on disk.", _adapters, "tier"),
+)
+
+
+def _model_info(state: ReplicaState) -> GaugeMetricFamily:
+    """1, with what is served in its labels."""
+    labels = ("version", "model", "device", "dtype")
+    family = GaugeMetricFamily("gliner_model_info", "1; its labels say what is served.", labels=labels)
+    if state.status:
+        model = state.status.model
+        family.add_metric((__version__, model.model, model.device, model.dtype), 1)
+    return family
+
+
+class _StateCollector(Collector):
+    """The gauges of one scrape."""
+
+    def __init__(self, state: ReplicaState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        for gauge in STATE_GAUGES:
+            labels = (gauge.label,) if gauge.label else ()
+            family = GaugeMetricFamily(gauge.name, gauge.documentation, labels=labels)
+            for value, number in gauge.values(self._state).items():
+                family.add_metric((value,) if gauge.label else (), number)
+            yield family
+        yield _model_info(self._state)
 
 
 class PrometheusObserver:
@@ -81,22 +207,33 @@ class PrometheusObserver:
         """The model is loaded."""
         SELF_TEST.labels(outcome).set(1)
 
-    def on_unfinished(self, items: int) -> None:
-        """The number of items that wait or run now."""
-        UNFINISHED_ITEMS.set(items)
-
     def on_evict(self) -> None:
         """An adapter has left the memory."""
         ADAPTER_EVICTIONS.inc()
 
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+def on_answer(route: str, method: str, status: int, seconds: float, error: str | None) -> None:
+    """A request was answered. error: the code of its error."""
+    HTTP_REQUESTS.labels(route, method, status).inc()
+    HTTP_SECONDS.labels(route).observe(seconds)
+    if error:
+        ERRORS.labels(error).inc()
 
 
-def exposition() -> bytes:
-    """All metrics of this process, or of all that share `PROMETHEUS_MULTIPROC_DIR`, in Prometheus' text format."""
-    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-        return generate_latest(REGISTRY)
-    registry = CollectorRegistry()
-    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    return generate_latest(registry)
+def exposition(state: ReplicaState) -> bytes:
+    """All metrics in Prometheus' text format: of this process, or of all that share `PROMETHEUS_MULTIPROC_DIR`."""
+    gauges = CollectorRegistry()
+    gauges.register(_StateCollector(state))
+    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if folder is None:
+        return generate_latest(REGISTRY) + generate_latest(gauges)
+    for pid in _dead_processes(Path(folder)):
+        mark_process_dead(pid)  # type: ignore[no-untyped-call]
+    MultiProcessCollector(gauges)  # type: ignore[no-untyped-call]
+    return generate_latest(gauges)
+
+
+def _dead_processes(folder: Path) -> Iterable[int]:
+    """Processes whose requests in flight would be counted for ever."""
+    pids = {int(file.stem.rpartition("_")[2]) for file in folder.glob("gauge_live*.db")}
+    return [pid for pid in pids if not is_alive(pid)]

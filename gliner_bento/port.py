@@ -1,13 +1,19 @@
-"""Checks the port before anything is loaded: the servers bind it late, and BentoML takes one that is out of range."""
+"""The server's address: checked before anything is loaded, because the servers bind the port late, BentoML takes one
+that is out of range, and an address that others reach needs API keys or the operator's word. While the server ends, its
+port is refused, because BentoML keeps it open until then."""
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import socket
+from contextlib import suppress
 
 import click
 
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import exit_with
+from gliner_bento.settings import Settings
 
 _MAX_PORT = 65535
 
@@ -25,15 +31,47 @@ def check_port(host: str, port: int) -> None:
         raise SettingsError(f"port {port} on {host}: {reason}; {advice}") from None
 
 
-def check_port_or_exit(command: str) -> None:
-    """Check the port that `command` (uvicorn, bentoml) was given, if it runs this process; exit with one line."""
+def check_access(host: str, settings: Settings) -> None:
+    """Raise `SettingsError` for an address that others can reach, if the server would answer anyone."""
+    if not (settings.api_keys or settings.allow_anonymous or _is_loopback(host)):
+        raise SettingsError(
+            f"address {host}: others can reach it, and there are no API keys: set api_keys (gliner-bento keys new NAME "
+            "makes a key), or allow_anonymous to answer anyone"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_address_or_exit(command: str, settings: Settings, default_host: str) -> None:
+    """Check the address that `command` (uvicorn, bentoml) was given, if it runs this process; exit with one line.
+
+    default_host: where the command listens if it was given none.
+    """
     context = click.get_current_context(silent=True)
     if context is None or command not in context.command_path:
         return
     given = context.params
-    if given.get("port") is None or given.get("fd") or given.get("uds"):
+    if given.get("fd") or given.get("uds"):
         return
+    host = given.get("host") or default_host
     try:
-        check_port(given.get("host") or "0.0.0.0", given["port"])
+        if given.get("port") is not None:
+            check_port(host, given["port"])
+        check_access(host, settings)
     except SettingsError as error:
         exit_with(str(error))
+
+
+def refuse_connections(port: int) -> None:
+    """Stop listening on a TCP port in all processes that share this process's socket; best effort."""
+    for number in map(int, os.listdir("/dev/fd")):
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as candidate:
+            listening = candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            inet = candidate.family in (socket.AF_INET, socket.AF_INET6)
+            if listening and inet and candidate.getsockname()[1] == port:
+                candidate.shutdown(socket.SHUT_RD)

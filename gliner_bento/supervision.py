@@ -1,14 +1,17 @@
-"""Ends a server that cannot work, with one line and exit code 1. Knows nothing of models and HTTP.
+"""Ends a server that cannot work, with one line and exit code 1, and processes that hang. Knows nothing of models and
+HTTP.
 
 `bentoml serve` is a supervisor: it starts the processes of the services, and starts each one again whenever it ends.
 Two rules limit that:
 
 - a process that fails before its service has been ready ends the server;
-- one that dies later is started again, with backoff, at most `max_restarts` times within `restart_window_s`.
+- one that dies later, or is killed because it hangs, is started again, with backoff, at most `max_restarts` times
+  within `restart_window_s`.
 
-The supervisor makes a folder, whose name the processes find in their environment (`supervise`). In its folder each
-service has a journal, written by the service's processes (`ServiceProcess`). Without a supervisor, as in the plain ASGI
-app, a service that fails to start ends its process.
+The supervisor makes a folder, whose name the processes find in their environment (`supervise`). In it each service has
+a journal, written by the service's processes (`ServiceProcess`), and all of them share the files of their metrics: the
+folder that BentoML would use is shared by all servers of a user. Without a supervisor, as in the plain ASGI app, a
+service that fails to start ends its process.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,10 +31,13 @@ from typing import Any, Literal, NoReturn
 
 import click
 
+from gliner_bento.bentoml_options import default_host
 from gliner_bento.configuration import SettingsError
-from gliner_bento.exits import StartupError, exit_with, one_line, write_line
-from gliner_bento.port import check_port_or_exit
+from gliner_bento.exits import StartupError, exit_with, is_alive, one_line, write_line
+from gliner_bento.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
+from gliner_bento.port import check_address_or_exit, refuse_connections
 from gliner_bento.settings import Settings
+from gliner_bento.shutdown import Shutdown
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +45,12 @@ FOLDER = "_GLINER_SUPERVISION"
 STARTS = "_GLINER_STARTS"
 """Environment variables: the supervisor's folder, and how often it has started because a port of its own was taken."""
 
+METRICS = "metrics"
+"""In the supervisor's folder: the files of prometheus_client."""
+
 _MAX_STARTS = 3
+_ANSWERED_S = 1.0
+_SAME_SIGNAL_S = 2.0
 _MAX_DOUBLINGS = 5  # of the backoff: 32 s
 _EXPECTED = (StartupError, SettingsError, OSError, MemoryError)
 """Errors whose message suffices. Others are faults of ours, and their traceback is logged."""
@@ -49,28 +60,32 @@ _OUT_OF_MEMORY = "out of memory"
 Event = Literal["started", "ready", "stopped", "died"]
 
 
-def supervise() -> None:
+def supervise(settings: Settings) -> None:
     """Apply the rules to this process, which runs `bentoml serve` and has not started any other yet."""
     context = click.get_current_context(silent=True)
     if context is None:
         return  # bentoml.serve() in somebody's program, which is not ours to end
-    check_port_or_exit("bentoml")
+    check_address_or_exit("bentoml", settings, default_host(settings))
     # With this variable, BentoML starts no process again, and ends with a traceback when one has died.
     os.environ.pop("BENTOML_CONTAINERIZED", None)
     logging.getLogger("bentoml.serve").addFilter(_not_listening_yet)
-    context.with_resource(_supervisor())
+    context.with_resource(_supervisor(settings, context.params.get("port") or 0))
 
 
 @contextmanager
-def _supervisor() -> Iterator[None]:
+def _supervisor(settings: Settings, port: int) -> Iterator[None]:
     """The folder, until the server has ended; then the exit code."""
     try:
         with TemporaryDirectory(prefix="gliner-bento-") as folder:
             os.environ[FOLDER] = folder
             Path(folder, "supervisor").write_text(str(os.getpid()))
+            Path(folder, METRICS).mkdir()
+            monitor = HeartbeatMonitor(Path(folder), settings.hang_timeout_s, lambda: refuse_connections(port))
+            monitor.start()
             try:
                 yield
             finally:
+                monitor.stop()
                 if Path(folder, "failed").exists():
                     raise SystemExit(1)
     except Exception as error:
@@ -103,13 +118,16 @@ def _not_listening_yet(record: logging.LogRecord) -> bool:
 
 
 class ServiceProcess:
-    """A process of a service, as the supervisor's rules see it."""
+    """A process of a service, as the supervisor's rules see it. Make it before metrics are declared."""
 
     def __init__(self, service: str, settings: Settings) -> None:
         self._service = service
         self._max_restarts = settings.max_restarts
         self._window_s = settings.restart_window_s
+        self._shutdown_timeout_s = settings.shutdown_timeout_s
         self._folder = Path(os.environ[FOLDER]) if FOLDER in os.environ else None
+        if self._folder:
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(self._folder / METRICS)
 
     @contextmanager
     def starting(self) -> Iterator[None]:
@@ -123,9 +141,39 @@ class ServiceProcess:
                 self._fail(error)
         self._report("ready")
 
+    def serve(self, *, needed_by: str | None = None, fail: Callable[[], object] = lambda: None) -> None:
+        """The service is ready: from now on its heart beats, and a signal ends it within `shutdown_timeout_s`.
+
+        needed_by: a service that sends it requests, and ends before it. fail: fails the requests that still run.
+        """
+        begin: Callable[[], object] = lambda: None  # noqa: E731
+        if self._folder:
+            heartbeat = Heartbeat(self._folder, self._service)
+            heartbeat.begin()
+            begin = heartbeat.stop
+        needed = self._needed_by(needed_by) if needed_by else lambda: False
+        Shutdown(self._shutdown_timeout_s, begin=begin, needed=needed, fail=fail, ending=self.stopped).install()
+
+    def end_hung(self, reason: str) -> NoReturn:
+        """End the process because a thread of it hangs, once the requests that have failed are answered."""
+        time.sleep(_ANSWERED_S)
+        write_line(f"{self._service} hangs: {reason}; its process ends")
+        os._exit(1)
+
     def stopped(self) -> None:
         """Report that the process ends because the supervisor asked it to."""
         self._report("stopped")
+
+    def _needed_by(self, service: str) -> Callable[[], bool]:
+        """Whether processes of `service` still finish their requests. All get the same signal, at about one time."""
+        asked_s: list[float] = []
+
+        def needed() -> bool:
+            asked_s.append(time.monotonic())
+            stopping = are_stopping(self._folder, service) if self._folder else []
+            return any(stopping) or (bool(stopping) and asked_s[-1] - asked_s[0] < _SAME_SIGNAL_S)
+
+        return needed
 
     def _limit_restarts(self) -> None:
         """Wait, or end the server, if processes of this service have died."""
@@ -165,16 +213,16 @@ class ServiceProcess:
         """How many processes of this service have died within the window."""
         ended = {pid for event, pid, _ in self._journal() if event in ("stopped", "died")}
         for pid in {pid for event, pid, _ in self._journal() if event == "started"} - ended:
-            if not _is_alive(pid):
+            if not is_alive(pid):
                 self._report("died", pid)
-        since_s = time.time() - self._window_s
+        since_s = time.monotonic() - self._window_s
         return len({pid for event, pid, time_s in self._journal() if event == "died" and time_s >= since_s})
 
     def _was_ready(self) -> bool:
         return any(event == "ready" for event, _, _ in self._journal())
 
     def _journal(self) -> list[tuple[str, int, float]]:
-        """Event, process id and Unix time of each line."""
+        """Event, process id and time of each line, on the monotonic clock that all processes share."""
         with suppress(OSError):  # no supervisor, or the first process of the service
             lines = self._file.read_text().splitlines() if self._file else []
             return [(event, int(pid), float(time_s)) for event, pid, time_s in map(str.split, lines)]
@@ -184,7 +232,7 @@ class ServiceProcess:
         with suppress(OSError):  # the supervisor has ended
             if self._file:
                 with self._file.open("a") as file:
-                    file.write(f"{event} {pid or os.getpid()} {time.time()}\n")
+                    file.write(f"{event} {pid or os.getpid()} {time.monotonic()}\n")
 
     @property
     def _file(self) -> Path | None:
@@ -207,11 +255,3 @@ class ServiceProcess:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -106,7 +106,7 @@ class RequestOptions(Strict):
         default=None, description="Milliseconds until the request fails with 504. Default: the server's limit."
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
-        default=0, description="Lower values are scheduled earlier among the waiting requests."
+        default=0, description="Lower values are scheduled earlier among the tenant's waiting requests."
     )
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import bentoml
 
+from gliner_bento import log
 from gliner_bento.bentoml_options import bentoml_options
-from gliner_bento.log import join_bentoml
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.replicas.http.server import ReplicaApp
@@ -27,13 +27,14 @@ class GLiNERRunner:
     """One model replica: scheduler, engine, adapters."""
 
     def __init__(self) -> None:
-        from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
-
-        join_bentoml()
+        log.configure(settings)
         self.process = ServiceProcess("GLiNERRunner", settings)
+        from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # its files are in the process's folder
+
         with self.process.starting():
-            self.replica = LocalReplica.load(settings, PrometheusObserver())
+            self.replica = LocalReplica.load(settings, PrometheusObserver(), self.process.end_hung)
             app.bind(self.replica)
+        self.process.serve(needed_by="GLiNERService", fail=self.replica.close)
 
     def __is_ready__(self) -> bool:
         return self.replica.ready
@@ -49,3 +50,9 @@ def replica_of(runner: Any) -> Replica:
     """The replica of what `bentoml.depends` gives: a client of the runner's process, or the runner in this process."""
     local: Replica | None = getattr(runner, "replica", None)
     return local or HttpReplica(runner.to_async.url, REPLICA_PATH)
+
+
+async def disconnect(replica: Replica) -> None:
+    """Close the connections of what `replica_of` gave. A replica in this process is closed by its runner."""
+    if isinstance(replica, HttpReplica):
+        await replica.close()

@@ -1,16 +1,24 @@
-"""The command line: `gliner-bento serve`, `settings`, `models`, `bench` and `docs`, one module each. Importing it
-loads no server code."""
+"""The command line: `gliner-bento serve`, `settings`, `models`, `keys`, `bench` and `docs`, one module each.
+
+Importing it loads no server code."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gliner_bento.cli import bench, docs, models, serve, settings
+from gliner_bento.cli import bench, docs, keys, models, serve, settings
 from gliner_bento.cli.flags import parse
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import write_line
 
-_COMMANDS = {"serve": serve.run, "settings": settings.run, "models": models.run, "bench": bench.run, "docs": docs.run}
+_COMMANDS = {
+    "serve": serve.run,
+    "settings": settings.run,
+    "models": models.run,
+    "keys": keys.run,
+    "bench": bench.run,
+    "docs": docs.run,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

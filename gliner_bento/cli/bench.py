@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -23,6 +24,7 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
             concurrencies=[int(number) for number in options.concurrency.split(",")],
             rate=options.rate,
             seconds=options.seconds,
+            api_key=options.api_key or os.environ.get("GLINER_CLIENT_API_KEY"),
         )
     except ValueError as error:
         raise SettingsError(f"bench: {error}") from None

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gliner_bento import __version__
+from gliner_bento.api_keys import ALL_SCOPES
 from gliner_bento.configuration import SettingsError, refuse_unknown
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import ALIASES, aliases_of, flag_name
 
 FETCH_SETTINGS = ("revision", "token", "cache_dir")
-_BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--out"]
+_BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--out", "--api-key"]
 
 
 def parse(argv: Sequence[str] | None) -> tuple[str, argparse.Namespace, dict[str, Any]]:
@@ -43,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_settings(_command(commands, "settings", "print the effective settings and the origin of each value"))
     _add_bench(commands)
     _add_models(commands)
+    _add_keys(commands)
     docs = _command(commands, "docs", "generate docs/settings.md")
     docs.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is stale")
     return parser
@@ -87,6 +89,7 @@ def _add_bench(commands: Any) -> None:
     parser.add_argument("--rate", type=float, help="open loop: requests/s, sent on schedule")
     parser.add_argument("--seconds", type=float, default=15.0, help="duration of each load (default: 15)")
     parser.add_argument("--out", type=Path, help="folder for the results (default: build/bench/<time>)")
+    parser.add_argument("--api-key", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)")
 
 
 def _add_models(commands: Any) -> None:
@@ -96,6 +99,15 @@ def _add_models(commands: Any) -> None:
     fetch.add_argument("model", help="hub id or local folder")
     fetch.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="new or empty folder")
     _add_settings(fetch, FETCH_SETTINGS)
+
+
+def _add_keys(commands: Any) -> None:
+    parser = _command(commands, "keys", "make API keys")
+    actions = parser.add_subparsers(dest="action", required=True)
+    new = _command(actions, "new", "make a key: its entry for the file of keys, and the key itself")
+    new.add_argument("name", help="of the key, and of its tenant")
+    new.add_argument("--scopes", default="extract", help=f"of {','.join(sorted(ALL_SCOPES))} (default: extract)")
+    new.add_argument("--tenant", help="several keys may have one tenant (default: the name)")
 
 
 def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
@@ -108,6 +120,7 @@ def _flags_of(command: str) -> list[str]:
         "serve": ["--port", "--host"],
         "docs": ["--check"],
         "bench": _BENCH_FLAGS,
+        "keys": ["--scopes", "--tenant"],
         "models": ["--output", *map(flag_name, FETCH_SETTINGS)],
     }.get(command, [])
     if command not in ("serve", "settings"):

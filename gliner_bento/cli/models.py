@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from gliner_bento.exits import write_line
 from gliner_bento.settings import Settings
 
 _ENDED_BY_SIGTERM = 143
@@ -25,7 +26,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     try:
         size_bytes = fetch(options.model, options.output, settings.view(CheckpointOptions))
     except ModelError as error:
-        sys.stderr.write(f"gliner-bento: models fetch: {error}\n")
+        write_line(f"models fetch: {error}")
         return 1
     sys.stdout.write(
         f"{options.output}: {size_bytes / 1e6:.1f} MB; serve it with: gliner-bento serve --model {options.output}\n"

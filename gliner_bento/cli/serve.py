@@ -12,16 +12,17 @@ from typing import Any
 from pydantic import SecretStr
 
 from gliner_bento.configuration import PROJECT_ROOT
-from gliner_bento.port import check_port
+from gliner_bento.port import check_access, check_port
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import ALIASES, env_name
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
-    """Check the settings and the port, then serve."""
+    """Check the settings and the address, then serve."""
     settings = Settings.load(flags)
     check_port(options.host, options.port)
+    check_access(options.host, settings)
     serve(settings, flags, port=options.port, host=options.host)
     return 0
 
@@ -41,7 +42,7 @@ def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str
     given = settings.model_fields_set
     paths = {name for name in given if isinstance(getattr(settings, name), Path)}
     aliased = given & set(ALIASES.values())
-    names = {ALIASES.get(name, name) for name in flags} | paths | aliased | {"model"}
+    names = {ALIASES.get(name, name) for name in flags} | paths | aliased | (given & {"api_keys"}) | {"model"}
     return {env_name(name): _plain(getattr(settings, name)) for name in sorted(names)}
 
 

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.errors import ErrorBody, ErrorDetail, InternalError, NotReady, from_detail
+from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import (
     AbortResponse,
     ExtractBatchResponse,
@@ -75,6 +76,11 @@ def abort(request_id: str) -> Call[AbortResponse]:
 def model() -> Call[ModelCard]:
     """`GET /v1/model`."""
     return Call("GET", "/v1/model", _parsed(ModelCard))
+
+
+def status() -> Call[ServerStatus]:
+    """`GET /v1/status`."""
+    return Call("GET", "/v1/status", _parsed(ServerStatus))
 
 
 def adapters() -> Call[AdapterList]:

@@ -13,6 +13,7 @@ from typing_extensions import Self
 from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.client import calls
 from gliner_bento.client.upload import opened, pieces
+from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import (
     AbortResponse,
     Entity,
@@ -25,6 +26,9 @@ from gliner_bento.types import (
 )
 
 DEFAULT_URL = "http://localhost:3000"
+KEY_VARIABLE = "GLINER_CLIENT_API_KEY"
+"""Environment variable of the clients' default API key."""
+
 Answer = TypeVar("Answer")
 
 
@@ -32,6 +36,7 @@ class Client:
     """Calls a gliner-bento server.
 
     `options` are the other fields of the request (`relations`, `threshold`, `request_id`, ...; see `ExtractRequest`).
+    `api_key` is by default the environment's `GLINER_CLIENT_API_KEY`.
     Every method raises the `GLiNERBentoError` that the server answered, or httpx's own error where none arrived.
 
         with Client() as client:
@@ -39,8 +44,8 @@ class Client:
                 print(entity.text, entity.label)
     """
 
-    def __init__(self, url: str = DEFAULT_URL, *, timeout_s: float = 60.0) -> None:
-        self._http = httpx.Client(base_url=url, timeout=timeout_s)
+    def __init__(self, url: str = DEFAULT_URL, *, api_key: str | None = None, timeout_s: float = 60.0) -> None:
+        self._http = httpx.Client(base_url=url, timeout=timeout_s, headers=_authorization(api_key))
 
     def extract(self, text: str, labels: Labels, **options: Any) -> ExtractResponse:
         """Entities and relations of one text."""
@@ -71,6 +76,10 @@ class Client:
     def model(self) -> ModelCard:
         """What is served, and with which limits."""
         return self._send(calls.model())
+
+    def status(self) -> ServerStatus:
+        """What the server does now."""
+        return self._send(calls.status())
 
     def adapters(self) -> AdapterList:
         """Every LoRA adapter of the server."""
@@ -125,8 +134,8 @@ class Client:
 class AsyncClient:
     """`Client` for asyncio: the same methods, awaited."""
 
-    def __init__(self, url: str = DEFAULT_URL, *, timeout_s: float = 60.0) -> None:
-        self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s)
+    def __init__(self, url: str = DEFAULT_URL, *, api_key: str | None = None, timeout_s: float = 60.0) -> None:
+        self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, headers=_authorization(api_key))
 
     async def extract(self, text: str, labels: Labels, **options: Any) -> ExtractResponse:
         """As `Client.extract`."""
@@ -154,6 +163,10 @@ class AsyncClient:
     async def model(self) -> ModelCard:
         """As `Client.model`."""
         return await self._send(calls.model())
+
+    async def status(self) -> ServerStatus:
+        """As `Client.status`."""
+        return await self._send(calls.status())
 
     async def adapters(self) -> AdapterList:
         """As `Client.adapters`."""
@@ -202,3 +215,8 @@ class AsyncClient:
                 headers={"Content-Length": str(os.fstat(file.fileno()).st_size)} if file else None,
             )
         return call.read(answer)
+
+
+def _authorization(api_key: str | None) -> dict[str, str]:
+    key = api_key or os.environ.get(KEY_VARIABLE)
+    return {"Authorization": f"Bearer {key}"} if key else {}

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gliner_bento.disconnect import CancelOnDisconnect
 from gliner_bento.errors import QueueFull
+from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.compat import compat_endpoints
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.error_body import STATUSES, respond
@@ -26,6 +27,8 @@ from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.request_record import RecordRequests, Routes
+from gliner_bento.gateway.status import RecentErrors
 from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, extract, server
 from gliner_bento.replicas.base import Replica
@@ -39,6 +42,7 @@ class GatewayApp:
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
         self._gateway: Gateway | None = None
+        self._errors = RecentErrors()
         v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
         self.endpoints = [*v1, *compat_endpoints(options)]
         self._refusable = {
@@ -46,11 +50,13 @@ class GatewayApp:
             for endpoint in self.endpoints
             if endpoint.operation and STATUSES[QueueFull.code] in endpoint.operation.errors
         }
-        self._document = openapi_document(self.endpoints)
+        self._document = openapi_document(self.endpoints, needs_key=bool(options.api_keys))
         pages = [
-            Endpoint(method="GET", path="/docs.json", answer=self._docs),
-            Endpoint(method="GET", path="/", answer=self._index),
+            Endpoint(method="GET", path="/docs.json", scope=None, answer=self._docs),
+            Endpoint(method="GET", path="/", scope=None, answer=self._index),
         ]
+        self._paths = [endpoint.path for endpoint in (*self.endpoints, *pages)]
+        self._access = Access([*self.endpoints, *pages], options)
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
         self.routes.router.redirect_slashes = False  # `TrailingSlash` serves them
         self._stack: ASGIApp = self.routes
@@ -59,15 +65,20 @@ class GatewayApp:
 
     @property
     def middleware(self) -> list[tuple[Any, dict[str, Any]]]:
-        """The ASGI middleware around `routes`, outermost first: classes and their arguments."""
+        """The ASGI middleware around `routes`, outermost first: classes and their arguments.
+
+        A request that the second one refuses does not cost the tasks of the third.
+        """
         options = self.options
         arguments = {
+            "access": self._access,
             "max_body_bytes": options.max_body_bytes,
             "max_adapter_bytes": options.max_adapter_bytes,
             "check_load": self.check_load,
             "requests": {endpoint.path: endpoint.request for endpoint in self.endpoints if endpoint.request},
         }
-        return [(CancelOnDisconnect, {}), (TrailingSlash, {}), (GatewayMiddleware, arguments)]
+        record = {"routes": Routes(self._paths), "errors": self._errors}
+        return [(RecordRequests, record), (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
 
     @property
     def gateway(self) -> Gateway:
@@ -77,7 +88,7 @@ class GatewayApp:
 
     def bind(self, replica: Replica) -> None:
         """Serve `replica` from now on."""
-        self._gateway = Gateway(replica, self.options)
+        self._gateway = Gateway(replica, self.options, self._errors)
 
     def check_load(self, method: str, path: str) -> None:
         """Raise `QueueFull` for a request that has not been read, if the replica is overloaded and it adds to that."""

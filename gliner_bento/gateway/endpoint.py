@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gliner_bento.api_keys import KeyScope
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.media import JSON
@@ -44,11 +45,14 @@ class Operation:
 class Endpoint:
     """A route of the gateway. operation: None for an undocumented route (a page).
 
+    scope: what an API key needs to call it; None for a route that needs no key.
+
     statuses: HTTP statuses by error code; the wire format of another server may have its own.
     """
 
     method: str
     path: str
+    scope: KeyScope | None
     answer: Callable[[Gateway, Request], Awaitable[Response]]
     operation: Operation | None = None
     statuses: Mapping[str, int] = field(default_factory=lambda: STATUSES)

@@ -25,12 +25,14 @@ from gliner_bento.errors import (
     TooLarge,
     UnsupportedMediaType,
 )
-from gliner_bento.gateway import request_id
+from gliner_bento.gateway import request_id, request_record
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.validation import from_model, from_validation
 
 STATUSES: Mapping[str, int] = {
     "malformed_request": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
     "not_found": 404,
     "adapter_not_found": 404,
     "method_not_allowed": 405,
@@ -107,6 +109,9 @@ def from_framework(status: int, body: bytes, request: type[Any] | None = None) -
 
 
 def _response(error: GLiNERBentoError, status: int) -> Response:
-    headers = {"Retry-After": str(getattr(error, "retry_after_s", 1))} if status in _RETRYABLE else None
+    headers = {"Retry-After": str(getattr(error, "retry_after_s", 1))} if status in _RETRYABLE else {}
+    if status == STATUSES["unauthorized"]:
+        headers["WWW-Authenticate"] = "Bearer"
+    request_record.current().error = error.code
     content = msgspec.json.encode(ErrorBody(error.detail(request_id.current())))
     return Response(content, status_code=status, media_type=JSON, headers=headers)

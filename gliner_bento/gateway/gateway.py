@@ -8,13 +8,16 @@ from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import Any
 
+from gliner_bento.adapter_types import AdapterCacheStatus
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, TooLarge
-from gliner_bento.gateway import request_id
+from gliner_bento.gateway import request_id, request_record, tenants
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.admission import Admission
 from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.replicas.base import Call, Outcome, Replica
+from gliner_bento.gateway.status import RecentErrors, server_status
+from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
+from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import (
     BASE_ADAPTER_ID,
     AbortResponse,
@@ -42,10 +45,12 @@ MIN_SHARE = 100
 class Gateway:
     """The public API over a replica, within the operator's limits."""
 
-    def __init__(self, replica: Replica, options: GatewayOptions) -> None:
+    def __init__(self, replica: Replica, options: GatewayOptions, errors: RecentErrors | None = None) -> None:
         self.adapters = AdapterApi(replica.adapters, options)
         self.options = options
         self._replica = replica
+        self._errors = errors or RecentErrors()
+        self._started_s = time.monotonic()
         self._admission = Admission(max_queue_wait_s=options.max_queue_wait_s, max_batch_size=options.max_batch_size)
         self._model: ModelInfo | None = None
         self._languages = LanguageCheck(())
@@ -67,7 +72,7 @@ class Gateway:
             warnings=self._warnings(item, outcome),
             model=model.model,
             adapter_id=item.adapter_id,
-            request_id=call.request_id,
+            request_id=request_id.current(),
         )
 
     async def extract_stream(self, request: ExtractRequest) -> AsyncGenerator[StreamedEntity | StreamedEnd, None]:
@@ -88,7 +93,7 @@ class Gateway:
                         warnings=self._warnings(item, part),
                         model=model.model,
                         adapter_id=item.adapter_id,
-                        request_id=call.request_id,
+                        request_id=request_id.current(),
                     )
 
     async def extract_batch(self, request: ExtractBatchRequest) -> ExtractBatchResponse:
@@ -101,10 +106,12 @@ class Gateway:
         outcomes = iter([self._with_warnings(*pair) for pair in zip(items, extracted, strict=True)])
         shared = request.texts is not None
         results = [
-            _batch_result(next(outcomes) if isinstance(item, Item) else item, place, call.request_id, shared=shared)
+            _batch_result(
+                next(outcomes) if isinstance(item, Item) else item, place, request_id.current(), shared=shared
+            )
             for place, item in enumerate(admitted)
         ]
-        return ExtractBatchResponse(results, model.model, call.request_id)
+        return ExtractBatchResponse(results, model.model, request_id.current())
 
     def check_load(self) -> None:
         """Raise `QueueFull` if the replica is overloaded; for requests that have not been read."""
@@ -118,8 +125,8 @@ class Gateway:
             return False
 
     async def abort(self, aborted_id: str) -> AbortResponse:
-        """Abort a request; `aborted` is false if none has this id."""
-        return AbortResponse(aborted_id, await self._replica.abort(aborted_id))
+        """Abort a request of the current tenant; `aborted` is false if none has this id."""
+        return AbortResponse(aborted_id, await self._replica.abort(tenants.own_id(aborted_id)))
 
     async def model(self) -> ModelCard:
         """What is served, and with which limits."""
@@ -129,6 +136,19 @@ class Gateway:
             max_text_chars=self.options.max_text_chars,
             max_batch_items=self.options.max_batch_items,
         )
+
+    async def status(self) -> ServerStatus:
+        """What the server does now."""
+        status, adapters = await self.replica_state()
+        return server_status(status, adapters, uptime_s=time.monotonic() - self._started_s, errors=self._errors)
+
+    async def replica_state(self) -> tuple[ReplicaStatus | None, AdapterCacheStatus | None]:
+        """The replica's status, and its adapters if they are enabled; None for what it does not report."""
+        try:
+            status = await self._replica.status()
+            return status, await self.adapters.cache_status() if self.options.enable_lora else None
+        except GLiNERBentoError:
+            return None, None
 
     async def model_info(self) -> ModelInfo:
         """The replica's model; requested once, because a replica serves one model for its whole life."""
@@ -143,7 +163,7 @@ class Gateway:
             outcomes = await self._replica.extract(items, call)
             for item, outcome in zip(items, outcomes, strict=True):
                 if isinstance(outcome, Extraction):
-                    self._admission.learn(item, outcome)
+                    self._learn(item, outcome)
         return outcomes
 
     async def _stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
@@ -152,8 +172,15 @@ class Gateway:
             async with aclosing(self._replica.stream(item, call)) as parts:
                 async for part in parts:
                     if isinstance(part, Extraction):
-                        self._admission.learn(item, part)
+                        self._learn(item, part)
                     yield part
+
+    def _learn(self, item: Item, result: Extraction) -> None:
+        """Note a result, for admission and for the request's record."""
+        self._admission.learn(item, result)
+        record = request_record.current()
+        record.items += 1
+        record.tokens += result.usage.tokens
 
     def _warnings(self, item: Item, result: Extraction) -> Sequence[ExtractionWarning]:
         """The replica's, and one for the text's language. An adapter may be trained for other languages."""
@@ -168,7 +195,17 @@ class Gateway:
         timeout_s = self.options.request_timeout_s
         if request.timeout_ms is not None:
             timeout_s = min(timeout_s, request.timeout_ms / 1000)
-        return Call(request_id.adopt(request.request_id), time.monotonic() + timeout_s, request.priority)
+        request_record.current().request_id = request_id.adopt(request.request_id)
+        own_id = tenants.own_id(request_id.current())
+        tenant = tenants.current()
+        return Call(
+            own_id,
+            time.monotonic() + timeout_s,
+            request.priority,
+            tenant=tenant.name,
+            weight=tenant.weight,
+            crosses_tenants=tenant.crosses_tenants,
+        )
 
     def _batch(self, request: ExtractBatchRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Each text with its options: its own where it has them, else the batch's."""

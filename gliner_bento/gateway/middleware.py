@@ -1,4 +1,4 @@
-"""Rules of every route, BentoML's own included: request ids, the limit on bodies, JSON, the one error body."""
+"""Rules of every route, BentoML's own included: request ids, access, the limit on bodies, JSON, the one error body."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
-from gliner_bento.gateway import request_id
+from gliner_bento.gateway import request_id, tenants
+from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.media import JSON, is_json, media_type
 from gliner_bento.gateway.v1 import adapters
@@ -25,18 +26,20 @@ _OWN_HEADERS = {"content-length", "content-type"}
 class GatewayMiddleware:
     """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
 
-    check_load: see `GatewayApp.check_load`. requests: types of the bodies, by path.
+    access: who may call what. check_load: see `GatewayApp.check_load`. requests: types of the bodies, by path.
     """
 
     def __init__(
         self,
         app: ASGIApp,
+        access: Access,
         max_body_bytes: int,
         max_adapter_bytes: int,
         check_load: Callable[[str, str], None],
         requests: Mapping[str, type[Any]],
     ) -> None:
         self.app = app
+        self._access = access
         self._check_load = check_load
         self._requests = requests
         self._limits = {"max_body_bytes": max_body_bytes, "max_adapter_bytes": max_adapter_bytes}
@@ -55,6 +58,7 @@ class GatewayMiddleware:
         body = _LimitedBody(receive, self._limits[name], name, raises=raises)
         answer = _Answer(scope, send, body, self._requests.get(path))
         try:
+            tenants.begin(self._access.tenant_of(scope, headers, path))
             if scope["method"] in _BODY_METHODS:
                 self._check_load(scope["method"], path)
                 body.refuse_early(headers, upload=upload)

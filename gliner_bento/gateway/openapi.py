@@ -25,12 +25,19 @@ _TAGS = {
 }
 
 
-def openapi_document(endpoints: Iterable[Endpoint]) -> str:
-    """The document as JSON."""
+_SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key."},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "An API key."},
+}
+
+
+def openapi_document(endpoints: Iterable[Endpoint], *, needs_key: bool = False) -> str:
+    """The document as JSON. needs_key: whether the server has API keys."""
     documented = [(endpoint, endpoint.operation) for endpoint in endpoints if endpoint.operation]
     paths: dict[str, dict[str, Any]] = {}
     for endpoint, operation in documented:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(operation, endpoint.statuses)
+        methods = paths.setdefault(endpoint.path, {})
+        methods[endpoint.method.lower()] = _documented(endpoint, operation, needs_key=needs_key)
     return json.dumps(
         {
             "openapi": "3.1.0",
@@ -43,9 +50,21 @@ def openapi_document(endpoints: Iterable[Endpoint]) -> str:
             "servers": [{"url": "."}],
             "tags": [{"name": name, "description": description} for name, description in _TAGS.items()],
             "paths": paths,
-            "components": {"schemas": _schemas(operation for _, operation in documented)},
+            "components": {
+                "schemas": _schemas(operation for _, operation in documented),
+                **({"securitySchemes": _SECURITY_SCHEMES} if needs_key else {}),
+            },
         }
     )
+
+
+def _documented(endpoint: Endpoint, operation: Operation, *, needs_key: bool) -> dict[str, Any]:
+    """The operation, with the scope that a key needs for it."""
+    document = _operation(operation, endpoint.statuses)
+    if needs_key and endpoint.scope:
+        document["security"] = [{scheme: [endpoint.scope]} for scheme in _SECURITY_SCHEMES]
+        document["responses"] |= {str(status): _error(status, endpoint.statuses) for status in (401, 403)}
+    return document
 
 
 def _operation(operation: Operation, statuses: Mapping[str, int]) -> dict[str, Any]:

@@ -27,3 +27,6 @@ class GatewayOptions:
     adapter_id_pattern: str
     compat_long_text: LongText
     route_prefix: str
+    tenant_header: str | None
+    api_keys: str | None
+    allow_anonymous: bool

@@ -23,12 +23,16 @@ _OK = 200
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The response to body number `body`; `status` is an HTTP status, or the name of the error if there was none."""
+    """The response to body number `body`; `status` is an HTTP status, or the name of the error if there was none.
+
+    retry_after: whether it has that header.
+    """
 
     body: int
     status: str
     content: bytes
     latency_s: float
+    retry_after: bool = False
 
 
 @dataclass(slots=True)
@@ -56,22 +60,35 @@ class Run:
 
 
 def closed_loop(
-    url: str, bodies: Sequence[bytes], *, concurrency: int, seconds: float, max_requests: int | None = None
+    url: str,
+    bodies: Sequence[bytes],
+    *,
+    concurrency: int,
+    seconds: float,
+    max_requests: int | None = None,
+    api_key: str | None = None,
 ) -> Run:
     """Cycle through `bodies` for `seconds`, or for `max_requests`: each of `concurrency` clients sends its next request
     when its last one is answered."""
-    return asyncio.run(_closed_loop(url, bodies, concurrency, seconds, max_requests))
+    return asyncio.run(_closed_loop(url, bodies, concurrency, seconds, max_requests, api_key))
 
 
 def open_loop(
-    url: str, bodies: Sequence[bytes], *, rate: float, seconds: float, seed: int = 0, grace_s: float = 30.0
+    url: str,
+    bodies: Sequence[bytes],
+    *,
+    rate: float,
+    seconds: float,
+    seed: int = 0,
+    grace_s: float = 30.0,
+    api_key: str | None = None,
 ) -> Run:
     """Send `rate` requests/s on average, at times drawn beforehand (Poisson), whether or not responses arrive.
 
     A latency counts from the time at which a request was due, so a server that stalls is charged for every request
     that became due meanwhile. A request without a response `grace_s` after the last one was due counts as unanswered.
     """
-    return asyncio.run(_open_loop(url, bodies, schedule(rate, seconds, seed), grace_s))
+    return asyncio.run(_open_loop(url, bodies, schedule(rate, seconds, seed), grace_s, api_key))
 
 
 def schedule(rate: float, seconds: float, seed: int = 0) -> list[float]:
@@ -90,11 +107,11 @@ def percentile_ms(sorted_s: Sequence[float], percent: float) -> float | None:
 
 
 async def _closed_loop(
-    url: str, bodies: Sequence[bytes], concurrency: int, seconds: float, max_requests: int | None
+    url: str, bodies: Sequence[bytes], concurrency: int, seconds: float, max_requests: int | None, api_key: str | None
 ) -> Run:
     run = Run()
     numbers = itertools.islice(itertools.cycle(range(len(bodies))), max_requests)
-    async with _session(concurrency) as session:
+    async with _session(concurrency, api_key) as session:
         start = time.perf_counter()
         clients = (_client(session, url, bodies, numbers, start + seconds, run) for _ in range(concurrency))
         await asyncio.gather(*clients)
@@ -109,9 +126,11 @@ async def _client(
         run.replies.append(await _send(session, url, bodies, body, time.perf_counter()))
 
 
-async def _open_loop(url: str, bodies: Sequence[bytes], due_s: Sequence[float], grace_s: float) -> Run:
+async def _open_loop(
+    url: str, bodies: Sequence[bytes], due_s: Sequence[float], grace_s: float, api_key: str | None
+) -> Run:
     run = Run()
-    async with _session(0) as session:
+    async with _session(0, api_key) as session:
         start = time.perf_counter()
         sent = []
         for number, at_s in enumerate(due_s):
@@ -129,19 +148,26 @@ async def _open_loop(url: str, bodies: Sequence[bytes], due_s: Sequence[float], 
 
 
 async def _send(session: aiohttp.ClientSession, url: str, bodies: Sequence[bytes], body: int, since: float) -> Reply:
+    retry_after = False
     try:
         async with session.post(url, data=bodies[body], headers=_HEADERS) as response:
             content = await response.read()
-            status = str(response.status)
+            status, retry_after = str(response.status), "Retry-After" in response.headers
     except (aiohttp.ClientError, TimeoutError, asyncio.TimeoutError) as error:
         content, status = b"", type(error).__name__
-    return Reply(body, status, content, time.perf_counter() - since)
+    return Reply(body, status, content, time.perf_counter() - since, retry_after)
 
 
-def _session(max_connections: int) -> aiohttp.ClientSession:
+def authorization(api_key: str | None) -> dict[str, str]:
+    """The headers that send a key."""
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
+def _session(max_connections: int, api_key: str | None) -> aiohttp.ClientSession:
     """0 connections: no limit."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=max_connections),
         timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
         cookie_jar=aiohttp.DummyCookieJar(),
+        headers=authorization(api_key),
     )

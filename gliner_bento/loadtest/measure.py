@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from gliner_bento.loadtest import workload
-from gliner_bento.loadtest.load import Reply, Run, closed_loop, open_loop
+from gliner_bento.loadtest.load import Reply, Run, authorization, closed_loop, open_loop
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.loadtest.table import loads_table
 
@@ -23,7 +23,14 @@ _STATUS_TIMEOUT_S = 30.0
 
 
 def measure_server(
-    url: str, out: Path | None, *, name: str, concurrencies: Sequence[int], rate: float | None, seconds: float
+    url: str,
+    out: Path | None,
+    *,
+    name: str,
+    concurrencies: Sequence[int],
+    rate: float | None,
+    seconds: float,
+    api_key: str | None = None,
 ) -> str:
     """Measure the gliner-bento server at `url` under the workload `name`: at each concurrency, or with `rate` on a
     schedule, for `seconds` each. Writes `server.json` into `out`; returns a Markdown table.
@@ -32,10 +39,10 @@ def measure_server(
     """
     if name not in workload.WORKLOADS:
         raise ValueError(f"no workload {name}; there are {', '.join(workload.WORKLOADS)}")
-    model = _model(url)
+    model = _model(url, api_key)
     bodies = workload.WORKLOADS[name](_BODIES, 0)
     texts, payloads, route = [body["text"] for body in bodies], workload.encoded(bodies), f"{url}/v1/extract"
-    closed_loop(route, payloads, concurrency=max(concurrencies), seconds=min(_WARM_UP_S, seconds))
+    closed_loop(route, payloads, concurrency=max(concurrencies), seconds=min(_WARM_UP_S, seconds), api_key=api_key)
     points: list[dict[str, Any]] = []
 
     def add(run: Run, **load: Any) -> None:
@@ -43,10 +50,11 @@ def measure_server(
         points.append({"server": model["model"], "section": name, **load, **run.summary(), "agreement": wrong})
 
     if rate:
-        add(open_loop(route, payloads, rate=rate, seconds=seconds), concurrency=0, rate=rate)
+        add(open_loop(route, payloads, rate=rate, seconds=seconds, api_key=api_key), concurrency=0, rate=rate)
     else:
         for number in concurrencies:
-            add(closed_loop(route, payloads, concurrency=number, seconds=seconds), concurrency=number, rate=0.0)
+            run = closed_loop(route, payloads, concurrency=number, seconds=seconds, api_key=api_key)
+            add(run, concurrency=number, rate=0.0)
     file = _written(new_folder(out), provenance() | {"server": model, "workload": name, "points": points})
     return f"{loads_table(points)}\n\nwritten to {file}\n"
 
@@ -75,16 +83,19 @@ def _written(folder: Path, data: dict[str, Any]) -> Path:
     return file
 
 
-def _model(url: str) -> dict[str, Any]:
+def _model(url: str, api_key: str | None) -> dict[str, Any]:
     """The response of `/v1/model`."""
     try:
-        return asyncio.run(_get_json(f"{url}/v1/model"))
+        return asyncio.run(_get_json(f"{url}/v1/model", authorization(api_key)))
     except (aiohttp.ClientError, asyncio.TimeoutError, TimeoutError, json.JSONDecodeError) as error:
         raise ValueError(f"no gliner-bento server at {url}: {str(error) or type(error).__name__}") from error
 
 
-async def _get_json(url: str) -> dict[str, Any]:
+async def _get_json(url: str, headers: Mapping[str, str]) -> dict[str, Any]:
     timeout = aiohttp.ClientTimeout(total=_STATUS_TIMEOUT_S)
-    async with aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session, session.get(url) as response:
+    async with (
+        aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session,
+        session.get(url, headers=headers) as response,
+    ):
         content: dict[str, Any] = await response.json()
         return content

@@ -7,11 +7,12 @@ A replica raises only errors of `errors.py`; a transport translates its own.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.status_types import Throughput
 from gliner_bento.types import Entity, Extraction, Item, ModelInfo
 
 Outcome = Extraction | GLiNERBentoError
@@ -24,13 +25,19 @@ Archive = AsyncIterable[bytes]
 class Call:
     """One client request, as a replica sees it.
 
+    request_id: of the tenant and its request; `abort` takes the same.
     deadline_s: on this process's `time.monotonic()`; every item ends by then.
-    priority: lower is scheduled earlier, as in vLLM.
+    priority: lower is scheduled earlier, as in vLLM, among the tenant's requests.
+    tenant: whose request it is; tenants share the replica fairly. weight: the tenant's share, relative to the others'.
+    crosses_tenants: `priority` also counts against requests of other tenants.
     """
 
     request_id: str
     deadline_s: float
     priority: int = 0
+    tenant: str = ""
+    weight: float = 1.0
+    crosses_tenants: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +45,9 @@ class ReplicaStatus:
     """A replica's model, readiness and load. Tokens are costs of items, as the scheduler counts them.
 
     ready: it admits items and all of its threads are alive.
+    waiting_items, running_items: passes of chunked requests included; unfinished_items: both, without passes.
     resident_adapters: ids of the adapters in memory.
+    lanes: how many there are; those that are neither idle nor busy have died.
     """
 
     model: ModelInfo
@@ -48,6 +57,11 @@ class ReplicaStatus:
     waiting_tokens: int
     running_tokens: int
     resident_adapters: Sequence[str] = ()
+    unfinished_items: int = 0
+    lanes: int = 0
+    idle_lanes: int = 0
+    busy_lanes: int = 0
+    throughput: Throughput = field(default_factory=Throughput)
 
 
 class ReplicaAdapters(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -18,8 +18,10 @@ from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
 from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.partial_results import PartialResults
+from gliner_bento.replicas.work_log import WorkLog
 from gliner_bento.scheduler.observer import Observer as SchedulerObserver
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
+from gliner_bento.scheduler.tenant_queues import TenantShare
 from gliner_bento.settings import Settings
 from gliner_bento.types import Entity, Extraction, Item, SelfTest
 
@@ -29,14 +31,15 @@ _WARM_UP_S = 300.0
 _WARM_UP_ITEM = Item("The server is ready when this sentence has a result.", {"result": "result"}, threshold=0.0)
 
 
+def _log_hang(reason: str) -> None:
+    logger.critical("the model hangs: %s", reason)
+
+
 class ReplicaObserver(SchedulerObserver, AdapterObserver, Protocol):
     """Hooks for metrics."""
 
     def on_self_test(self, outcome: SelfTest) -> None:
         """The model is loaded."""
-
-    def on_unfinished(self, items: int) -> None:
-        """The number of items that wait or run now."""
 
 
 class LocalReplica:
@@ -52,13 +55,21 @@ class LocalReplica:
     ) -> None:
         self.adapters = adapters
         self.model = engine.info
-        self._observer = observer
-        self.scheduler = Scheduler(engine, config, observer=observer)
+        self._work = WorkLog()
+        self.scheduler = Scheduler(engine, config, observers=(self._work, observer) if observer else (self._work,))
         self.scheduler.start()
 
     @classmethod
-    def load(cls, settings: Settings, observer: ReplicaObserver | None = None) -> LocalReplica:
-        """Load the model that `settings` name, and warm it up. Blocks; raises `StartupError`, `ModelError` included."""
+    def load(
+        cls,
+        settings: Settings,
+        observer: ReplicaObserver | None = None,
+        on_hang: Callable[[str], None] = _log_hang,
+    ) -> LocalReplica:
+        """Load the model that `settings` name, and warm it up. Blocks; raises `StartupError`, `ModelError` included.
+
+        on_hang: called once with the reason when a thread of the model hangs; all items have failed then.
+        """
         from gliner_bento.engine.checkpoint.load import pick_device  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports torch
 
@@ -78,6 +89,7 @@ class LocalReplica:
         except BaseException:
             replica.close()
             raise
+        replica.scheduler.watch_for_hangs(on_hang)
         logger.info("%s is ready on %s in %.1f s", engine.info.model, engine.info.device, time.monotonic() - started_s)
         return replica
 
@@ -90,21 +102,25 @@ class LocalReplica:
     async def extract(self, items: Sequence[Item], call: Call) -> list[Outcome]:
         """See `Replica`."""
         futures = self.scheduler.submit_many(
-            items, request_id=call.request_id, deadline=call.deadline_s, priority=call.priority
+            items,
+            request_id=call.request_id,
+            deadline=call.deadline_s,
+            priority=call.priority,
+            share=_share_of(call),
         )
-        self._report_load()
-        try:
-            return await asyncio.gather(*map(_outcome, futures))
-        finally:
-            self._report_load()
+        return await asyncio.gather(*map(_outcome, futures))
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
         """See `Replica`."""
         parts = PartialResults(partial(self.scheduler.resume, call.request_id))
         future = self.scheduler.submit_stream(
-            item, parts, request_id=call.request_id, deadline=call.deadline_s, priority=call.priority
+            item,
+            parts,
+            request_id=call.request_id,
+            deadline=call.deadline_s,
+            priority=call.priority,
+            share=_share_of(call),
         )
-        self._report_load()
         future.add_done_callback(parts.end)
         streamed = 0
         try:
@@ -115,7 +131,6 @@ class LocalReplica:
             yield replace(result, entities=result.entities[streamed:])
         finally:
             future.cancel()
-            self._report_load()
 
     async def abort(self, request_id: str) -> bool:
         """See `Replica`."""
@@ -132,6 +147,11 @@ class LocalReplica:
             waiting_tokens=stats.waiting_tokens,
             running_tokens=stats.running_tokens,
             resident_adapters=self.adapters.resident,
+            unfinished_items=stats.unfinished_items,
+            lanes=stats.lanes,
+            idle_lanes=stats.lanes_free,
+            busy_lanes=stats.lanes_alive - stats.lanes_free,
+            throughput=self._work.throughput(),
         )
 
     @property
@@ -148,9 +168,9 @@ class LocalReplica:
         self.scheduler.close()
         self.adapters.close()
 
-    def _report_load(self) -> None:
-        if self._observer:
-            self._observer.on_unfinished(self.scheduler.stats.unfinished_items)
+
+def _share_of(call: Call) -> TenantShare:
+    return TenantShare(call.tenant, call.weight, call.crosses_tenants)
 
 
 async def _outcome(future: Future[Any]) -> Outcome:

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 
 from gliner_bento.engine.base import ChunkedRequest, Prepared
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.scheduler.dispatcher import Dispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, ResultOrError
+from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import public_error
+from gliner_bento.scheduler.watchdog import Watchdog
 
 
 @dataclass(slots=True)
@@ -59,7 +61,8 @@ class ChunkedRequests:
         queue: WaitingQueue,
         items: ItemOwner,
         dispatcher: Dispatcher,
-        pool: Executor,
+        pool: FairPool,
+        watchdog: Watchdog,
         *,
         passes: int,
         cost: int,
@@ -68,6 +71,7 @@ class ChunkedRequests:
         self._items = items
         self._dispatcher = dispatcher
         self._pool = pool
+        self._watchdog = watchdog
         self._passes = passes
         self._cost = cost
         self._requests: dict[str, _Request] = {}
@@ -112,7 +116,7 @@ class ChunkedRequests:
             self._items.finish(entry.parent, outcome)
             return
         try:
-            with item.lock:
+            with item.lock, self._watchdog.watch("merging passes", [item.entry]):
                 parts = item.passes.add(entry.prepared, outcome)
                 if parts and item.entry.sink:
                     item.entry.sink.put(parts)
@@ -137,14 +141,15 @@ class ChunkedRequests:
         item = next((item for item in request.items.values() if item.wants_passes), None)
         if item is not None:
             request.making = True
-            self._pool.submit(self._make, request, item)
+            self._pool.submit(item.entry.tenant.name, partial(self._make, request, item))
 
     def _make(self, request: _Request, item: _ChunkedItem) -> None:
         """Make the next few passes, then let other work in the pool have its turn."""
         made: Sequence[Prepared] = ()
         error: BaseException | None = None
         try:
-            made = item.passes.next_passes()
+            with self._watchdog.watch("making passes", [item.entry]):
+                made = item.passes.next_passes()
         except BaseException as raised:
             error = raised
         self._put(request, item.entry, made)

@@ -31,6 +31,7 @@ from gliner_bento.scheduler.lanes import Lanes
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.queue import NextBatch, WaitingQueue
 from gliner_bento.scheduler.stages import Batch, Stages
+from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class Dispatcher:
         items: ItemOwner,
         *,
         observer: Observer,
+        watchdog: Watchdog,
         clock: Callable[[], float],
     ) -> None:
         self._engine = engine
@@ -74,7 +76,7 @@ class Dispatcher:
         self._lock = queue.lock
         self._items = items
         self._clock = clock
-        self._stages = Stages(engine, items, self, observer, clock)
+        self._stages = Stages(engine, items, self, observer, watchdog, clock)
         self._lane_work = [threading.Condition(self._lock) for _ in range(config.inference_lanes)]
         self._collator_work = threading.Condition(self._lock)
         self._lane_started = threading.Condition(self._lock)
@@ -215,7 +217,9 @@ class Dispatcher:
         """How long the free lane stays reserved for items of one pass. 0 unless all other lanes run passes, such an
         item has arrived recently, and no entry that is more urgent than it waits."""
         last = self._queue.last_item
-        if last is None or not 0 < self.lanes.alive - 1 <= len(self._pass_lanes) or self._queue.most_urgent < last[1]:
+        if last is None or not 0 < self.lanes.alive - 1 <= len(self._pass_lanes):
+            return 0
+        if self._queue.more_urgent_waits(*last[1:]):
             return 0
         return max(0.0, last[0] + _RESERVED_S - self._clock())
 

@@ -6,11 +6,14 @@ from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gliner_bento.engine.base import AdapterLease, Prepared, Result
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.types import Item
+
+if TYPE_CHECKING:
+    from gliner_bento.scheduler.tenant_queues import TenantQueue
 
 ResultOrError = Result | GLiNERBentoError
 """What an item finishes with."""
@@ -53,7 +56,8 @@ class Sink(Protocol):
 class Entry:
     """An admitted item, or a pass of a chunked one.
 
-    sequence: identity. order: key of the order of service: priority (lower first, as in vLLM), turn, sequence.
+    tenant: the queue of the tenant whose request it is. sequence: identity.
+    order: key of the order of service within the tenant: priority (lower first, as in vLLM), turn, sequence.
     admitted_s, deadline_s: in seconds of the scheduler's clock.
     parent: of a pass, the chunked item. sink: of a streamed item.
     cost: in a batch, in tokens; 0 until it is prepared. adapter: its key; None: the base model.
@@ -62,6 +66,7 @@ class Entry:
 
     item: Item
     request_id: str
+    tenant: TenantQueue
     sequence: int
     order: tuple[int, int, int]
     admitted_s: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 logger = logging.getLogger(__name__)
@@ -13,7 +13,7 @@ Stage = Literal["prepare", "collate", "forward", "decode"]
 
 
 class Observer(Protocol):
-    """Hooks for metrics, called concurrently from the scheduler's threads. They must not block."""
+    """Hooks, called concurrently from the scheduler's threads. They must not block."""
 
     def on_stage(self, stage: Stage, seconds: float) -> None:
         """A stage has done its work: `prepare` on one item, the others on a batch."""
@@ -28,11 +28,27 @@ class Observer(Protocol):
         """An item has finished, or was refused at admission."""
 
 
-class GuardedObserver(Observer):
-    """Calls `observer`, if any; its exceptions are logged, because measuring must never fail a request."""
+class SilentObserver(Observer):
+    """Hooks that do nothing, for observers that need only some."""
 
-    def __init__(self, observer: Observer | None) -> None:
-        self._observer = observer
+    def on_stage(self, stage: Stage, seconds: float) -> None:
+        """See `Observer`."""
+
+    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
+        """See `Observer`."""
+
+    def on_split(self, size: int) -> None:
+        """See `Observer`."""
+
+    def on_finish(self, outcome: Outcome) -> None:
+        """See `Observer`."""
+
+
+class GuardedObserver(Observer):
+    """Calls all `observers`; their exceptions are logged, because measuring must never fail a request."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
 
     def on_stage(self, stage: Stage, seconds: float) -> None:
         self._call(lambda observer: observer.on_stage(stage, seconds))
@@ -47,8 +63,8 @@ class GuardedObserver(Observer):
         self._call(lambda observer: observer.on_finish(outcome))
 
     def _call(self, hook: Callable[[Observer], None]) -> None:
-        if self._observer is not None:
+        for observer in self._observers:
             try:
-                hook(self._observer)
+                hook(observer)
             except Exception:
                 logger.exception("an observer failed")

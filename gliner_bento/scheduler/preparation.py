@@ -10,7 +10,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Executor, Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -20,9 +20,11 @@ from gliner_bento.engine.base import AdapterLease, Engine, Prepared, Steps
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import Dispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, State
+from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import public_error
+from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +54,12 @@ class Preparation:
         items: ItemOwner,
         dispatcher: Dispatcher,
         chunked: ChunkedRequests,
-        pool: Executor,
+        pool: FairPool,
         *,
         threads: int,
         max_burst: int,
         observer: Observer,
+        watchdog: Watchdog,
         clock: Callable[[], float],
     ) -> None:
         self._engine = engine
@@ -68,13 +71,14 @@ class Preparation:
         self._threads = threads
         self._max_burst = max_burst
         self._observer = observer
+        self._watchdog = watchdog
         self._clock = clock
 
     def submit(self, entries: Sequence[Entry]) -> None:
         """Prepare the entries of a request. Called with the lock held, so that the pool has them in order of
         admission."""
         for burst in self._bursts(entries):
-            self._pool.submit(self._prepare, deque(map(_Measuring, burst)))
+            self._pool.submit(burst[0].tenant.name, partial(self._prepare, deque(map(_Measuring, burst))))
 
     def _bursts(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """The parts of a request that are put into the queue together: a batch each, or less to use all threads."""
@@ -83,7 +87,9 @@ class Preparation:
 
     def _prepare(self, burst: deque[_Measuring]) -> None:
         """Measure entries for a slice, then put them into the queue together, so that one batch can take them; those
-        whose adapters are not in memory yet follow when these are."""
+        whose adapters are not in memory yet follow when these are. Leaves the rest for later, also if another tenant
+        waits for a thread."""
+        tenant = burst[0].entry.tenant.name
         until_s = time.thread_time() + SLICE_S
         measured = []
         while burst:
@@ -93,11 +99,11 @@ class Preparation:
                 measured.append((one.entry, prepared))
             if one.steps is None:
                 burst.popleft()
-            if time.thread_time() >= until_s:
+            if time.thread_time() >= until_s or self._pool.others_wait(tenant):
                 break
         self._put_measured(measured)
         if burst:
-            self._pool.submit(self._prepare, burst)
+            self._pool.submit(tenant, partial(self._prepare, burst))
 
     def _put_measured(self, measured: Iterable[tuple[Entry, Prepared]]) -> None:
         loading = []
@@ -119,7 +125,8 @@ class Preparation:
         entry = one.entry
         started_s = self._clock()
         try:
-            prepared = self._advance(one, until_s)
+            with self._watchdog.watch("preparation", [entry]):
+                prepared = self._advance(one, until_s)
         except BaseException as error:  # the pool would swallow it, and the item would never finish
             one.steps = None
             self._items.finish(entry, public_error(error, entry.request_id, "preparation"))

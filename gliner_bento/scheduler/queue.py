@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import inf
+from itertools import islice
 
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
@@ -28,11 +28,8 @@ from gliner_bento.scheduler.entry import (
     Sink,
     State,
 )
+from gliner_bento.scheduler.tenant_queues import ITEMS_PER_TURN, NO_TENANT, TenantQueues, TenantShare
 from gliner_bento.types import Item
-
-# Fairness between requests: the n-th item beyond this many of one request is ordered behind n items that are admitted
-# after the request, and a waiting pass behind this many items that are admitted after it.
-ITEMS_PER_TURN = 32
 
 _NEXT_STATES = {
     PREPARING: (WAITING, LOADING_ADAPTER, CHUNKED, FINISHED),
@@ -68,10 +65,11 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class NextBatch:
-    """The batch that would run next: waiting entries and their indices. full: no later entry could join."""
+    """The batch that would run next: waiting entries. ahead: the entries before the last of them, in the order of
+    service. full: no later entry could join."""
 
     entries: list[Entry]
-    indices: list[int]
+    ahead: list[Entry]
     full: bool
 
 
@@ -79,24 +77,24 @@ class WaitingQueue:
     """Admitted items that have not finished, and the order in which those that wait are served.
 
     Every method and property needs `lock` held; none takes it. `capacity` limits the items that are in no batch yet:
-    in preparation, waiting or chunked. `packs`: see `Engine`.
+    in preparation, waiting or chunked. When it is reached, a tenant that holds less than an equal share of it is still
+    admitted, up to twice the capacity. `packs`: see `Engine`.
 
-    last_item: when the latest item of one pass started to wait, and its priority.
+    last_item: when the latest item of one pass started to wait, its tenant and its priority.
     """
 
     def __init__(self, capacity: int, clock: Callable[[], float], *, packs: bool) -> None:
         self.lock = threading.Lock()
-        self.last_item: tuple[float, int] | None = None
+        self.last_item: tuple[float, str, int] | None = None
         self._capacity = capacity
         self._packs = packs
         self._clock = clock
         self._closed: str | None = "the server is starting"
         self._sequences = 0
-        self._turns = 0
         self._entries: dict[int, Entry] = {}
         self._requests: dict[str, dict[int, Entry]] = {}
         self._deadlines: list[tuple[float, int]] = []
-        self._waiting: list[Entry] = []
+        self._tenants = TenantQueues()
         self._tallies = [Tally() for _ in State]
 
     # Counters, all derived from the tallies
@@ -157,9 +155,11 @@ class WaitingQueue:
         deadline_s: float | None = None,
         priority: int = 0,
         sink: Sink | None = None,
+        share: TenantShare = NO_TENANT,
     ) -> list[Entry]:
         """Admit all of `items` or none.
 
+        share: of the tenant whose request it is.
         Raises `NotReady`, `DeadlineExceeded` (it has passed), `TooLarge` (more than the capacity) or `QueueFull`.
         """
         now = self._clock()
@@ -169,18 +169,28 @@ class WaitingQueue:
             raise DeadlineExceeded("the deadline had passed before the request was admitted")
         if len(items) > self._capacity:
             raise TooLarge(f"{len(items)} items are more than the waiting queue holds ({self._capacity})")
-        if self._queued_items + len(items) > self._capacity:
+        if not self._has_room(share.tenant, len(items)):
             raise QueueFull(f"the waiting queue is full ({self._capacity} items); try again later")
-        entries = []
-        first_turn = self._turns + 1
-        self._turns += min(len(items), ITEMS_PER_TURN)
+        entries: list[Entry] = []
+        if not items:
+            return entries
+        tenant = self._tenants.of(share)
+        first_turn = tenant.next_turns(len(items))
         for place, item in enumerate(items):
             self._sequences += 1
             order = priority, first_turn + place, self._sequences
-            entry = Entry(item, request_id, self._sequences, order, now, deadline_s, sink)
+            entry = Entry(item, request_id, tenant, self._sequences, order, now, deadline_s, sink)
             self._register(entry)
             entries.append(entry)
         return entries
+
+    def _has_room(self, tenant: str, items: int) -> bool:
+        queued = self._queued_items + items
+        if queued <= self._capacity:
+            return True
+        held = self._tenants.items_of(tenant)
+        holders = self._tenants.holders + (not held)
+        return queued <= 2 * self._capacity and (held + items) * holders <= self._capacity
 
     # States
 
@@ -196,27 +206,27 @@ class WaitingQueue:
         if prepared.chunked is not None:
             self._move(entry, CHUNKED, prepared)
         else:
-            self.last_item = self._clock(), entry.priority
+            self.last_item = self._clock(), entry.tenant.name, entry.priority
             self._wait(entry, prepared)
 
     def put_pass(self, parent: Entry, prepared: Prepared) -> Entry:
-        """Add a waiting pass of `parent`, which is chunked, behind the next `ITEMS_PER_TURN` items."""
+        """Add a waiting pass of `parent`, which is chunked, behind the next `ITEMS_PER_TURN` items of its tenant."""
         self._sequences += 1
-        order = parent.priority, self._turns + ITEMS_PER_TURN + 1, self._sequences
+        tenant = parent.tenant
+        order = parent.priority, tenant.turns + ITEMS_PER_TURN + 1, self._sequences
         now_s, deadline_s = self._clock(), parent.deadline_s
-        entry = Entry(parent.item, parent.request_id, self._sequences, order, now_s, deadline_s, parent=parent)
+        entry = Entry(parent.item, parent.request_id, tenant, self._sequences, order, now_s, deadline_s, parent=parent)
         self._register(entry)
         self._wait(entry, prepared)
         return entry
 
     def take(self, batch: NextBatch) -> list[Entry]:
         """Remove `batch` from the queue to run it. It is the result of `next_batch` on the queue as it is now."""
-        for bypassed in self._waiting[: batch.indices[-1]]:
+        for bypassed in batch.ahead:
             bypassed.bypassed += 1  # also the batch's own entries, for which it no longer matters
-        for index in reversed(batch.indices):
-            del self._waiting[index]
         for entry in batch.entries:
             self._move(entry, RUNNING)
+        self._tenants.take(batch.entries)
         return batch.entries
 
     def finish(self, entry: Entry) -> State | None:
@@ -225,10 +235,11 @@ class WaitingQueue:
         if before is FINISHED:
             return None
         if before is WAITING:
-            del self._waiting[bisect_left(self._waiting, entry.order, key=_order)]
+            self._tenants.remove(entry)
         self._move(entry, FINISHED)
         if entry.prepared is not None:
             entry.prepared.cancellation.requested = True
+        self._tenants.forget(entry)
         del self._entries[entry.sequence]
         request = self._requests[entry.request_id]
         del request[entry.sequence]
@@ -243,6 +254,8 @@ class WaitingQueue:
         if state not in _NEXT_STATES[entry.state]:
             raise RuntimeError(f"an entry cannot go from {entry.state.name} to {state.name}")
         self._tallies[entry.state].add(entry, -1)
+        if entry.parent is None and (state is RUNNING or (state is FINISHED and entry.state is not RUNNING)):
+            self._tenants.leave_queue(entry)
         if prepared is not None:
             entry.set_prepared(prepared)
         entry.state = state
@@ -250,14 +263,13 @@ class WaitingQueue:
 
     def _wait(self, entry: Entry, prepared: Prepared) -> None:
         self._move(entry, WAITING, prepared)
-        insort(self._waiting, entry, key=_order)
+        self._tenants.add(entry)
 
     # Order of service
 
-    @property
-    def most_urgent(self) -> float:
-        """The priority of the first waiting entry; infinite if none waits."""
-        return self._waiting[0].priority if self._waiting else inf
+    def more_urgent_waits(self, tenant: str, priority: int) -> bool:
+        """See `TenantQueues`."""
+        return self._tenants.more_urgent_waits(tenant, priority)
 
     def next_batch(
         self, limits: BatchLimits, slots: SlotState = NO_ADAPTERS, lanes: int = 1, *, passes: bool = True
@@ -265,15 +277,17 @@ class WaitingQueue:
         """The batch to run next; at least one entry waits. slots, lanes: see `form_batch`.
 
         passes: False leaves out passes of chunked items; at least one other entry waits."""
-        places: Sequence[int] = range(len(self._waiting))
-        waiting = self._waiting
-        if not passes and self._tallies[WAITING].passes:
-            places = [place for place in places if not waiting[place].is_pass]
-            waiting = [waiting[place] for place in places]
+        order = self._tenants.in_order()
+        if passes or not self._tallies[WAITING].passes:
+            waiting = ahead = list(islice(order, limits.batch_lookahead))
+        else:
+            ahead = _up_to_items(order, limits.batch_lookahead)
+            waiting = [entry for entry in ahead if not entry.is_pass]
         chosen = form_batch(waiting, limits, packs=self._packs, slots=slots, lanes=lanes)
         entries = [waiting[index] for index in chosen]
         full = is_full(entries, len(waiting), limits, packs=self._packs)
-        return NextBatch(entries, [places[index] for index in chosen], full)
+        last = chosen[-1] if ahead is waiting else ahead.index(entries[-1])
+        return NextBatch(entries, ahead[:last], full)
 
     # Look-ups
 
@@ -302,11 +316,19 @@ class WaitingQueue:
     def _register(self, entry: Entry) -> None:
         """Add a new entry to the look-ups and the tallies."""
         self._tallies[entry.state].add(entry)
+        self._tenants.register(entry)
         self._entries[entry.sequence] = entry
         self._requests.setdefault(entry.request_id, {})[entry.sequence] = entry
         if entry.deadline_s is not None:
             insort(self._deadlines, (entry.deadline_s, entry.sequence))
 
 
-def _order(entry: Entry) -> tuple[int, int, int]:
-    return entry.order
+def _up_to_items(order: Iterable[Entry], count: int) -> list[Entry]:
+    """The first entries of `order`, up to the `count`-th that is no pass."""
+    entries, items = [], 0
+    for entry in order:
+        entries.append(entry)
+        items += not entry.is_pass
+        if items == count:
+            break
+    return entries

@@ -12,18 +12,22 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
 from gliner_bento.engine.base import Engine, Result
-from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady
+from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
+from gliner_bento.scheduler.batching import least
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import Dispatcher, DispatcherConfig
 from gliner_bento.scheduler.entry import LOADING_ADAPTER, PREPARING, RUNNING, WAITING, Entry, ResultOrError, Sink
+from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
 from gliner_bento.scheduler.preparation import Preparation, release
 from gliner_bento.scheduler.queue import WaitingQueue
+from gliner_bento.scheduler.tenant_queues import NO_TENANT, TenantShare
+from gliner_bento.scheduler.watchdog import Watchdog, Work, place_of
 from gliner_bento.types import Item
 
 logger = logging.getLogger(__name__)
@@ -36,12 +40,14 @@ _BATCHES_AHEAD = 2  # how many batches of one request's passes wait or run, per 
 class SchedulerConfig(DispatcherConfig):
     """The dispatcher's options, and:
 
-    queue_capacity: maximum number of items that are in no batch yet.
+    queue_capacity: maximum number of items that are in no batch yet; see `WaitingQueue`.
     tokenizer_threads: threads that prepare items.
+    hang_timeout_s: a stage of a batch, or a preparation, that runs longer hangs.
     """
 
     queue_capacity: int
     tokenizer_threads: int
+    hang_timeout_s: float = least(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +63,7 @@ class Stats:
     waiting_tokens: int
     running_items: int
     running_tokens: int
+    lanes: int
     lanes_alive: int
     lanes_free: int
 
@@ -64,7 +71,8 @@ class Stats:
 class Scheduler:
     """Runs items on `engine` in batches. Thread-safe; `start` it once, `close` it once.
 
-    Threads: a preparation pool, one for deadlines, and the dispatcher's. `finish` is for the scheduler's parts.
+    Threads: a preparation pool, one for deadlines, one for the watchdog, and the dispatcher's. `finish` is for the
+    scheduler's parts.
     """
 
     def __init__(
@@ -72,11 +80,11 @@ class Scheduler:
         engine: Engine,
         config: SchedulerConfig,
         *,
-        observer: Observer | None = None,
+        observers: Sequence[Observer] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._observer = GuardedObserver(observer)
+        self._observer = GuardedObserver(observers)
         self._queue = WaitingQueue(config.queue_capacity, clock, packs=engine.packs)
         self._lock = self._queue.lock
         self._deadline_moved = threading.Condition(self._lock)
@@ -84,14 +92,19 @@ class Scheduler:
         self._unanswered_futures = 0
         self._broken = False
         self._closed = False
+        self._hang_timeout_s = config.hang_timeout_s
         self._threads: list[threading.Thread] = []
-        self._pool = ThreadPoolExecutor(config.tokenizer_threads, thread_name_prefix="prepare")
-        self._dispatcher = Dispatcher(engine, config, self._queue, self, observer=self._observer, clock=clock)
+        self._pool = FairPool(config.tokenizer_threads, "prepare")
+        self._watchdog = Watchdog(config.hang_timeout_s)
+        self._dispatcher = Dispatcher(
+            engine, config, self._queue, self, observer=self._observer, watchdog=self._watchdog, clock=clock
+        )
         self._chunked = ChunkedRequests(
             self._queue,
             self,
             self._dispatcher,
             self._pool,
+            self._watchdog,
             passes=_BATCHES_AHEAD * config.inference_lanes,
             cost=_BATCHES_AHEAD * config.inference_lanes * config.max_batch_tokens,
         )
@@ -105,6 +118,7 @@ class Scheduler:
             threads=config.tokenizer_threads,
             max_burst=config.max_batch_size,
             observer=self._observer,
+            watchdog=self._watchdog,
             clock=clock,
         )
 
@@ -121,6 +135,12 @@ class Scheduler:
                 self._threads.append(thread)
                 thread.start()
         self._dispatcher.wait_for_lanes()
+
+    def watch_for_hangs(self, on_hang: Callable[[str], None]) -> None:
+        """Start the watchdog: when work hangs, fail all items, refuse new ones, and call `on_hang` once with the
+        reason. Called after the warm-up, in which compilation may take minutes."""
+        watching = partial(self._watchdog.run, partial(self._end_hung, on_hang))
+        threading.Thread(target=self._guard, args=("watchdog", watching), name="watchdog", daemon=True).start()
 
     @property
     def ready(self) -> bool:
@@ -142,6 +162,7 @@ class Scheduler:
                 waiting_tokens=waiting.cost,
                 running_items=running.entries,
                 running_tokens=running.cost,
+                lanes=len(lanes.states),
                 lanes_alive=lanes.alive,
                 lanes_free=lanes.free,
             )
@@ -160,8 +181,9 @@ class Scheduler:
             unfinished = self._queue.unfinished()
             self._dispatcher.close()
             self._deadline_moved.notify_all()
+        self._watchdog.stop()
         self._fail(unfinished, lambda: NotReady("the server is shutting down"))
-        self._pool.shutdown(wait=False, cancel_futures=True)  # after its last user: see `ChunkedRequests`
+        self._pool.shutdown()  # after its last user: see `ChunkedRequests`
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout)
@@ -169,13 +191,25 @@ class Scheduler:
     # Requests
 
     def submit(
-        self, item: Item, *, request_id: str, deadline: float | None = None, priority: int = 0
+        self,
+        item: Item,
+        *,
+        request_id: str,
+        deadline: float | None = None,
+        priority: int = 0,
+        share: TenantShare = NO_TENANT,
     ) -> Future[Result]:
         """`submit_many` of one item."""
-        return self._submit([item], request_id, deadline, priority)[0]
+        return self._submit([item], request_id, deadline, priority, share)[0]
 
     def submit_many(
-        self, items: Sequence[Item], *, request_id: str, deadline: float | None = None, priority: int = 0
+        self,
+        items: Sequence[Item],
+        *,
+        request_id: str,
+        deadline: float | None = None,
+        priority: int = 0,
+        share: TenantShare = NO_TENANT,
     ) -> list[Future[Result]]:
         """Admit all items of a request or, if the queue has no room for all, none; one future for each, in order.
 
@@ -184,17 +218,26 @@ class Scheduler:
 
         request_id: `abort` ends every item that was submitted with it.
         deadline: in seconds of the clock; unfinished items fail with `DeadlineExceeded` then.
-        priority: lower is scheduled earlier (as in vLLM), strictly; equals are first in, first out.
+        priority: lower is scheduled earlier (as in vLLM), strictly, among the requests of the tenant; equals are first
+        in, first out.
+        share: of the tenant whose request it is; tenants share the tokens fairly.
 
         Futures fail only with `GLiNERBentoError`. Cancelling one (its client has disconnected) aborts its item.
         """
-        return self._submit(items, request_id, deadline, priority)
+        return self._submit(items, request_id, deadline, priority, share)
 
     def submit_stream(
-        self, item: Item, sink: Sink, *, request_id: str, deadline: float | None = None, priority: int = 0
+        self,
+        item: Item,
+        sink: Sink,
+        *,
+        request_id: str,
+        deadline: float | None = None,
+        priority: int = 0,
+        share: TenantShare = NO_TENANT,
     ) -> Future[Result]:
         """`submit`; if the item takes several passes, `sink` receives the parts of its result while they run."""
-        return self._submit([item], request_id, deadline, priority, sink)[0]
+        return self._submit([item], request_id, deadline, priority, share, sink)[0]
 
     def resume(self, request_id: str) -> None:
         """Continue a request that paused because its sink was full."""
@@ -219,11 +262,12 @@ class Scheduler:
         request_id: str,
         deadline: float | None,
         priority: int,
+        share: TenantShare,
         sink: Sink | None = None,
     ) -> list[Future[Result]]:
         try:
             with self._lock:
-                entries = self._queue.admit(items, request_id, deadline, priority, sink)
+                entries = self._queue.admit(items, request_id, deadline, priority, sink, share)
                 self._unanswered_futures += len(entries)
                 self._preparation.submit(entries)
                 if deadline is not None and deadline == self._queue.next_deadline_s:
@@ -294,6 +338,20 @@ class Scheduler:
             logger.critical("the scheduler's thread %s has died", name, exc_info=True)
             with self._lock:
                 self._broken = True
+
+    def _end_hung(self, on_hang: Callable[[str], None], work: Work) -> None:
+        """Fail the items of `work`, which a client should not repeat, and then all others."""
+        reason = (
+            f"{work.doing} of {len(work.entries)} items has not ended within {self._hang_timeout_s:g} s "
+            f"(hang_timeout_s), at {place_of(work)}"
+        )
+        with self._lock:
+            self._broken = True
+            self._queue.close("the model does not respond")
+            others = self._queue.unfinished()
+        self._fail(work.entries, lambda: InternalError("the model did not finish this item (hang_timeout_s)"))
+        self._fail(others, lambda: NotReady("the model does not respond; try again"))
+        on_hang(reason)
 
     def _watch_deadlines(self) -> None:
         while True:

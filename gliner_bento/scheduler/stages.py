@@ -15,6 +15,7 @@ from gliner_bento.errors import GLiNERBentoError, InternalError
 from gliner_bento.scheduler.batching import batch_cost
 from gliner_bento.scheduler.entry import Entry, ItemOwner
 from gliner_bento.scheduler.observer import Observer, Stage
+from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -71,17 +72,19 @@ class Stages:
         items: ItemOwner,
         batches: BatchOwner,
         observer: Observer,
+        watchdog: Watchdog,
         clock: Callable[[], float],
     ) -> None:
         self._engine = engine
         self._items = items
         self._batches = batches
         self._observer = observer
+        self._watchdog = watchdog
         self._clock = clock
 
     def collate(self, batch: Batch) -> None:
         """Make the engine's tensors; raises what the engine raises."""
-        batch.collated = self._timed("collate", lambda: self._engine.collate(batch.prepared))
+        batch.collated = self._timed("collate", batch, lambda: self._engine.collate(batch.prepared))
 
     def forward(self, batch: Batch, threads: int) -> bool:
         """Run the model; False: the batch failed, or nothing of it is left to run.
@@ -126,21 +129,22 @@ class Stages:
             self.collate(batch)
         collated, batch.collated = batch.collated, None
         wait_s = self._clock() - min(entry.admitted_s for entry in batch.entries)
-        batch.scores = self._timed("forward", lambda: self._engine.forward(collated, threads))
+        batch.scores = self._timed("forward", batch, lambda: self._engine.forward(collated, threads))
         tokens = [prepared.tokens for prepared in batch.prepared]
         self._observer.on_batch(len(tokens), batch_cost(tokens, packs=self._engine.packs), sum(tokens), wait_s)
 
     def _decode(self, batch: Batch) -> Sequence[Result]:
         """The results, one for each entry."""
         scores, batch.scores = batch.scores, None
-        results = self._timed("decode", lambda: self._engine.decode(scores))
+        results = self._timed("decode", batch, lambda: self._engine.decode(scores))
         if len(results) != len(batch.entries):
             raise RuntimeError(f"the engine returned {len(results)} results for {len(batch.entries)} items")
         return results
 
-    def _timed(self, stage: Stage, work: Callable[[], T]) -> T:
+    def _timed(self, stage: Stage, batch: Batch, work: Callable[[], T]) -> T:
         started_s = self._clock()
-        done = work()
+        with self._watchdog.watch(stage, batch.entries):
+            done = work()
         self._observer.on_stage(stage, self._clock() - started_s)
         return done
 

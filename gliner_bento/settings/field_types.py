@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
+from gliner_bento.api_keys import is_content, read_keys
 from gliner_bento.configuration import PACKAGE, PROJECT_ROOT
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -56,6 +57,13 @@ def regular_expression(value: str) -> str:
     return value
 
 
+def _api_keys(value: str) -> str:
+    """The absolute path of a file of API keys, or its content. Raises ValueError if the keys are invalid."""
+    source = value if is_content(value) else str(Path(value).expanduser().resolve())
+    read_keys(source)
+    return source
+
+
 def _full_dtype(value: object) -> object:
     return _DTYPE_ALIASES.get(value, value) if isinstance(value, str) else value
 
@@ -71,10 +79,12 @@ def text_of(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+ApiKeysSource = Annotated[str, AfterValidator(_api_keys)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Model = Annotated[str, AfterValidator(_folder_or_hub_id)]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]
 Probability = Annotated[float, Field(ge=0, le=1)]
+HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
 Count = Annotated[int, Field(ge=1)]
 CountOrAuto = Annotated[int, Field(ge=0)]
 BatchSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], NoDecode, BeforeValidator(_comma_separated)]

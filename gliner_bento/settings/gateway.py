@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from gliner_bento.settings.field_types import Count, Probability
+from gliner_bento.settings.field_types import ApiKeysSource, Count, HeaderName, Probability
 from gliner_bento.types import MAX_ENTITIES, MAX_RELATIONS
 
 
@@ -38,4 +38,17 @@ class GatewayFields(BaseSettings):
         "/gliner",
         pattern=r"^(/[A-Za-z0-9._~-]+)+$",
         description="Path prefix of the routes for clients of gliner.serve.",
+    )
+    api_keys: ApiKeysSource | None = Field(
+        None,
+        description="YAML or JSON file of API keys (see docs/security.md), read again when it changes; or its content. "
+        "Unset: no keys, and the server answers on the loopback address only, unless allow_anonymous.",
+    )
+    allow_anonymous: bool = Field(
+        False, description="Serve without API keys on addresses other than loopback, to anyone who reaches them."
+    )
+    tenant_header: HeaderName | None = Field(
+        None,
+        description="Request header that names the tenant, where there are no API keys; set it only behind a proxy "
+        "that overwrites it. Unset, or not sent: the client's address is the tenant.",
     )

@@ -53,6 +53,13 @@ class SchedulingFields(BaseSettings):
     request_timeout_s: float = Field(
         30.0, gt=0, le=86_400, description="Deadline of a request, in seconds after its arrival; then it fails (504)."
     )
+    hang_timeout_s: float = Field(
+        120.0,
+        gt=0,
+        le=86_400,
+        description="Time after which a stage of a batch, a preparation or an event loop that does not end counts as "
+        "hung, in seconds: its requests fail, and its process ends and is started again.",
+    )
     inference_lanes: ThreadsOrAuto = Field(
         0,
         description="Number of lanes: threads that run batches on the shared weights; 0: one per core, at most 4, "

@@ -45,7 +45,8 @@ __all__ = ["PROJECT_ROOT", "Settings", "SettingsError", "load_or_exit"]
 T = TypeVar("T", bound="DataclassInstance")
 
 # Kubernetes sets these variables in every pod of a namespace that has a Service named gliner or gliner-bento.
-_SERVICE_LINK = re.compile(r"GLINER(_BENTO)?_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
+# The clients read CLIENT_API_KEY.
+_NO_SETTING = re.compile(r"GLINER(_BENTO)?_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?|CLIENT_API_KEY)")
 
 _MAX_CPU_LANES = 4
 _AUTO_BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
@@ -72,7 +73,7 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
         known = [*cls.model_fields, *ALIASES]
         refuse_unknown(given, known, "unknown setting")
         refuse_unknown(
-            (name for name in os.environ if name.upper().startswith(ENV_PREFIX) and not _SERVICE_LINK.fullmatch(name)),
+            (name for name in os.environ if name.upper().startswith(ENV_PREFIX) and not _NO_SETTING.fullmatch(name)),
             map(env_name, known),
             "unknown environment variable",
             str.upper,
@@ -142,5 +143,5 @@ def _read(file: Path | None) -> Configuration:
 def _one_line(fault: Any, flags: Mapping[str, Any]) -> str:
     name = str(fault["loc"][0])
     message = fault["msg"].removeprefix("Value error, ")
-    value = "a secret" if name == "token" else repr(fault["input"])
+    value = "a secret" if name in ("token", "api_keys") else repr(fault["input"])
     return f"{name}: {message} (got {value} from {origin(name, flags) or 'the configuration file'})"

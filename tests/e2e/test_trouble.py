@@ -152,6 +152,21 @@ def test_a_port_that_cannot_be_bound_is_named_before_anything_is_loaded(command)
         )
 
 
+@pytest.mark.parametrize(
+    ("command", "environment"),
+    [
+        ([*CLI, "--host", "0.0.0.0"], {}),
+        ([*SERVE, "--host", "::"], {}),
+        (SERVE, {"BENTOML_CONTAINERIZED": "true"}),
+        ([*UVICORN, "--host", "0.0.0.0"], {}),
+    ],
+)
+def test_without_keys_others_cannot_reach_a_server_unless_the_operator_says_so(command, environment):
+    written = start_fails(command, **environment)
+    assert re.match(r"address (0\.0\.0\.0|::): others can reach it, and there are no API keys: set api_keys ", written)
+    assert "allow_anonymous" in written
+
+
 @pytest.mark.parametrize("command", [SERVE, UVICORN])
 def test_a_wrong_setting_ends_the_start(command):
     assert start_fails(command, GLINER_MAX_LABELS="many").startswith("max_labels: ")
@@ -162,7 +177,8 @@ def test_an_unknown_model_ends_the_start():
 
 
 def test_a_missing_device_ends_the_start_of_a_container():
-    written = start_fails(SERVE, GLINER_DEVICE="cuda", CUDA_VISIBLE_DEVICES="", BENTOML_CONTAINERIZED="true")
+    container = {"BENTOML_CONTAINERIZED": "true", "GLINER_ALLOW_ANONYMOUS": "true"}
+    written = start_fails(SERVE, GLINER_DEVICE="cuda", CUDA_VISIBLE_DEVICES="", **container)
     assert written.startswith("device 'cuda' does not exist")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ INFO = replace(FAKE_INFO, model="memory", max_words=50, max_labels_per_pass=25)
 
 @dataclass(eq=False)
 class _Ticket:
-    """An item that has not ended. Its next pass waits for its turn, in order of priority and number."""
+    """An item that has not ended. Its next pass waits for its turn: that of its tenant, then by priority and number."""
 
     item: Item
     call: Call
@@ -63,6 +64,7 @@ class MemoryReplica:
         self._unfinished: list[_Ticket] = []
         self._waiting: list[_Ticket] = []
         self._running: list[_Ticket] = []
+        self._passes_of: Counter[str] = Counter()
         self._closed = False
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
@@ -130,7 +132,7 @@ class MemoryReplica:
     async def _run_pass(self, ticket: _Ticket, text: str) -> None:
         self._waiting.append(ticket)
         try:
-            while self._running or ticket is not min(self._waiting, key=lambda one: (one.call.priority, one.number)):
+            while self._running or ticket is not min(self._waiting, key=self._turn):
                 await self._pause(ticket)
         finally:
             self._waiting.remove(ticket)
@@ -142,8 +144,15 @@ class MemoryReplica:
         finally:
             self._running.remove(ticket)
         self.passes.append(text)
+        self._passes_of[ticket.call.tenant] += 1
         if error := self.error(replace(ticket.item, text=text)):
             raise error if isinstance(error, GLiNERBentoError) else InternalError()
+
+    def _turn(self, ticket: _Ticket) -> tuple[int, int, str, int, int]:
+        """The tenant that had the fewest passes is next, unless one may cross tenants with its priority."""
+        call = ticket.call
+        crossing = call.priority if call.crosses_tenants else 0
+        return crossing, self._passes_of[call.tenant], call.tenant, call.priority, ticket.number
 
     async def _pause(self, ticket: _Ticket) -> None:
         self._check(ticket)

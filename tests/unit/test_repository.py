@@ -26,7 +26,7 @@ SOURCES = [
     "service.py",
     *sorted(
         path.relative_to(PROJECT_ROOT).as_posix()
-        for root in ("benchmark", "gliner_bento", "runners", "training")
+        for root in ("benchmark", "gliner_bento", "reliability", "runners", "training")
         for path in (PROJECT_ROOT / root).rglob("*.py")
     ),
 ]
@@ -43,12 +43,12 @@ ALLOWED_IN = {
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
     "starlette": r"gliner_bento/(gateway/|replicas/http/server\.py|asgi\.py|disconnect\.py|log\.py)",
-    "httpx": r"gliner_bento/client/|benchmark/server\.py",
+    "httpx": r"gliner_bento/client/|benchmark/server\.py|reliability/",
     "fast_gliner": JOBS,
-    "matplotlib": r"benchmark/plots\.py",
-    "psutil": r"benchmark/server\.py",
+    "matplotlib": r"(benchmark/plots|reliability/soak_plot)\.py",
+    "psutil": r"(benchmark/server|reliability/served)\.py",
     "prometheus_client": r"gliner_bento/metrics\.py",
-    "argparse": r"gliner_bento/cli/|(benchmark|training)/__main__\.py",
+    "argparse": r"gliner_bento/cli/|(benchmark|reliability|training)/__main__\.py",
 }
 VIEWS = {
     SchedulerConfig: "gliner_bento/scheduler/",
@@ -96,9 +96,9 @@ def test_a_library_is_imported_only_where_it_belongs(path):
 
 
 @pytest.mark.parametrize("path", SOURCES)
-def test_what_is_shipped_imports_neither_the_benchmark_nor_the_training(path):
+def test_what_is_shipped_imports_nothing_that_is_not(path):
     shipped = path == "service.py" or path.startswith(("gliner_bento/", "runners/"))
-    assert not shipped or not {"benchmark", "training", "models"} & set(imported(path))
+    assert not shipped or not {"benchmark", "reliability", "training", "models"} & set(imported(path))
 
 
 @pytest.mark.parametrize("path", STANDS_ALONE)

@@ -117,6 +117,7 @@ def test_an_unknown_name_is_an_error_that_names_the_nearest(monkeypatch, write):
         ("services: {GLiNERRunner: {worker: 2}}", "GLiNERRunner: unknown key worker; did you mean workers"),
         ("services: {GLiNERRunner: {workers: 2}}", "GLiNERRunner: workers: must be 1"),
         ("services: {GLiNERService: {traffic: {max_concurrency: 1}}}", "max_concurrency: use queue_capacity"),
+        ("services: {GLiNERService: {metrics: {enabled: true}}}", "metrics: BentoML's have a series for every path"),
         ("gliner: {config: other.yaml}", "unknown setting config"),
         ("gliner: [max_labels]", "gliner: must be a mapping"),
         ("- gliner", "must be a mapping"),
@@ -262,6 +263,7 @@ def test_the_files_section_of_a_service_wins_over_what_we_rely_on(write):
     file = write("services: {GLiNERRunner: {threads: 2, traffic: {external_queue: true}}}")
     assert bentoml_options(Settings.load(file=file), "GLiNERRunner") == {
         "logging": {"access": {"enabled": False}},
+        "metrics": {"enabled": False},
         "tracing": {"excluded_urls": ".*"},
         "traffic": {"timeout": 40.0, "external_queue": True},
         "threads": 2,

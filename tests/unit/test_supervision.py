@@ -14,13 +14,14 @@ from gliner_bento.configuration import PROJECT_ROOT
 SUPERVISOR = """
 import signal, subprocess, sys
 import click
+from gliner_bento.settings import Settings
 from gliner_bento.supervision import supervise
 
 @click.command()
 @click.argument("child")
 def serve(child):
     '''Start a process again whenever it ends, until a signal ends this one: what BentoML does.'''
-    supervise()
+    supervise(Settings.load())
     ended = []
     signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
     while not ended:
@@ -131,7 +132,7 @@ def test_a_signal_ends_a_service_that_starts(supervised):
 
 def test_a_supervisor_starts_again_if_its_ports_were_taken_in_between(run):
     fault = f"print('started', flush=True); raise OSError({errno.EADDRINUSE}, 'Address already in use')"
-    code = SUPERVISOR.replace("    supervise()\n", f"    supervise()\n    {fault}\n")
+    code = SUPERVISOR.replace("    supervise(Settings.load())\n", f"    supervise(Settings.load())\n    {fault}\n")
     ended = run(code, "")
     assert (ended.returncode, ended.stdout) == (1, "started\n" * 3)
     assert ended.stderr.startswith("gliner-bento: the server cannot start: [Errno 98] Address already in use; ")

@@ -10,13 +10,15 @@ from importlib.util import find_spec
 
 import transformers
 
+from gliner_bento.exits import one_line
+
 _SENTENCEPIECE_PACKAGES = {"sentencepiece": "sentencepiece", "google.protobuf": "protobuf"}
 _INDEX = re.compile(r"class_token_index=(\d+) is out of range for the tokenizer \(len=(\d+)\)|The entity marker token")
 
 
 def reason(error: Exception) -> str:
     """What is wrong, and what to do about it."""
-    text = " ".join(str(error).split())
+    text = one_line(error)
     if isinstance(error, KeyError):  # transformers' table of configurations
         return f"model_type {text} is unknown to transformers {transformers.__version__}"
     if match := _INDEX.search(text):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from gliner.data_processing.tokenizer import StanzaWordsSplitter, WordsSplitter
 from huggingface_hub import constants
 
-from gliner_bento.engine.checkpoint.find import CONFIG, ModelError
+from gliner_bento.engine.checkpoint.find import CONFIG, ModelError, read_json
 
 # `words_splitter_type` -> modules that gliner imports for it; an extra of the same name installs their packages.
 WORD_SPLITTERS: dict[str, tuple[str, ...]] = {
@@ -39,8 +37,7 @@ _HANLP_DATA = (
 
 def check_word_splitter(folder: Path) -> None:
     """Raises ModelError if the checkpoint's word splitter cannot run here, with what to install."""
-    config: dict[str, Any] = json.loads((folder / CONFIG).read_text("utf-8"))
-    kind = config.get("words_splitter_type", "whitespace")
+    kind = read_json(folder / CONFIG).get("words_splitter_type", "whitespace")
     if kind not in WORD_SPLITTERS:
         known = ", ".join(WORD_SPLITTERS)
         raise ModelError(f"words_splitter_type {kind!r} in {CONFIG} is no word splitter of gliner; it has {known}")

@@ -173,10 +173,20 @@ _CACHE = Operation(
 def endpoints(options: GatewayOptions) -> list[Endpoint]:
     """The routes below `route_prefix`, which is gliner.serve's setting."""
     prefix = options.route_prefix
-    return [
-        Endpoint(method=method, path=prefix + path, answer=answer, operation=operation, statuses=_STATUSES)
-        for method, path, answer, operation in (
-            ("POST", "", _predict_route, _PREDICT),
-            ("GET", "/adapter-cache", _adapter_cache_route, _CACHE),
-        )
-    ]
+    predict = Endpoint(
+        method="POST",
+        path=prefix,
+        scope="extract",
+        answer=_predict_route,
+        operation=_PREDICT,
+        statuses=_STATUSES,
+    )
+    cache = Endpoint(
+        method="GET",
+        path=f"{prefix}/adapter-cache",
+        scope="adapters",
+        answer=_adapter_cache_route,
+        operation=_CACHE,
+        statuses=_STATUSES,
+    )
+    return [predict, cache]

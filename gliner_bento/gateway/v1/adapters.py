@@ -118,18 +118,21 @@ ENDPOINTS = [
     Endpoint(
         method="GET",
         path=PATH,
+        scope="adapters",
         answer=_list,
         operation=_operation("adapters", "All adapters", (404, *READ_ERRORS), answer=AdapterList),
     ),
     Endpoint(
         method="GET",
         path=_MEMBER,
+        scope="adapters",
         answer=_get,
         operation=_operation("adapter", "One adapter", (404, 422, *READ_ERRORS), answer=AdapterInfo, parameters=[_ID]),
     ),
     Endpoint(
         method="PUT",
         path=_MEMBER,
+        scope="adapters",
         answer=_put,
         operation=_operation(
             "put_adapter",
@@ -144,6 +147,7 @@ ENDPOINTS = [
     Endpoint(
         method="DELETE",
         path=_MEMBER,
+        scope="adapters",
         answer=_delete,
         operation=_operation(
             "delete_adapter",

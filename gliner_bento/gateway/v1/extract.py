@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gliner_bento.errors import ErrorBody, GLiNERBentoError
-from gliner_bento.gateway import request_id
+from gliner_bento.gateway import request_id, request_record
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response, path_parameter
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.media import NDJSON
@@ -84,6 +84,7 @@ class _Lines(StreamingResponse):
             async for part in self._rest:
                 yield _line(part)
         except GLiNERBentoError as error:
+            request_record.current().error = error.code
             yield _line(ErrorBody(error.detail(request_id.current())))
 
 
@@ -107,6 +108,7 @@ ENDPOINTS = [
     Endpoint(
         method="POST",
         path="/v1/extract",
+        scope="extract",
         answer=_extract,
         operation=Operation(
             name="extract",
@@ -121,6 +123,7 @@ ENDPOINTS = [
     Endpoint(
         method="POST",
         path="/v1/extract/stream",
+        scope="extract",
         answer=_extract_stream,
         operation=Operation(
             name="extract_stream",
@@ -136,6 +139,7 @@ ENDPOINTS = [
     Endpoint(
         method="POST",
         path="/v1/extract/batch",
+        scope="extract",
         answer=_extract_batch,
         operation=Operation(
             name="extract_batch",
@@ -150,6 +154,7 @@ ENDPOINTS = [
     Endpoint(
         method="POST",
         path="/v1/requests/{request_id}/abort",
+        scope="extract",
         answer=_abort,
         operation=Operation(
             name="abort",

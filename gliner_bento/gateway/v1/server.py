@@ -1,20 +1,27 @@
-"""`/v1/model`, the probes and the metrics. In the bento, BentoML's own probes and metrics come first."""
+"""`/v1/model`, `/v1/status`, the probes and the metrics. In the bento, BentoML's own probes come first."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from gliner_bento.api_keys import KeyScope
 from gliner_bento.errors import NotReady
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import ModelCard
 
 
 async def _model(gateway: Gateway, _: Request) -> Response:
     return json_response(await gateway.model())
+
+
+async def _status(gateway: Gateway, _: Request) -> Response:
+    return json_response(await gateway.status())
 
 
 async def _alive(_: Gateway, __: Request) -> Response:
@@ -27,10 +34,11 @@ async def _ready(gateway: Gateway, _: Request) -> Response:
     return PlainTextResponse("\n")
 
 
-async def _metrics(_: Gateway, __: Request) -> Response:
+async def _metrics(gateway: Gateway, _: Request) -> Response:
     from gliner_bento import metrics  # noqa: PLC0415  # binds to its files at import
 
-    return Response(metrics.exposition(), media_type=metrics.CONTENT_TYPE)
+    state = metrics.ReplicaState(*await gateway.replica_state())
+    return Response(await asyncio.to_thread(metrics.exposition, state), media_type=metrics.CONTENT_TYPE)
 
 
 def _text(operation: dict[str, Any]) -> dict[str, Any]:
@@ -38,22 +46,34 @@ def _text(operation: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
-def _probe(name: str, answer: Any, summary: str, errors: tuple[int, ...] = ()) -> Endpoint:
+def _plain(
+    name: str, answer: Any, summary: str, errors: tuple[int, ...] = (), scope: KeyScope | None = None
+) -> Endpoint:
     operation = Operation(name=name, tag="server", summary=summary, errors=errors, extra=_text)
-    return Endpoint(method="GET", path=f"/{name}", answer=answer, operation=operation)
+    return Endpoint(method="GET", path=f"/{name}", scope=scope, answer=answer, operation=operation)
 
 
 ENDPOINTS = [
     Endpoint(
         method="GET",
         path="/v1/model",
+        scope="extract",
         answer=_model,
         operation=Operation(
             name="model", tag="server", summary="What is served, and with which limits", answer=ModelCard
         ),
     ),
-    _probe("livez", _alive, "The process is alive"),
-    _probe("healthz", _alive, "The process is alive"),
-    _probe("readyz", _ready, "The model has answered its warm-up request", (503,)),
-    _probe("metrics", _metrics, "Prometheus metrics"),
+    Endpoint(
+        method="GET",
+        path="/v1/status",
+        scope="metrics",
+        answer=_status,
+        operation=Operation(
+            name="status", tag="server", summary="What the server does now, for people", answer=ServerStatus
+        ),
+    ),
+    _plain("livez", _alive, "The process is alive"),
+    _plain("healthz", _alive, "The process is alive"),
+    _plain("readyz", _ready, "The model has answered its warm-up request", (503,)),
+    _plain("metrics", _metrics, "Prometheus metrics", scope="metrics"),
 ]

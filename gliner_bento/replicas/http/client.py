@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
@@ -18,6 +17,7 @@ from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
 from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus
 from gliner_bento.replicas.http.messages import (
+    CallMessage,
     ExtractMessage,
     Frames,
     Reply,
@@ -26,6 +26,7 @@ from gliner_bento.replicas.http.messages import (
     decoder,
     encode,
     frame,
+    left_ms,
 )
 from gliner_bento.types import Entity, Extraction, Item
 
@@ -63,9 +64,9 @@ class HttpReplica:
         items = list(items)
 
         def message() -> bytes:
-            return encode(ExtractMessage(items, call.request_id, _left_ms(call), call.priority))
+            return encode(ExtractMessage(items, CallMessage.of(call)))
 
-        timeout_s = _left_ms(call) / 1000 + _GRACE_S
+        timeout_s = left_ms(call) / 1000 + _GRACE_S
         replies: list[Reply[Extraction]] = await self._connection.call(
             "extract", message, _replies, timeout_s, DeadlineExceeded(_LATE)
         )
@@ -75,10 +76,10 @@ class HttpReplica:
         """See `Replica`. A stream that is not read to its end is aborted, because its connection closes."""
 
         def message() -> bytes:
-            return encode(StreamMessage(item, call.request_id, _left_ms(call), call.priority))
+            return encode(StreamMessage(item, CallMessage.of(call)))
 
         with transport_errors(DeadlineExceeded(_LATE)):
-            async with self._connection.stream("stream", message, lambda: _left_ms(call) / 1000 + _GRACE_S) as pieces:
+            async with self._connection.stream("stream", message, lambda: left_ms(call) / 1000 + _GRACE_S) as pieces:
                 frames = Frames()
                 async for piece in pieces:
                     for part in map(_stream_part.decode, frames.add(piece)):
@@ -209,8 +210,10 @@ class Connection:
 
         async def body() -> AsyncIterator[bytes]:
             yield begin
+            if rest is None:
+                return
             try:
-                async for piece in rest or _nothing():
+                async for piece in rest:
                     yield piece
             except BaseException as failure:
                 failures.append(failure)
@@ -275,15 +278,6 @@ async def _repeated(send: Callable[[], Awaitable[T]]) -> T:
         return await send()
 
 
-async def _nothing() -> AsyncIterator[bytes]:
-    return
-    yield b""
-
-
 @cache
 def _reply_decoder(kind: Any) -> Any:
     return decoder(Reply[kind])
-
-
-def _left_ms(call: Call) -> float:
-    return max(0.0, call.deadline_s - time.monotonic()) * 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -9,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, from_detail
+from gliner_bento.replicas.base import Call
 from gliner_bento.types import Entity, Extraction, Item
 
 T = TypeVar("T")
@@ -18,22 +20,39 @@ encode = msgspec.msgpack.Encoder().encode
 _LENGTH_BYTES = 4
 
 
-class ExtractMessage(Struct, array_like=True):
-    """Arguments of `Replica.extract`. timeout_ms: time left until the deadline."""
+class CallMessage(Struct, array_like=True):
+    """A `Call`. timeout_ms: time left until the deadline, because clocks differ between processes."""
 
-    items: list[Item]
     request_id: str
     timeout_ms: float
     priority: int
+    tenant: str
+    weight: float
+    crosses_tenants: bool
+
+    @classmethod
+    def of(cls, call: Call) -> CallMessage:
+        """The message with a call."""
+        return cls(call.request_id, left_ms(call), call.priority, call.tenant, call.weight, call.crosses_tenants)
+
+    def call(self) -> Call:
+        """The call, on this process's clock."""
+        deadline_s = time.monotonic() + self.timeout_ms / 1000
+        return Call(self.request_id, deadline_s, self.priority, self.tenant, self.weight, self.crosses_tenants)
+
+
+class ExtractMessage(Struct, array_like=True):
+    """Arguments of `Replica.extract`."""
+
+    items: list[Item]
+    call: CallMessage
 
 
 class StreamMessage(Struct, array_like=True):
     """Arguments of `Replica.stream`."""
 
     item: Item
-    request_id: str
-    timeout_ms: float
-    priority: int
+    call: CallMessage
 
 
 class Reply(Struct, Generic[T], array_like=True):
@@ -63,6 +82,11 @@ class StreamPart(Struct, array_like=True):
 
     entities: Sequence[Entity] = ()
     last: Reply[Extraction] | None = None
+
+
+def left_ms(call: Call) -> float:
+    """Time left until the deadline."""
+    return max(0.0, call.deadline_s - time.monotonic()) * 1000
 
 
 def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -16,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from gliner_bento.disconnect import CLIENT_CLOSED_REQUEST, CancelOnDisconnect
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.replicas.base import Call, Replica
+from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.http.messages import (
     ExtractMessage,
     Frames,
@@ -86,7 +85,7 @@ class ReplicaApp:
     async def _extract(self, request: Request) -> Response:
         message: ExtractMessage = _extract_message.decode(await request.body())
         return _response(
-            [Reply.of(outcome) for outcome in await self.replica.extract(message.items, _call_of(message))]
+            [Reply.of(outcome) for outcome in await self.replica.extract(message.items, message.call.call())]
         )
 
     async def _stream(self, request: Request) -> Response:
@@ -95,7 +94,7 @@ class ReplicaApp:
 
     async def _frames(self, message: StreamMessage) -> AsyncGenerator[bytes, None]:
         try:
-            async with aclosing(self.replica.stream(message.item, _call_of(message))) as parts:
+            async with aclosing(self.replica.stream(message.item, message.call.call())) as parts:
                 async for part in parts:
                     yield frame(encode(_stream_part(part)))
         except GLiNERBentoError as error:
@@ -138,7 +137,3 @@ async def _rest(begun: bytes | bytearray, body: AsyncIterator[bytes]) -> AsyncIt
     yield bytes(begun)
     async for piece in body:
         yield piece
-
-
-def _call_of(message: ExtractMessage | StreamMessage) -> Call:
-    return Call(message.request_id, time.monotonic() + message.timeout_ms / 1000, message.priority)

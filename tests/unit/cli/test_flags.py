@@ -30,6 +30,10 @@ from gliner_bento.settings.names import ALIASES
         (["serve", "--port", "x"], "argument --port: invalid int value: 'x'"),
         ([], "the following arguments are required: command"),
         (["sevre"], "invalid choice: 'sevre'"),
+        (
+            ["serve", "--port", "0", "--host", "0.0.0.0"],
+            "address 0.0.0.0: others can reach it, and there are no API keys",
+        ),
         (["serve", "--host", "192.0.2.1"], "port 3000 on 192.0.2.1: Cannot assign requested address"),
     ],
 )

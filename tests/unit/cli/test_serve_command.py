@@ -29,6 +29,16 @@ def test_serve_becomes_bentoml_serve_with_the_settings_in_its_environment(execut
     }
 
 
+def test_an_address_that_others_reach_needs_keys_or_the_operators_word(executed):
+    other = ["serve", "--port", "0", "--host", "0.0.0.0"]
+    assert cli.main([*other, "--api-keys", "[]"]) == 0
+    assert cli.main([*other, "--allow-anonymous"]) == 0
+    assert [environment.get("GLINER_ALLOW_ANONYMOUS") for _, _, environment in executed] == [None, "true"]
+    assert executed[0][2]["GLINER_API_KEYS"] == "[]"
+    for host in ("localhost", "127.0.0.1", "::1"):
+        assert cli.main(["serve", "--port", "0", "--host", host]) == 0
+
+
 def test_a_worker_loads_the_same_settings_in_another_folder(executed, tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "gliner_config.json").touch()

@@ -21,4 +21,7 @@ OPTIONS = GatewayOptions(
     adapter_id_pattern=r"[a-z0-9_-]{1,9}",
     compat_long_text="window",
     route_prefix="/gliner",
+    tenant_header=None,
+    api_keys=None,
+    allow_anonymous=False,
 )

@@ -166,7 +166,8 @@ async def answer(gateway, request):
 def endpoints(options):
     operation = Operation(name="peer", tag="compat", summary="Another server's format", errors=(418,))
     statuses = {**STATUSES, "invalid_field": 418}
-    return [Endpoint(method="POST", path="/peer", answer=answer, operation=operation, statuses=statuses)]
+    route = {"method": "POST", "path": "/peer", "scope": "extract"}
+    return [Endpoint(**route, answer=answer, operation=operation, statuses=statuses)]
 """
 
 

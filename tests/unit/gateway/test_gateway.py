@@ -2,10 +2,13 @@
 
 import asyncio
 import time
+from contextvars import copy_context
 
 import pytest
 
 from gliner_bento.errors import Aborted, AdapterNotFound, InvalidField, NotReady, TooLarge
+from gliner_bento.gateway import tenants
+from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.types import ExtractBatchRequest, ExtractRequest
 
 TEXT = "Ada met Charles."
@@ -113,6 +116,16 @@ def test_the_deadline_counts_from_the_request_and_not_from_the_replicas_first_an
 def test_the_priority_reaches_the_replica(gateway, replica):
     extract(gateway, priority=-3)
     assert replica.calls[0][1].priority == -3
+
+
+def test_the_tenant_reaches_the_replica(gateway, replica):
+    def ask():
+        tenants.begin(Tenant("team-a", crosses_tenants=True, weight=2.0))
+        extract(gateway)
+
+    copy_context().run(ask)
+    call = replica.calls[0][1]
+    assert (call.tenant, call.weight, call.crosses_tenants) == ("team-a", 2.0, True)
 
 
 def test_the_error_of_the_item_is_raised(gateway):

@@ -100,9 +100,9 @@ def test_what_is_not_documented_is_not_listed():
         raise NotImplementedError
 
     documented = Endpoint(
-        method="GET", path="/a", answer=answer, operation=Operation(name="a", tag="server", summary="A")
+        method="GET", path="/a", scope=None, answer=answer, operation=Operation(name="a", tag="server", summary="A")
     )
-    document = json.loads(openapi_document([documented, Endpoint(method="GET", path="/b", answer=answer)]))
+    document = json.loads(openapi_document([documented, Endpoint(method="GET", path="/b", scope=None, answer=answer)]))
     validate(document)
     assert set(document["paths"]) == {"/a"}
 

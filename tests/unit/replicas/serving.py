@@ -53,8 +53,8 @@ def item(text: str = "Ada met Charles", **options: Any) -> Item:
     return Item(text, {"name": "name"}, **options)
 
 
-def call(request_id: str = "r", timeout_s: float = PATIENCE_S, priority: int = 0) -> Call:
-    return Call(request_id, time.monotonic() + timeout_s, priority)
+def call(request_id: str = "r", timeout_s: float = PATIENCE_S, priority: int = 0, **tenant: Any) -> Call:
+    return Call(request_id, time.monotonic() + timeout_s, priority, **tenant)
 
 
 def run(scene: Callable[[], Awaitable[T]]) -> T:

@@ -28,7 +28,7 @@ from gliner_bento.errors import (
 from gliner_bento.replicas.base import Call
 from gliner_bento.replicas.http import client
 from gliner_bento.replicas.http.client import HttpReplica
-from gliner_bento.replicas.http.messages import ExtractMessage, Frames, Reply, StreamPart, encode, frame
+from gliner_bento.replicas.http.messages import CallMessage, ExtractMessage, Frames, Reply, StreamPart, encode, frame
 from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.types import Entity, Extraction, Item, Relation, RelationArgument, Usage
 
@@ -107,7 +107,9 @@ def test_an_item_survives_the_transport():
         window_overlap_words=0,
     )
     assert all(getattr(sent, field) != getattr(item(), field) for field in Item.__dataclass_fields__)
-    arrived = msgspec.msgpack.decode(encode(ExtractMessage([sent], "r", 1.0, 0)), type=ExtractMessage).items[0]
+    arrived = msgspec.msgpack.decode(encode(ExtractMessage([sent], CallMessage.of(call()))), type=ExtractMessage).items[
+        0
+    ]
     assert arrived == sent
     assert list(arrived.labels) == ["b", "a"]
 
@@ -299,7 +301,7 @@ def test_a_repeated_call_does_not_get_its_time_again(tmp_path: Path):
         times_s.append(time.monotonic())
 
     ask(scripted, tmp_path, question)
-    first, second = (msgspec.msgpack.decode(body, type=ExtractMessage).timeout_ms for body in scripted.requests)
+    first, second = (msgspec.msgpack.decode(body, type=ExtractMessage).call.timeout_ms for body in scripted.requests)
     assert second < first <= 5000
     assert first - second <= 1000 * (times_s[1] - times_s[0])
 
@@ -309,13 +311,14 @@ def test_the_runner_gets_what_is_left_until_the_deadline(tmp_path: Path):
     app.bind(memory)
     server = served(app, tmp_path / "socket")
     replica = HttpReplica(server.url)
-    request = call("mine", timeout_s=5, priority=-3)
+    request = call("mine", timeout_s=5, priority=-3, tenant="team-a", weight=2.5, crosses_tenants=True)
     run(lambda: replica.extract([item()], request))
     arrived_s = time.monotonic()
     run(replica.close)
     server.stop()
     ((items, received),) = memory.calls
-    assert (list(items), received.request_id, received.priority) == ([item()], "mine", -3)
+    assert list(items) == [item()]
+    assert replace(received, deadline_s=request.deadline_s) == request
     assert request.deadline_s <= received.deadline_s <= request.deadline_s + (arrived_s + 5 - request.deadline_s)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from memory_adapters import MemoryManager
-from serving import LONG, PASS_WORDS, LocalServing, call, item, parts_of, run, scheduler_config, until
+from serving import LONG, PASS_WORDS, LocalServing, call, item, parts_of, run, scheduler_config
 
 from gliner_bento.engine.fake import FakeEngine
 from gliner_bento.errors import NotReady
@@ -50,40 +50,6 @@ def test_a_warm_up_that_fails_raises(start: Start) -> None:
     replica = start(FakeEngine(forward_error=lambda item: ValueError("broken")))
     with pytest.raises(Exception, match="internal error"):
         replica.warm_up((1,), 1)
-
-
-class Tally:
-    """Counts what is reported."""
-
-    def __init__(self) -> None:
-        self.unfinished: list[int] = []
-
-    def on_unfinished(self, items: int) -> None:
-        self.unfinished.append(items)
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: None
-
-
-@pytest.mark.parametrize("streams", [False, True])
-def test_the_load_is_reported_when_items_come_and_when_they_have_ended(tmp_path: Path, streams: bool) -> None:
-    tally = Tally()
-    serving = LocalServing(tmp_path, observer=tally)
-    try:
-
-        async def scene() -> None:
-            if streams:
-                requested = asyncio.ensure_future(parts_of(serving.replica.stream(item(LONG), call())))
-            else:
-                requested = asyncio.ensure_future(serving.replica.extract([item()] * 3, call()))
-            await until(lambda: bool(tally.unfinished))
-            serving.release()
-            await requested
-
-        run(scene)
-    finally:
-        serving.end()
-    assert tally.unfinished == ([1, 0] if streams else [3, 0])
 
 
 def test_a_drained_replica_has_ended_its_items_and_admits_none(start: Start) -> None:

@@ -137,6 +137,26 @@ def test_a_lower_priority_value_is_scheduled_earlier(serving: Serving):
     assert ran == ["Early", "Late", "Last"]
 
 
+def test_tenants_share_the_replica_fairly(serving: Serving):
+    async def scene():
+        def ask(text, **tenant):
+            return asyncio.ensure_future(serving.replica.extract([item(text)], call(text, **tenant)))
+
+        running = [ask(f"Filler{number}") for number in range(4)]
+        await until(lambda: len(serving.prepared) == 4)
+        flood = [ask(f"Flood{number}", tenant="a", priority=-1) for number in range(6)]
+        await until(lambda: len(serving.prepared) == 10)
+        others = [ask("Other", tenant="b"), ask("Operator", tenant="c", priority=-1, crosses_tenants=True), ask("Last")]
+        await until(lambda: len(serving.prepared) == 13)
+        serving.release()
+        await asyncio.gather(*running, *flood, *others)
+
+    run(scene)
+    ran = [text for text in serving.passes if not text.startswith("Filler")]
+    assert "Operator" in ran[:2]  # one batch may have been collated ahead
+    assert "Other" in ran[:4]
+
+
 def test_abort_ends_every_item_of_a_request_and_no_other(serving: Serving):
     async def scene():
         requested = [

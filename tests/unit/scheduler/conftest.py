@@ -46,7 +46,7 @@ def start(clock: Clock, gate: Gate, tally: Tally) -> Iterator[Start]:
     schedulers = []
 
     def start(engine: Engine, *, observer: Observer | None = None, **changes: float) -> Scheduler:
-        scheduler = Scheduler(engine, replace(CONFIG, **changes), observer=observer or tally, clock=clock)
+        scheduler = Scheduler(engine, replace(CONFIG, **changes), observers=[observer or tally], clock=clock)
         schedulers.append(scheduler)
         scheduler.start()
         return scheduler

@@ -15,7 +15,7 @@ class Broken(Tally):
 
 def test_observer_that_raises_is_logged_and_still_called(caplog: pytest.LogCaptureFixture) -> None:
     broken = Broken()
-    observer = GuardedObserver(broken)
+    observer = GuardedObserver([broken])
     with caplog.at_level(logging.ERROR, "gliner_bento.scheduler"):
         observer.on_finish("completed")
     observer.on_split(size=2)
@@ -25,7 +25,7 @@ def test_observer_that_raises_is_logged_and_still_called(caplog: pytest.LogCaptu
 
 def test_every_hook_reaches_the_observer() -> None:
     tally = Tally()
-    observer = GuardedObserver(tally)
+    observer = GuardedObserver([tally])
     observer.on_stage("decode", 0.1)
     observer.on_batch(size=2, padded_tokens=20, real_tokens=15, wait_s=0.1)
     observer.on_split(size=2)
@@ -41,5 +41,7 @@ def test_every_hook_reaches_the_observer() -> None:
     assert tally.stages == {"decode"}
 
 
-def test_observer_is_optional() -> None:
-    GuardedObserver(None).on_finish("completed")
+def test_every_observer_is_called() -> None:
+    tallies = Tally(), Tally()
+    GuardedObserver(tallies).on_split(size=2)
+    assert [tally.counts for tally in tallies] == [{"splits": 1}] * 2

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections import Counter
+from itertools import product
 from math import inf
 
 import pytest
@@ -14,7 +16,8 @@ from gliner_bento.engine.fake import FakeChunkedRequest
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.scheduler.entry import Entry, State
-from gliner_bento.scheduler.queue import ITEMS_PER_TURN, Tally, WaitingQueue
+from gliner_bento.scheduler.queue import Tally, WaitingQueue
+from gliner_bento.scheduler.tenant_queues import ITEMS_PER_TURN, TenantShare
 from gliner_bento.types import Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
@@ -244,6 +247,13 @@ def test_items_of_a_large_request_take_turns_with_those_that_come_after_it(clock
     assert order == [*large[:ITEMS_PER_TURN], later[0], one, later[1], two, later[2], three]
 
 
+SHARES = {
+    "a": TenantShare("a"),
+    "b": TenantShare("b", weight=3.0),
+    "operator": TenantShare("operator", crosses_tenants=True),
+}
+
+
 @settings(UNHURRIED, max_examples=60, stateful_step_count=40)
 class AnyHistory(RuleBasedStateMachine):
     """Whatever happens in whatever order, the tallies equal a recount and each entry is finished once."""
@@ -267,16 +277,19 @@ class AnyHistory(RuleBasedStateMachine):
         request_id=st.sampled_from("ab"),
         priority=st.integers(-1, 1),
         deadline_s=st.none() | st.integers(1, 3),
-        count=st.integers(1, 2),
+        count=st.integers(0, 2),
+        share=st.sampled_from(list(SHARES.values())),
     )
-    def admit(self, request_id: str, priority: int, deadline_s: int | None, count: int) -> None:
+    def admit(self, request_id: str, priority: int, deadline_s: int | None, count: int, share: TenantShare) -> None:
         queued = self.entries(State.PREPARING, State.LOADING_ADAPTER, State.WAITING, State.CHUNKED)
-        items = [entry for entry in queued if not entry.is_pass]
-        if len(items) + count > self.CAPACITY:
+        holders = Counter(entry.tenant.name for entry in queued if not entry.is_pass)
+        total, own = holders.total() + count, holders[share.tenant] + count
+        fair = own * len(holders | {share.tenant: 1}) <= self.CAPACITY and total <= 2 * self.CAPACITY
+        if total > self.CAPACITY and not fair:
             with pytest.raises(QueueFull):
-                self.queue.admit([ITEM] * count, request_id, deadline_s, priority)
+                self.queue.admit([ITEM] * count, request_id, deadline_s, priority, share=share)
         else:
-            self.everything += self.queue.admit([ITEM] * count, request_id, deadline_s, priority)
+            self.everything += self.queue.admit([ITEM] * count, request_id, deadline_s, priority, share=share)
 
     @rule(data=st.data(), tokens=st.integers(1, 120))
     def load_adapter(self, data: st.DataObject, tokens: int) -> None:
@@ -304,7 +317,8 @@ class AnyHistory(RuleBasedStateMachine):
         if waiting:
             limits = view(BatchLimits, max_batch_size=size, max_batch_tokens=200)
             batch = self.queue.take(self.queue.next_batch(limits, passes=passes))
-            assert batch[0] is min(waiting, key=lambda entry: entry.order)
+            first = batch[0]
+            assert first is min((e for e in waiting if e.tenant is first.tenant), key=lambda entry: entry.order)
             assert set(batch) <= set(waiting)
             assert {entry.state for entry in batch} == {State.RUNNING}
 
@@ -333,11 +347,25 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.queue.waiting_entries == len(waiting)
         assert self.queue.waiting_cost == sum(entry.cost for entry in waiting)
         assert self.queue.only_passes_wait == all(entry.is_pass for entry in waiting)
-        assert self.queue.most_urgent == min((entry.priority for entry in waiting), default=inf)
+        for tenant, priority in product(SHARES, range(-1, 2)):
+            most_urgent = min((e.priority for e in waiting if e.tenant.name == tenant), default=inf)
+            crossing = min((e.priority if e.tenant.share.crosses_tenants else 0 for e in waiting), default=inf)
+            known = any(e.tenant.name == tenant for e in unfinished)
+            limit = priority if known and SHARES[tenant].crosses_tenants else 0
+            assert self.queue.more_urgent_waits(tenant, priority) == (most_urgent < priority or crossing < limit)
         assert self.queue.next_deadline_s == min((e.deadline_s for e in unfinished if e.deadline_s), default=None)
         for request_id in "ab":
             assert self.queue.of_request(request_id) == [e for e in unfinished if e.request_id == request_id]
         assert all((self.queue.find(entry.sequence) is entry) != entry.finished for entry in self.everything)
+
+    @invariant()
+    def order_of_service_is_of_all_that_wait(self) -> None:
+        waiting = list(self.queue._tenants.in_order())
+        assert sorted(entry.sequence for entry in waiting) == sorted(e.sequence for e in self.entries(State.WAITING))
+        for share in SHARES.values():
+            own = [entry.order for entry in waiting if entry.tenant.name == share.tenant]
+            assert own == sorted(own)
+        assert len(self.queue._tenants) <= len(SHARES)
 
     @invariant()
     def no_entry_is_finished_twice(self) -> None:

@@ -198,6 +198,7 @@ def test_stats_count_items_and_their_cost_in_tokens(start: Start, gate: Gate, it
         waiting_tokens=50,
         running_items=2,
         running_tokens=50,
+        lanes=2,
         lanes_alive=2,
         lanes_free=0,
     )

@@ -252,7 +252,7 @@ def test_every_item_finishes_exactly_once_with_the_right_outcome(
         decoding_threads=decoding_threads,
         batch_wait_timeout_ms=batch_wait_timeout_ms,
     )
-    scheduler = Scheduler(engine, config, observer=observer)
+    scheduler = Scheduler(engine, config, observers=[observer])
     scheduler.start()
     everyone = prelude(scheduler, device)
     submitted: list[list[Submitted]] = [[] for _ in range(CLIENTS)]

@@ -17,6 +17,8 @@ from gliner_bento.errors import DoesNotFit, GLiNERBentoError, InternalError
 from gliner_bento.scheduler.entry import Entry, ResultOrError, State
 from gliner_bento.scheduler.observer import Stage
 from gliner_bento.scheduler.stages import Batch, Stages
+from gliner_bento.scheduler.tenant_queues import NO_TENANT, TenantQueue
+from gliner_bento.scheduler.watchdog import Watchdog
 from gliner_bento.types import Extraction, Item
 
 
@@ -24,7 +26,9 @@ def batch_of(engine: FakeEngine, texts: Sequence[str]) -> Batch:
     entries = []
     for sequence, text in enumerate(texts):
         item = Item(text, {"person": "person"})
-        entries.append(Entry(item, f"request {sequence}", sequence, (0, sequence, sequence), 100.0))
+        entries.append(
+            Entry(item, f"request {sequence}", TenantQueue(NO_TENANT), sequence, (0, sequence, sequence), 100.0)
+        )
         entries[-1].set_prepared(engine.prepare(item))
     return Batch(entries)
 
@@ -37,7 +41,7 @@ class Run:
         self.tally = tally or Tally()
         self._waiting = [batch]
         del batch  # no frame keeps it, as in a lane
-        stages = Stages(engine, self, self, self.tally, lambda: 101.0)
+        stages = Stages(engine, self, self, self.tally, Watchdog(60.0), lambda: 101.0)
         while self._waiting:
             running = self._waiting.pop(0)
             if stages.forward(running, threads=1):
@@ -227,7 +231,7 @@ def test_size_of_each_batch_and_time_of_each_stage_are_observed(packs: bool, pad
     )
     tally = Times()
     run = Run(engine, Batch([]))
-    stages = Stages(engine, run, run, tally, clock)
+    stages = Stages(engine, run, run, tally, Watchdog(60.0), clock)
     batch = batch_of(engine, ["aaa", "a"])
     assert stages.forward(batch, threads=1)
     stages.decode(batch)

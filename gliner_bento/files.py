@@ -1,23 +1,15 @@
-"""File operations of the disk tier: locks that end with their process, durable writes, errors with a message."""
+"""File operations that several processes share: locks that end with their process, durable writes, checksums."""
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gliner_bento.errors import InternalError, StorageFull
-
-logger = logging.getLogger(__name__)
-
 _CHUNK_BYTES = 2**20
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 @contextmanager
@@ -47,17 +39,3 @@ def sha256(path: Path) -> str:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-@contextmanager
-def storage_errors() -> Iterator[None]:
-    """Raise `StorageFull` for a full disk, `InternalError` for one that must not be written to."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise StorageFull("adapter: the server's disk is full", param="adapter") from error
-        if error.errno in _FORBIDDEN:
-            logger.exception("adapters cannot be stored")
-            raise InternalError("the server cannot write to its adapter cache; its log has the details") from error
-        raise

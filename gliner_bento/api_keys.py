@@ -1,0 +1,140 @@
+"""API keys: the format of their file, hashes, and looking one up. Knows neither HTTP nor routes.
+
+A key is 256 random bits, so one round of SHA-256 hides it. The file has only hashes:
+
+    - name: team-a
+      sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+      scopes: [extract]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+logger = logging.getLogger(__name__)
+
+KeyScope = Literal["extract", "adapters", "metrics", "admin"]
+"""What a key may call; `admin` includes the others."""
+
+ALL_SCOPES: frozenset[KeyScope] = frozenset(get_args(KeyScope))
+NAME_PATTERN = r"^[A-Za-z0-9_.:\-]{1,128}$"
+
+_Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+_CHECK_S = 1.0
+"""How often the file is looked at."""
+
+
+class ApiKey(BaseModel):
+    """An entry of the file. See `Tenant` for `crosses_tenants` and `weight`; `tenant` is the name if it is left out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    name: _Name
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    scopes: frozenset[KeyScope] = frozenset({"extract"})
+    tenant: _Name | None = None
+    crosses_tenants: bool = False
+    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
+
+
+_entries = TypeAdapter(list[ApiKey])
+
+
+def new_key() -> str:
+    """A new key."""
+    return f"gliner_{secrets.token_urlsafe(32)}"
+
+
+def hash_of(key: str) -> str:
+    """What the file has of a key."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def is_content(source: str) -> bool:
+    """Whether `source` is the entries themselves, not the path of a file."""
+    return source.lstrip().startswith(("[", "- ")) or "\n" in source
+
+
+def read_keys(source: str) -> Sequence[ApiKey]:
+    """The entries of a YAML or JSON file, or of `source` itself. Raises ValueError, without any content."""
+    try:
+        text = source if is_content(source) else Path(source).read_text(encoding="utf-8")
+        keys = _entries.validate_python(yaml.safe_load(text))
+    except OSError as error:
+        raise ValueError(f"{source}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise ValueError("not a list of API keys in YAML or JSON") from None
+    except ValidationError as invalid:
+        fault = invalid.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise ValueError(f"API keys: {place}: {fault['msg']}" if place else "not a list of API keys") from None
+    for field in ("name", "sha256"):
+        if len({getattr(key, field) for key in keys}) < len(keys):
+            raise ValueError(f"API keys: two have the same {field}")
+    return keys
+
+
+class ApiKeys:
+    """The keys of a server. A changed file is read again; while it is invalid, the keys that were read before count.
+
+    source: see `read_keys`.
+    """
+
+    def __init__(self, source: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
+        self._file = None if is_content(source) else Path(source)
+        self._clock = clock
+        self._checked_s = clock()
+        self._version = self._file_version()
+        self._replace(read_keys(source))
+
+    def find(self, key: str) -> ApiKey | None:
+        """The entry of a key that a caller sent. Takes equally long for any wrong key."""
+        self._reload()
+        sent = hash_of(key)
+        found = None
+        for entry in self._by_prefix.get(sent[:4], ()):
+            if hmac.compare_digest(entry.sha256, sent):
+                found = entry
+        return found
+
+    def _reload(self) -> None:
+        now_s = self._clock()
+        if self._file is None or now_s - self._checked_s < _CHECK_S:
+            return
+        self._checked_s = now_s
+        version = self._file_version()
+        if version == self._version:
+            return
+        self._version = version
+        try:
+            keys = read_keys(self._source)
+        except ValueError as error:
+            logger.error("API keys: the changed file is invalid, and the keys stay as they were: %s", error)
+            return
+        self._replace(keys)
+        logger.info("API keys: %d read from the changed file", len(keys))
+
+    def _replace(self, keys: Sequence[ApiKey]) -> None:
+        by_prefix: dict[str, list[ApiKey]] = {}
+        for key in keys:
+            by_prefix.setdefault(key.sha256[:4], []).append(key)
+        self._by_prefix = by_prefix
+
+    def _file_version(self) -> tuple[int, int, int] | None:
+        """Changes whenever the file is written or replaced; None without a file."""
+        try:
+            status = self._file.stat() if self._file else None
+        except OSError:
+            return None
+        return (status.st_mtime_ns, status.st_ino, status.st_size) if status else None

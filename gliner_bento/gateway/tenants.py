@@ -1,0 +1,64 @@
+"""Who sends a request: the tenant, which owns its request ids, its share of the replica and its limits.
+
+An API key names its tenant. Without keys a tenant is the value of the `tenant_header` if that is set and sent, else
+the client's address.
+"""
+
+from __future__ import annotations
+
+import re
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from gliner_bento.api_keys import ALL_SCOPES, NAME_PATTERN, KeyScope
+from gliner_bento.errors import MalformedRequest
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:\-]")
+_SEPARATOR = "/"
+"""Is in no name and in no request id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """One of the parties that share a server.
+
+    crosses_tenants: whether the `priority` of its requests also counts against the requests of other tenants.
+    weight: its share of the replica, relative to the other tenants' weights.
+    """
+
+    name: str
+    scopes: frozenset[KeyScope] = ALL_SCOPES
+    crosses_tenants: bool = False
+    weight: float = 1.0
+
+
+_OUTSIDE_HTTP = Tenant("local")
+_current: ContextVar[Tenant] = ContextVar("tenant", default=_OUTSIDE_HTTP)
+
+
+def begin(tenant: Tenant) -> None:
+    """Start a request of `tenant`."""
+    _current.set(tenant)
+
+
+def current() -> Tenant:
+    """The tenant of the current request."""
+    return _current.get()
+
+
+def own_id(request_id: str) -> str:
+    """A request id as the replica sees it, so that tenants may use the same ids and abort only their own requests."""
+    return f"{current().name}{_SEPARATOR}{request_id}"
+
+
+def without_key(scope: Scope, headers: Headers, tenant_header: str | None) -> Tenant:
+    """The tenant of a request, where no API keys are configured. Raises `MalformedRequest` for an invalid header."""
+    if tenant_header and (name := headers.get(tenant_header)):
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise MalformedRequest(f"the header {tenant_header} must match {NAME_PATTERN}")
+        return Tenant(name)
+    address = scope["client"][0] if scope.get("client") else ""
+    return Tenant(_NOT_IN_NAMES.sub("_", address)[:128] or _OUTSIDE_HTTP.name)

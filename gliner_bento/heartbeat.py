@@ -1,0 +1,143 @@
+"""Heartbeats: the event loop of each process counts in a file of the supervisor's folder, which the supervisor reads.
+
+A process whose event loop does not answer (blocked by code that cannot be interrupted, or stopped) is killed, so that
+it is started again. Each process holds a lock on its file, which ends with it. Knows nothing of models and HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+_INTERVAL_S = 1.0
+_SUFFIX = ".heartbeat"
+_STOPPING = "stopping"
+
+
+class Heartbeat:
+    """Of this process, which is one of `service`'s."""
+
+    def __init__(self, folder: Path, service: str) -> None:
+        self._file = os.open(folder / f"{service}.{os.getpid()}{_SUFFIX}", os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._count = 0
+        self._stopping = False
+
+    def begin(self) -> None:
+        """Beat from now on, in the running event loop, if any."""
+        with suppress(RuntimeError):
+            self._beat(asyncio.get_running_loop())
+
+    def stop(self) -> None:
+        """The process has been asked to end, and finishes its requests."""
+        self._stopping = True
+        self._write()
+
+    def _write(self) -> None:
+        with suppress(OSError):
+            os.pwrite(self._file, f"{self._count:012} {_STOPPING if self._stopping else ''}".encode(), 0)
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._count += 1
+        self._write()
+        loop.call_later(_INTERVAL_S, self._beat, loop)
+
+
+def are_stopping(folder: Path, service: str = "") -> list[bool]:
+    """Whether each process that is alive, of all services or one, has been asked to end."""
+    return [_is_stopping(path) for path in _alive(folder) if path.name.startswith(service)]
+
+
+class HeartbeatMonitor:
+    """Kills processes whose heart has not beaten for `timeout_s`, in the supervisor.
+
+    on_stopping: called once when all processes have been asked to end, and have had an interval for it.
+
+    Its time stands still while the supervisor does not run, as the whole container may be suspended.
+    """
+
+    def __init__(self, folder: Path, timeout_s: float, on_stopping: Callable[[], object] = lambda: None) -> None:
+        self._folder = folder
+        self._timeout_s = timeout_s
+        self._on_stopping: Callable[[], object] | None = on_stopping
+        self._stopping = False
+        self._beats: dict[Path, tuple[bytes, float]] = {}  # the last count, and how long ago it changed
+        self._interval_s = min(_INTERVAL_S, timeout_s / 4)
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Check in a thread of its own."""
+        threading.Thread(target=self._run, name="heartbeats", daemon=True).start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        before_s = time.monotonic()
+        while not self._stopped.wait(self._interval_s):
+            now_s = time.monotonic()
+            self.check(now_s - before_s)
+            before_s = now_s
+
+    def check(self, elapsed_s: float) -> None:
+        """Kill those that do not answer. elapsed_s: since the last check."""
+        before, states = self._stopping, are_stopping(self._folder)
+        self._stopping = bool(states) and all(states)
+        if self._on_stopping and before and self._stopping:
+            self._on_stopping()
+            self._on_stopping = None
+        elapsed_s = min(elapsed_s, 2 * self._interval_s)
+        beats = {}
+        for path in _alive(self._folder):
+            count = path.read_bytes()
+            last, silent_s = self._beats.get(path, (b"", 0.0))
+            silent_s = silent_s + elapsed_s if count == last else 0.0
+            if count and silent_s > self._timeout_s:
+                _kill(path, self._timeout_s)
+            else:
+                beats[path] = count, silent_s
+        self._beats = beats
+
+
+def _kill(path: Path, timeout_s: float) -> None:
+    service = path.name.split(".")[0]
+    logger.critical(
+        "%s does not respond for more than %g s (hang_timeout_s); its process is killed and started again",
+        service,
+        timeout_s,
+    )
+    with suppress(ProcessLookupError):
+        os.kill(_process(path), signal.SIGKILL)
+
+
+def _is_stopping(path: Path) -> bool:
+    with suppress(OSError):
+        return path.read_text().endswith(_STOPPING)
+    return False
+
+
+def _process(path: Path) -> int:
+    return int(path.name.removesuffix(_SUFFIX).rpartition(".")[2])
+
+
+def _alive(folder: Path) -> Iterator[Path]:
+    """Files of the processes that are alive. Those of the others are deleted."""
+    for path in folder.glob(f"*{_SUFFIX}"):
+        with suppress(OSError), path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield path
+            else:
+                path.unlink(missing_ok=True)

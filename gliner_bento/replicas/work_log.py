@@ -1,0 +1,54 @@
+"""How much work a replica has done in the last minute."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from gliner_bento.scheduler.observer import SilentObserver
+from gliner_bento.status_types import Throughput
+
+WINDOW_S = 60
+
+
+class WorkLog(SilentObserver):
+    """Counts batches per second of the clock, and forgets them after `WINDOW_S`. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started_s = clock()
+        self._lock = threading.Lock()
+        self._seconds: deque[tuple[int, list[int]]] = deque()  # second: batches, items, tokens
+
+    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
+        """See `Observer`."""
+        with self._lock:
+            counts = self._current_second()
+            counts[0] += 1
+            counts[1] += size
+            counts[2] += real_tokens
+
+    def throughput(self) -> Throughput:
+        """Averages over the window, or since the start."""
+        elapsed_s = max(1.0, min(WINDOW_S, self._clock() - self._started_s))
+        with self._lock:
+            self._forget()
+            batches, items, tokens = (sum(counts[kind] for _, counts in self._seconds) for kind in range(3))
+        return Throughput(
+            batches_per_s=round(batches / elapsed_s, 2),
+            items_per_s=round(items / elapsed_s, 2),
+            tokens_per_s=round(tokens / elapsed_s, 1),
+        )
+
+    def _current_second(self) -> list[int]:
+        second = int(self._clock())
+        if not self._seconds or self._seconds[-1][0] != second:
+            self._forget()
+            self._seconds.append((second, [0, 0, 0]))
+        return self._seconds[-1][1]
+
+    def _forget(self) -> None:
+        while self._seconds and self._seconds[0][0] <= self._clock() - WINDOW_S:
+            self._seconds.popleft()

@@ -1,0 +1,87 @@
+"""Notices work that hangs: a stage of a batch, a preparation, a merge of passes.
+
+Code of a model library cannot be interrupted, so its process has to end; whoever starts the watchdog does that. Knows
+no queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gliner_bento.scheduler.entry import Entry
+
+logger = logging.getLogger(__name__)
+
+_MAX_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a thread does for `entries`. since_s: in seconds of the watchdog's own time."""
+
+    doing: str
+    entries: Sequence[Entry]
+    thread: int
+    since_s: float
+
+
+class Watchdog:
+    """Work that runs longer than `timeout_s` hangs.
+
+    Its time stands still while the process does not run (stopped, suspended, or starved of CPU time): a check counts
+    for no more than two intervals.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._interval_s = min(_MAX_INTERVAL_S, timeout_s / 4)
+        self._now_s = 0.0
+        self._running: dict[int, Work] = {}  # by identity of the work: a thread may do one inside another
+        self._stopped = threading.Event()
+
+    @contextmanager
+    def watch(self, doing: str, entries: Sequence[Entry]) -> Iterator[None]:
+        """The calling thread does this for `entries` until the context ends."""
+        work = Work(doing, entries, threading.get_ident(), self._now_s)
+        self._running[id(work)] = work
+        try:
+            yield
+        finally:
+            del self._running[id(work)]
+
+    def run(self, on_hang: Callable[[Work], None]) -> None:
+        """Check until `stop`; call `on_hang` for the first work that hangs, and return."""
+        before_s = time.monotonic()
+        while not self._stopped.wait(self._interval_s):
+            now_s = time.monotonic()
+            hung = self.check(now_s - before_s)
+            before_s = now_s
+            if hung:
+                on_hang(hung)
+                return
+
+    def check(self, elapsed_s: float) -> Work | None:
+        """Work that hangs, if any. elapsed_s: since the last check."""
+        self._now_s += min(elapsed_s, 2 * self._interval_s)
+        hung = [work for work in list(self._running.values()) if self._now_s - work.since_s > self._timeout_s]
+        return min(hung, key=lambda work: work.since_s, default=None)
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._stopped.set()
+
+
+def place_of(work: Work) -> str:
+    """Where in the code a thread is."""
+    frame = sys._current_frames().get(work.thread)
+    if frame is None:
+        return "a thread that has ended"
+    last = traceback.extract_stack(frame)[-1]
+    return f"{last.filename}:{last.lineno}"

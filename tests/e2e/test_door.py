@@ -1,0 +1,78 @@
+"""A served bento with API keys: its clients, a key that is withdrawn, and how it closes its door on others."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import bentoml
+import httpx
+import pytest
+import yaml
+
+from benchmark.server import running_server
+from gliner_bento.api_keys import hash_of
+from gliner_bento.client import Client
+from gliner_bento.client.client import KEY_VARIABLE
+from gliner_bento.errors import Forbidden, Unauthorized
+from gliner_bento.settings import PROJECT_ROOT
+
+BODY = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}
+KEYS = [
+    {"name": "app", "sha256": hash_of("key-app")},
+    {"name": "old", "sha256": hash_of("key-old")},
+    {"name": "monitor", "sha256": hash_of("key-monitor"), "scopes": ["metrics"]},
+]
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of keys."""
+    file = tmp_path_factory.mktemp("keys") / "keys.yaml"
+    file.write_text(yaml.safe_dump(KEYS))
+    return file
+
+
+@pytest.fixture(scope="module")
+def locked(keys: Path) -> Iterator[str]:
+    """A server with these keys, as `bentoml serve` starts it in the project's folder."""
+    command = [sys.executable, "-m", "bentoml", "serve", ".", "--port", "{port}"]
+    env = {"GLINER_API_KEYS": str(keys), "GLINER_SELF_TEST": "false"}
+    with running_server(command, cwd=PROJECT_ROOT, log=keys.with_name("log"), env=env) as url:
+        yield url
+
+
+def test_the_clients_send_their_key(locked, monkeypatch):
+    with Client(locked, api_key="key-app") as client:
+        assert client.extract(**BODY).entities
+    with bentoml.SyncHTTPClient(locked, token="key-app") as client:
+        assert client.extract(**BODY)["entities"]
+    monkeypatch.setenv(KEY_VARIABLE, "key-app")
+    with Client(locked) as client:
+        assert client.model().model == "demo"
+        with pytest.raises(Forbidden, match="adapters"):
+            client.adapters()
+    monkeypatch.delenv(KEY_VARIABLE)
+    with Client(locked) as client, pytest.raises(Unauthorized):
+        client.extract(**BODY)
+
+
+def test_probes_and_pages_are_open_and_metrics_have_a_scope(locked):
+    for path in ("/livez", "/readyz", "/healthz", "/", "/docs.json", "/static_content/swagger-ui.css"):
+        assert httpx.get(locked + path).status_code == 200, path
+    answers = [httpx.get(f"{locked}/metrics", headers={"X-API-Key": key}) for key in ("", "key-app", "key-monitor")]
+    assert [answer.status_code for answer in answers] == [401, 403, 200]
+
+
+def test_a_key_that_is_withdrawn_ends_without_a_restart(locked, keys):
+    def status(key):
+        return httpx.post(f"{locked}/v1/extract", json=BODY, headers={"X-API-Key": key}, timeout=30).status_code
+
+    assert status("key-old") == 200
+    keys.write_text(yaml.safe_dump([key for key in KEYS if key["name"] != "old"]))
+    deadline = time.monotonic() + 30
+    while status("key-old") == 200 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert (status("key-old"), status("key-app")) == (401, 200)

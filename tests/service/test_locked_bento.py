@@ -1,0 +1,50 @@
+"""The routes of the bento, BentoML's own included: none is without a scope."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from gliner_bento.settings import PROJECT_ROOT
+
+PROGRAM = """
+import asyncio, json
+import httpx
+from service import GLiNERService
+
+app = GLiNERService.to_asgi()
+
+def walk(routes, prefix=""):
+    for route in routes:
+        path = prefix + route.path
+        for method in sorted(getattr(route, "methods", None) or ()):
+            yield method, path
+        yield from walk(getattr(route, "routes", None) or (), path.rstrip("/"))
+
+async def ask(method, path):
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        return (await client.request(method, path.replace("{", "").replace("}", ""))).status_code
+
+OPEN = {"/", "/docs.json", "/schema.json", "/livez", "/readyz", "/healthz"}
+routes = sorted(set(walk(app.routes)))
+closed = {f"{method} {path}": asyncio.run(ask(method, path)) for method, path in routes if path not in OPEN}
+print(json.dumps({"closed": closed, "open": sorted({path for _, path in routes} & OPEN)}))
+"""
+
+
+def test_every_route_but_probes_and_pages_needs_a_key():
+    """The service is only mounted here: a request without a key must not come as far as needing its model."""
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, "GLINER_API_KEYS": "[]"},
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seen = json.loads(ended.stdout.splitlines()[-1])
+    assert seen["open"] == ["/", "/docs.json", "/healthz", "/livez", "/readyz", "/schema.json"]
+    assert {"GET /metrics", "POST /v1/extract", "POST /v1/extract/batch", "POST /gliner"} < set(seen["closed"])
+    assert {route: status for route, status in seen["closed"].items() if status != 401} == {}

@@ -1,0 +1,162 @@
+"""Access: which routes need a key, and which scope; what a caller without one gets."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+
+import httpx
+import pytest
+from gateway_options import OPTIONS
+
+from gliner_bento.api_keys import hash_of
+from gliner_bento.gateway.app import GatewayApp
+
+BODY = {"text": "Ada met Charles.", "labels": ["person"], "request_id": "mine"}
+SCOPES = ("extract", "adapters", "metrics", "admin")
+KEYS = json.dumps(
+    [{"name": scope, "sha256": hash_of(f"key-{scope}"), "scopes": [scope]} for scope in SCOPES]
+    + [{"name": "second", "sha256": hash_of("key-second"), "scopes": ["extract"], "tenant": "extract", "weight": 3}]
+)
+OPEN = {"/", "/docs.json", "/livez", "/readyz", "/healthz"}
+
+
+@pytest.fixture
+def app(replica):
+    app = GatewayApp(dataclasses.replace(OPTIONS, api_keys=KEYS, tenant_header="X-Tenant-ID"))
+    app.bind(replica)
+    return app
+
+
+def ask(app, method, path, key=None, address="127.0.0.1", **kwargs):
+    """Sends a request with a key to the server at an address."""
+
+    async def at_address(scope, receive, send):
+        await app(scope | {"server": (address, 3000)}, receive, send)
+
+    async def send():
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(at_address), base_url="http://test")
+        headers = {"Authorization": f"Bearer {key}"} | kwargs.pop("headers", {}) if key else kwargs.pop("headers", {})
+        return await client.request(method, path, headers=headers, **kwargs)
+
+    return asyncio.run(send())
+
+
+def code(answer):
+    return answer.status_code, answer.json()["error"]["code"] if answer.status_code >= 400 else None
+
+
+def routes(app):
+    """Method and an example path of every route of the app."""
+    for route in app.routes.routes:
+        for method in sorted(route.methods - {"HEAD"}):
+            yield method, route.path.replace("{", "").replace("}", "")
+
+
+def test_every_route_is_open_or_needs_its_scope(app):
+    declared = {(one.method, one.path.replace("{", "").replace("}", "")): one.scope for one in app.endpoints}
+    for method, path in routes(app):
+        needed = declared.get((method, path))
+        if path in OPEN:
+            assert needed is None, path
+            assert ask(app, method, path).status_code == 200, path
+            continue
+        assert needed, path
+        assert code(ask(app, method, path)) == (401, "unauthorized"), path
+        for scope in SCOPES:
+            answer = ask(app, method, path, f"key-{scope}")
+            if scope in (needed, "admin"):
+                assert answer.status_code not in (401, 403), (path, scope)
+            else:
+                assert code(answer) == (403, "forbidden"), (path, scope)
+                assert needed in answer.json()["error"]["message"]
+
+
+def test_head_needs_what_get_needs(app):
+    assert [ask(app, "HEAD", path).status_code for path in ("/v1/model", "/metrics", "/livez")] == [401, 401, 200]
+
+
+@pytest.mark.parametrize("path", ["/v1/extract/", "/v1/adapters/x/", "/v1//extract", "/v1/adapters/a%2Fb", "/unknown"])
+def test_no_spelling_of_a_path_avoids_the_key(app, path):
+    for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+        assert ask(app, method, path).status_code == 401
+    assert ask(app, "POST", "/unknown", "key-extract").status_code == 404
+    assert ask(app, "PATCH", "/v1/extract", "key-metrics").status_code == 405
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Bearer key-extract"},
+        {"Authorization": "bearer  key-extract"},
+        {"X-API-Key": "key-extract"},
+        {"Authorization": "Basic YTpi", "X-API-Key": "key-extract"},
+    ],
+)
+def test_a_key_may_be_sent_in_two_ways(app, headers):
+    assert ask(app, "POST", "/v1/extract", json=BODY, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Bearer "},
+        {"Authorization": "key-extract"},
+        {"X-API-Key": ""},
+        {"X-API-Key": hash_of("key-extract")},
+        {"X-API-Key": "ключ".encode()},
+    ],
+)
+def test_a_wrong_key_is_refused_before_the_body_is_read(app, headers):
+    async def body():
+        raise AssertionError("the body is read")
+        yield b""
+
+    answer = ask(app, "POST", "/v1/extract", content=body(), headers=headers)
+    assert code(answer) == (401, "unauthorized")
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert "wrong" not in answer.text
+
+
+def test_a_key_names_its_tenant_and_the_header_does_not(app, replica):
+    headers = {"X-Tenant-ID": "other"}
+    tenants = []
+    for key in ("key-extract", "key-second", "key-admin"):
+        assert ask(app, "POST", "/v1/extract", key, json=BODY, headers=headers).status_code == 200
+        tenants.append(replica.calls[-1][1].request_id)
+    assert tenants == ["extract/mine", "extract/mine", "admin/mine"]
+
+
+@pytest.mark.parametrize("address", ["10.0.0.5", "::", "fe80::1", "0.0.0.0", "::ffff:10.0.0.5"])
+def test_without_keys_only_loopback_is_answered(replica, address):
+    app = GatewayApp(OPTIONS)
+    app.bind(replica)
+    for method, path in routes(app):
+        status = ask(app, method, path, address=address).status_code
+        assert status == (200 if path in OPEN else 403), path
+    assert "loopback" in ask(app, "GET", "/v1/model", address=address).json()["error"]["message"]
+    anyone = GatewayApp(dataclasses.replace(OPTIONS, allow_anonymous=True))
+    anyone.bind(replica)
+    assert ask(anyone, "POST", "/v1/extract", address=address, json=BODY).status_code == 200
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
+def test_without_keys_loopback_is_open(replica, address):
+    app = GatewayApp(OPTIONS)
+    app.bind(replica)
+    assert ask(app, "POST", "/v1/extract", address=address, json=BODY).status_code == 200
+
+
+def test_the_document_says_which_scope_a_route_needs(app, replica):
+    document = ask(app, "GET", "/docs.json").json()
+    assert set(document["components"]["securitySchemes"]) == {"bearer", "header"}
+    for endpoint in app.endpoints:
+        operation = document["paths"][endpoint.path][endpoint.method.lower()]
+        expected = [{"bearer": [endpoint.scope]}, {"header": [endpoint.scope]}] if endpoint.scope else None
+        assert operation.get("security") == expected, endpoint.path
+        assert ({"401", "403"} <= set(operation["responses"])) == bool(endpoint.scope)
+    without = GatewayApp(OPTIONS)
+    without.bind(replica)
+    assert "security" not in json.dumps(ask(without, "GET", "/docs.json").json())

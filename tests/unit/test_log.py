@@ -1,0 +1,60 @@
+"""The formats of the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+import pytest
+
+from gliner_bento import log
+from gliner_bento.settings import Settings
+
+
+@pytest.fixture
+def written(monkeypatch, capsys):
+    """Configure a process's log as BentoML leaves it, write a record, and return the line."""
+    root = logging.getLogger()
+    ours = logging.getLogger("gliner_bento")
+    level, handlers = ours.level, root.handlers
+
+    def write(log_format: str, log_level: str = "auto", **record: object) -> str:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter("BentoML says %(message)s"))
+        root.handlers = [handler]
+        log.configure(Settings(log_format=log_format, log_level=log_level))
+        log.configure(Settings(log_format=log_format, log_level=log_level))  # no second form of the same line
+        ours.info("a\nline", **record)
+        return capsys.readouterr().out
+
+    yield write
+    root.handlers = handlers
+    ours.setLevel(level)
+
+
+def test_json_is_one_object_per_record_with_its_fields(written):
+    line = written("json", extra={"fields": {"status": 200, "tenant": "a"}})
+    assert line.count("\n") == 1
+    content = json.loads(line)
+    assert content.pop("time").endswith("+00:00")
+    assert content == {"level": "info", "logger": "gliner_bento", "message": "a\nline", "status": 200, "tenant": "a"}
+
+
+def test_json_has_the_traceback_of_an_exception(written):
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        content = json.loads(written("json", exc_info=True))
+    assert content["exception"].endswith("ValueError: broken")
+
+
+def test_text_keeps_bentomls_format_and_adds_the_fields(written):
+    assert written("text", extra={"fields": {"status": 200, "route": "/"}}) == (
+        "BentoML says a\nline status=200 route=/\n"
+    )
+
+
+@pytest.mark.parametrize(("level", "shown"), [("auto", True), ("debug", True), ("info", True), ("warning", False)])
+def test_the_level_is_the_lowest_that_is_logged(written, level, shown):
+    assert bool(written("json", level)) is shown

@@ -1,0 +1,74 @@
+"""A signal to real processes, in which a handler stands for the HTTP server's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gliner_bento.configuration import PROJECT_ROOT
+
+PROCESS = """
+import os, signal, sys, threading, time
+from gliner_bento.shutdown import Shutdown
+
+def say(line):
+    print(line, flush=True)
+
+ended = threading.Event()
+
+def server(number, frame):
+    say("the server stops")
+    {ends} and ended.set()
+
+requests = [{needed}]  # of other processes
+signal.signal(signal.SIGTERM, server)
+Shutdown(
+    {timeout_s},
+    begin=lambda: say("begin"),
+    needed=lambda: bool(requests) and requests.pop(),
+    fail=lambda: say("fail"),
+    ending=lambda: say("ending"),
+).install()
+os.kill(os.getpid(), signal.SIGTERM)
+os.kill(os.getpid(), signal.SIGTERM)
+while not ended.is_set():
+    time.sleep(0.05)
+say("ended")
+"""
+
+
+def run(**parts: object) -> tuple[int, list[str], str]:
+    """Exit code, lines and the errors of a process that gets the signal twice."""
+    code = PROCESS.format(**{"needed": "", "timeout_s": 60, "ends": True} | parts)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    return ended.returncode, ended.stdout.splitlines(), ended.stderr
+
+
+def test_the_server_stops_accepting_and_ends_when_its_requests_have_finished() -> None:
+    assert run() == (0, ["begin", "the server stops", "ended"], "")
+
+
+def test_a_server_that_others_need_goes_on_until_they_have_ended() -> None:
+    started_s = time.monotonic()
+    assert run(needed="True, True, True") == (0, ["begin", "the server stops", "ended"], "")
+    assert time.monotonic() - started_s > 0.2
+
+
+@pytest.mark.parametrize("needed", ["", "*[True] * 10_000"])
+def test_requests_that_do_not_finish_fail_and_the_process_ends(needed: str) -> None:
+    code, lines, errors = run(ends=False, timeout_s=2, needed=needed)
+    assert code == 0
+    assert [line for line in lines if line != "the server stops"] == ["begin", "fail", "ending"]
+    assert errors == "gliner-bento: requests still run 2 s after the signal (shutdown_timeout_s); the process ends\n"
+
+
+def test_a_program_that_handles_no_signal_itself_is_left_alone() -> None:
+    code = "import signal; from gliner_bento.shutdown import Shutdown; Shutdown(1.0).install(); "
+    code += "print(signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout in {"0 True\n", "Handlers.SIG_DFL True\n"}
