@@ -77,6 +77,12 @@ class Reply(Struct, Generic[T], array_like=True):
         return cls(error=outcome.detail()) if isinstance(outcome, GLiNERBentoError) else cls(result=outcome)
 
 
+def encode_list(messages: Sequence[Any]) -> Iterator[bytes]:
+    """The pieces of `encode(list(messages))`, one for each message: an answer may be large."""
+    yield encode([None] * len(messages))[: -len(messages) or None]
+    yield from map(encode, messages)
+
+
 class StreamPart(Struct, array_like=True):
     """A frame of a stream: entities that became final; in the last frame the result or error instead."""
 

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from gliner_bento.disconnect import CLIENT_CLOSED_REQUEST, CancelOnDisconnect
 from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.pieces import coalesced
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.http.messages import (
     ExtractMessage,
@@ -24,6 +25,7 @@ from gliner_bento.replicas.http.messages import (
     StreamPart,
     decoder,
     encode,
+    encode_list,
     frame,
 )
 from gliner_bento.types import Entity, Extraction
@@ -84,9 +86,10 @@ class ReplicaApp:
 
     async def _extract(self, request: Request) -> Response:
         message: ExtractMessage = _extract_message.decode(await request.body())
-        return _response(
-            [Reply.of(outcome) for outcome in await self.replica.extract(message.items, message.call.call())]
-        )
+        replies = [Reply.of(outcome) for outcome in await self.replica.extract(message.items, message.call.call())]
+        if len(replies) == 1:
+            return _response(replies)
+        return StreamingResponse(coalesced(encode_list(replies)), media_type=MEDIA_TYPE)
 
     async def _stream(self, request: Request) -> Response:
         message: StreamMessage = _stream_message.decode(await request.body())
