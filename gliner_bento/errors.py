@@ -162,6 +162,22 @@ class DoesNotFit(GLiNERBentoError):
     code = "does_not_fit"
 
 
+class ScoresNotFinite(GLiNERBentoError):
+    """The model's scores for an item are not numbers: its weights, or those of the item's adapter, do not fit its
+    dtype."""
+
+    code = "scores_not_finite"
+
+    def __init__(self, message: str = "the model's scores are not numbers (NaN)", *, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+
+
+class StorageUnavailable(GLiNERBentoError):
+    """The server cannot write to its disk; its log has the details."""
+
+    code = "storage_unavailable"
+
+
 class StorageFull(GLiNERBentoError):
     """The server's disk, or its limit on adapters, is exhausted."""
 

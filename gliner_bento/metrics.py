@@ -68,6 +68,7 @@ STAGE_SECONDS = Histogram(
     "gliner_stage_seconds", "Duration of a stage: prepare per item, the others per batch.", ["stage"], buckets=_SECONDS
 )
 SPLITS = Counter("gliner_batch_splits_total", "Batches that failed or no longer fit the device, and were halved.")
+NOT_FINITE = Counter("gliner_not_finite_items_total", "Items that failed because their scores were not numbers (NaN).")
 
 SELF_TEST = Gauge(
     "gliner_self_test",
@@ -194,6 +195,10 @@ class PrometheusObserver:
     def on_split(self, size: int) -> None:
         """A batch failed and is halved."""
         SPLITS.inc()
+
+    def on_not_finite(self) -> None:
+        """An item's scores are not numbers."""
+        NOT_FINITE.inc()
 
     def on_finish(self, outcome: str) -> None:
         """An item has ended."""

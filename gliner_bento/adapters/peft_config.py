@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -23,7 +24,9 @@ from pydantic_core import from_json
 from gliner_bento.adapters.archive import CONFIG_FILE, invalid, shown
 from gliner_bento.errors import AdapterInvalid
 
+PATTERN_CPU_S = 1
 PATTERN_TIMEOUT_S = 10.0
+"""Time that matching all patterns may take: of a core, and on a busy machine."""
 
 _MAX_BYTES = 256 * 2**10
 _MAX_PLAIN_PATTERNS = 256
@@ -54,10 +57,11 @@ _WITHOUT_EFFECT = {
 _INITIALIZATIONS = {"gaussian", "eva", "orthogonal", "mica"}
 
 _TRY_PATTERNS = """
-import json, re, sys, warnings
+import json, re, resource, sys, warnings
 warnings.simplefilter("error")  # deprecated patterns
 sys.setrecursionlimit(500)  # the server's own call stack is deeper
-names, patterns = json.load(sys.stdin)
+cpu_s, names, patterns = json.load(sys.stdin)
+resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
 for field, how, pattern in patterns:
     print(field, flush=True)
     for name in names:
@@ -137,12 +141,13 @@ def check_patterns(config: LoraConfig, names: list[str]) -> None:
     try:
         tried = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _TRY_PATTERNS],
-            input=json.dumps([names, patterns]).encode(),
+            input=json.dumps([PATTERN_CPU_S, names, patterns]).encode(),
             capture_output=True,
             check=False,
             timeout=PATTERN_TIMEOUT_S,
         )
-        field, problem = tried.stdout, "is not a regular expression" if tried.returncode else ""
+        problems = {0: "", -signal.SIGXCPU: "takes too long to match", -signal.SIGKILL: "takes too long to match"}
+        field, problem = tried.stdout, problems.get(tried.returncode, "is not a regular expression")
     except subprocess.TimeoutExpired as error:
         field, problem = error.stdout or b"", "takes too long to match"
     if problem:

@@ -269,7 +269,7 @@ class GLiNEREngine:
 
     @torch.inference_mode()
     def forward(self, collated: CollatedBatch, threads: int) -> tuple[CollatedBatch, list[Predictions]]:
-        """Run the model. Raises ArithmeticError for scores that are not numbers."""
+        """Run the model. Raises `ScoresNotFinite`."""
         self._set_threads(threads)
         adapters = {item.adapter.ready.result() for item in collated.items if item.adapter}
         if not adapters:

@@ -33,8 +33,10 @@ class Forward:
         return self._encode.encoded_labels
 
     def __call__(self, inputs: PackedInputs, texts: Sequence[Prepared]) -> list[Predictions]:
-        """The predictions of each text."""
-        return self._head(self._encode(inputs), texts)
+        """The predictions of each text. Raises `ScoresNotFinite`."""
+        encoded = self._encode(inputs)
+        encoded.check_finite()
+        return self._head(encoded, texts)
 
 
 def make_forward(model: Any, family: Family, options: EngineOptions, layers: LayerFactory) -> Forward:

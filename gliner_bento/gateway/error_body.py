@@ -45,10 +45,12 @@ STATUSES: Mapping[str, int] = {
     "queue_full": 429,
     "aborted": 499,
     "internal": 500,
+    "scores_not_finite": 500,
     "not_ready": 503,
     "deadline_exceeded": 504,
     "does_not_fit": 507,
     "storage_full": 507,
+    "storage_unavailable": 507,
 }
 """The HTTP status of each error code."""
 

@@ -129,12 +129,12 @@ class LocalAdapters:
     ) -> tuple[AdapterInfo, bool]:
         """See `ReplicaAdapters`."""
         manager = self._enabled
-        path = None if archive is None else await self._uploads.receive(archive)
+        upload = None if archive is None else await self._uploads.receive(archive)
         try:
             change = self._changes.submit(
                 manager.install,
                 adapter_id,
-                archive=path,
+                archive=upload.path if upload else None,
                 source=source,
                 revision=revision,
                 pinned=pinned,
@@ -142,9 +142,11 @@ class LocalAdapters:
                 replace=replace,
             )
         except BaseException:
-            _delete(path)
+            if upload:
+                upload.delete()
             raise
-        change.add_done_callback(lambda _: _delete(path))  # also if it is cancelled before it starts
+        if upload:
+            change.add_done_callback(lambda _: upload.delete())  # also if it is cancelled before it starts
         return await asyncio.wrap_future(change)
 
     async def remove(self, adapter_id: str, timeout_s: float) -> None:
@@ -170,8 +172,3 @@ class LocalAdapters:
     @staticmethod
     async def _run(work: Callable[[], T], pool: ThreadPoolExecutor | None = None) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
-
-
-def _delete(archive: Path | None) -> None:
-    if archive:
-        archive.unlink(missing_ok=True)

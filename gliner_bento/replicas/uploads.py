@@ -1,21 +1,39 @@
-"""Adapter archives while they arrive: one file each."""
+"""Adapter archives while they arrive: one file each, locked by its process and so deleted if that ends."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
+import fcntl
 import tempfile
-import time
 from collections.abc import AsyncIterable, AsyncIterator
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
-from gliner_bento.errors import StorageFull
+from gliner_bento.adapters.storage_errors import storage_errors
+from gliner_bento.files import file_lock
 
 PIECE_BYTES = 2**20
 
-ABANDONED_S = 3600.0
-"""A file that received nothing for this long was left by a process that ended; it is deleted when another begins."""
+
+class Upload:
+    """An archive in a file of its own in `folder`. Delete it after use."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file: IO[bytes] = tempfile.NamedTemporaryFile(dir=folder, delete=False, buffering=0)  # noqa: SIM115
+        self.path = Path(self._file.name)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def append(self, piece: bytes) -> None:
+        """Write all of `piece`."""
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+
+    def delete(self) -> None:
+        """Delete the file."""
+        self.path.unlink(missing_ok=True)
+        self._file.close()
 
 
 class Uploads:
@@ -23,42 +41,40 @@ class Uploads:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._lock_file = folder.with_name(f"{folder.name}.lock")
+        if folder.is_dir():
+            with suppress(OSError), file_lock(self._lock_file):
+                self._delete_abandoned()
 
-    async def receive(self, archive: AsyncIterable[bytes]) -> Path | None:
+    async def receive(self, archive: AsyncIterable[bytes]) -> Upload | None:
         """The file that an archive has been written to, which the caller deletes; None for an empty archive.
 
-        Raises `StorageFull`, `OSError`, and what `archive` raises; no file is left then.
+        Raises `StorageFull`, `StorageUnavailable`, and what `archive` raises; no file is left then.
         """
-        path: Path | None = None
+        upload: Upload | None = None
         try:
             async for piece in in_pieces(archive):
-                if path is None:
-                    path = await asyncio.to_thread(self._begin)
-                await asyncio.to_thread(_append, path, piece)
-        except BaseException as error:
-            if path:
-                path.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise StorageFull("the server has no room for the upload") from None
+                with storage_errors():
+                    if upload is None:
+                        upload = await asyncio.to_thread(self._begin)
+                    await asyncio.to_thread(upload.append, piece)
+        except BaseException:
+            if upload:
+                upload.delete()
             raise
-        return path
+        return upload
 
-    def _begin(self) -> Path:
+    def _begin(self) -> Upload:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._delete_abandoned()
-        with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-            return Path(file.name)
+        with file_lock(self._lock_file):  # no other process may find the file before it is locked
+            self._delete_abandoned()
+            return Upload(self._folder)
 
     def _delete_abandoned(self) -> None:
+        """Delete files whose processes have ended. Called with the lock held."""
         for path in self._folder.iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > ABANDONED_S:
-                    path.unlink()
-
-
-def _append(path: Path, data: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(data)
+            with suppress(OSError), file_lock(path, wait=False):
+                path.unlink()
 
 
 async def in_pieces(archive: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

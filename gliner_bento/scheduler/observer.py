@@ -24,6 +24,9 @@ class Observer(Protocol):
     def on_split(self, size: int) -> None:
         """A batch of `size` items failed, or no longer fits the device, and is run in halves."""
 
+    def on_not_finite(self) -> None:
+        """An item has failed because its scores are not numbers."""
+
     def on_finish(self, outcome: Outcome) -> None:
         """An item has finished, or was refused at admission."""
 
@@ -38,6 +41,9 @@ class SilentObserver(Observer):
         """See `Observer`."""
 
     def on_split(self, size: int) -> None:
+        """See `Observer`."""
+
+    def on_not_finite(self) -> None:
         """See `Observer`."""
 
     def on_finish(self, outcome: Outcome) -> None:
@@ -58,6 +64,9 @@ class GuardedObserver(Observer):
 
     def on_split(self, size: int) -> None:
         self._call(lambda observer: observer.on_split(size))
+
+    def on_not_finite(self) -> None:
+        self._call(lambda observer: observer.on_not_finite())
 
     def on_finish(self, outcome: Outcome) -> None:
         self._call(lambda observer: observer.on_finish(outcome))

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 SLICE_S = 0.01
 """How long a burst may use a thread before others have their turn, in seconds of its CPU time."""
+PAUSE_S = 0.002
+"""Pause between slices: see `chunked`."""
 
 
 @dataclass(slots=True)
@@ -103,6 +105,7 @@ class Preparation:
                 break
         self._put_measured(measured)
         if burst:
+            time.sleep(PAUSE_S)
             self._pool.submit(tenant, partial(self._prepare, burst))
 
     def _put_measured(self, measured: Iterable[tuple[Entry, Prepared]]) -> None:

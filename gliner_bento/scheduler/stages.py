@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from gliner_bento.engine.base import Engine, Prepared, Result
-from gliner_bento.errors import GLiNERBentoError, InternalError
+from gliner_bento.errors import GLiNERBentoError, InternalError, ScoresNotFinite
 from gliner_bento.scheduler.batching import batch_cost
 from gliner_bento.scheduler.entry import Entry, ItemOwner
 from gliner_bento.scheduler.observer import Observer, Stage
@@ -152,6 +152,9 @@ class Stages:
         """Finish the entry of a batch of one with its error. In a larger batch, it is not known which entry failed."""
         if len(batch.entries) == 1:
             entry = batch.entries[0]
+            if isinstance(error, ScoresNotFinite):
+                logger.error("request %s (adapter %s): %s", entry.request_id, entry.item.adapter_id, error)
+                self._observer.on_not_finite()
             self._items.finish(entry, public_error(error, entry.request_id, doing))
         else:
             # As text: a log record that held the exception would hold its frames, and with them the tensors.

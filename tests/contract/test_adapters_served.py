@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from checkpoints import load_engine
 from comparison import assert_same, gliner_extraction, random_item
 from lora_training import Trained, linears, train
+from safetensors.torch import load_file, save_file
 from test_adapters import KINDS
 from views import view
 
@@ -24,7 +26,7 @@ from gliner_bento.adapters.device import DeviceSlots
 from gliner_bento.adapters.disk import AdapterStore
 from gliner_bento.adapters.manager import AdapterManager
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.errors import AdapterNotFound
+from gliner_bento.errors import AdapterInvalid, AdapterNotFound, ScoresNotFinite
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.types import Extraction
 
@@ -113,6 +115,41 @@ def test_more_adapters_than_slots_and_memory_are_all_served(served: Served) -> N
     status = served.manager.status()
     assert len(status.in_memory) <= 4
     assert set(filter(None, status.device_slots)) <= set(status.in_memory)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_adapter_that_yields_nan_fails_its_own_items_only(
+    kind: str, served: Served, trained: Any, tmp_path: Path, caplog: Any
+) -> None:
+    """Its weights are finite, as a check at load requires; its products are not."""
+    root, _ = trained
+    broken = Path(shutil.copytree(root / f"a{list(KINDS).index(kind)}", tmp_path / "root" / "broken"))
+    file = broken / "adapter_model.safetensors"
+    save_file({name: torch.full_like(weight, 1e30) for name, weight in load_file(file).items()}, file)
+    draw = random.Random(0)
+    submitted = [(draw.choice(["broken", None, "a1"]), draw.randrange(len(ITEMS))) for _ in range(60)]
+    answers = [served.submit(*one) for one in submitted]
+    for (name, number), answer in zip(submitted, answers, strict=True):
+        if name == "broken":
+            assert isinstance(answer.exception(PATIENCE_S), ScoresNotFinite)
+        else:
+            assert_same(answer.result(PATIENCE_S), served.expected[name, number])
+    assert "(adapter broken): the model's scores are not numbers (NaN)" in caplog.text
+
+
+def test_a_damaged_adapter_fails_its_own_items_with_a_clear_error(served: Served, trained: Any, tmp_path: Path) -> None:
+    root, _ = trained
+    broken = Path(shutil.copytree(root / "a0", tmp_path / "root" / "broken"))
+    file = broken / "adapter_model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    answers = [served.submit(name, 0) for name in ("a1", "broken", None, "broken", "a2")]
+    for name, answer in zip(("a1", "broken", None, "broken", "a2"), answers, strict=True):
+        if name == "broken":
+            error = answer.exception(PATIENCE_S)
+            assert isinstance(error, AdapterInvalid)
+            assert "adapter_model.safetensors" in error.message
+        else:
+            assert_same(answer.result(PATIENCE_S), served.expected[name, 0])
 
 
 def test_results_stay_correct_while_adapters_are_installed_and_removed(

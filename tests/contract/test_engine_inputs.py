@@ -18,7 +18,7 @@ from comparison import assert_same, extract_batch, extract_one, gliner_extractio
 from safetensors.torch import load_file, save_file
 
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, InvalidField, TooLarge
+from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, InvalidField, ScoresNotFinite, TooLarge
 from gliner_bento.types import Item
 
 LIVELY = {"seed": 1}
@@ -215,7 +215,7 @@ def test_scores_that_are_not_numbers_fail_the_item(family: str, checkpoint: Any,
     file = broken / "model.safetensors"
     save_file({name: torch.full_like(weight, torch.nan) for name, weight in load_file(file).items()}, file)
     served = load_engine(broken)
-    with pytest.raises(ArithmeticError):
+    with pytest.raises(ScoresNotFinite):
         extract_one(served, Item(TEXTS[0], PEOPLE))
 
 

@@ -90,6 +90,14 @@ def test_refuses_what_it_cannot_serve(config: dict[str, Any], reason: str, copy:
         load(copy(**config))
 
 
+def test_refuses_a_backbone_configuration_beside_it_that_names_code(copy: Callable[..., Path]) -> None:
+    """transformers reads it for the tokenizer, and would ask on the terminal whether to run the code."""
+    folder = copy()
+    (folder / "config.json").write_text(json.dumps({"auto_map": {"AutoConfig": "evil.Evil"}}))
+    with pytest.raises(ModelError, match="auto_map"):
+        load(folder)
+
+
 def test_refuses_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"gliner_config\.json"):
         load(tmp_path)

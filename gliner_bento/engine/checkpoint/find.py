@@ -82,7 +82,8 @@ def check_config(folder: Path) -> dict[str, Any]:
         )
     if config.get("decoder_mode") == "prompt" and config.get("labels_decoder"):
         raise ModelError("this checkpoint invents its labels (decoder_mode 'prompt'); a request could not name labels")
-    refuse_code([config, *map(read_json, folder.rglob("tokenizer_config.json"))])
+    read_by_tokenizers = [path for name in ("tokenizer_config.json", "config.json") for path in folder.rglob(name)]
+    refuse_code([config, *map(read_json, read_by_tokenizers)])
     return config
 
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 
+from gliner_bento.engine.layers.finite import check_finite
 from gliner_bento.engine.layers.rows import TextRows
 from gliner_bento.engine.text.collate import PackedInputs
 
@@ -21,6 +22,11 @@ class EncoderOutput:
     label_rows: TextRows
     relations: torch.Tensor
     relation_rows: TextRows
+
+    def check_finite(self) -> None:
+        """Raises `ScoresNotFinite`. The heads' scores would not show it: oneDNN's ReLU makes zeros of NaN."""
+        for embeddings in (self.words, self.labels, self.relations):
+            check_finite(embeddings)
 
 
 class Encoder(Protocol):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.predictions import Span, SpanTable, WordSpan
 from gliner_bento.engine.limits import MAX_CANDIDATES, too_many_candidates
+from gliner_bento.errors import ScoresNotFinite
 
 Flags = NDArray[np.bool_]
 
@@ -22,11 +23,11 @@ Flags = NDArray[np.bool_]
 def probabilities(logits: torch.Tensor) -> torch.Tensor:
     """Scores, in float32 whatever the model's dtype, so that a threshold always means the same.
 
-    Raises ArithmeticError if a score is not a number.
+    Raises `ScoresNotFinite`.
     """
     scores = torch.sigmoid(logits.float())
     if bool(scores.isnan().any()):
-        raise ArithmeticError("the model's scores are not numbers")
+        raise ScoresNotFinite
     return scores
 
 

@@ -23,6 +23,7 @@ from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.projection import linear_layers
 from gliner_bento.engine.layers.rows import SlotRows
 from gliner_bento.engine.limits import kept_of, too_many_candidates
+from gliner_bento.errors import ScoresNotFinite
 
 Represent = Callable[[Sequence[WordSpan]], torch.Tensor]
 """Spans of a text -> their representations, (E, D)."""
@@ -182,7 +183,7 @@ class RelationHead:
             mask = torch.ones(1, len(ends), dtype=torch.long, device=ends.device)
             adjacency = self._adjacency(ends[None], mask)[0]
             if bool(adjacency.isnan().any()):
-                raise ArithmeticError("the model's adjacency is not a number")
+                raise ScoresNotFinite
             proposed &= adjacency > threshold
         heads, tails = proposed.nonzero(as_tuple=True)
         return heads, tails

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from gliner_bento.engine.layers.finite import check_finite
 from gliner_bento.engine.layers.rows import SlotRows
 
 # Grouped products need matrix dimensions that are multiples of this many elements.
@@ -121,6 +122,7 @@ class SlotUpdates:
                     if (missing := _bucketed(rows) - len(chunk)) > 0:
                         chunk = F.pad(chunk, (0, 0, 0, missing))
                     product = chunk @ stacks.a[slot, : self._inputs] @ stacks.b[slot]
+                    check_finite(product[:rows])  # the next layer may hide it, see `EncoderOutput.check_finite`
                     y[at : at + rows] += product[:rows, : self._outputs]
 
     def of(self, slot: int | None) -> LoraUpdate | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -267,9 +268,17 @@ def test_an_invalid_configuration_is_refused(save: Save, content):
     ],
     ids=" ".join,
 )
-def test_a_pattern_that_takes_too_long_is_refused(save: Save, monkeypatch, fields):
-    monkeypatch.setattr(peft_config, "PATTERN_TIMEOUT_S", 0.3)
+def test_a_pattern_that_takes_too_long_is_refused(save: Save, fields):
+    """After a second of CPU time, whatever else the machine does."""
+    assert peft_config.PATTERN_CPU_S == 1
+    before_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     assert "takes too long to match" in refused(save().config(**fields))
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before_s < 3
+
+
+def test_a_pattern_on_a_busy_machine_is_refused_after_a_while(save: Save, monkeypatch):
+    monkeypatch.setattr(peft_config, "PATTERN_TIMEOUT_S", 0.3)
+    assert "takes too long to match" in refused(save().config(target_modules=SLOW))
 
 
 def test_nothing_that_a_configuration_names_is_imported(save: Save, tmp_path, monkeypatch):

@@ -28,9 +28,9 @@ from gliner_bento.errors import (
     AdapterInvalid,
     AdapterNotFound,
     Conflict,
-    InternalError,
     InvalidField,
     StorageFull,
+    StorageUnavailable,
     TooLarge,
 )
 from gliner_bento.types import BASE_ADAPTER_ID
@@ -247,7 +247,7 @@ def test_an_adapter_that_fails_the_check_is_not_installed(store, cache):
     assert in_cache(cache) == []
 
 
-@pytest.mark.parametrize("error", [RuntimeError("?"), KeyboardInterrupt(), OSError(errno.EIO, "broken")])
+@pytest.mark.parametrize("error", [RuntimeError("?"), KeyboardInterrupt(), OSError(errno.ENXIO, "broken")])
 def test_a_fill_that_fails_leaves_nothing(store, cache, error):
     def fill(folder: Path) -> None:
         (folder / CONFIG_FILE).write_text("{}")
@@ -573,7 +573,7 @@ def test_a_read_only_cache_is_reported_without_its_path(caplog):
     place = Path("/sys/adapters-of-a-test")
     store = store_in(place)
     assert store.all() == []
-    with pytest.raises(InternalError, match="cannot write") as raised:
+    with pytest.raises(StorageUnavailable, match="cannot write") as raised:
         install(store)
     assert str(place) not in raised.value.message
     assert str(place) in caplog.text
@@ -583,7 +583,7 @@ def test_a_read_only_fill_is_reported_the_same_way(store, cache):
     def fill(folder: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(folder))
 
-    with pytest.raises(InternalError, match="cannot write") as raised:
+    with pytest.raises(StorageUnavailable, match="cannot write") as raised:
         install(store, "a", fill)
     assert str(cache) not in raised.value.message
     assert in_cache(cache) == []

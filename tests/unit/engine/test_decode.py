@@ -16,7 +16,7 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.decode import decode_padded_spans, decode_tags, proposed_spans, tag_scores
 from gliner_bento.engine.heads.overlap import resolve, resolve_overlaps
 from gliner_bento.engine.heads.predictions import Span, SpanTable
-from gliner_bento.errors import LimitExceeded
+from gliner_bento.errors import LimitExceeded, ScoresNotFinite
 from gliner_bento.types import Item
 
 with warnings.catch_warnings():
@@ -101,7 +101,7 @@ def test_nan_fails_only_inside_a_text() -> None:
     logits = torch.zeros(2, 3, 1, 2)
     logits[1, 2] = float("nan")
     assert decode_padded_spans(logits, [row(3, 2, 0.1), row(2, 2, 0.1)])
-    with pytest.raises(ArithmeticError):
+    with pytest.raises(ScoresNotFinite):
         decode_padded_spans(logits, [row(3, 2, 0.1), row(3, 2, 0.1)])
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import errno
-import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 from serving import run
 
-from gliner_bento.errors import StorageFull
-from gliner_bento.replicas.uploads import ABANDONED_S, PIECE_BYTES, Uploads, in_pieces
+from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.errors import StorageFull, StorageUnavailable
+from gliner_bento.replicas.uploads import PIECE_BYTES, Uploads, in_pieces
 
 
 @pytest.fixture
@@ -27,9 +31,14 @@ async def arriving(*pieces: bytes, error: Exception | None = None) -> AsyncItera
 
 
 def test_an_archive_is_written_as_it_arrives(folder: Path):
-    paths = [run(lambda: Uploads(folder).receive(arriving(b"a" * PIECE_BYTES, b"b", b"", b"c"))) for _ in range(2)]
-    assert [path.read_bytes() for path in paths if path] == [b"a" * PIECE_BYTES + b"bc"] * 2
-    assert sorted(folder.iterdir()) == sorted(path for path in paths if path)
+    uploads = [run(lambda: Uploads(folder).receive(arriving(b"a" * PIECE_BYTES, b"b", b"", b"c"))) for _ in range(2)]
+    paths = [upload.path for upload in uploads if upload]
+    assert [path.read_bytes() for path in paths] == [b"a" * PIECE_BYTES + b"bc"] * 2
+    assert sorted(folder.iterdir()) == sorted(paths)
+    for upload in uploads:
+        assert upload
+        upload.delete()
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("pieces", [(), (b"", b"")])
@@ -52,33 +61,70 @@ def test_an_archive_that_breaks_off_leaves_no_file(folder: Path):
     assert list(folder.iterdir()) == []
 
 
-def test_a_file_that_a_killed_process_left_is_deleted_when_the_next_begins(folder: Path):
-    receive = Uploads(folder).receive
-    abandoned = run(lambda: receive(arriving(b"abc")))
-    waiting = run(lambda: receive(arriving(b"abc")))
-    assert abandoned
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from gliner_bento.replicas.uploads import PIECE_BYTES, Uploads
+
+async def archive():
+    yield b"a" * PIECE_BYTES
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(Uploads(Path(sys.argv[1])).receive(archive()))
+"""
+
+
+@pytest.mark.parametrize("then", ["the server starts again", "another upload begins"])
+def test_the_file_of_a_killed_process_is_deleted_at_once(folder: Path, then: str):
+    other = Uploads(folder)
+    waiting = run(lambda: other.receive(arriving(b"abc")))
     assert waiting
-    long_ago_s = abandoned.stat().st_mtime - ABANDONED_S - 1
-    os.utime(abandoned, (long_ago_s, long_ago_s))
-    run(lambda: receive(arriving(b"abc")))
-    assert not abandoned.exists()
-    assert waiting.read_bytes() == b"abc"
+    assert subprocess.run([sys.executable, "-c", KILLED, folder], cwd=PROJECT_ROOT, check=False).returncode == -9
+    assert len(list(folder.iterdir())) == 2
+    if then == "the server starts again":
+        Uploads(folder)
+    else:
+        run(lambda: other.receive(arriving(b"x")))
+    assert waiting.path.read_bytes() == b"abc"
+    assert PIECE_BYTES not in [path.stat().st_size for path in folder.iterdir()]
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_storage_full_and_the_room_is_given_back(folder: Path, monkeypatch, code: int):
-    written = iter([None, OSError(code, "no room")])
-    write = Path.open
+class Disk:
+    """A file whose second piece fails."""
 
-    def open_path(path: Path, mode: str):
-        if failure := next(written):
+    def __init__(self, file: IO[bytes], code: int) -> None:
+        self.name, self.close, self.fileno = file.name, file.close, file.fileno
+        self._outcomes = iter([None, OSError(code, "no room")])
+
+    def write(self, data: bytes) -> int:
+        if failure := next(self._outcomes):
             raise failure
-        return write(path, mode)
+        return len(data)
 
-    monkeypatch.setattr(Path, "open", open_path)
-    with pytest.raises(StorageFull):
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (errno.ENOSPC, StorageFull),
+        (errno.EDQUOT, StorageFull),
+        (errno.EROFS, StorageUnavailable),
+        (errno.EIO, StorageUnavailable),
+    ],
+)
+def test_a_fault_of_the_disk_is_reported_and_the_room_is_given_back(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[Exception]
+):
+    temporary = tempfile.NamedTemporaryFile
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", lambda **options: Disk(temporary(**options), code))
+    with pytest.raises(kind):
         run(lambda: Uploads(folder).receive(arriving(b"a" * 2 * PIECE_BYTES)))
     assert list(folder.iterdir()) == []
+
+
+def test_a_disk_that_must_not_be_written_to_is_reported():
+    """Even root cannot create folders in /sys."""
+    with pytest.raises(StorageUnavailable, match="cannot write to disk_cache_dir"):
+        run(lambda: Uploads(Path("/sys/uploads-of-a-test")).receive(arriving(b"abc")))
 
 
 def test_another_fault_of_the_disk_is_a_fault(tmp_path: Path):

@@ -151,6 +151,9 @@ class Tally(Observer):
     def on_split(self, size: int) -> None:
         self._add(splits=1)
 
+    def on_not_finite(self) -> None:
+        self._add(not_finite=1)
+
     def on_finish(self, outcome: Outcome) -> None:
         self._add(**{outcome: 1})
 
