@@ -54,6 +54,7 @@ lint: setup-dev ## Style, types, dependency rules, generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m gliner_bento.cli docs --check
+	$(BIN)/python tools/dependencies.py licenses --check
 
 format: setup-dev ## Format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
@@ -61,6 +62,7 @@ format: setup-dev ## Format, and fix what can be fixed
 
 docs: setup-dev ## Write the generated pages
 	$(BIN)/python -m gliner_bento.cli docs
+	$(BIN)/python tools/dependencies.py licenses
 
 bench: setup-$(if $(URL),dev,bench) ## Compare with the peers, 50 minutes; URL= of a running server; ARGS=--quick ...
 	$(BIN)/python -m $(if $(URL),gliner_bento.cli bench '$(URL)',benchmark) $(ARGS)
@@ -68,7 +70,16 @@ bench: setup-$(if $(URL),dev,bench) ## Compare with the peers, 50 minutes; URL= 
 overload: setup-dev ## Send ten times the capacity for a minute; ARGS="--factor 10 --seconds 60"
 	$(BIN)/python -m reliability overload $(ARGS)
 
-bento: setup ## Build the bento into BentoML's store
+fuzz: setup-dev ## Send 50,000 odd requests over every route; ARGS="--requests 50000 --seed 0"
+	$(BIN)/python -m reliability fuzz $(ARGS)
+
+soak: setup-dev ## Mixed requests with known answers, and faults, for MINUTES= (30)
+	$(BIN)/python -m reliability soak $(if $(MINUTES),--minutes '$(MINUTES)') $(ARGS)
+
+sbom: setup ## Write a bill of materials (CycloneDX) of what a server installs to sbom.cdx.json
+	$(BIN)/python tools/dependencies.py sbom sbom.cdx.json
+
+bento: setup sbom ## Build the bento into BentoML's store
 	$(BIN)/bentoml build
 
 # bentofile.yaml makes the CPU build of torch the default; cu130 is the CUDA build that PyPI has of the locked version.

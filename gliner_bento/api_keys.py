@@ -35,7 +35,7 @@ _CHECK_S = 1.0
 
 
 class ApiKey(BaseModel):
-    """An entry of the file. See `Tenant` for `crosses_tenants` and `weight`; `tenant` is the name if it is left out."""
+    """An entry of the file; `tenant` is the name if it is left out. See `Tenant` for the fields below it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -45,6 +45,8 @@ class ApiKey(BaseModel):
     tenant: _Name | None = None
     crosses_tenants: bool = False
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    max_concurrency: Annotated[int, Field(ge=0)] | None = None
+    max_requests_per_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 _entries = TypeAdapter(list[ApiKey])

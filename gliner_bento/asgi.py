@@ -1,6 +1,6 @@
 """The server without BentoML: the gateway over a replica in the same process.
 
-uvicorn gliner_bento.asgi:create_app --factory --port 3000
+uvicorn gliner_bento.asgi:create_app --factory --port 3000 --http gliner_bento.gateway.http_protocol:HttpProtocol
 """
 
 from __future__ import annotations

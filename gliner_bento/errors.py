@@ -138,6 +138,16 @@ class QueueFull(GLiNERBentoError):
         self.retry_after_s = retry_after_s
 
 
+class RateLimited(GLiNERBentoError):
+    """The tenant has sent more than it may; try again after `retry_after_s`."""
+
+    code = "rate_limited"
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: int = 1) -> None:
+        super().__init__(message, param=param)
+        self.retry_after_s = retry_after_s
+
+
 class Aborted(GLiNERBentoError):
     """The request was aborted before it finished."""
 

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gliner_bento.settings import Settings
+from reliability.fuzz import fuzz
 from reliability.measurement import FOLDER, Measurement
 from reliability.overload import overload
+from reliability.soak import soak
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(flags: argparse.Namespace, log: Path) -> Measurement:
-    return overload(log, factor=flags.factor, seconds=flags.seconds, settings=dict(flags.set))
+    settings = dict(flags.set)
+    if flags.what == "fuzz":
+        return fuzz(log, requests=flags.requests, seed=flags.seed, settings=settings)
+    if flags.what == "soak":
+        load = {"minutes": flags.minutes, "kill": flags.kill, "rate": flags.rate, "different": flags.different}
+        return soak(log, flags.out, **load, settings=settings)
+    return overload(log, factor=flags.factor, seconds=flags.seconds, settings=settings)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -39,6 +47,14 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("overload", help="many times the capacity")
     command.add_argument("--factor", type=float, default=10.0, help="times the measured capacity (default: 10)")
     command.add_argument("--seconds", type=float, default=60.0, help="duration of the overload (default: 60)")
+    command = commands.add_parser("fuzz", help="requests that nobody should send")
+    command.add_argument("--requests", type=int, default=50_000, help="number of requests (default: 50,000)")
+    command.add_argument("--seed", type=int, default=0, help="seed of the requests (default: 0)")
+    command = commands.add_parser("soak", help="mixed requests with known answers, and faults, over a long time")
+    command.add_argument("--minutes", type=float, default=30.0, help="duration (default: 30)")
+    command.add_argument("--rate", type=float, help="requests/s (default: 80 %% of the capacity, measured first)")
+    command.add_argument("--different", type=int, default=200, help="number of different requests (default: 200)")
+    command.add_argument("--no-kill", dest="kill", action="store_false", help="do not kill the runner near the end")
     for command in commands.choices.values():
         command.add_argument(
             "--out", type=Path, default=FOLDER, help="folder of the results (default: docs/measurements)"

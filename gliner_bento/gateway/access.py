@@ -75,7 +75,14 @@ class Access:
 def _tenant(key: ApiKey, needed: frozenset[KeyScope]) -> Tenant:
     if not needed & key.scopes:
         raise Forbidden(f"the API key lacks the scope {min(needed - {'admin'}, default='admin')}")
-    return Tenant(key.tenant or key.name, key.scopes, key.crosses_tenants, key.weight)
+    return Tenant(
+        key.tenant or key.name,
+        key.scopes,
+        key.crosses_tenants,
+        key.weight,
+        key.max_concurrency,
+        key.max_requests_per_s,
+    )
 
 
 def _is_local(scope: Scope) -> bool:

@@ -1,9 +1,11 @@
 """Admission by cost: a request that would wait too long is refused before anything is paid for it.
 
-The gateway knows the requests that it has sent and not got back, and measures how many tokens are answered per second
-while the replica is busy. From these it estimates how long a new request would wait. The scheduler shares the replica
-fairly, so a short request does not wait for all of a long one: a request counts for no more than its turn, or than the
-new request itself takes. The scheduler's `queue_capacity` limits items whatever they cost.
+The gateway knows the requests that it has sent and not got back, and measures how many tokens the replica runs per
+second while it is busy. From these it estimates how long a new request would wait. The scheduler shares the replica
+fairly: a short request does not wait for all of a long one of its tenant, which counts for no more than its turn, or
+than the new request itself takes; and while a tenant is served, another one is served in proportion to its weight, but
+no more than it has. So a tenant that asks for little is not refused because another one asks for too much. The
+scheduler's `queue_capacity` limits items whatever they cost.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gliner_bento.errors import QueueFull
+from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.types import Extraction, Item
 
 TURN_S = 0.2
@@ -43,61 +46,105 @@ class Admitted:
     turn: float
 
 
+@dataclass(slots=True)
+class TenantLoad:
+    """The requests of a tenant that are under way, and their sums."""
+
+    weight: float
+    requests: set[Admitted] = field(default_factory=set)
+    cost: float = 0.0
+    turns: float = 0.0
+
+    def count(self, request: Admitted, sign: int) -> None:
+        """Add a request; sign -1: remove it."""
+        (self.requests.add if sign > 0 else self.requests.discard)(request)
+        self.cost += sign * request.cost
+        self.turns += sign * request.turn
+
+    def ahead_of(self, cost: float, turn: float) -> float:
+        """Tokens of these requests that run before another one of `cost` has finished."""
+        return self.turns if cost <= turn else sum(min(request.cost, cost) for request in self.requests)
+
+
 class Admission:
     """The requests under way, and whether another one may join them. For one event loop.
 
-    max_queue_wait_s: see the setting. max_batch_size: as many items are always admitted, so that batches can be full.
+    max_queue_wait_s, max_queued_tokens: see the settings.
+    max_batch_size: as many items are always admitted, so that batches can be full.
     """
 
     def __init__(
-        self, *, max_queue_wait_s: float, max_batch_size: int, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        max_queue_wait_s: float,
+        max_queued_tokens: int,
+        max_batch_size: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_wait_s = max_queue_wait_s
+        self._max_tokens = max_queued_tokens or math.inf
         self._batch = max_batch_size
         self._throughput = Throughput(clock)
         self._tokenization = Tokenization()
         self._clock = clock
-        self._admitted: set[Admitted] = set()
+        self._loads: dict[str, TenantLoad] = {}
         self._items = 0
+        self._tokens = 0.0
         self._turns = 0.0
         self._overloaded_since_s: float | None = None
 
-    def check(self) -> None:
-        """Raise `QueueFull` if a short request would wait longer than `max_queue_wait_s`, and not as part of a burst.
-        Cheap."""
+    def check(self, tenant: Tenant) -> None:
+        """Raise `QueueFull` if a short request of `tenant` would wait longer than `max_queue_wait_s`, and not as part
+        of a burst. Cheap."""
+        load = self._load_of(tenant)
+        self._check_tokens(load, 1)
         if self._items < self._batch:
             if self._items < self._batch / 2:
                 self._overloaded_since_s = None
             return
-        wait_s = self._turns / (self._throughput.rate or ASSUMED_TOKENS_PER_S)
-        if wait_s > self._max_wait_s * (1 if self._lasts(wait_s) else BURST_FACTOR):
+        rate = self._throughput.rate or ASSUMED_TOKENS_PER_S
+        wait_s = (load.turns + self._of_others(load, load.turns + PASS_TOKENS)) / rate
+        if wait_s > self._max_wait_s * (1 if self._lasts(self._turns / rate) else BURST_FACTOR):
             raise _refusal(wait_s - self._max_wait_s)
 
     @contextmanager
-    def admit(self, items: Sequence[Item], deadline_s: float) -> Iterator[None]:
+    def admit(self, items: Sequence[Item], deadline_s: float, tenant: Tenant) -> Iterator[None]:
         """Count a request while it is under way. Raises `QueueFull` instead if it would miss its deadline.
 
         deadline_s: on the clock.
         """
-        self.check()
+        self.check(tenant)
+        load = self._load_of(tenant)
         rate = self._throughput.rate
         cost = sum(map(self._tokenization.estimate, items))
+        self._check_tokens(load, cost)
         if rate is not None and self._items >= self._batch:
-            excess_s = (self._ahead_of(cost, rate) + cost) / rate - (deadline_s - self._clock())
+            ahead = load.ahead_of(cost, _turn(rate))
+            excess_s = (ahead + self._of_others(load, ahead + cost) + cost) / rate - (deadline_s - self._clock())
             if excess_s > 0:
                 raise _refusal(excess_s)
+        load = self._loads.setdefault(tenant.name, load)
         request = Admitted(len(items), cost, min(cost, _turn(rate)))
-        self._count(request, 1)
+        self._count(load, request, 1)
         try:
             yield
         finally:
-            self._count(request, -1)
+            self._count(load, request, -1)
+            if not load.requests:
+                del self._loads[tenant.name]
+
+    def retry_after_s(self, items: int) -> int:
+        """When so many items may find a place in a queue that is full of items."""
+        cost = self._tokens / max(1, self._items)
+        return math.ceil(max(1.0, items * cost / (self._throughput.rate or ASSUMED_TOKENS_PER_S)))
 
     def learn(self, item: Item, result: Extraction) -> None:
-        """Note a result: what its item cost, and that it is done."""
-        tokens = result.usage.tokens
-        self._tokenization.learn(item, tokens)
-        self._throughput.add(tokens)
+        """Note what an item cost."""
+        self._tokenization.learn(item, result.usage.tokens)
+
+    def observe(self, tokens_run: int) -> None:
+        """Note how many tokens the replica has run."""
+        self._throughput.observe(tokens_run)
 
     def _lasts(self, wait_s: float) -> bool:
         """Whether the wait has been too long for more than `BURST_S`."""
@@ -108,15 +155,32 @@ class Admission:
             self._overloaded_since_s = None
         return self._overloaded_since_s is not None and now_s - self._overloaded_since_s > BURST_S
 
-    def _ahead_of(self, cost: float, rate: float) -> float:
-        """Tokens that run before a request of `cost` has finished."""
-        if cost <= _turn(rate):
-            return self._turns
-        return sum(min(request.cost, cost) for request in self._admitted)
+    def _load_of(self, tenant: Tenant) -> TenantLoad:
+        load = self._loads.get(tenant.name)
+        if load is None:
+            return TenantLoad(tenant.weight)
+        load.weight = tenant.weight
+        return load
 
-    def _count(self, request: Admitted, sign: int) -> None:
-        (self._admitted.add if sign > 0 else self._admitted.discard)(request)
+    def _of_others(self, own: TenantLoad, tokens: float) -> float:
+        """Tokens of the other tenants that run while a tenant is served so many."""
+        share = tokens / own.weight
+        return sum(min(load.cost, share * load.weight) for load in self._loads.values() if load is not own)
+
+    def _check_tokens(self, own: TenantLoad, cost: float) -> None:
+        """Raise `QueueFull` if the tokens under way would be too many. As in the scheduler's queue, a tenant that has
+        less than an equal share of them is still admitted, up to twice the limit."""
+        excess = self._tokens + cost - self._max_tokens
+        if excess <= 0 or not self._tokens:
+            return
+        tenants = len(self._loads) + (not own.requests)
+        if excess > self._max_tokens or (own.cost + cost) * tenants > self._max_tokens:
+            raise _refusal(excess / (self._throughput.rate or ASSUMED_TOKENS_PER_S))
+
+    def _count(self, load: TenantLoad, request: Admitted, sign: int) -> None:
+        load.count(request, sign)
         self._items += sign * request.items
+        self._tokens = self._tokens + sign * request.cost if self._items else 0.0
         self._turns += sign * request.turn
         self._throughput.busy(self._items >= self._batch)
 
@@ -126,7 +190,8 @@ class Throughput:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._since_s: float | None = None
+        self._busy = False
+        self._observed: tuple[float, int] | None = None  # when, and how many tokens the replica had run
         self._tokens = 0.0
         self._elapsed_s = 0.0
 
@@ -137,20 +202,21 @@ class Throughput:
 
     def busy(self, busy: bool) -> None:
         """Whether there is enough to do from now on."""
-        if busy and self._since_s is None:
-            self._since_s = self._clock()
-        elif not busy:
-            self._since_s = None
+        self._busy = busy
+        if not busy:
+            self._observed = None
 
-    def add(self, tokens: int) -> None:
-        """Tokens that have just been answered."""
-        if self._since_s is None:
+    def observe(self, tokens_run: int) -> None:
+        """How many tokens the replica has run since its start."""
+        if not self._busy:
             return
         now_s = self._clock()
-        elapsed_s, self._since_s = now_s - self._since_s, now_s
-        kept = 0.5 ** (elapsed_s / _HALF_LIFE_S)
-        self._tokens = self._tokens * kept + tokens
-        self._elapsed_s = self._elapsed_s * kept + elapsed_s
+        if self._observed and self._observed[1] <= tokens_run:  # else it has restarted
+            since_s, before = self._observed
+            kept = 0.5 ** ((now_s - since_s) / _HALF_LIFE_S)
+            self._tokens = self._tokens * kept + tokens_run - before
+            self._elapsed_s = self._elapsed_s * kept + now_s - since_s
+        self._observed = now_s, tokens_run
 
 
 class Tokenization:

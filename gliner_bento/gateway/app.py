@@ -5,7 +5,8 @@ It runs as an app (uvicorn, Ray Serve), or mounted in a BentoML service, where B
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gliner_bento.disconnect import CancelOnDisconnect
 from gliner_bento.errors import QueueFull
+from gliner_bento.gateway import tenants
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.compat import compat_endpoints
 from gliner_bento.gateway.endpoint import Endpoint
@@ -29,6 +31,7 @@ from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.request_record import RecordRequests, Routes
 from gliner_bento.gateway.status import RecentErrors
+from gliner_bento.gateway.tenant_limits import TenantLimits
 from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, extract, server
 from gliner_bento.replicas.base import Replica
@@ -55,6 +58,10 @@ class GatewayApp:
             Endpoint(method="GET", path="/docs.json", scope=None, answer=self._docs),
             Endpoint(method="GET", path="/", scope=None, answer=self._index),
         ]
+        self._limits = TenantLimits(
+            max_tenant_concurrency=options.max_tenant_concurrency,
+            max_tenant_requests_per_s=options.max_tenant_requests_per_s,
+        )
         self._paths = [endpoint.path for endpoint in (*self.endpoints, *pages)]
         self._access = Access([*self.endpoints, *pages], options)
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
@@ -74,7 +81,8 @@ class GatewayApp:
             "access": self._access,
             "max_body_bytes": options.max_body_bytes,
             "max_adapter_bytes": options.max_adapter_bytes,
-            "check_load": self.check_load,
+            "admit": self.admit,
+            "quota": self.quota,
             "requests": {endpoint.path: endpoint.request for endpoint in self.endpoints if endpoint.request},
         }
         record = {"routes": Routes(self._paths), "errors": self._errors}
@@ -90,10 +98,20 @@ class GatewayApp:
         """Serve `replica` from now on."""
         self._gateway = Gateway(replica, self.options, self._errors)
 
-    def check_load(self, method: str, path: str) -> None:
-        """Raise `QueueFull` for a request that has not been read, if the replica is overloaded and it adds to that."""
-        if (method, path) in self._refusable:
+    @contextmanager
+    def admit(self, method: str, path: str) -> Iterator[None]:
+        """Count a request that has not been read, until it is answered. Raises `RateLimited` or `QueueFull` instead if
+        it would add to what its tenant or the replica has too much of."""
+        if (method, path) not in self._refusable:
+            yield
+            return
+        with self._limits.request(tenants.current()):
             self.gateway.check_load()
+            yield
+
+    def quota(self, method: str, path: str) -> Mapping[str, str]:
+        """The headers with what the request's tenant may still send."""
+        return self._limits.headers(tenants.current()) if (method, path) in self._refusable else {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, with the middleware."""

@@ -43,6 +43,7 @@ STATUSES: Mapping[str, int] = {
     "limit_exceeded": 422,
     "adapter_invalid": 422,
     "queue_full": 429,
+    "rate_limited": 429,
     "aborted": 499,
     "internal": 500,
     "scores_not_finite": 500,

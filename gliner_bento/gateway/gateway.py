@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from gliner_bento.adapter_types import AdapterCacheStatus
-from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, TooLarge
+from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, QueueFull, TooLarge
 from gliner_bento.gateway import request_id, request_record, tenants
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.admission import Admission
@@ -49,9 +49,13 @@ class Gateway:
         self.adapters = AdapterApi(replica.adapters, options)
         self.options = options
         self._replica = replica
+        self._admission = Admission(
+            max_queue_wait_s=options.max_queue_wait_s,
+            max_queued_tokens=options.max_queued_tokens,
+            max_batch_size=options.max_batch_size,
+        )
         self._errors = errors or RecentErrors()
         self._started_s = time.monotonic()
-        self._admission = Admission(max_queue_wait_s=options.max_queue_wait_s, max_batch_size=options.max_batch_size)
         self._model: ModelInfo | None = None
         self._languages = LanguageCheck(())
 
@@ -114,8 +118,8 @@ class Gateway:
         return ExtractBatchResponse(results, model.model, request_id.current())
 
     def check_load(self) -> None:
-        """Raise `QueueFull` if the replica is overloaded; for requests that have not been read."""
-        self._admission.check()
+        """Raise `QueueFull` if the current tenant's requests would wait too long; for one that has not been read."""
+        self._admission.check(tenants.current())
 
     async def ready(self) -> bool:
         """Whether the replica admits items."""
@@ -159,18 +163,22 @@ class Gateway:
 
     async def _run(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """The replica's outcomes. Raises `QueueFull` if it is overloaded."""
-        with self._admission.admit(items, call.deadline_s):
+        with self._admission.admit(items, call.deadline_s, tenants.current()):
             outcomes = await self._replica.extract(items, call)
+            self._admission.observe(self._replica.tokens_run)
             for item, outcome in zip(items, outcomes, strict=True):
                 if isinstance(outcome, Extraction):
                     self._learn(item, outcome)
+                elif isinstance(outcome, QueueFull):
+                    outcome.retry_after_s = self._admission.retry_after_s(len(items))
         return outcomes
 
     async def _stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
         """The replica's parts. Raises `QueueFull` if it is overloaded."""
-        with self._admission.admit([item], call.deadline_s):
+        with self._admission.admit([item], call.deadline_s, tenants.current()):
             async with aclosing(self._replica.stream(item, call)) as parts:
                 async for part in parts:
+                    self._admission.observe(self._replica.tokens_run)
                     if isinstance(part, Extraction):
                         self._learn(item, part)
                     yield part

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -26,7 +28,7 @@ _OWN_HEADERS = {"content-length", "content-type"}
 class GatewayMiddleware:
     """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
 
-    access: who may call what. check_load: see `GatewayApp.check_load`. requests: types of the bodies, by path.
+    access: who may call what. admit, quota: see `GatewayApp`. requests: types of the bodies, by path.
     """
 
     def __init__(
@@ -35,12 +37,14 @@ class GatewayMiddleware:
         access: Access,
         max_body_bytes: int,
         max_adapter_bytes: int,
-        check_load: Callable[[str, str], None],
+        admit: Callable[[str, str], AbstractContextManager[None]],
+        quota: Callable[[str, str], Mapping[str, str]],
         requests: Mapping[str, type[Any]],
     ) -> None:
         self.app = app
         self._access = access
-        self._check_load = check_load
+        self._admit = admit
+        self._quota = quota
         self._requests = requests
         self._limits = {"max_body_bytes": max_body_bytes, "max_adapter_bytes": max_adapter_bytes}
 
@@ -59,10 +63,11 @@ class GatewayMiddleware:
         answer = _Answer(scope, send, body, self._requests.get(path))
         try:
             tenants.begin(self._access.tenant_of(scope, headers, path))
-            if scope["method"] in _BODY_METHODS:
-                self._check_load(scope["method"], path)
-                body.refuse_early(headers, upload=upload)
-            await self.app(scope, body.receive, answer.send)
+            answer.quota = partial(self._quota, scope["method"], path)
+            with self._admit(scope["method"], path):
+                if scope["method"] in _BODY_METHODS:
+                    body.refuse_early(headers, upload=upload)
+                await self.app(scope, body.receive, answer.send)
         except GLiNERBentoError as error:
             await error_response(error)(scope, receive, answer.stamp)
         except Exception:
@@ -113,7 +118,10 @@ class _LimitedBody:
 
 
 class _Answer:
-    """One response on its way out: stamped with the request's id, framework errors rewritten as the one error body."""
+    """One response on its way out: stamped with the request's id, framework errors rewritten as the one error body.
+
+    quota: headers with what the request's tenant may still send, once it is known.
+    """
 
     def __init__(self, scope: Scope, send: Send, body: _LimitedBody, request: type[Any] | None) -> None:
         self._scope = scope
@@ -123,12 +131,15 @@ class _Answer:
         self._held: Message | None = None
         self._content = b""
         self.started = False
+        self.quota: Callable[[], Mapping[str, str]] = dict
 
     async def stamp(self, message: Message) -> None:
-        """Send `message`, with the request's id in the headers."""
+        """Send `message`, with the request's id and its tenant's quota in the headers."""
         if message["type"] == "http.response.start":
             self.started = True
-            MutableHeaders(scope=message)["X-Request-ID"] = request_id.current()
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-ID"] = request_id.current()
+            headers.update(self.quota())
         await self._send(message)
 
     async def send(self, message: Message) -> None:

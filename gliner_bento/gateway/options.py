@@ -22,6 +22,9 @@ class GatewayOptions:
     max_adapter_bytes: int
     request_timeout_s: float
     max_queue_wait_s: float
+    max_queued_tokens: int
+    max_tenant_concurrency: int
+    max_tenant_requests_per_s: float
     max_batch_size: int
     enable_lora: bool
     adapter_id_pattern: str

@@ -27,12 +27,16 @@ class Tenant:
 
     crosses_tenants: whether the `priority` of its requests also counts against the requests of other tenants.
     weight: its share of the replica, relative to the other tenants' weights.
+    max_concurrency, max_requests_per_s: replace the settings max_tenant_concurrency and max_tenant_requests_per_s;
+        None: the settings count.
     """
 
     name: str
     scopes: frozenset[KeyScope] = ALL_SCOPES
     crosses_tenants: bool = False
     weight: float = 1.0
+    max_concurrency: int | None = None
+    max_requests_per_s: float | None = None
 
 
 _OUTSIDE_HTTP = Tenant("local")

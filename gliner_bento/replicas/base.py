@@ -107,6 +107,10 @@ class Replica(Protocol):
     def adapters(self) -> ReplicaAdapters:
         """Its LoRA adapters."""
 
+    @property
+    def tokens_run(self) -> int:
+        """Tokens that it has run since its start, as of its last answer to `extract` or part of a `stream`."""
+
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """One outcome per item, in order. Cancelling the call aborts its items.
 

@@ -155,6 +155,11 @@ class LocalReplica:
         )
 
     @property
+    def tokens_run(self) -> int:
+        """See `Replica`."""
+        return self.scheduler.tokens_run
+
+    @property
     def ready(self) -> bool:
         """Whether it admits items and all its threads are alive."""
         return self.scheduler.ready

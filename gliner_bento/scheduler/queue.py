@@ -81,6 +81,7 @@ class WaitingQueue:
     admitted, up to twice the capacity. `packs`: see `Engine`.
 
     last_item: when the latest item of one pass started to wait, its tenant and its priority.
+    tokens_run: of all entries that have finished after they were in a batch.
     """
 
     def __init__(self, capacity: int, clock: Callable[[], float], *, packs: bool) -> None:
@@ -95,6 +96,7 @@ class WaitingQueue:
         self._requests: dict[str, dict[int, Entry]] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._tenants = TenantQueues()
+        self.tokens_run = 0
         self._tallies = [Tally() for _ in State]
 
     # Counters, all derived from the tallies
@@ -235,6 +237,8 @@ class WaitingQueue:
             return None
         if before is WAITING:
             self._tenants.remove(entry)
+        elif before is RUNNING and entry.prepared:
+            self.tokens_run += entry.prepared.tokens
         self._move(entry, FINISHED)
         if entry.prepared is not None:
             entry.prepared.cancellation.requested = True

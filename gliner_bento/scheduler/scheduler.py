@@ -167,6 +167,11 @@ class Scheduler:
                 lanes_free=lanes.free,
             )
 
+    @property
+    def tokens_run(self) -> int:
+        """Tokens of all items and passes that have run."""
+        return self._queue.tokens_run
+
     def drain(self, timeout: float | None = None) -> bool:
         """Stop admitting, and wait until every future is answered; False if `timeout` seconds are not enough."""
         with self._all_answered:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
@@ -51,4 +53,14 @@ class GatewayFields(BaseSettings):
         None,
         description="Request header that names the tenant, where there are no API keys; set it only behind a proxy "
         "that overwrites it. Unset, or not sent: the client's address is the tenant.",
+    )
+    max_tenant_concurrency: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="Maximum number of a tenant's requests for extractions that run concurrently; more are refused "
+        "(429 with Retry-After); 0: no limit. An API key may have its own, max_concurrency.",
+    )
+    max_tenant_requests_per_s: Annotated[float, Field(ge=0, le=1_000_000)] = Field(
+        0.0,
+        description="Maximum number of a tenant's requests for extractions per second, those of one second in a burst; "
+        "more are refused (429 with Retry-After); 0: no limit. An API key may have its own, max_requests_per_s.",
     )

@@ -41,7 +41,15 @@ class SchedulingFields(BaseSettings):
         1.3, ge=1, le=10, description="Safety factor on the measured memory of a batch (CUDA only)."
     )
     queue_capacity: Count = Field(
-        4096, description="Maximum number of waiting items; requests beyond it are refused (429)."
+        4096,
+        description="Maximum number of waiting items; requests beyond it are refused (429 with Retry-After). A tenant "
+        "with less than an equal share of it may exceed it, up to twice as many in all.",
+    )
+    max_queued_tokens: CountOrAuto = Field(
+        0,
+        description="Maximum number of tokens of all requests under way, estimated from their characters; requests "
+        "beyond it are refused (429 with Retry-After), shared as queue_capacity is; 0: no limit but max_queue_wait_s "
+        "and the requests' deadlines.",
     )
     max_queue_wait_s: float = Field(
         1.5,

@@ -21,7 +21,9 @@ REQUEST = {
 
 @pytest.fixture(scope="module")
 def tag() -> str:
-    """Of the bento, in BentoML's store."""
+    """Of the bento that `make bento` builds, in BentoML's store."""
+    bill = [sys.executable, "tools/dependencies.py", "sbom", "sbom.cdx.json"]
+    subprocess.run(bill, cwd=PROJECT_ROOT, check=True)
     return bentoml("build", "--output", "tag", str(PROJECT_ROOT)).splitlines()[-1].removeprefix("__tag__:")
 
 
@@ -36,7 +38,7 @@ def test_a_bento_holds_only_what_serves(tag):
     files = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
     assert {file.parts[0] for file in files} == {
         *("LICENSE", "README.md", "configuration.yaml", "gliner_bento", "models", "pyproject.toml", "runners"),
-        *("service.py", "bentofile.yaml"),  # BentoML adds the latter
+        *("sbom.cdx.json", "service.py", "bentofile.yaml"),  # BentoML adds the latter
     }
     assert {file.as_posix() for file in files if file.parts[0] == "models"} == {
         f"models/demo/{name}"

@@ -20,3 +20,19 @@ def test_an_overloaded_server_accepts_or_refuses_every_request(tmp_path, capsys)
     assert data["statuses"]["200"] > 0
     assert data["accepted"]["count"] + data["refused"]["count"] == data["requests"]
     assert capsys.readouterr().out == (tmp_path / "overload.md").read_text()
+
+
+def test_no_odd_request_gets_an_internal_error_or_no_answer(tmp_path):
+    main(["fuzz", "--requests", "800", "--seed", "1", "--out", str(tmp_path)])
+    data = measured(tmp_path, "fuzz")
+    assert set(data["targets"].values()) == {0}, data["examples"]
+    assert data["statuses"]["fields"].keys() > {"200", "400", "422"}
+
+
+def test_a_soak_loses_no_answer_and_gives_no_wrong_one(tmp_path):
+    flags = ["--minutes", "0.1", "--rate", "4", "--different", "24", "--no-kill"]
+    main(["soak", *flags, "--out", str(tmp_path)])
+    data = measured(tmp_path, "soak")
+    assert (data["targets"]["lost"], data["targets"]["wrong"]) == (0, 0), data["examples"]
+    assert data["outcomes"]["right"] > 0
+    assert (tmp_path / "soak.png").stat().st_size > 0

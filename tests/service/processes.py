@@ -12,6 +12,7 @@ from gliner_bento.settings import PROJECT_ROOT
 
 BENTO = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
 PLAIN = [sys.executable, "-m", "uvicorn", "gliner_bento.asgi:create_app", "--factory", "--port", "{port}"]
+PLAIN += ["--http", "gliner_bento.gateway.http_protocol:HttpProtocol"]
 COMMANDS = {"bento": BENTO, "plain": PLAIN}
 
 

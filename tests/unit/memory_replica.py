@@ -65,6 +65,7 @@ class MemoryReplica:
         self._waiting: list[_Ticket] = []
         self._running: list[_Ticket] = []
         self._passes_of: Counter[str] = Counter()
+        self.tokens_run = 0
         self._closed = False
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
@@ -144,6 +145,7 @@ class MemoryReplica:
         finally:
             self._running.remove(ticket)
         self.passes.append(text)
+        self.tokens_run += words_and_labels(replace(ticket.item, text=text))
         self._passes_of[ticket.call.tenant] += 1
         if error := self.error(replace(ticket.item, text=text)):
             raise error if isinstance(error, GLiNERBentoError) else InternalError()

@@ -20,6 +20,7 @@ from gliner_bento.replicas.http.messages import (
     CallMessage,
     ExtractMessage,
     Frames,
+    Outcomes,
     Reply,
     StreamMessage,
     StreamPart,
@@ -41,7 +42,7 @@ _GRACE_S = 0.5
 
 _DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
 
-_replies = decoder(list[Reply[Extraction]])
+_outcomes = decoder(Outcomes)
 _stream_part = decoder(StreamPart)
 
 
@@ -58,6 +59,7 @@ class HttpReplica:
     def __init__(self, url: str, path: str = "") -> None:
         self._connection = Connection(url, path)
         self.adapters = HttpAdapters(self._connection)
+        self.tokens_run = 0
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """See `Replica`."""
@@ -67,10 +69,11 @@ class HttpReplica:
             return encode(ExtractMessage(items, CallMessage.of(call)))
 
         timeout_s = left_ms(call) / 1000 + _GRACE_S
-        replies: list[Reply[Extraction]] = await self._connection.call(
-            "extract", message, _replies, timeout_s, DeadlineExceeded(_LATE)
+        outcomes: Outcomes = await self._connection.call(
+            "extract", message, _outcomes, timeout_s, DeadlineExceeded(_LATE)
         )
-        return [reply.outcome() for reply in replies]
+        self.tokens_run = outcomes.tokens_run
+        return [reply.outcome() for reply in outcomes.replies]
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
         """See `Replica`. A stream that is not read to its end is aborted, because its connection closes."""
@@ -83,6 +86,7 @@ class HttpReplica:
                 frames = Frames()
                 async for piece in pieces:
                     for part in map(_stream_part.decode, frames.add(piece)):
+                        self.tokens_run = part.tokens_run
                         yield part.last.unwrap() if part.last else part.entities
                         if part.last:
                             return

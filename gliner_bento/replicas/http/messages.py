@@ -77,17 +77,29 @@ class Reply(Struct, Generic[T], array_like=True):
         return cls(error=outcome.detail()) if isinstance(outcome, GLiNERBentoError) else cls(result=outcome)
 
 
-def encode_list(messages: Sequence[Any]) -> Iterator[bytes]:
-    """The pieces of `encode(list(messages))`, one for each message: an answer may be large."""
-    yield encode([None] * len(messages))[: -len(messages) or None]
-    yield from map(encode, messages)
+class Outcomes(Struct, array_like=True):
+    """Results of `Replica.extract`. tokens_run: see `Replica`."""
+
+    replies: list[Reply[Extraction]]
+    tokens_run: int = 0
+
+    def encoded(self) -> Iterator[bytes]:
+        """The pieces of `encode(self)`, one for each reply: an answer may be large."""
+        number = len(self.replies)
+        yield encode([None, None])[:1] + encode([None] * number)[: -number or None]
+        yield from map(encode, self.replies)
+        yield encode(self.tokens_run)
 
 
 class StreamPart(Struct, array_like=True):
-    """A frame of a stream: entities that became final; in the last frame the result or error instead."""
+    """A frame of a stream: entities that became final; in the last frame the result or error instead.
+
+    tokens_run: see `Replica`.
+    """
 
     entities: Sequence[Entity] = ()
     last: Reply[Extraction] | None = None
+    tokens_run: int = 0
 
 
 def left_ms(call: Call) -> float:

@@ -20,12 +20,12 @@ from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.http.messages import (
     ExtractMessage,
     Frames,
+    Outcomes,
     Reply,
     StreamMessage,
     StreamPart,
     decoder,
     encode,
-    encode_list,
     frame,
 )
 from gliner_bento.types import Entity, Extraction
@@ -39,7 +39,7 @@ _stream_message = decoder(StreamMessage)
 class ReplicaApp:
     """Serves the replica of `bind`. A caller that closes its connection aborts its items.
 
-    POST /extract          `ExtractMessage` -> list of `Reply[Extraction]`
+    POST /extract          `ExtractMessage` -> `Outcomes`
     POST /stream           `StreamMessage` -> frames of `StreamPart`
     POST /install_adapter  a frame of arguments, then the archive -> `Reply`
     POST /call/{method}    arguments by name -> `Reply`, for each other method of `Replica` and `ReplicaAdapters`
@@ -87,9 +87,10 @@ class ReplicaApp:
     async def _extract(self, request: Request) -> Response:
         message: ExtractMessage = _extract_message.decode(await request.body())
         replies = [Reply.of(outcome) for outcome in await self.replica.extract(message.items, message.call.call())]
+        outcomes = Outcomes(replies, self.replica.tokens_run)
         if len(replies) == 1:
-            return _response(replies)
-        return StreamingResponse(coalesced(encode_list(replies)), media_type=MEDIA_TYPE)
+            return _response(outcomes)
+        return StreamingResponse(coalesced(outcomes.encoded()), media_type=MEDIA_TYPE)
 
     async def _stream(self, request: Request) -> Response:
         message: StreamMessage = _stream_message.decode(await request.body())
@@ -99,9 +100,9 @@ class ReplicaApp:
         try:
             async with aclosing(self.replica.stream(message.item, message.call.call())) as parts:
                 async for part in parts:
-                    yield frame(encode(_stream_part(part)))
+                    yield frame(encode(_stream_part(part, self.replica.tokens_run)))
         except GLiNERBentoError as error:
-            yield frame(encode(StreamPart(last=Reply.of(error))))
+            yield frame(encode(StreamPart(last=Reply.of(error), tokens_run=self.replica.tokens_run)))
 
     async def _install_adapter(self, request: Request) -> Response:
         body, frames = request.stream(), Frames()
@@ -132,8 +133,10 @@ def _response(message: Any) -> Response:
     return Response(encode(message), media_type=MEDIA_TYPE)
 
 
-def _stream_part(part: Sequence[Entity] | Extraction) -> StreamPart:
-    return StreamPart(last=Reply(result=part)) if isinstance(part, Extraction) else StreamPart(part)
+def _stream_part(part: Sequence[Entity] | Extraction, tokens_run: int) -> StreamPart:
+    if isinstance(part, Extraction):
+        return StreamPart(last=Reply(result=part), tokens_run=tokens_run)
+    return StreamPart(part, tokens_run=tokens_run)
 
 
 async def _rest(begun: bytes | bytearray, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

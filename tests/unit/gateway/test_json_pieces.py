@@ -17,7 +17,7 @@ from gliner_bento.errors import ErrorDetail
 from gliner_bento.gateway import json_pieces
 from gliner_bento.gateway.endpoint import json_response
 from gliner_bento.gateway.json_pieces import is_large
-from gliner_bento.replicas.http.messages import Reply, encode, encode_list
+from gliner_bento.replicas.http.messages import Outcomes, Reply, encode
 from gliner_bento.types import (
     BatchResult,
     Entity,
@@ -51,13 +51,14 @@ def test_the_pieces_are_the_whole(results: list[BatchResult], one: Extraction, e
         patch.setattr(pieces, "PIECE_BYTES", 10)
         for answer in (single, ExtractBatchResponse(results, "m", "r")):
             assert asyncio.run(joined(answer)) == msgspec.json.encode(answer)
-    replies = [Reply(result.result, result.error) for result in results]
-    assert b"".join(encode_list(replies)) == encode(replies)
+    outcomes = Outcomes([Reply(result.result, result.error) for result in results], 7)
+    assert b"".join(outcomes.encoded()) == encode(outcomes)
 
 
 @pytest.mark.parametrize("number", [0, 15, 16, 70_000])
 def test_a_list_of_any_length_is_encoded_in_pieces(number: int) -> None:
-    assert b"".join(encode_list([None] * number)) == encode([None] * number)
+    outcomes = Outcomes([Reply()] * number)
+    assert b"".join(outcomes.encoded()) == encode(outcomes)
 
 
 def test_only_a_large_answer_is_streamed() -> None:

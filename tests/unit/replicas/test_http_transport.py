@@ -28,7 +28,16 @@ from gliner_bento.errors import (
 from gliner_bento.replicas.base import Call
 from gliner_bento.replicas.http import client
 from gliner_bento.replicas.http.client import HttpReplica
-from gliner_bento.replicas.http.messages import CallMessage, ExtractMessage, Frames, Reply, StreamPart, encode, frame
+from gliner_bento.replicas.http.messages import (
+    CallMessage,
+    ExtractMessage,
+    Frames,
+    Outcomes,
+    Reply,
+    StreamPart,
+    encode,
+    frame,
+)
 from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.types import Entity, Extraction, Item, Relation, RelationArgument, Usage
 
@@ -202,7 +211,7 @@ def abort(replica: HttpReplica) -> Awaitable[Any]:
 
 
 HANG: Step = asyncio.Event()
-ANSWERS = {abort: [encode(Reply(result=True))], extract: [encode([Reply(result=RESULT)])]}
+ANSWERS = {abort: [encode(Reply(result=True))], extract: [encode(Outcomes([Reply(result=RESULT)]))]}
 QUESTIONS = pytest.mark.parametrize("question", [abort, extract])
 
 

@@ -46,6 +46,15 @@ def test_an_outcome_holds_all_of_an_extraction(serving: Serving):
     assert (outcome.truncated, outcome.truncated_at) == (False, None)
 
 
+def test_the_tokens_of_all_that_ran_are_counted(serving: Serving):
+    serving.release()
+    before = serving.replica.tokens_run
+    run(lambda: serving.replica.extract([item("Ada met"), item("Ada")], call()))
+    assert serving.replica.tokens_run - before == 3 + 2
+    run(lambda: serving.replica.extract([item(LONG)], call()))
+    assert serving.replica.tokens_run - before == 5 + words_and_labels(item(LONG)) + LONG_PASSES - 1
+
+
 def test_an_item_of_several_passes_has_one_outcome(serving: Serving):
     serving.release()
     (outcome,) = run(lambda: serving.replica.extract([item(LONG)], call()))

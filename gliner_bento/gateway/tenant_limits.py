@@ -1,0 +1,118 @@
+"""How often a tenant may ask, and how many of its requests may run concurrently. Knows no HTTP but its headers.
+
+The rate is a token bucket that holds the requests of one second, at least one: so many may come together.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gliner_bento.errors import RateLimited
+from gliner_bento.gateway.tenants import Tenant
+
+MAX_IDLE_TENANTS = 10_000
+"""Tenants without requests whose buckets are kept; the longest idle is forgotten."""
+
+
+@dataclass(slots=True)
+class _Use:
+    """What a tenant uses. left: requests in its bucket at `since_s`. running: requests under way."""
+
+    left: float
+    since_s: float
+    running: int = 0
+
+
+class TenantLimits:
+    """The limits of all tenants; 0: no limit. A tenant's own limits replace them."""
+
+    def __init__(
+        self,
+        *,
+        max_tenant_concurrency: int,
+        max_tenant_requests_per_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._concurrency = max_tenant_concurrency
+        self._rate = max_tenant_requests_per_s
+        self._clock = clock
+        self._running: dict[str, _Use] = {}
+        self._idle: OrderedDict[str, _Use] = OrderedDict()
+
+    @contextmanager
+    def request(self, tenant: Tenant) -> Iterator[None]:
+        """Count a request while it is under way. Raises `RateLimited` instead if it is one too many."""
+        concurrency, rate = self._limits_of(tenant)
+        if not concurrency and not rate:
+            yield
+            return
+        use = self._use_of(tenant, rate)
+        if concurrency and use.running >= concurrency:
+            raise RateLimited(f"this tenant has {concurrency} requests under way (max_tenant_concurrency)")
+        if rate:
+            if use.left < 1:
+                wait_s = (1 - use.left) / rate
+                raise RateLimited(
+                    f"this tenant may send {rate:g} requests per second (max_tenant_requests_per_s)",
+                    retry_after_s=math.ceil(wait_s),
+                )
+            use.left -= 1
+        use.running += 1
+        self._running[tenant.name] = use
+        self._idle.pop(tenant.name, None)
+        try:
+            yield
+        finally:
+            use.running -= 1
+            if not use.running:
+                self._idle[tenant.name] = self._running.pop(tenant.name)
+                self._forget()
+
+    def headers(self, tenant: Tenant) -> Mapping[str, str]:
+        """What is left to the tenant of the limit that it reaches first; reset: seconds until all of it is."""
+        concurrency, rate = self._limits_of(tenant)
+        if not concurrency and not rate:
+            return {}
+        use = self._use_of(tenant, rate)
+        quotas = []
+        if rate:
+            size = _bucket(rate)
+            quotas.append((math.floor(use.left), math.floor(size), math.ceil((size - use.left) / rate)))
+        if concurrency:
+            quotas.append((max(0, concurrency - use.running), concurrency, 1 if use.running else 0))
+        remaining, limit, reset_s = min(quotas)
+        return {
+            "X-RateLimit-Limit": str(limit),
+            "X-RateLimit-Remaining": str(remaining),
+            "X-RateLimit-Reset": str(reset_s),
+        }
+
+    def __len__(self) -> int:
+        return len(self._running) + len(self._idle)
+
+    def _limits_of(self, tenant: Tenant) -> tuple[int, float]:
+        concurrency, rate = tenant.max_concurrency, tenant.max_requests_per_s
+        return self._concurrency if concurrency is None else concurrency, self._rate if rate is None else rate
+
+    def _use_of(self, tenant: Tenant, rate: float) -> _Use:
+        """What the tenant uses now; a new one is not kept until it has a request."""
+        now_s = self._clock()
+        use = self._running.get(tenant.name) or self._idle.get(tenant.name)
+        if use is None:
+            return _Use(_bucket(rate), now_s)
+        use.left = min(_bucket(rate), use.left + (now_s - use.since_s) * rate)
+        use.since_s = now_s
+        return use
+
+    def _forget(self) -> None:
+        while len(self._idle) > MAX_IDLE_TENANTS:
+            self._idle.popitem(last=False)
+
+
+def _bucket(rate: float) -> float:
+    return max(1.0, rate)

@@ -1,0 +1,98 @@
+"""A replica that works on its requests in turns, on a clock of its own, and the admission in front of it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from gliner_bento.errors import QueueFull
+from gliner_bento.gateway.admission import PASS_TOKENS, TURN_S, Admission
+from gliner_bento.gateway.tenants import Tenant
+from gliner_bento.types import Extraction, Item, Usage
+
+BATCH = 32
+TOKENS_PER_S = 5000
+SOMEONE = Tenant("someone")
+
+
+def item(words: int = 60) -> Item:
+    return Item("word " * words, {"name": "name"})
+
+
+def tokens(one: Item) -> int:
+    return len(one.text.split()) + 3
+
+
+@dataclass
+class Request:
+    items: list[Item]
+    arrived_s: float
+    left: float
+    counted: ExitStack
+    tenant: Tenant
+
+
+@dataclass
+class Simulated:
+    """Tenants take turns by what they were served, requests of a tenant one after the other, as in the scheduler.
+
+    waits_s: of the answered requests. running: requests under way, in the order of their turns.
+    """
+
+    now_s: float = 0.0
+    tokens_run: float = 0.0
+    rate: float = TOKENS_PER_S
+    max_queued_tokens: int = 0
+    waits_s: list[float] = field(default_factory=list)
+    waits_of: dict[str, list[float]] = field(default_factory=dict)
+    refusals: list[QueueFull] = field(default_factory=list)
+    running: list[Request] = field(default_factory=list)
+    served: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.admission = Admission(
+            max_queue_wait_s=1.5,
+            max_queued_tokens=self.max_queued_tokens,
+            max_batch_size=BATCH,
+            clock=lambda: self.now_s,
+        )
+
+    def ask(self, *items: Item, timeout_s: float = 30.0, tenant: Tenant = SOMEONE) -> bool:
+        counted = ExitStack()
+        try:
+            self.admission.check(tenant)
+            counted.enter_context(self.admission.admit(items, self.now_s + timeout_s, tenant))
+        except QueueFull as refusal:
+            self.refusals.append(refusal)
+            return False
+        busy = {request.tenant.name for request in self.running}
+        if tenant.name not in busy:
+            behind = min((self.served[name] for name in busy), default=0.0)
+            self.served[tenant.name] = max(self.served.get(tenant.name, 0.0), behind)
+        self.running.append(Request(list(items), self.now_s, sum(map(tokens, items)), counted, tenant))
+        return True
+
+    def run(self, seconds: float) -> None:
+        """Work: each request in its turn, for at most `TURN_S`."""
+        end_s = self.now_s + seconds
+        while self.running and self.now_s < end_s:
+            request = min(self.running, key=lambda one: self.served[one.tenant.name])  # the first of them
+            self.running.remove(request)
+            done = min(request.left, max(PASS_TOKENS, TURN_S * self.rate))
+            self.tokens_run += done
+            self.now_s += done / self.rate
+            request.left -= done
+            self.served[request.tenant.name] += done / request.tenant.weight
+            if request.left:
+                self.running.append(request)
+            else:
+                self._finish(request)
+        self.now_s = max(self.now_s, end_s)
+
+    def _finish(self, request: Request) -> None:
+        self.admission.observe(int(self.tokens_run))
+        for one in request.items:
+            self.admission.learn(one, Extraction(usage=Usage(1, tokens(one), 1, 1, 1)))
+        request.counted.close()
+        self.waits_s.append(self.now_s - request.arrived_s)
+        self.waits_of.setdefault(request.tenant.name, []).append(self.waits_s[-1])

@@ -1,0 +1,121 @@
+"""Admission among tenants, on a simulated clock: who asks for little is not refused because of who asks for much."""
+
+from __future__ import annotations
+
+import pytest
+from simulated_replica import BATCH, TOKENS_PER_S, Simulated, item, tokens
+
+from gliner_bento.gateway.admission import ASSUMED_TOKENS_PER_S, BURST_FACTOR
+from gliner_bento.gateway.tenants import Tenant
+
+A, B = Tenant("a"), Tenant("b")
+
+
+def p95(waits_s: list[float]) -> float:
+    return sorted(waits_s)[int(0.95 * len(waits_s))]
+
+
+def beside_a_flood(flood_words: int, seconds: float = 13, connections: int = 0) -> tuple[Simulated, list[bool]]:
+    """B asks for a short text 4 times a second. Beside it A has so many connections, or sends ten times as much as the
+    replica can answer."""
+    simulated = Simulated()
+    asked, admitted = 0, []
+    while simulated.now_s < seconds:
+        if connections:
+            while sum(request.tenant is A for request in simulated.running) < connections:
+                if not simulated.ask(item(flood_words), tenant=A):
+                    break
+        else:
+            while asked < simulated.now_s * 10 * TOKENS_PER_S / tokens(item(flood_words)):
+                simulated.ask(item(flood_words), tenant=A)
+                asked += 1
+        if len(admitted) < simulated.now_s * 4:
+            admitted.append(simulated.ask(item(20), tenant=B))
+        simulated.run(0.02)
+    return simulated, admitted
+
+
+@pytest.mark.parametrize("flood_words", [20, 300, 5000])
+def test_a_tenant_is_not_refused_and_does_not_wait_because_another_one_floods(flood_words: int):
+    simulated, admitted = beside_a_flood(flood_words)
+    assert len(admitted) >= 30
+    assert all(admitted)
+    assert len(simulated.refusals) > 50, "the flood is refused"
+    assert p95(simulated.waits_of["b"]) <= 0.5, "a turn of the flood, and the own one"
+
+
+def test_a_tenant_with_64_connections_of_long_texts_leaves_the_replica_to_another():
+    simulated, admitted = beside_a_flood(2000, seconds=40, connections=64)
+    assert all(admitted)
+    assert p95(simulated.waits_of["b"]) <= 0.5
+    assert p95(simulated.waits_of["a"]) > 5
+
+
+def test_tenants_that_all_flood_are_answered_alike():
+    simulated = Simulated()
+    tenants = [Tenant(f"t{number}") for number in range(4)]
+    while simulated.now_s < 15:
+        for tenant in tenants:
+            for _ in range(4):
+                simulated.ask(item(), tenant=tenant)
+        simulated.run(0.02)
+    answered = [len(simulated.waits_of[tenant.name]) for tenant in tenants]
+    assert max(answered) < 1.3 * min(answered)
+    assert p95(simulated.waits_s) < BURST_FACTOR * 1.5
+
+
+def test_many_new_tenants_together_are_refused_as_one_is():
+    simulated = Simulated()
+    while simulated.now_s < 8:
+        for _ in range(10):
+            simulated.ask(item(), tenant=Tenant(f"t{simulated.now_s} {len(simulated.running)}"))
+        simulated.run(0.02)
+    assert simulated.refusals
+    assert p95(simulated.waits_s[200:]) < BURST_FACTOR * 1.5
+    simulated.run(10)
+    assert not simulated.admission._loads
+
+
+def test_weight_is_a_larger_share():
+    simulated = Simulated()
+    heavy = Tenant("heavy", weight=3.0)
+    while simulated.now_s < 15:
+        for tenant in (A, heavy):
+            for _ in range(8):
+                simulated.ask(item(), tenant=tenant)
+        simulated.run(0.02)
+    answered = {name: len(waits) for name, waits in simulated.waits_of.items()}
+    assert answered["heavy"] == pytest.approx(3 * answered["a"], rel=0.25)
+
+
+def test_max_queued_tokens_limits_the_tokens_under_way():
+    simulated = Simulated(max_queued_tokens=10_000)
+    while simulated.ask(item(1000), tenant=A):
+        assert len(simulated.running) < BATCH
+    total = sum(request.left for request in simulated.running)
+    assert 5000 < total <= 20_000
+    refused = item(3000)
+    assert not simulated.ask(refused, tenant=A)
+    excess_s = simulated.refusals[-1].retry_after_s
+    assert 1 <= excess_s <= 3 * (total + tokens(refused)) / ASSUMED_TOKENS_PER_S
+    assert simulated.ask(item(200), tenant=B), "less than half of it, which is the share of the second of two tenants"
+    while simulated.ask(item(200), tenant=B):
+        pass
+    assert simulated.admission._tokens <= 20_000
+    simulated.run(30)
+    assert simulated.ask(item(100_000), tenant=A), "nothing else is under way"
+
+
+def test_without_max_queued_tokens_the_tokens_are_not_limited():
+    simulated = Simulated()
+    for _ in range(BATCH - 1):
+        assert simulated.ask(item(100_000))
+
+
+def test_what_a_full_replica_refuses_may_come_again_when_as_much_is_answered():
+    simulated = Simulated()
+    for _ in range(BATCH):
+        assert simulated.ask(item(1000))
+    assert simulated.admission.retry_after_s(1) == 1
+    one_s = simulated.admission._tokens / BATCH / ASSUMED_TOKENS_PER_S
+    assert simulated.admission.retry_after_s(100) == pytest.approx(100 * one_s, abs=1)

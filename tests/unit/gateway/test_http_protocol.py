@@ -1,0 +1,60 @@
+"""What is no HTTP is answered with the one error body too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+import uvicorn
+
+from gliner_bento.gateway.http_protocol import HttpProtocol
+
+HEAD = b"POST /v1/extract HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+
+
+def exchange(app, sent: bytes) -> tuple[bytes, bytes]:
+    """Head and body of the answer."""
+    config = uvicorn.Config(app, http=HttpProtocol, port=0, lifespan="off", log_level="critical")
+
+    async def scene() -> bytes:
+        server = uvicorn.Server(config)
+        serving = asyncio.ensure_future(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.001)
+        reader, writer = await asyncio.open_connection(*server.servers[0].sockets[0].getsockname())
+        writer.write(sent)
+        answer = await reader.read()  # to the end: the connection is closed
+        writer.close()
+        server.should_exit = True
+        await serving
+        return answer
+
+    head, _, body = asyncio.run(scene()).partition(b"\r\n\r\n")
+    return head, body
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01",
+        HEAD.replace(b"POST", b"B@D") + b"\r\n",
+        HEAD + b"Content-Length: x\r\n\r\n{}",
+        HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_bytes_that_are_no_http_get_the_one_error_body(app, sent: bytes):
+    head, body = exchange(app, sent)
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    error = json.loads(body)["error"]
+    assert (error["code"], error["param"]) == ("malformed_request", None)
+    assert f"x-request-id: {error['request_id']}".encode() in head.lower().splitlines()
+    assert f"content-length: {len(body)}".encode() in head.lower().splitlines()
+
+
+def test_a_request_for_a_websocket_is_answered_like_any_other(app):
+    upgrade = b"Connection: close, upgrade\r\nUpgrade: websocket\r\nContent-Length: 2\r\n\r\n{}"
+    head, body = exchange(app, HEAD + upgrade)
+    assert head.startswith(b"HTTP/1.1 422 ")
+    assert json.loads(body)["error"]["code"] == "invalid_field"

@@ -1,0 +1,46 @@
+"""The bill of materials and the page of licences."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from license_expression import get_spdx_licensing
+
+from gliner_bento.settings import PROJECT_ROOT
+from tools import dependencies
+
+
+def test_the_page_of_licences_is_fresh():
+    command = [sys.executable, "tools/dependencies.py", "licenses", "--check"]
+    ended = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("removed", "stale"), [("| [torch](https://pypi.org/project/torch/) |", "torch"), ("MIT |", "tomli-w")]
+)
+def test_a_page_without_a_package_or_with_another_licence_is_stale(removed: str, stale: str, tmp_path, monkeypatch):
+    page = dependencies.licenses_page(dependencies.pins())
+    (tmp_path / "licenses.md").write_text("\n".join(line for line in page.splitlines() if removed not in line))
+    monkeypatch.setattr(dependencies, "PAGE", tmp_path / "licenses.md")
+    assert stale in set(dependencies._stale(page, dependencies.pins()))
+
+
+def test_every_licence_is_an_spdx_expression():
+    spdx = get_spdx_licensing()
+    names = {pin.name for pin in dependencies.pins()}
+    assert {name for name in names if spdx.validate(dependencies.licence_of(name)).errors} == set()
+
+
+def test_the_bill_of_materials_is_valid_and_lists_every_pin_and_the_model():
+    listed = dependencies.pins()
+    bill = dependencies.bill_of_materials(listed)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
+    components = {component["bom-ref"] for component in bill["components"]}
+    assert components == {pin.purl for pin in listed} | {"models/demo"}
+    assert bill == dependencies.bill_of_materials(listed)
