@@ -16,6 +16,17 @@ from runners.gliner_runner import REPLICA_PATH, service_of, settings
 RUNNERS = [service_of(instance) for instance in plan_or_exit(settings)]
 
 
+class GatewayService(bentoml.Service[Any]):  # type: ignore[misc]
+    """A service whose bento may be served with any number of instances: the bento lists those of its build."""
+
+    __slots__ = ()
+
+    def on_load_bento(self, bento: Any) -> None:
+        """BentoML looks up each service's models in the bento's list, and fails for one that is not there."""
+        for service in self.all_services().values():
+            service.bento = bento
+
+
 def depend_on_runners(gateway: type) -> type:
     """Make every runner a dependency of the service class `gateway`."""
     for runner in RUNNERS:
