@@ -42,8 +42,11 @@ def replica_for(gateway: Any, process: ServiceProcess) -> Replica:
     runners = {runner.name: getattr(gateway, runner.name) for runner in RUNNERS}
     if len(runners) == 1:
         return _replica_of(*runners.values(), repeats=True)
+    from gliner_bento import metrics  # noqa: PLC0415  # its files are in the process's folder
+
     replicas = {name: _replica_of(runner, repeats=False) for name, runner in runners.items()}
-    fleet = Fleet(replicas, settings.view(FleetOptions), on_other_model=process.end_server)
+    options = settings.view(FleetOptions)
+    fleet = Fleet(replicas, options, on_other_model=process.end_server, on_repeat=metrics.REPEATED_ITEMS.inc)
     fleet.start()
     return fleet
 
