@@ -191,6 +191,10 @@ class TenantQueues:
             return iter(self._active[0].waiting)
         return self._merged()
 
+    def only_waits(self, tenant: str) -> bool:
+        """Whether no entry of another tenant waits."""
+        return all(active.name == tenant for active in self._active[:2])
+
     def more_urgent_waits(self, tenant: str, priority: int) -> bool:
         """Whether the priority of a waiting entry puts it before an entry of `tenant` with this priority."""
         own = self._tenants.get(tenant)
