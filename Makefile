@@ -33,9 +33,9 @@ setup-dev: ## The same with what tests and checks need
 setup-bench: # The same with what the benchmark compares with
 	@tools/setup bench
 
-serve: setup ## Serve a model; PORT= HOST= MODEL= DEVICE= DTYPE=
+serve: setup ## Serve a model; PORT= HOST= MODEL= DEVICE= DTYPE= ARGS=--any-setting
 	@exec $(BIN)/python -m gliner_bento.cli serve --port '$(PORT)' --host '$(HOST)' \
-		$(if $(MODEL),--model '$(MODEL)') $(if $(DEVICE),--device '$(DEVICE)') $(if $(DTYPE),--dtype '$(DTYPE)')
+		$(if $(MODEL),--model '$(MODEL)') $(if $(DEVICE),--device '$(DEVICE)') $(if $(DTYPE),--dtype '$(DTYPE)') $(ARGS)
 
 test: setup-dev ## Run the tests; TESTS=path ARGS=pytest's WORKERS=processes
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(TESTS) $(ARGS)

@@ -10,7 +10,7 @@ from gliner_bento import log
 from gliner_bento.bentoml_options import bentoml_options
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.error_body import respond
-from gliner_bento.gateway.http_protocol import serve_http
+from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
 from gliner_bento.settings import load_or_exit
@@ -18,9 +18,9 @@ from gliner_bento.supervision import ServiceProcess, supervise
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
 from runners.gliner_runner import GLiNERRunner, disconnect, replica_of
 
-serve_http()
 settings = load_or_exit()
 app = GatewayApp(settings.view(GatewayOptions))
+limit_connections(app.options)
 
 
 @bentoml.service(name="GLiNERService", **bentoml_options(settings, "GLiNERService"))

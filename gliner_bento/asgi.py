@@ -1,6 +1,8 @@
 """The server without BentoML: the gateway over a replica in the same process.
 
 uvicorn gliner_bento.asgi:create_app --factory --port 3000 --http gliner_bento.gateway.http_protocol:HttpProtocol
+
+Without `--http`, the limits on connections do not apply.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from gliner_bento import log
 from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.port import check_address_or_exit
 from gliner_bento.replicas.local import LocalReplica
@@ -30,6 +33,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
     log.configure(settings)
     check_address_or_exit("uvicorn", settings, "127.0.0.1")
     app = GatewayApp(settings.view(GatewayOptions))
+    limit_connections(app.options)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -74,6 +74,18 @@ class Forbidden(GLiNERBentoError):
     code = "forbidden"
 
 
+class RequestTimeout(GLiNERBentoError):
+    """The request did not arrive in time."""
+
+    code = "request_timeout"
+
+
+class HeadersTooLarge(GLiNERBentoError):
+    """The request's headers are too large."""
+
+    code = "headers_too_large"
+
+
 class RouteNotFound(GLiNERBentoError):
     """No such route."""
 

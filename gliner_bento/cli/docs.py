@@ -71,7 +71,7 @@ def _help(name: str, field: FieldInfo) -> str:
 
 
 def _code(value: object) -> str:
-    return "unset" if value is None else f"`{text_of(value)}`"
+    return "unset" if value in (None, ()) else f"`{text_of(value)}`"
 
 
 def _allowed(field: FieldInfo) -> str:

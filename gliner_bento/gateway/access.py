@@ -16,9 +16,10 @@ from starlette.types import Scope
 
 from gliner_bento.api_keys import ALL_SCOPES, ApiKey, ApiKeys, KeyScope
 from gliner_bento.errors import Forbidden, Unauthorized
+from gliner_bento.gateway import tenants
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.tenants import Tenant, without_key
+from gliner_bento.gateway.tenants import Tenant
 
 OPEN_PATHS_OF_BENTOML = ("/schema.json", "/static_content")
 """Routes of BentoML that need no key: the types of the API, and the files of the page."""
@@ -38,15 +39,16 @@ class Access:
             self._scopes.setdefault(endpoint.path, {})[endpoint.method] = endpoint.scope
         self._patterns = [(compile_path(path)[0], path) for path in self._scopes if "{" in path]
 
-    def tenant_of(self, scope: Scope, headers: Headers, path: str) -> Tenant:
-        """The tenant of a request, if it may call `path` (below the root path)."""
+    def admit(self, scope: Scope, headers: Headers, path: str) -> None:
+        """Begin a request as its tenant, if that may call `path` (below the root path)."""
         if self._keys is None:
             if not (self._allow_anonymous or _is_local(scope)) and self.needed(scope["method"], path):
                 raise Forbidden("this server has no API keys, so it answers on the loopback address only")
-            return without_key(scope, headers, self._tenant_header)
-        if not (needed := self.needed(scope["method"], path)):
-            return without_key(scope, headers, None)
-        return _tenant(self._identify(headers), needed)
+            tenants.begin(tenants.without_key(scope, headers, self._tenant_header))
+            return
+        tenants.begin(tenants.at_address(scope))  # the log shows who is refused
+        if needed := self.needed(scope["method"], path):
+            tenants.begin(_tenant(self._identify(headers), needed))
 
     def needed(self, method: str, path: str) -> frozenset[KeyScope]:
         """Scopes of which a key must have one to call this; empty for an open route."""

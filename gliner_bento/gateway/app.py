@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
@@ -30,13 +30,21 @@ from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.request_record import RecordRequests, Routes
+from gliner_bento.gateway.security_headers import INDEX_PAGE
 from gliner_bento.gateway.status import RecentErrors
 from gliner_bento.gateway.tenant_limits import TenantLimits
 from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, extract, server
 from gliner_bento.replicas.base import Replica
 
-INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
+_CORS = {
+    "allow_methods": ["GET", "POST", "PUT", "DELETE"],
+    "allow_headers": ["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
+    "expose_headers": [
+        *("X-Request-ID", "Retry-After"),
+        *("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"),
+    ],
+}
 
 
 class GatewayApp:
@@ -74,7 +82,7 @@ class GatewayApp:
     def middleware(self) -> list[tuple[Any, dict[str, Any]]]:
         """The ASGI middleware around `routes`, outermost first: classes and their arguments.
 
-        A request that the second one refuses does not cost the tasks of the third.
+        A request that `GatewayMiddleware` refuses does not cost the tasks of `CancelOnDisconnect`.
         """
         options = self.options
         arguments = {
@@ -85,8 +93,9 @@ class GatewayApp:
             "quota": self.quota,
             "requests": {endpoint.path: endpoint.request for endpoint in self.endpoints if endpoint.request},
         }
-        record = {"routes": Routes(self._paths), "errors": self._errors}
-        return [(RecordRequests, record), (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
+        cors = [(CORSMiddleware, {**_CORS, "allow_origins": options.cors_origins})] if options.cors_origins else []
+        record = (RecordRequests, {"routes": Routes(self._paths), "errors": self._errors})
+        return [record, *cors, (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
 
     @property
     def gateway(self) -> Gateway:

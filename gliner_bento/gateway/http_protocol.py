@@ -1,37 +1,172 @@
-"""uvicorn's HTTP protocol, which answers what is not HTTP with the one error body in place of plain text.
+"""uvicorn's HTTP protocol with limits on connections: how many, the time and the size of headers, the pace of bodies.
 
-The gateway's middleware sees no request that uvicorn could not parse.
+ASGI begins after the headers, so no middleware can set these, or see what is not HTTP. A connection over a Unix socket
+has no limits: its peers are processes of ours. What is refused gets the one error body, as everywhere.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, ClassVar
 
+from starlette.responses import Response
 from uvicorn.config import HTTP_PROTOCOLS
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from gliner_bento.errors import MalformedRequest
+from gliner_bento.errors import GLiNERBentoError, HeadersTooLarge, MalformedRequest, NotReady, RequestTimeout
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.error_body import error_response
+from gliner_bento.gateway.options import GatewayOptions
+
+MAX_HEADER_BYTES = 2**16
+PACE_BYTES = 2**16
+"""A body has `body_timeout_s` for so many bytes, or for the rest of it."""
+
+
+def limit_connections(options: GatewayOptions) -> None:
+    """Set the limits of this process, and make this uvicorn's default protocol: BentoML has no option for it."""
+    HttpProtocol.options = options
+    HTTP_PROTOCOLS["auto"] = f"{__name__}:{HttpProtocol.__name__}"
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """A connection. Given to uvicorn as `--http gliner_bento.gateway.http_protocol:HttpProtocol`."""
+    """One connection. `idle`: those without a request under way, the longest first; they make room for new ones."""
+
+    options: ClassVar[GatewayOptions | None] = None
+    idle: ClassVar[dict[HttpProtocol, None]] = {}
+
+    _limits: GatewayOptions | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+    _reads_body = False
+    _bytes = 0  # of headers, or of a body since its timer was set
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.ws_protocol_class = None  # there are no WebSockets: a request for one is a request without the upgrade
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        if self.client is None or self.options is None:
+            return
+        self._limits = self.options
+        self.timeout_keep_alive = self._limits.keep_alive_timeout_s
+        self._await_headers()
+        if len(self.connections) > self._limits.max_connections:
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed."""
+        self.idle.pop(self, None)
+        self._unset_timer()
+        if self._write_timer:
+            self._write_timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Part of a request has arrived."""
+        super().data_received(data)
+        if self._limits is None or self.transport.is_closing():
+            return
+        self._bytes += len(data)
+        if self._reads_body:
+            if self._timer is None or self._bytes >= PACE_BYTES:
+                self._set_timer(self._limits.body_timeout_s)
+        elif self in self.idle:
+            if self._bytes > MAX_HEADER_BYTES:
+                self._refuse(HeadersTooLarge(f"the headers have more than {MAX_HEADER_BYTES} bytes"))
+            elif self._timer is None:
+                self._set_timer(self._limits.header_timeout_s, self._bytes)
+
+    def on_headers_complete(self) -> None:
+        """A request begins."""
+        self.idle.pop(self, None)
+        self._unset_timer()
+        self._reads_body = True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """A request has been received."""
+        self._reads_body = False
+        self._unset_timer()
+        super().on_message_complete()
+        if self._limits and self.cycle.response_complete:  # it was refused before its body was read
+            self._await_headers()
+
+    def on_response_complete(self) -> None:
+        """A response has been sent."""
+        super().on_response_complete()
+        if self._limits and self.cycle.response_complete and not self._reads_body and not self.transport.is_closing():
+            self._bytes = 0
+            self.idle[self] = None
+
+    def pause_writing(self) -> None:
+        """The client reads slower than the server writes."""
+        super().pause_writing()
+        if self._limits:
+            self._write_timer = self.loop.call_later(self._limits.body_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
+        if self._write_timer:
+            self._write_timer.cancel()
+            self._write_timer = None
+
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that cannot be parsed, and close the connection."""
-        answer_id = request_id.begin(None)
-        response = error_response(MalformedRequest("the request is not valid HTTP"))
-        headers = [*response.raw_headers, (b"x-request-id", answer_id.encode()), (b"connection", b"close")]
-        lines = [b"HTTP/1.1 400 Bad Request", *(b"%s: %s" % header for header in headers), b""]
-        self.transport.write(b"\r\n".join([*lines, bytes(response.body)]))
+        """Refuse what is not HTTP."""
+        self._refuse(MalformedRequest("the request is not valid HTTP"))
+
+    def _await_headers(self) -> None:
+        assert self._limits
+        self.idle[self] = None
+        self._set_timer(self._limits.header_timeout_s)
+
+    def _make_room(self) -> None:
+        """Close the connection that has been idle longest; this one, if all others have a request."""
+        longest = next(iter(self.idle))
+        if longest is self:
+            self._refuse(NotReady("too many connections; try again later"))
+        else:
+            del self.idle[longest]
+            longest.transport.close()
+
+    def _too_slow(self) -> None:
+        assert self._limits
+        if self._reads_body and self.flow.read_paused:  # the server reads slower than the client writes
+            self._set_timer(self._limits.body_timeout_s)
+        else:
+            self._refuse(RequestTimeout("the request did not arrive in time"))
+
+    def _set_timer(self, timeout_s: float, received: int = 0) -> None:
+        self._unset_timer()
+        self._bytes = received
+        self._timer = self.loop.call_later(timeout_s, self._too_slow)
+
+    def _unset_timer(self) -> None:
+        self._bytes = 0
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def _refuse(self, error: GLiNERBentoError) -> None:
+        """Answer with an error, unless a response is under way, and close the connection."""
+        if self.transport.is_closing():
+            return
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            request_id.begin(None)
+            response = error_response(error)
+            response.headers["X-Request-ID"] = request_id.current()
+            response.headers["Connection"] = "close"
+            self.transport.write(_serialized(response))
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
         self.transport.close()
 
 
-def serve_http() -> None:
-    """Make it uvicorn's default in this process, for BentoML, which has no option for it."""
-    HTTP_PROTOCOLS["auto"] = f"{HttpProtocol.__module__}:{HttpProtocol.__name__}"
+def _serialized(response: Response) -> bytes:
+    headers = b"".join(b"%s: %s\r\n" % header for header in response.raw_headers)
+    return STATUS_LINE[response.status_code] + headers + b"\r\n" + bytes(response.body)

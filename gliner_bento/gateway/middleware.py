@@ -13,10 +13,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
-from gliner_bento.gateway import request_id, tenants
+from gliner_bento.gateway import request_id
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.media import JSON, is_json, media_type
+from gliner_bento.gateway.security_headers import secure
 from gliner_bento.gateway.v1 import adapters
 
 logger = logging.getLogger("gliner_bento.gateway")
@@ -62,7 +63,7 @@ class GatewayMiddleware:
         body = _LimitedBody(receive, self._limits[name], name, raises=raises)
         answer = _Answer(scope, send, body, self._requests.get(path))
         try:
-            tenants.begin(self._access.tenant_of(scope, headers, path))
+            self._access.admit(scope, headers, path)
             answer.quota = partial(self._quota, scope["method"], path)
             with self._admit(scope["method"], path):
                 if scope["method"] in _BODY_METHODS:
@@ -98,7 +99,8 @@ class _LimitedBody:
             if int(headers.get("content-length", "0")) > self._limit_bytes:
                 raise self._too_large()
         kind = media_type(headers)
-        if kind and not is_json(kind) and not upload:
+        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        if has_body and kind and not is_json(kind) and not upload:
             raise UnsupportedMediaType(f"send the body as {JSON}, not {kind}")
 
     async def receive(self) -> Message:
@@ -139,6 +141,7 @@ class _Answer:
             self.started = True
             headers = MutableHeaders(scope=message)
             headers["X-Request-ID"] = request_id.current()
+            secure(headers)
             headers.update(self.quota())
         await self._send(message)
 

@@ -31,3 +31,8 @@ class GatewayOptions:
     tenant_header: str | None
     api_keys: str | None
     allow_anonymous: bool
+    cors_origins: tuple[str, ...]
+    max_connections: int
+    header_timeout_s: float
+    body_timeout_s: float
+    keep_alive_timeout_s: int

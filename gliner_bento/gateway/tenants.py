@@ -64,5 +64,10 @@ def without_key(scope: Scope, headers: Headers, tenant_header: str | None) -> Te
         if not re.fullmatch(NAME_PATTERN, name):
             raise MalformedRequest(f"the header {tenant_header} must match {NAME_PATTERN}")
         return Tenant(name)
+    return at_address(scope)
+
+
+def at_address(scope: Scope) -> Tenant:
+    """The tenant of the client's address."""
     address = scope["client"][0] if scope.get("client") else ""
     return Tenant(_NOT_IN_NAMES.sub("_", address)[:128] or _OUTSIDE_HTTP.name)

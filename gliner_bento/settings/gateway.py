@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from gliner_bento.settings.field_types import ApiKeysSource, Count, HeaderName, Probability
+from gliner_bento.settings.field_types import ApiKeysSource, Count, HeaderName, Origins, Probability, Timeout
 
 
 class GatewayFields(BaseSettings):
@@ -39,6 +39,26 @@ class GatewayFields(BaseSettings):
     )
     allow_anonymous: bool = Field(
         False, description="Serve without API keys on addresses other than loopback, to anyone who reaches them."
+    )
+    cors_origins: Origins = Field(
+        (),
+        description="Origins whose pages may call the server from a browser (https://app.example.com); * for all.",
+    )
+    max_connections: Count = Field(
+        1000,
+        description="Maximum number of connections of a gateway process. Another one closes the one that has been idle "
+        "longest; if all have requests, it is refused (503).",
+    )
+    header_timeout_s: Timeout = Field(
+        10.0, description="Time in which a request's headers must arrive, in seconds; then 408."
+    )
+    body_timeout_s: Timeout = Field(
+        30.0,
+        description="Time in which a request's body, or its next 64 KiB, must arrive, in seconds; then 408. A client "
+        "that reads none of its response for as long is disconnected.",
+    )
+    keep_alive_timeout_s: Count = Field(
+        5, description="Time after which an idle connection is closed, in seconds; set it longer than a proxy's."
     )
     tenant_header: HeaderName | None = Field(
         None,

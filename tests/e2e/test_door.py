@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
+import ssl
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +16,7 @@ import httpx
 import pytest
 import yaml
 
-from benchmark.server import running_server
+from benchmark.server import running_server, started
 from gliner_bento.api_keys import hash_of
 from gliner_bento.client import Client
 from gliner_bento.client.client import KEY_VARIABLE
@@ -39,7 +43,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def locked(keys: Path) -> Iterator[str]:
     """A server with these keys, as `bentoml serve` starts it in the project's folder."""
     command = [sys.executable, "-m", "bentoml", "serve", ".", "--port", "{port}"]
-    env = {"GLINER_API_KEYS": str(keys), "GLINER_SELF_TEST": "false"}
+    env = {"GLINER_API_KEYS": str(keys), "GLINER_SELF_TEST": "false", "GLINER_HEADER_TIMEOUT_S": "1"}
     with running_server(command, cwd=PROJECT_ROOT, log=keys.with_name("log"), env=env) as url:
         yield url
 
@@ -59,6 +63,12 @@ def test_the_clients_send_their_key(locked, monkeypatch):
         client.extract(**BODY)
 
 
+def test_without_a_host_it_binds_one_loopback_address(locked):
+    port = httpx.URL(locked).port
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), timeout=10)
+
+
 def test_probes_and_pages_are_open_and_metrics_have_a_scope(locked):
     for path in ("/livez", "/readyz", "/healthz", "/", "/docs.json", "/static_content/swagger-ui.css"):
         assert httpx.get(locked + path).status_code == 200, path
@@ -76,3 +86,35 @@ def test_a_key_that_is_withdrawn_ends_without_a_restart(locked, keys):
     while status("key-old") == 200 and time.monotonic() < deadline:
         time.sleep(0.2)
     assert (status("key-old"), status("key-app")) == (401, 200)
+
+
+@pytest.mark.parametrize(("sent", "status"), [(b"GET /v1/mo", b"408"), (b"BAD / HTTP/1.1\r\n\r\n", b"400")])
+def test_connections_have_their_limits_under_bentoml(locked, sent, status):
+    url = httpx.URL(locked)
+    with socket.create_connection((url.host, url.port), timeout=60) as client:
+        client.sendall(sent)
+        answer = b"".join(iter(lambda: client.recv(2**16), b""))
+    assert answer.split()[1] == status
+    assert b'{"error":{"code":' in answer
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl to make a certificate")
+def test_bentomls_settings_for_tls_work(tmp_path):
+    key, certificate, configuration = (tmp_path / name for name in ("key.pem", "cert.pem", "configuration.yaml"))
+    command = ["openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    tls = {"enabled": True, "certfile": str(certificate), "keyfile": str(key)}
+    configuration.write_text(yaml.safe_dump({"services": {"GLiNERService": {"ssl": tls}}}))
+    command = [sys.executable, "-m", "bentoml", "serve", ".", "--port", "{port}"]
+    env = {"GLINER_CONFIG": str(configuration), "GLINER_API_KEYS": "[]"}
+    ready = "Service GLiNERService initialized"
+    with started(command, cwd=PROJECT_ROOT, log=tmp_path / "log", env=env, ready=ready) as server:
+        url = server.url.replace("http:", "https:")
+        with httpx.Client(
+            base_url=url, verify=ssl.create_default_context(cafile=str(certificate)), timeout=60
+        ) as client:
+            assert client.get("/livez").status_code == 200
+            assert client.get("/v1/model").json()["error"]["code"] == "unauthorized"
+        with pytest.raises(httpx.ConnectError, match="certificate"):
+            httpx.get(f"{url}/livez")

@@ -43,6 +43,7 @@ ALLOWED_IN = {
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
     "starlette": r"gliner_bento/(gateway/|replicas/http/server\.py|asgi\.py|disconnect\.py|log\.py)",
+    "uvicorn": r"gliner_bento/gateway/http_protocol\.py",
     "httpx": r"gliner_bento/client/|benchmark/server\.py|reliability/",
     "fast_gliner": JOBS,
     "matplotlib": r"(benchmark/plots|reliability/soak_plot)\.py",
@@ -210,6 +211,16 @@ def test_every_word_splitter_has_an_extra():
     ]
     others = {"bench", "client", "dev", "onnx"}
     assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
+
+
+@pytest.mark.parametrize("page", ["docs/security.md"])
+def test_a_page_names_only_tests_that_exist(page):
+    named = set(re.findall(r"`(test_\w+)`", (PROJECT_ROOT / page).read_text(encoding="utf-8")))
+    tests = "".join(file.read_text(encoding="utf-8") for file in (PROJECT_ROOT / "tests").rglob("test_*.py"))
+    assert named
+    assert {name for name in named if f"def {name}(" not in tests} == set()
+    files = set(re.findall(r"`(tests/[\w/.]+)`", (PROJECT_ROOT / page).read_text(encoding="utf-8")))
+    assert [file for file in files if not (PROJECT_ROOT / file).exists()] == []
 
 
 def test_no_tracked_file_names_a_machines_folder():

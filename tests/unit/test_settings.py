@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gliner_bento.adapters.base import AdapterSettings
-from gliner_bento.bentoml_options import bentoml_options
+from gliner_bento.bentoml_options import bentoml_options, default_host
 from gliner_bento.configuration import BENTOML_KEYS, CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
 from gliner_bento.cores import usable_cores
 from gliner_bento.engine.options import EngineOptions
@@ -33,6 +33,12 @@ def write(tmp_path):
         return path
 
     return write_file
+
+
+@pytest.mark.parametrize(("container", "host"), [("", "127.0.0.1"), ("true", "0.0.0.0")])
+def test_the_server_binds_loopback_by_default_and_a_container_all_addresses(monkeypatch, container, host):
+    monkeypatch.setenv("BENTOML_CONTAINERIZED", container)
+    assert default_host(Settings.load()) == host
 
 
 def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(monkeypatch, write):

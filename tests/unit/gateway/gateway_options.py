@@ -25,4 +25,9 @@ OPTIONS = GatewayOptions(
     tenant_header=None,
     api_keys=None,
     allow_anonymous=False,
+    cors_origins=(),
+    max_connections=1000,
+    header_timeout_s=10.0,
+    body_timeout_s=30.0,
+    keep_alive_timeout_s=5,
 )

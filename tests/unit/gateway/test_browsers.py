@@ -1,0 +1,79 @@
+"""What browsers get: headers that limit what a page may do, and the origins whose pages may call the server."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import re
+from base64 import b64encode
+from hashlib import sha256
+
+import httpx
+import pytest
+from gateway_options import OPTIONS
+
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.security_headers import INDEX_PAGE
+
+BODY = {"text": "Ada met Charles.", "labels": ["person"]}
+ORIGIN = "https://app.example.com"
+PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+
+
+def ask(client, method, path, **kwargs):
+    return asyncio.run(client.request(method, path, **kwargs))
+
+
+@pytest.fixture
+def shared(replica):
+    """A client of a server with keys, for the pages of one origin."""
+    app = GatewayApp(dataclasses.replace(OPTIONS, cors_origins=(ORIGIN,), api_keys=json.dumps([])))
+    app.bind(replica)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+
+
+@pytest.mark.parametrize("path", ["/", "/docs.json", "/livez", "/v1/model", "/unknown", "/foreign?status=400"])
+def test_every_response_limits_what_a_browser_does_with_it(beside_foreign_routes, path):
+    headers = ask(beside_foreign_routes, "POST" if "foreign" in path else "GET", path, json=BODY).headers
+    assert headers.get_list("x-content-type-options") == ["nosniff"]
+    assert headers.get_list("x-frame-options") == ["DENY"]
+    assert headers.get_list("referrer-policy") == ["no-referrer"]
+
+
+def test_the_page_may_load_its_own_scripts_and_no_others(client):
+    page = ask(client, "GET", "/")
+    policy = dict(rule.strip().split(" ", 1) for rule in page.headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
+    (script,) = re.findall(r"<script>(.*?)</script>", INDEX_PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    allowed = f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
+    assert policy["script-src"] == f"'self' {allowed}"
+    assert "content-security-policy" not in ask(client, "GET", "/v1/model").headers
+
+
+def test_no_other_origin_is_allowed_by_default(client):
+    answer = ask(client, "OPTIONS", "/v1/extract", headers={"Origin": ORIGIN, **PREFLIGHT})
+    assert answer.status_code == 405
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_the_pages_of_an_allowed_origin_may_call_the_server(shared):
+    answer = ask(shared, "OPTIONS", "/v1/extract", headers={"Origin": ORIGIN, **PREFLIGHT})
+    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, ORIGIN)
+    refused = ask(shared, "POST", "/v1/extract", json=BODY, headers={"Origin": ORIGIN})
+    assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, ORIGIN)
+    assert "X-Request-ID" in refused.headers["access-control-expose-headers"]
+
+
+def test_the_pages_of_others_may_not(shared):
+    answer = ask(shared, "OPTIONS", "/v1/extract", headers={"Origin": "https://evil.example", **PREFLIGHT})
+    assert answer.status_code == 400
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain"])
+def test_a_form_without_content_is_no_body(client, kind):
+    answer = ask(client, "POST", "/v1/requests/r/abort", headers={"Content-Type": kind, "Content-Length": "0"})
+    assert (answer.status_code, answer.json()) == (200, {"request_id": "r", "aborted": False})
+    refused = ask(client, "POST", "/v1/requests/r/abort", headers={"Content-Type": kind}, content=b"a=b")
+    assert refused.status_code == 415

@@ -1,0 +1,219 @@
+"""Limits on connections: a real uvicorn server, and clients that are slow, rude or too many."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import socket
+import threading
+import time
+
+import pytest
+import uvicorn
+from gateway_options import OPTIONS
+
+from gliner_bento.gateway.http_protocol import MAX_HEADER_BYTES, HttpProtocol, limit_connections
+
+PATIENCE_S = 60
+REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
+SOON = {"header_timeout_s": 0.3, "body_timeout_s": 0.3}
+
+
+class App:
+    """Answers after its body; `/hold` when `proceed` is set, `/large` with more than a socket's buffers take."""
+
+    def __init__(self):
+        self.begun, self.ended = threading.Semaphore(0), threading.Semaphore(0)
+        self.proceed = threading.Event()
+        self.disconnected = []
+
+    async def __call__(self, scope, receive, send):
+        self.begun.release()
+        try:
+            await self.answer(scope["path"], receive, send)
+        finally:
+            self.ended.release()
+
+    async def answer(self, path, receive, send):
+        message = {"more_body": path != "/early"}
+        while message.get("more_body"):
+            message = await receive()
+        if message.get("type") == "http.disconnect":
+            self.disconnected.append(path)
+            return
+        while path == "/hold" and not self.proceed.is_set():
+            await asyncio.sleep(0.01)
+        size = 100 * 2**20 if path == "/large" else 2
+        headers = [(b"content-length", str(size).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for start in range(0, size, 2**20):
+            piece = b"x" * min(size, 2**20)
+            await send({"type": "http.response.body", "body": piece, "more_body": start + len(piece) < size})
+
+
+@pytest.fixture
+def app():
+    return App()
+
+
+@pytest.fixture
+def serve(app, monkeypatch):
+    """Starts a server with limits; returns a function that connects to it."""
+    monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", None)
+    monkeypatch.setattr(HttpProtocol, "options", None)
+    monkeypatch.setattr(HttpProtocol, "idle", {})
+    with contextlib.ExitStack() as stack:
+
+        def start(**limits):
+            limit_connections(dataclasses.replace(OPTIONS, **limits))
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None))
+            thread = threading.Thread(target=server.run, args=([listener],))
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(app.proceed.set)
+            stack.callback(setattr, server, "should_exit", True)
+
+            def connect():
+                client = stack.enter_context(socket.create_connection(listener.getsockname()))
+                client.settimeout(PATIENCE_S)
+                return client
+
+            return connect
+
+        yield start
+
+
+def all_of(client):
+    """What the server sends until it closes the connection."""
+    with contextlib.suppress(ConnectionResetError):
+        return b"".join(iter(lambda: client.recv(2**16), b""))
+    return b""
+
+
+def refusal(client):
+    """Status and error code; the connection is closed."""
+    head, _, body = all_of(client).partition(b"\r\n\r\n")
+    headers = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+    error = json.loads(body)["error"]
+    assert headers[b"connection"] == b"close"
+    assert headers[b"content-type"] == b"application/json"
+    assert headers[b"x-request-id"].decode() == error["request_id"]
+    return int(head.split()[1]), error["code"]
+
+
+def ok(client, request=REQUEST):
+    client.sendall(request)
+    answer = b""
+    while not answer.endswith(b"xx"):
+        answer += client.recv(2**16) or pytest.fail(f"closed after {answer!r}")
+    return answer.startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"\r\n", b"POST / HT", b"POST / HTTP/1.1\r\nHost: x\r\nX-A: b\r\n", REQUEST[:-1], b"GET /hold"]
+)
+def test_a_request_that_does_not_arrive_in_time_is_refused(serve, app, sent):
+    client = serve(**SOON)()
+    client.sendall(sent)
+    assert refusal(client) == (408, "request_timeout")
+    if sent == REQUEST[:-1]:
+        assert app.ended.acquire(timeout=PATIENCE_S)
+        assert app.disconnected == ["/"]
+
+
+def test_so_is_one_that_follows_others_on_its_connection(serve):
+    client = serve(**SOON)()
+    assert ok(client)
+    assert ok(client)
+    client.sendall(REQUEST[:20])
+    assert refusal(client) == (408, "request_timeout")
+
+
+def test_a_request_may_take_longer_than_its_headers(serve, app):
+    client = serve(**SOON)()
+    client.sendall(REQUEST.replace(b"/", b"/hold", 1))
+    time.sleep(0.8)
+    app.proceed.set()
+    assert ok(client, b"")
+
+
+def test_an_idle_connection_is_closed(serve):
+    client = serve(keep_alive_timeout_s=1)()
+    assert ok(client)
+    assert all_of(client) == b""
+
+
+def test_the_rest_of_a_body_that_was_refused_must_arrive_in_time_too(serve):
+    """It is answered before its body is read, as without a key."""
+    client = serve(keep_alive_timeout_s=60, **SOON)()
+    assert ok(client, REQUEST.replace(b"/", b"/early", 1)[:-1])
+    client.sendall(b"y")
+    assert refusal(client) == (408, "request_timeout")
+
+
+def test_a_request_for_another_protocol_is_no_fault(serve):
+    """It is served as HTTP/1.1."""
+    client = serve(keep_alive_timeout_s=1)()
+    client.sendall(REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"))
+    assert all_of(client).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"BAD / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        b"\x16\x03\x01",
+    ],
+)
+def test_what_is_not_http_gets_the_one_error_body(serve, sent):
+    client = serve()()
+    client.sendall(sent)
+    assert refusal(client) == (400, "malformed_request")
+
+
+def test_headers_have_a_limit(serve):
+    client = serve()()
+    client.sendall(b"GET / HTTP/1.1\r\n")
+    with contextlib.suppress(OSError):
+        for _ in range(0, 4 * MAX_HEADER_BYTES, 2**12):
+            client.sendall(b"X-A: " + b"b" * 2**12 + b"\r\n")
+            time.sleep(0.001)
+    assert (all_of(client) or b"HTTP/1.1 431").startswith(b"HTTP/1.1 431")
+
+
+def test_slow_connections_do_not_keep_others_out(serve):
+    """A hundred of them, at a server that holds ten."""
+    connect = serve(max_connections=10, header_timeout_s=60, keep_alive_timeout_s=60)
+    slow = [connect() for _ in range(100)]
+    for client in slow:
+        with contextlib.suppress(OSError):
+            client.sendall(b"POST / HTTP/1.1\r\nHost:")
+    clients = [connect() for _ in range(5)]
+    assert all(ok(client) for client in clients)
+    assert [all_of(client) for client in slow[:50]] == [b""] * 50
+    assert all(ok(client) for client in clients)
+
+
+def test_a_connection_too_many_is_refused_if_all_others_have_requests(serve, app):
+    connect = serve(max_connections=2)
+    busy = [connect() for _ in range(2)]
+    for client in busy:
+        client.sendall(REQUEST.replace(b"/", b"/hold", 1))
+        assert app.begun.acquire(timeout=PATIENCE_S)
+    assert refusal(connect()) == (503, "not_ready")
+    app.proceed.set()
+    assert all(ok(client, b"") for client in busy)
+    assert ok(connect())
+
+
+def test_a_client_that_does_not_read_is_disconnected(serve, app):
+    client = serve(**SOON)()
+    client.sendall(REQUEST.replace(b"/", b"/large", 1))
+    assert app.ended.acquire(timeout=PATIENCE_S)
+    assert len(all_of(client)) < 100 * 2**20
