@@ -17,7 +17,7 @@ from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.status import RecentErrors, server_status
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
-from gliner_bento.status_types import ServerStatus
+from gliner_bento.status_types import ReplicaHealth, ReplicaList, ServerStatus
 from gliner_bento.types import (
     BASE_ADAPTER_ID,
     AbortResponse,
@@ -37,6 +37,9 @@ from gliner_bento.types import (
     StreamedEnd,
     StreamedEntity,
 )
+
+MIN_SHARE = 100
+"""Entities, and relations, that each text of a batch may have, beside its share of the limits of the answer."""
 
 
 class Gateway:
@@ -101,7 +104,7 @@ class Gateway:
         """One result or error per text, in order. Raises only errors that concern the whole request."""
         call = self._call(request)
         admitted = [self._item_or_error(text, options) for text, options in self._batch(request)]
-        items = [item for item in admitted if isinstance(item, Item)]
+        items = self._sharing([item for item in admitted if isinstance(item, Item)])
         model = await self.model_info()
         extracted = await self._run(items, call) if items else []
         outcomes = iter([self._with_warnings(*pair) for pair in zip(items, extracted, strict=True)])
@@ -124,6 +127,18 @@ class Gateway:
             return (await self._replica.status()).ready
         except GLiNERBentoError:
             return False
+
+    async def replicas(self) -> ReplicaList:
+        """The state of each replica; raises `NotReady` until one has answered."""
+        status = await self._replica.status()
+        alone = ReplicaHealth(
+            name="replica",
+            state="ready" if status.ready else "not_ready",
+            waiting_items=status.waiting_items,
+            running_items=status.running_items,
+            resident_adapters=status.resident_adapters,
+        )
+        return ReplicaList(status.replicas or [alone])
 
     async def abort(self, aborted_id: str) -> AbortResponse:
         """Abort a request of the current tenant; `aborted` is false if none has this id."""
@@ -252,9 +267,25 @@ class Gateway:
             "relation_threshold": (
                 limits.default_relation_threshold if relation_threshold is None else relation_threshold
             ),
+            "max_entities": limits.max_entities,
+            "max_relations": limits.max_relations,
             "adapter_id": None if options["adapter_id"] == BASE_ADAPTER_ID else options["adapter_id"],
         }
         return Item(text, **{**options, **decided})
+
+    def _sharing(self, items: Sequence[Item]) -> list[Item]:
+        """The items of one request, each with its share of the limits of an answer, by the length of its text."""
+        if len(items) < 2:
+            return list(items)
+        total = sum(len(item.text) for item in items) or 1
+        return [
+            replace(
+                item,
+                max_entities=min(item.max_entities, MIN_SHARE + item.max_entities * len(item.text) // total),
+                max_relations=min(item.max_relations, MIN_SHARE + item.max_relations * len(item.text) // total),
+            )
+            for item in items
+        ]
 
     def _described(self, names: Sequence[str] | Mapping[str, str], param: str) -> dict[str, str]:
         """Names with their descriptions; a name without one is its own description. Repeated names count once."""

@@ -83,6 +83,13 @@ class Outcomes(Struct, array_like=True):
     replies: list[Reply[Extraction]]
     tokens_run: int = 0
 
+    def encoded(self) -> Iterator[bytes]:
+        """The pieces of `encode(self)`, one for each reply: an answer may be large."""
+        number = len(self.replies)
+        yield encode([None, None])[:1] + encode([None] * number)[: -number or None]
+        yield from map(encode, self.replies)
+        yield encode(self.tokens_run)
+
 
 class StreamPart(Struct, array_like=True):
     """A frame of a stream: entities that became final; in the last frame the result or error instead.
