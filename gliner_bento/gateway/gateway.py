@@ -215,7 +215,8 @@ class Gateway:
         timeout_s = self.options.request_timeout_s
         if request.timeout_ms is not None:
             timeout_s = min(timeout_s, request.timeout_ms / 1000)
-        request_record.current().request_id = request_id.adopt(request.request_id)
+        record = request_record.current()
+        record.request_id = request_id.adopt(request.request_id)
         own_id = tenants.own_id(request_id.current())
         tenant = tenants.current()
         return Call(
@@ -225,6 +226,7 @@ class Gateway:
             tenant=tenant.name,
             weight=tenant.weight,
             crosses_tenants=tenant.crosses_tenants,
+            trace=record.trace,
         )
 
     def _batch(self, request: ExtractBatchRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:

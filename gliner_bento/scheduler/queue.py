@@ -249,6 +249,7 @@ class WaitingQueue:
         order = parent.priority, tenant.turns + ITEMS_PER_TURN + 1, self._sequences
         now_s, deadline_s = self._clock(), parent.deadline_s
         entry = Entry(parent.item, parent.request_id, tenant, self._sequences, order, now_s, deadline_s, parent=parent)
+        entry.trace = parent.trace
         self._register(entry)
         self._wait(entry, prepared)
         return entry
