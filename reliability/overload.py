@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from benchmark.server import Server
 from gliner_bento.loadtest import workload
-from gliner_bento.loadtest.load import Reply, closed_loop, open_loop, percentile_ms
+from gliner_bento.loadtest.load import Run, closed_loop, open_loop, percentile_ms
 from gliner_bento.loadtest.machine import provenance
 from reliability.measurement import Measurement, Target
 from reliability.served import memory_watch, resident_mb, serving
@@ -27,66 +29,100 @@ _GIVE_UP_S = 60.0
 _TEXTS = 256
 
 
+@dataclass(frozen=True, slots=True)
+class Overloaded:
+    """What one overload did.
+
+    capacity: summary of a closed loop. offered: requests/s. normal_s: longest normal latency. again_s: seconds from the
+    last request to the first one of normal latency. memory_mb: of each service before, and the highest meanwhile.
+    """
+
+    capacity: dict[str, Any]
+    offered: float
+    seconds: float
+    run: Run
+    normal_s: float
+    again_s: float | None
+    memory_mb: dict[str, tuple[float, float]]
+
+    def latencies(self, status: str) -> dict[str, Any]:
+        """Number of answers with a status, and percentiles of their latencies."""
+        latencies_s = sorted(reply.latency_s for reply in self.run.replies if reply.status == status)
+        percentiles = {f"p{percent}_ms": percentile_ms(latencies_s, percent) for percent in (50, 95, 99, 100)}
+        return {"count": len(latencies_s)} | percentiles
+
+    @property
+    def neither(self) -> int:
+        """Requests that were neither accepted nor refused."""
+        return self.run.unanswered + sum(reply.status not in (ACCEPTED, REFUSED) for reply in self.run.replies)
+
+    @property
+    def without_retry_after(self) -> int:
+        """Refusals that do not say when to come back."""
+        return sum(reply.status == REFUSED and not reply.retry_after for reply in self.run.replies)
+
+    @property
+    def growth_mb(self) -> float:
+        """Growth of the memory of all services."""
+        return sum(highest - before for before, highest in self.memory_mb.values())
+
+
 def overload(log: Path, *, factor: float, seconds: float, settings: Mapping[str, object]) -> Measurement:
     """Measure the capacity, send `factor` times as much for `seconds`, and wait until latencies are normal."""
     at_start = provenance()
-    bodies = workload.encoded(workload.short(_TEXTS))
-    with serving(log, settings) as server, httpx.Client(timeout=60) as client:
-        route = f"{server.url}/v1/extract"
-        closed_loop(route, bodies, concurrency=CONCURRENCY, seconds=min(10.0, seconds))
+    with serving(log, settings) as server:
+        result = _overloaded(server, factor, seconds)
+    accepted, refused = result.latencies(ACCEPTED), result.latencies(REFUSED)
+    targets = [
+        Target("accepted requests, p95", "s", accepted["p95_ms"] and accepted["p95_ms"] / 1000, 2.0),
+        Target("refusals, p95", "ms", refused["p95_ms"], 20.0),
+        Target("neither accepted nor refused", "requests", result.neither, 0),
+        Target("refusals without Retry-After", "requests", result.without_retry_after, 0),
+        Target("memory growth, gateway and runner", "MB", result.growth_mb, 150.0),
+        Target("until normal again", "s", result.again_s, 3.0),
+    ]
+    facts = {
+        "capacity": result.capacity,
+        "offered_per_s": result.offered,
+        **result.run.summary(),
+        "accepted": accepted,
+        "refused": refused,
+        "memory_mb": result.memory_mb,
+        "normal_latency_s": result.normal_s,
+        "settings": dict(settings),
+    }
+    command = f"make overload ARGS='--factor {factor:g} --seconds {seconds:g}'"
+    return Measurement("overload", command, targets, facts, at_start, _notes(result, accepted, refused))
+
+
+def _overloaded(server: Server, factor: float, seconds: float) -> Overloaded:
+    bodies, route = workload.encoded(workload.short(_TEXTS)), f"{server.url}/v1/extract"
+    for _ in ("warm-up", "capacity"):
         closed = closed_loop(route, bodies, concurrency=CONCURRENCY, seconds=min(10.0, seconds)).summary()
-        rate = closed["requests_per_s"] * factor
-        normal_s = max(
-            NORMAL_S, _TIMES * sorted(_probe(client, route, bodies[0])[1] for _ in range(_PROBES))[_PROBES // 2]
-        )
+    offered = closed["requests_per_s"] * factor
+    with httpx.Client(timeout=60) as client:
+        before_s = sorted(_probe(client, route, bodies[0])[1] for _ in range(_PROBES))
+        normal_s = max(NORMAL_S, _TIMES * before_s[_PROBES // 2])
         before = resident_mb(server)
         with memory_watch(server) as samples:
-            run = open_loop(route, bodies, rate=rate, seconds=seconds)
-        normal_again_s = _until_normal(client, route, bodies[0], normal_s)
-    last_due_s = min(seconds, run.seconds)
-    growth = {name: max(sizes.get(name, 0.0) for _, sizes in samples) - size for name, size in before.items()}
-    summary = {
-        "capacity": closed,
-        "offered_per_s": rate,
-        **run.summary(),
-        "refused": _latencies([reply for reply in run.replies if reply.status == REFUSED]),
-        "accepted": _latencies([reply for reply in run.replies if reply.status == ACCEPTED]),
-        "refusals_without_retry_after": sum(reply.status == REFUSED and not reply.retry_after for reply in run.replies),
-        "memory_before_mb": before,
-        "memory_growth_mb": growth,
-        "drained_after_s": run.seconds - last_due_s,
-        "normal_latency_s": normal_s,
-    }
-    again_s = None if normal_again_s is None else run.seconds - last_due_s + normal_again_s
-    statuses = Counter(reply.status for reply in run.replies)
-    others = sum(count for status, count in statuses.items() if status not in (ACCEPTED, REFUSED))
-    targets = [
-        Target("accepted requests, p95", "s", _seconds(summary["accepted"]["p95_ms"]), 2.0),
-        Target("refusals, p95", "ms", summary["refused"]["p95_ms"], 20.0),
-        Target("neither accepted nor refused", "requests", others + run.unanswered, 0),
-        Target("refusals without Retry-After", "requests", summary["refusals_without_retry_after"], 0),
-        Target("memory growth, gateway and runner", "MB", sum(growth.values()), 150.0),
-        Target("until normal again", "s", again_s, 3.0),
-    ]
-    accepted, refused = summary["accepted"], summary["refused"]
+            run = open_loop(route, bodies, rate=offered, seconds=seconds)
+        probing_s = _until_normal(client, route, bodies[0], normal_s)
+    again_s = None if probing_s is None else max(0.0, run.seconds - seconds) + probing_s
+    memory = {name: (mb, max(sizes.get(name, 0.0) for _, sizes in samples)) for name, mb in before.items()}
+    return Overloaded(closed, offered, seconds, run, normal_s, again_s, memory)
+
+
+def _notes(result: Overloaded, accepted: Mapping[str, Any], refused: Mapping[str, Any]) -> list[str]:
+    statuses = Counter(reply.status for reply in result.run.replies)
     answers = ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items()))
-    notes = [
-        f"Capacity {closed['requests_per_s']:.0f} requests/s (texts of 6 to 30 words, {CONCURRENCY} concurrent "
-        f"requests); offered {rate:.0f}/s for {seconds:.0f} s: {answers}; accepted "
-        f"{accepted['count'] / run.seconds:.0f}/s, p50 {accepted['p50_ms'] or 0:.0f} ms; refusals p50 "
+    return [
+        f"Capacity {result.capacity['requests_per_s']:.0f} requests/s (texts of 6 to 30 words, concurrency "
+        f"{CONCURRENCY}); offered {result.offered:.0f}/s for {result.seconds:.0f} s: {answers}; accepted "
+        f"{accepted['count'] / result.run.seconds:.0f}/s, p50 {accepted['p50_ms'] or 0:.0f} ms; refusals p50 "
         f"{refused['p50_ms'] or 0:.1f} ms.",
         "Latencies count from when a request was due; the generator itself was late by up to "
-        f"{run.lag_s * 1000:.0f} ms. Normal: one request in {normal_s * 1000:.0f} ms.",
+        f"{result.run.lag_s * 1000:.0f} ms. Normal: one request in {result.normal_s * 1000:.0f} ms.",
     ]
-    command = f"make overload ARGS='--factor {factor:g} --seconds {seconds:g}'"
-    return Measurement("overload", command, targets, summary | {"settings": dict(settings)}, at_start, notes)
-
-
-def _latencies(replies: Sequence[Reply]) -> dict[str, Any]:
-    latencies_s = sorted(reply.latency_s for reply in replies)
-    return {"count": len(replies)} | {
-        f"p{percent}_ms": percentile_ms(latencies_s, percent) for percent in (50, 95, 99, 100)
-    }
 
 
 def _until_normal(client: httpx.Client, route: str, body: bytes, normal_s: float) -> float | None:
@@ -104,7 +140,3 @@ def _probe(client: httpx.Client, route: str, body: bytes) -> tuple[int, float]:
     start_s = time.monotonic()
     response = client.post(route, content=body, headers={"Content-Type": "application/json"})
     return response.status_code, time.monotonic() - start_s
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000

@@ -11,6 +11,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -234,8 +235,8 @@ def soak(
     notes = [
         f"{sum(counts.values())} requests in {minutes:g} minutes at {load}: {outcomes}. "
         f"p50 {facts['p50_ms'] or 0:.0f} ms, p95 {facts['p95_ms'] or 0:.0f} ms; {killed}.",
-        "float32. Each answer is compared with the one that the idle server gave. Memory: gateway and runner, fitted "
-        f"after the first {WARM_UP_SHARE:.0%} of the time and until the kill.",
+        "float32. Each answer is compared with the one that the idle server gave. Memory: gateway and runner, the "
+        f"lowest of each {_BIN_S:.0f} s, after the first {WARM_UP_SHARE:.0%} of the time and until the kill.",
         "![memory and p95 over time](soak.png)",
     ]
     command = f"make soak MINUTES={minutes:g}" + ("" if kill else " ARGS=--no-kill")
@@ -284,8 +285,16 @@ async def _capacity(run: Soak, seconds: float) -> float:
 def memory_slope(
     samples: Sequence[tuple[float, Mapping[str, float]]], from_s: float
 ) -> tuple[float | None, float | None]:
-    """Least-squares line through the memory of all services from `from_s` on: MB per minute, and MB at the start."""
-    points = [(at_s / 60, sum(sizes.values())) for at_s, sizes in samples if at_s >= from_s and len(sizes) > 1]
+    """Least-squares line through the memory of all services from `from_s` on: MB per minute, and MB at the start.
+
+    Of each `_BIN_S` the lowest memory counts: what stays, without that of the requests of the moment.
+    """
+    lowest: dict[int, tuple[float, float]] = {}
+    for at_s, sizes in samples:
+        if at_s >= from_s and len(sizes) > 1:
+            point, number = (at_s / 60, sum(sizes.values())), int(at_s // _BIN_S)
+            lowest[number] = min(lowest.get(number, point), point, key=itemgetter(1))
+    points = list(lowest.values())
     if len(points) < 2:
         return None, None
     mean_x = sum(x for x, _ in points) / len(points)
