@@ -16,7 +16,7 @@ from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
 from gliner_bento.settings import load_or_exit
 from gliner_bento.supervision import ServiceProcess, supervise
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
-from runners.gliner_runner import GLiNERRunner, disconnect, replica_of
+from runners.instances import depend_on_runners, disconnect, replica_for
 
 settings = load_or_exit()
 app = GatewayApp(settings.view(GatewayOptions))
@@ -25,6 +25,7 @@ limit_connections(app.options)
 
 @bentoml.service(name="GLiNERService", **bentoml_options(settings, "GLiNERService"))
 @bentoml.asgi_app(app.routes, path="/")
+@depend_on_runners
 class GLiNERService:
     """Zero-shot named entities and relations over HTTP.
 
@@ -32,13 +33,11 @@ class GLiNERService:
     response, which BentoML sends unchanged. The gateway app serves all other routes.
     """
 
-    runner = bentoml.depends(GLiNERRunner)
-
     def __init__(self) -> None:
         log.configure(settings)
         self.process = ServiceProcess("GLiNERService", settings)
         with self.process.starting():
-            self.replica = replica_of(self.runner)
+            self.replica = replica_for(self, self.process)
             app.bind(self.replica)
         self.process.serve()
 

@@ -18,6 +18,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from gliner_bento import log
+from gliner_bento.exits import exit_with
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
@@ -30,6 +31,8 @@ from gliner_bento.supervision import ServiceProcess
 def create_app(settings: Settings | None = None) -> Starlette:
     """An ASGI app that loads the model when it starts, and drains when it stops."""
     settings = settings or load_or_exit()
+    if settings.num_instances > 1:
+        exit_with("num_instances: this app is one process; start `gliner-bento serve`, or set num_instances to 1")
     log.configure(settings)
     check_address_or_exit("uvicorn", settings, "127.0.0.1")
     app = GatewayApp(settings.view(GatewayOptions))

@@ -1,10 +1,10 @@
-"""The types of `/v1/status`: what a server does now."""
+"""The types of `/v1/status` and `/v1/replicas`: what a server does now."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -71,3 +71,35 @@ class ServerStatus:
     recent_errors: Annotated[
         Sequence[RecentError], Field(description="Of the process that answers, latest first; at most 20.")
     ]
+
+
+HealthState = Literal["starting", "ready", "not_ready", "suspect", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaHealth:
+    """A replica, as the gateway sees it."""
+
+    name: str
+    state: Annotated[
+        HealthState,
+        Field(
+            description="starting: it has not answered yet. ready: it gets requests. not_ready: it answers, and admits "
+            "none. suspect: it does not answer. refused: it serves another model than the others."
+        ),
+    ]
+    reason: Annotated[str | None, Field(description="Why it is not ready.")] = None
+    requests: Annotated[int, Field(description="Calls that this process of the gateway has sent to it.")] = 0
+    outstanding_tokens: Annotated[
+        int, Field(description="Estimated cost of those that it has not answered, in tokens.")
+    ] = 0
+    waiting_items: int = 0
+    running_items: int = 0
+    resident_adapters: Annotated[Sequence[str], Field(description="Ids of the adapters in its memory.")] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaList:
+    """The answer of /v1/replicas."""
+
+    replicas: Sequence[ReplicaHealth]

@@ -49,6 +49,7 @@ METRICS = "metrics"
 """In the supervisor's folder: the files of prometheus_client."""
 
 _MAX_STARTS = 3
+_POLL_S = 0.1
 _ANSWERED_S = 1.0
 _SAME_SIGNAL_S = 2.0
 _MAX_DOUBLINGS = 5  # of the backoff: 32 s
@@ -130,10 +131,15 @@ class ServiceProcess:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(self._folder / METRICS)
 
     @contextmanager
-    def starting(self) -> Iterator[None]:
-        """The service starts in this context. An exception ends the process, or the server."""
+    def starting(self, after: str | None = None) -> Iterator[None]:
+        """The service starts in this context. An exception ends the process, or the server.
+
+        after: a service that has to be ready before this one starts. If that fails, the server ends.
+        """
         with self._ended_by_signals():
             self._limit_restarts()
+            while self._folder and after and not self._was_ready(after):
+                time.sleep(_POLL_S)
             self._report("started")
             try:
                 yield
@@ -181,13 +187,13 @@ class ServiceProcess:
         if not failures:
             return
         if not self._was_ready():
-            self._end_server(
+            self.end_server(
                 f"{self._service} was killed while it started; the system does that when memory has run out: use a "
                 "smaller model or dtype, or a machine with more memory"
             )
         count = f"(deaths within {self._window_s:g} s: {failures}, max_restarts: {self._max_restarts})"
         if failures > self._max_restarts:
-            self._end_server(f"{self._service} has died too often {count}; the log may say why")
+            self.end_server(f"{self._service} has died too often {count}; the log may say why")
         backoff_s = 2.0 ** min(failures - 1, _MAX_DOUBLINGS) if failures > 1 else 0.0
         logger.error("%s has died %s; it starts again in %g s", self._service, count, backoff_s)
         time.sleep(backoff_s)
@@ -198,10 +204,10 @@ class ServiceProcess:
         if self._was_ready():
             write_line(f"{self._service} failed to start: {one_line(error)}")
             os._exit(1)
-        self._end_server(one_line(error))
+        self.end_server(one_line(error))
 
-    def _end_server(self, message: str) -> NoReturn:
-        """Write the line, and end the supervisor and this process."""
+    def end_server(self, message: str) -> NoReturn:
+        """Write `message` as one line, and end the supervisor and this process with exit code 1."""
         write_line(message)
         with suppress(OSError):  # the supervisor has ended
             if self._folder and (self._folder / "supervisor").read_text() == str(os.getppid()):
@@ -218,25 +224,25 @@ class ServiceProcess:
         since_s = time.monotonic() - self._window_s
         return len({pid for event, pid, time_s in self._journal() if event == "died" and time_s >= since_s})
 
-    def _was_ready(self) -> bool:
-        return any(event == "ready" for event, _, _ in self._journal())
+    def _was_ready(self, service: str | None = None) -> bool:
+        return any(event == "ready" for event, _, _ in self._journal(service))
 
-    def _journal(self) -> list[tuple[str, int, float]]:
-        """Event, process id and time of each line, on the monotonic clock that all processes share."""
+    def _journal(self, service: str | None = None) -> list[tuple[str, int, float]]:
+        """Event, process id and time of each line of a service, on the monotonic clock that all processes share."""
         with suppress(OSError):  # no supervisor, or the first process of the service
-            lines = self._file.read_text().splitlines() if self._file else []
+            file = self._file_of(service or self._service)
+            lines = file.read_text().splitlines() if file else []
             return [(event, int(pid), float(time_s)) for event, pid, time_s in map(str.split, lines)]
         return []
 
     def _report(self, event: Event, pid: int | None = None) -> None:
         with suppress(OSError):  # the supervisor has ended
-            if self._file:
-                with self._file.open("a") as file:
+            if journal := self._file_of(self._service):
+                with journal.open("a") as file:
                     file.write(f"{event} {pid or os.getpid()} {time.monotonic()}\n")
 
-    @property
-    def _file(self) -> Path | None:
-        return self._folder / f"{self._service}.journal" if self._folder else None
+    def _file_of(self, service: str) -> Path | None:
+        return self._folder / f"{service}.journal" if self._folder else None
 
     @contextmanager
     def _ended_by_signals(self) -> Iterator[None]:

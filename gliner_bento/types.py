@@ -325,6 +325,14 @@ class ModelInfo:
             "pass serves instead. disabled: by the setting self_test."
         ),
     ] = "disabled"
+    batch_invariant: Annotated[
+        bool,
+        Field(
+            description="Whether a text's scores are independent of batching, bit for bit. false: they may differ by "
+            "rounding. Always false on a GPU, with runtime onnxruntime, for encoders that pad, and with "
+            "batch_invariant=false."
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""GLiNERRunner: the BentoML service that hosts one replica. The gateway reaches it through `HttpReplica`."""
+"""GLiNERRunner: the BentoML service that hosts one replica. `instances.py` makes one, or several of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import bentoml
 
 from gliner_bento import log
 from gliner_bento.bentoml_options import bentoml_options
-from gliner_bento.replicas.base import Replica
-from gliner_bento.replicas.http.client import HttpReplica
+from gliner_bento.instances import RUNNER, Instance
 from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import load_or_exit
@@ -18,22 +17,22 @@ from gliner_bento.supervision import ServiceProcess
 REPLICA_PATH = "/replica"
 
 settings = load_or_exit()
-app = ReplicaApp()
 
 
-@bentoml.service(name="GLiNERRunner", **bentoml_options(settings, "GLiNERRunner"))
-@bentoml.asgi_app(app, path=REPLICA_PATH)
 class GLiNERRunner:
     """One model replica: scheduler, engine, adapters."""
 
+    instance: Instance
+    app: ReplicaApp
+
     def __init__(self) -> None:
         log.configure(settings)
-        self.process = ServiceProcess("GLiNERRunner", settings)
+        self.process = ServiceProcess(self.instance.name, settings)
         from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # its files are in the process's folder
 
-        with self.process.starting():
+        with self.process.starting(after=self.instance.after):
             self.replica = LocalReplica.load(settings, PrometheusObserver(), self.process.end_hung)
-            app.bind(self.replica)
+            self.app.bind(self.replica)
         self.process.serve(needed_by="GLiNERService", fail=self.replica.close)
 
     def __is_ready__(self) -> bool:
@@ -46,13 +45,11 @@ class GLiNERRunner:
         self.replica.close()
 
 
-def replica_of(runner: Any) -> Replica:
-    """The replica of what `bentoml.depends` gives: a client of the runner's process, or the runner in this process."""
-    local: Replica | None = getattr(runner, "replica", None)
-    return local or HttpReplica(runner.to_async.url, REPLICA_PATH)
-
-
-async def disconnect(replica: Replica) -> None:
-    """Close the connections of what `replica_of` gave. A replica in this process is closed by its runner."""
-    if isinstance(replica, HttpReplica):
-        await replica.close()
+def service_of(instance: Instance) -> bentoml.Service[Any]:
+    """The BentoML service of an instance: its own process, socket and name."""
+    app = ReplicaApp()
+    runner = type(instance.name, (GLiNERRunner,), {"instance": instance, "app": app})
+    environment: Any = [{"name": name, "value": value} for name, value in instance.environment.items()]
+    service = bentoml.service(name=instance.name, envs=environment, **bentoml_options(settings, RUNNER))(runner)
+    service.mount_asgi_app(app, path=REPLICA_PATH)
+    return service

@@ -28,6 +28,7 @@ from gliner_bento.engine.families import Family, family_of
 from gliner_bento.engine.forward import Forward, make_forward
 from gliner_bento.engine.gliner_forward import GlinerForward
 from gliner_bento.engine.heads.predictions import Predictions
+from gliner_bento.engine.invariance import is_batch_invariant, thread_counts
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.memory import Allocator, CudaAllocator, MemoryModel, calibrate, release_freed_memory
 from gliner_bento.engine.onnx_forward import OnnxForward
@@ -79,6 +80,7 @@ class GLiNEREngine:
         self.adapter_slots: DeviceSlots | None = None
         self.adaptable_layers: Mapping[str, tuple[int, int] | str] = {}
         self._acquire: Callable[[str], AdapterLease] | None = None
+        self._invariant_threads: Sequence[int] = ()
         fingerprint: str | None = None
         if isinstance(model.model, OnnxSession):
             self._forward = OnnxForward(model, family)
@@ -109,12 +111,17 @@ class GLiNEREngine:
     ) -> Forward | GlinerForward:
         """The forward pass of gliner's model, and its adapter slots."""
         slots = options.max_device_adapters if options.enable_lora else 0
-        layers = LayerFactory(model.model.eval(), slots=slots, int8=options.quantization == "int8")
+        threads = thread_counts(options.inference_lanes, options.torch_threads) if options.batch_invariant else ()
+        if self._device.type != "cpu":
+            threads = ()
+        int8 = options.quantization == "int8"
+        layers = LayerFactory(model.model.eval(), slots=slots, int8=int8, threads=threads)
         forward = (
             GlinerForward(model, family, layers)
             if gliner_forward
             else make_forward(model.model, family, options, layers)
         )
+        self._invariant_threads = threads if layers.batch_invariant and forward.packs else ()
         if slots:
             self.adaptable_layers = layers.describe()
             self.adapter_slots = DeviceSlots(layers.sinks, slots, self._synchronize)
@@ -162,6 +169,7 @@ class GLiNEREngine:
         if failure:
             del engine
             engine = cls._with_gliner_forward(load_in(picked), name, options, languages, failure)
+        engine.check_batch_invariance(options)
         if where.type == "cuda":
             engine.measure_memory(CudaAllocator(where), options)
         release_freed_memory()
@@ -193,6 +201,13 @@ class GLiNEREngine:
         failure = self_test(self, model)
         self.info = replace(self.info, self_test="failed" if failure else "passed")
         return failure
+
+    def check_batch_invariance(self, options: EngineOptions) -> None:
+        """Run texts alone and in one batch, if the forward pass is built for it. Sets `info.batch_invariant`."""
+        invariant = bool(self._invariant_threads) and is_batch_invariant(self, self._invariant_threads)
+        self.info = replace(self.info, batch_invariant=invariant)
+        if options.batch_invariant and not invariant:
+            logger.warning("scores of %s may differ by rounding with the other texts in a batch", self.info.model)
 
     @property
     def batch_tokens(self) -> int | None:

@@ -42,6 +42,7 @@ class GlinerForward:
 
     def __init__(self, model: Any, family: Family, layers: LayerFactory) -> None:
         layers.adapt(model.model)
+        self._own_shapes = layers.own_shapes
         self._entities = without(model.model, "decoder", *_RELATION_MODULES)  # the decoder generates unserved labels
         self._relations = model.model if family.relations else None
         self._decode = decode_padded_spans if family.span_width else decode_padded_tags
@@ -57,7 +58,7 @@ class GlinerForward:
         """The predictions of each text."""
         predictions = []
         for number, text in enumerate(texts):
-            with on_slot(inputs.token_rows.slot(number)):
+            with on_slot(inputs.token_rows.slot(number)), self._own_shapes():
                 predictions.append(self._predicted(text, inputs.token_ids.device))
         return predictions
 

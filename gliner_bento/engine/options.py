@@ -34,6 +34,7 @@ class EngineOptions(CheckpointOptions):
     enable_flashdeberta: bool
     enable_compilation: bool
     self_test: bool
+    batch_invariant: bool
     label_cache_size: int
     enable_lora: bool
     max_device_adapters: int

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from gliner_bento.errors import QueueFull
 from gliner_bento.gateway.tenants import Tenant
+from gliner_bento.token_estimate import TokenEstimate
 from gliner_bento.types import Extraction, Item
 
 TURN_S = 0.2
@@ -34,7 +35,6 @@ ASSUMED_TOKENS_PER_S = 2500.0
 
 _HALF_LIFE_S = 5.0
 _MEASURED_S = 0.2
-_TOKENS_PER_CHARACTER = 0.3
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +85,7 @@ class Admission:
         self._max_tokens = max_queued_tokens or math.inf
         self._batch = max_batch_size
         self._throughput = Throughput(clock)
-        self._tokenization = Tokenization()
+        self._estimate = TokenEstimate()
         self._clock = clock
         self._loads: dict[str, TenantLoad] = {}
         self._items = 0
@@ -116,7 +116,7 @@ class Admission:
         self.check(tenant)
         load = self._load_of(tenant)
         rate = self._throughput.rate
-        cost = sum(map(self._tokenization.estimate, items))
+        cost = sum(map(self._estimate.estimate, items))
         self._check_tokens(load, cost)
         if rate is not None and self._items >= self._batch:
             ahead = load.ahead_of(cost, _turn(rate))
@@ -140,7 +140,7 @@ class Admission:
 
     def learn(self, item: Item, result: Extraction) -> None:
         """Note what an item cost."""
-        self._tokenization.learn(item, result.usage.tokens)
+        self._estimate.learn(item, result.usage.tokens)
 
     def observe(self, tokens_run: int) -> None:
         """Note how many tokens the replica has run."""
@@ -219,32 +219,9 @@ class Throughput:
         self._observed = now_s, tokens_run
 
 
-class Tokenization:
-    """Learns how many tokens an item costs, from the number of its characters."""
-
-    def __init__(self) -> None:
-        self._tokens = _TOKENS_PER_CHARACTER * 1000
-        self._characters = 1000.0
-
-    def estimate(self, item: Item) -> float:
-        """Tokens of all passes of the item, prompts included."""
-        return _characters(item) * self._tokens / self._characters
-
-    def learn(self, item: Item, tokens: int) -> None:
-        """An item cost so many tokens."""
-        characters = _characters(item)
-        kept = 0.5 ** (characters / 100_000)
-        self._tokens = self._tokens * kept + tokens
-        self._characters = self._characters * kept + characters
-
-
 def _turn(rate: float | None) -> float:
     """The most that one request may take in its turn, in tokens."""
     return max(PASS_TOKENS, TURN_S * (rate or 0))
-
-
-def _characters(item: Item) -> int:
-    return 1 + len(item.text) + sum(map(len, item.labels.values())) + sum(map(len, item.relations.values()))
 
 
 def _refusal(excess_s: float) -> QueueFull:

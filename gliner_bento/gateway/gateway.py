@@ -17,7 +17,7 @@ from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.status import RecentErrors, server_status
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
-from gliner_bento.status_types import ServerStatus
+from gliner_bento.status_types import ReplicaHealth, ReplicaList, ServerStatus
 from gliner_bento.types import (
     BASE_ADAPTER_ID,
     AbortResponse,
@@ -124,6 +124,18 @@ class Gateway:
             return (await self._replica.status()).ready
         except GLiNERBentoError:
             return False
+
+    async def replicas(self) -> ReplicaList:
+        """The state of each replica; raises `NotReady` until one has answered."""
+        status = await self._replica.status()
+        alone = ReplicaHealth(
+            name="replica",
+            state="ready" if status.ready else "not_ready",
+            waiting_items=status.waiting_items,
+            running_items=status.running_items,
+            resident_adapters=status.resident_adapters,
+        )
+        return ReplicaList(status.replicas or [alone])
 
     async def abort(self, aborted_id: str) -> AbortResponse:
         """Abort a request of the current tenant; `aborted` is false if none has this id."""

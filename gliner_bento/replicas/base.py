@@ -12,7 +12,7 @@ from typing import Protocol
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.status_types import Throughput
+from gliner_bento.status_types import ReplicaHealth, Throughput
 from gliner_bento.types import Entity, Extraction, Item, ModelInfo
 
 Outcome = Extraction | GLiNERBentoError
@@ -48,6 +48,7 @@ class ReplicaStatus:
     waiting_items, running_items: passes of chunked requests included; unfinished_items: both, without passes.
     resident_adapters: ids of the adapters in memory.
     lanes: how many there are; those that are neither idle nor busy have died.
+    replicas: those that it consists of; empty for a single one.
     """
 
     model: ModelInfo
@@ -62,6 +63,7 @@ class ReplicaStatus:
     idle_lanes: int = 0
     busy_lanes: int = 0
     throughput: Throughput = field(default_factory=Throughput)
+    replicas: Sequence[ReplicaHealth] = ()
 
 
 class ReplicaAdapters(Protocol):

@@ -72,6 +72,12 @@ def _comma_separated(value: object) -> object:
     return value.split(",") if isinstance(value, str) else value
 
 
+def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError("a device is named twice")
+    return values
+
+
 def text_of(value: object) -> str:
     """A value as it is written in a flag, the environment or the docs."""
     if isinstance(value, bool):
@@ -90,6 +96,12 @@ Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")]
 Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_comma_separated)]
 Count = Annotated[int, Field(ge=1)]
 CountOrAuto = Annotated[int, Field(ge=0)]
+CudaDevices = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[\w-]+$")], ...],
+    NoDecode,
+    BeforeValidator(_comma_separated),
+    AfterValidator(_unique),
+]
 BatchSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], NoDecode, BeforeValidator(_comma_separated)]
 Threads = Annotated[int, Field(ge=1, le=256)]
 ThreadsOrAuto = Annotated[int, Field(ge=0, le=256)]

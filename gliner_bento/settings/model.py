@@ -79,6 +79,11 @@ class ModelFields(BaseSettings):
         description="Compare the model's scores of three short texts with those of gliner's own code at start. If they "
         "differ, an error is logged and gliner's own forward pass serves; if that differs too, the start fails.",
     )
+    batch_invariant: bool = Field(
+        True,
+        description="Give a text the same scores, bit for bit, whatever else is in its batch and however many threads "
+        "compute it (CPU only). Verified at start: /v1/model reports it. false: scores may differ by rounding.",
+    )
     label_cache_size: Annotated[int, Field(ge=0)] = Field(
         4096, description="Maximum number of label embeddings that a bi-encoder caches (LRU); 0: no cache."
     )

@@ -7,10 +7,27 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
+from gliner_bento.settings.field_types import Count, CudaDevices
+
 
 class ProcessFields(BaseSettings):
     """Processes of the server."""
 
+    num_instances: Annotated[int, Field(ge=1, le=64)] = Field(
+        1,
+        description="Number of processes that each hold the model and share the requests; on CPU, at most one per "
+        "core. Cores, and the memory of a GPU that several share, are divided among them.",
+    )
+    cuda_devices: CudaDevices = Field(
+        (),
+        description="CUDA devices of the instances, separated by commas, as in CUDA_VISIBLE_DEVICES; instances take "
+        "them in turn. Unset: all instances use device.",
+    )
+    max_outstanding_tokens: Count = Field(
+        65_536,
+        description="Estimated cost of the requests that an instance has not answered, in tokens, from which on it "
+        "gets no more; then requests wait for the first instance that is free. Only with num_instances > 1.",
+    )
     log_format: Literal["text", "json"] = Field("text", description="Format of the log; json: an object per line.")
     log_level: Literal["auto", "debug", "info", "warning", "error"] = Field(
         "auto", description="Lowest level that is logged; auto: info, or what BentoML's --quiet and --debug say."

@@ -30,6 +30,7 @@ from gliner_bento.configuration import (
 )
 from gliner_bento.cores import usable_cores
 from gliner_bento.exits import exit_with
+from gliner_bento.instances import instances_per_device
 from gliner_bento.settings.adapters import AdapterFields
 from gliner_bento.settings.gateway import GatewayFields
 from gliner_bento.settings.model import ModelFields
@@ -99,15 +100,26 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
         return init_settings, aliased, env_settings, InitSettingsSource(settings_cls, init_kwargs=section)
 
     def decided_for(self, device: str, cores: int | None = None) -> Settings:
-        """The settings with the automatic values (0) that depend on `device` ("cpu", "cuda:0") and cores replaced."""
+        """The settings of one instance: automatic values (0) that depend on `device` ("cpu", "cuda:0") and cores are
+        replaced; what the instances share is divided.
+
+        Raises `SettingsError` if there are more instances than cores.
+        """
         kind = "cuda" if device.startswith("cuda") else "cpu"
         cores = cores or usable_cores()
+        if kind == "cpu" and self.num_instances > cores:
+            raise SettingsError(
+                f"num_instances: {self.num_instances} instances need as many cores, and this process may use {cores}; "
+                "lower num_instances"
+            )
+        cores = max(1, cores // self.num_instances)
         lanes = self.inference_lanes or (1 if kind == "cuda" else min(cores, _MAX_CPU_LANES))
         return self.model_copy(
             update={
                 "max_batch_tokens": self.max_batch_tokens or _AUTO_BATCH_TOKENS[kind],
                 "inference_lanes": lanes,
                 "torch_threads": self.torch_threads or max(1, cores // lanes),
+                "target_memory_fraction": self.target_memory_fraction / instances_per_device(self),
             }
         )
 

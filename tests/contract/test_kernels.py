@@ -23,9 +23,9 @@ def test_compiled_operations_equal_eager_ones(checkpoint: Any) -> None:
     draw = torch.Generator().manual_seed(0)
     fused = compiled()
     for rows, length in ((1, 9), (3, 20), (2, 1)):
-        c2p, p2c = (torch.randn(4, rows * length, 2 * length - 1, generator=draw) for _ in range(2))
-        expected = EAGER.disentangled_bias(c2p, p2c, rows, length)
-        torch.testing.assert_close(fused.disentangled_bias(c2p, p2c, rows, length), expected)
+        c2p, p2c = (torch.randn(rows, 4, length, 2 * length - 1, generator=draw) for _ in range(2))
+        expected = EAGER.disentangled_bias(c2p, p2c)
+        torch.testing.assert_close(fused.disentangled_bias(c2p, p2c), expected)
     start, end = torch.randn(30, 16, generator=draw), torch.randn(33, 16, generator=draw)
     for at, words in ((0, 30), (5, 7), (29, 1)):
         expected = EAGER.relu_of_sums(start, end, at, words, 4)

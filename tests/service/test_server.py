@@ -226,7 +226,7 @@ def test_nothing_of_a_request_reaches_the_log(service, caplog):
 def test_a_model_that_cannot_be_served_is_one_line(tmp_path):
     (tmp_path / "gliner_config.json").write_text("{}")
     ran = subprocess.run(
-        [sys.executable, "-c", "from runners.gliner_runner import GLiNERRunner; GLiNERRunner()"],
+        [sys.executable, "-c", "from runners.instances import RUNNERS; RUNNERS[0]()"],
         env=os.environ | {"GLINER_MODEL": str(tmp_path)},
         capture_output=True,
         text=True,

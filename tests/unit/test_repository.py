@@ -19,6 +19,7 @@ from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.engine.checkpoint.word_splitters import WORD_SPLITTERS
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.replicas.fleet.fleet import FleetOptions
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.settings import Settings
 
@@ -56,6 +57,7 @@ VIEWS = {
     EngineOptions: "gliner_bento/engine/",
     AdapterSettings: "gliner_bento/adapters/",
     GatewayOptions: "gliner_bento/gateway/",
+    FleetOptions: "gliner_bento/replicas/fleet/",
 }
 STANDS_ALONE = {
     "gliner_bento/types.py": {"pydantic", "gliner_bento"},
@@ -145,7 +147,9 @@ def test_a_module_says_what_it_owns_and_stays_readable_in_one_sitting(path):
     assert text.count("\n") <= 400
 
 
-@pytest.mark.parametrize("path", ["service.py", "runners/gliner_runner.py", "gliner_bento/asgi.py"])
+@pytest.mark.parametrize(
+    "path", ["service.py", "runners/gliner_runner.py", "runners/instances.py", "gliner_bento/asgi.py"]
+)
 def test_an_entry_point_only_connects(path):
     assert (PROJECT_ROOT / path).read_text(encoding="utf-8").count("\n") <= 80
 

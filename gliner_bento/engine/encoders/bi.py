@@ -35,6 +35,7 @@ class BiEncoder:
         self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, layers, kernels, pack=pack)
         self._pool = WordPooling(model.config.subtoken_pooling)
         self._labels = LabelEncoder(model.token_rep_layer, options.label_cache_size, layers, kernels, pack=pack)
+        self._own_shapes = layers.own_shapes
         self._fuse = model.cross_fuser if model.config.post_fusion_schema else None
         if self._fuse is not None:
             layers.adapt(self._fuse)
@@ -65,7 +66,7 @@ class BiEncoder:
         for number, (word, label) in enumerate(
             zip(inputs.word_rows.split(words), inputs.label_rows.split(labels), strict=True)
         ):
-            with on_slot(inputs.word_rows.slot(number)):
+            with on_slot(inputs.word_rows.slot(number)), self._own_shapes():
                 fused.append(
                     self._fuse(label[None], word[None], label.new_ones(1, len(label)), word.new_ones(1, len(word)))
                 )

@@ -116,15 +116,15 @@ class DisentangledAttention:
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, slots: Slots
     ) -> torch.Tensor:
         """See `packing.Attend`."""
-        texts, length = q.shape[:2]
+        length = q.shape[1]
         if self._keys is not None and self._queries is not None:
             c2p, p2c = products(q, self._keys(length, slots)), products(k, self._queries(length, slots))
-            bias = self._disentangled_bias(c2p, p2c, texts, length)
+            bias = self._disentangled_bias(c2p, p2c)
         elif self._keys is not None:
-            bias = skewed(products(q, self._keys(length, slots)), texts, length)
+            bias = skewed(products(q, self._keys(length, slots)))
         else:
             assert self._queries is not None
-            bias = skewed(products(k, self._queries(length, slots)), texts, length).transpose(2, 3)
+            bias = skewed(products(k, self._queries(length, slots))).transpose(2, 3)
         if mask is not None:
             bias = bias.masked_fill(~mask[:, None, None, :], torch.finfo(q.dtype).min)
         contexts = F.scaled_dot_product_attention(
@@ -160,6 +160,7 @@ class PositionTable:
             F.linear(self._positions, projection.layer.weight, projection.layer.bias).detach() * projection.scale
         )
         self._near = self._by_distance(reach, self._by_bucket)
+        self._own_shapes = layers.own_shapes
         self._updates: list[LoraUpdate | None] = [None] * layers.slots
         if layers.slots:
             self._name = layers.name_of(projection.layer)
@@ -190,7 +191,8 @@ class PositionTable:
         """What an adapter adds to the table of texts of `length` tokens."""
         update = self._updates[slot]
         assert update is not None
-        by_distance = update.a[self._bucket_of_distance(length)] @ update.b
+        with self._own_shapes():
+            by_distance = update.a[self._bucket_of_distance(length)] @ update.b
         if update.bias is not None:
             by_distance += update.bias
         return self._by_head(by_distance.to(self._positions.dtype))
@@ -233,9 +235,13 @@ class Buckets:
 
 
 def products(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """Of `x` (B, n, H, D) with one table (H, 2n - 1, D) or one per text (B, H, 2n - 1, D): (H, B * n, 2n - 1)."""
-    texts, length, heads, width = x.shape
-    if table.dim() == 3:
-        return torch.bmm(x.permute(2, 0, 1, 3).reshape(heads, texts * length, width), table.transpose(1, 2))
-    of_texts = x.transpose(1, 2) @ table.transpose(2, 3)
-    return of_texts.transpose(0, 1).reshape(heads, texts * length, -1)
+    """Of `x` (B, n, H, D) with one table (H, 2n - 1, D) or one per text (B, H, 2n - 1, D): (B, H, n, 2n - 1).
+
+    Text by text: the shape of a product, and so its rounding, must not depend on the other texts.
+    """
+    texts, length, heads, _ = x.shape
+    tables = [table] * texts if table.dim() == 3 else table.unbind()
+    found = x.new_empty(texts, heads, length, 2 * length - 1)
+    for out, of_text, of_table in zip(found, x.transpose(1, 2), tables, strict=True):
+        torch.bmm(of_text, of_table.transpose(1, 2), out=out)
+    return found

@@ -47,6 +47,8 @@ class LabelEncoder:
         encoder = layer.labels_encoder
         self._packed = packed_encoder(encoder, projection, layers, kernels) if pack else None
         self._mixes_lengths = self._packed is not None or is_paddable(encoder)
+        self._own_shapes = layers.own_shapes
+        self._one_by_one = bool(layers.threads) and self._packed is None
         if self._packed is None:
             layers.adapt(encoder)
             if projection is not None:
@@ -142,7 +144,7 @@ class LabelEncoder:
             length = len(labels[number])
             differs = length != longest and not self._mixes_lengths
             longest = max(longest, length)
-            if batch and (differs or (len(batch) + 1) * longest > _MAX_TOKENS):
+            if batch and (self._one_by_one or differs or (len(batch) + 1) * longest > _MAX_TOKENS):
                 pooled.append(self._pooled([labels[n] for n in batch], [slots[n] for n in batch], adapters))
                 batch, longest = [], len(labels[number])
             batch.append(number)
@@ -168,7 +170,7 @@ class LabelEncoder:
         encoded, first = [], 0
         for slot, count in block.by_adapter():
             index, mask = block.index[first : first + count], block.mask[first : first + count]
-            with on_slot(slot):
+            with on_slot(slot), self._own_shapes():
                 encoded.append(self._layer.encode_labels(ids[index], mask.long()))
             first += count
         return torch.cat(encoded)

@@ -60,7 +60,8 @@ class GatedLayer:
     def __init__(self, layer: Any, layers: LayerFactory, config: Any) -> None:
         # The first layer's input is already normalized.
         self._norm = None if isinstance(layer.attn_norm, nn.Identity) else Norm(layer.attn_norm)
-        self._qkv, self._out = layers.encoder_linear(layer.attn.Wqkv), layers.encoder_linear(layer.attn.Wo)
+        self._qkv = layers.encoder_linear(layer.attn.Wqkv)
+        self._out = layers.encoder_linear(layer.attn.Wo, residual=True)
         self._heads = config.num_attention_heads
         self._attend: Attend = partial(attend_locally, config.sliding_window if layer.attn.sliding_window else None)
         self._mlp_norm = Norm(layer.mlp_norm)
@@ -69,7 +70,7 @@ class GatedLayer:
             WeightSlice(both, outputs=slice(half)), activation=ACTIVATIONS[config.hidden_activation]
         )
         self._gate = layers.encoder_linear(WeightSlice(both, outputs=slice(half, None)))
-        self._reduce = layers.encoder_linear(layer.mlp.Wo)
+        self._reduce = layers.encoder_linear(layer.mlp.Wo, residual=True)
 
     def __call__(self, x: torch.Tensor, layout: Layout, rotation: Rotation) -> torch.Tensor:
         """(T, D) -> (T, D)."""

@@ -32,10 +32,10 @@ class PostNormLayer:
         self._qkv = qkv
         self._heads = heads
         self._attend = attend
-        self._out = layers.encoder_linear(layer.attention.output.dense)
+        self._out = layers.encoder_linear(layer.attention.output.dense, residual=True)
         self._out_norm = Norm(layer.attention.output.LayerNorm)
         self._expand = layers.encoder_linear(layer.intermediate.dense, activation=ACTIVATIONS[hidden_act])
-        self._reduce = layers.encoder_linear(layer.output.dense)
+        self._reduce = layers.encoder_linear(layer.output.dense, residual=True)
         self._reduce_norm = Norm(layer.output.LayerNorm)
 
     def __call__(self, x: torch.Tensor, layout: Layout) -> torch.Tensor:

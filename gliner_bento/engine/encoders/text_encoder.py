@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -60,7 +61,7 @@ def text_encoder(
     if projection is not None:
         layers.adapt_child(token_rep_layer, "projection")
     if not is_paddable(transformer):
-        return text_by_text(encode), f"transformers' {kind} text by text", True
+        return text_by_text(encode, layers.own_shapes), f"transformers' {kind} text by text", True
     return padded(encode), f"transformers' {kind}", False
 
 
@@ -100,14 +101,16 @@ def padded(encode: Callable[..., torch.Tensor]) -> PackedEncoder:
     return run
 
 
-def text_by_text(encode: Callable[..., torch.Tensor]) -> PackedEncoder:
-    """A packed encoder from one of padded texts; one call per text, without padding."""
+def text_by_text(
+    encode: Callable[..., torch.Tensor], own_shapes: Callable[[], AbstractContextManager[None]]
+) -> PackedEncoder:
+    """A packed encoder from one of padded texts; one call per text, without padding. own_shapes: `LayerFactory`'s."""
 
     def run(token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
         encoded = []
         slots = layout.slots.of_texts if layout.slots else [None] * len(layout.lengths)
         for text, slot in zip(token_ids.split_with_sizes(list(layout.lengths)), slots, strict=True):
-            with on_slot(slot):
+            with on_slot(slot), own_shapes():
                 encoded.append(encode(text[None], torch.ones_like(text)[None])[0])
         return torch.cat(encoded)
 

@@ -32,7 +32,7 @@ class UniEncoder:
         config, pack = model.config, options.enable_sequence_packing
         self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, layers, kernels, pack=pack)
         self._pool = WordPooling(config.subtoken_pooling)
-        self._lstm = Lstm(model.rnn) if config.num_rnn_layers > 0 else None
+        self._lstm = Lstm(model.rnn, layers.threads) if config.num_rnn_layers > 0 else None
         self._label_projection = label_projection
         self._label_token = config.class_token_index
         self._label_shift = 0 if config.embed_ent_token else 1

@@ -30,9 +30,10 @@ def too_many(number: int, limit: int) -> TooLarge:
 def probabilities(logits: torch.Tensor) -> torch.Tensor:
     """Scores, in float32 whatever the model's dtype, so that a threshold always means the same.
 
+    Not with `torch.sigmoid`, whose rounding on a CPU depends on a score's position in the tensor.
     Raises `ScoresNotFinite`.
     """
-    scores = torch.sigmoid(logits.float())
+    scores = torch.exp(-logits.float()).add_(1).reciprocal_()
     if bool(scores.isnan().any()):
         raise ScoresNotFinite
     return scores

@@ -41,6 +41,7 @@ class PairScorer:
 
     def __init__(self, scorer: Any, layers: LayerFactory) -> None:
         hidden, out = linear_layers(scorer)
+        self._own_shapes = layers.own_shapes
         size = hidden.in_features // 2
         self._head = layers.linear(WeightSlice(hidden, inputs=slice(size)))
         self._tail = layers.linear(WeightSlice(hidden, inputs=slice(size, None), biased=False))
@@ -59,7 +60,9 @@ class PairScorer:
         slot_rows = slot_rows_of(len(ends))
         hidden = F.relu(self._head(ends, slot_rows)[heads] + self._tail(ends, slot_rows)[tails])
         slot_rows = slot_rows_of(len(relations))
-        return F.linear(hidden, self._fold(relations, slot_rows), self._out_bias(relations, slot_rows)[:, 0])
+        weight, bias = self._fold(relations, slot_rows), self._out_bias(relations, slot_rows)[:, 0]
+        with self._own_shapes():
+            return F.linear(hidden, weight, bias)
 
 
 class TripleScorer:
@@ -68,6 +71,7 @@ class TripleScorer:
     def __init__(self, layer: Any, layers: LayerFactory) -> None:
         layers.adapt(layer)
         self._layer = layer
+        self._own_shapes = layers.own_shapes
 
     def __call__(
         self, ends: torch.Tensor, heads: torch.Tensor, tails: torch.Tensor, relations: torch.Tensor, _: SlotRowsOf
@@ -79,7 +83,8 @@ class TripleScorer:
             relations[None].expand(shape),
             ends[tails][:, None].expand(shape),
         )
-        logits: torch.Tensor = self._layer(*(one.reshape(-1, shape[-1]) for one in triples)).view(shape[:2])
+        with self._own_shapes():
+            logits: torch.Tensor = self._layer(*(one.reshape(-1, shape[-1]) for one in triples)).view(shape[:2])
         return logits
 
 
@@ -91,6 +96,7 @@ class RelationHead:
         self._adjacency = None if config.relations_layer == "none" else model.relations_rep_layer
         if self._adjacency is not None:
             layers.adapt(self._adjacency)
+        self._own_shapes = layers.own_shapes
         self._joint = config.relations_layer not in _PAIRWISE
         self._score: PairScorer | TripleScorer
         if config.triples_layer is None:
@@ -143,7 +149,8 @@ class RelationHead:
         proposed = is_entity[:, None] & is_entity & (indexes[:, None] != indexes)
         if self._adjacency is not None:
             mask = torch.ones(1, len(ends), dtype=torch.long, device=ends.device)
-            adjacency = self._adjacency(ends[None], mask)[0]
+            with self._own_shapes():
+                adjacency = self._adjacency(ends[None], mask)[0]
             if bool(adjacency.isnan().any()):
                 raise ScoresNotFinite
             proposed &= adjacency > threshold

@@ -61,7 +61,7 @@ def span_scorer(model: Any, layers: LayerFactory, kernels: Kernels = EAGER) -> S
         if mode == "marker":
             return Marker(layer.span_rep_layer, max_width, layers)
     layers.adapt(layer)
-    return GlinerSpans(layer, max_width, mode)
+    return GlinerSpans(layer, max_width, mode, layers)
 
 
 class MarkerV0:
@@ -71,6 +71,7 @@ class MarkerV0:
 
     def __init__(self, layer: Any, max_width: int, layers: LayerFactory, kernels: Kernels = EAGER) -> None:
         self.relu_of_sums = kernels.relu_of_sums
+        self.own_shapes = layers.own_shapes
         (start, start_out), (end, end_out) = linear_layers(layer.project_start), linear_layers(layer.project_end)
         hidden, out = linear_layers(layer.out_project)
         size = start_out.out_features
@@ -109,9 +110,13 @@ class _FactorisedSpans:
         weights = label_rows.split(self._head.fold(labels, label_rows.slot_rows))
         offsets = label_rows.split(self._head.out_bias(labels, label_rows.slot_rows)[:, 0])
         return [
-            torch.cat([F.linear(hidden, weight, offset) for hidden in self._hidden(first, count)])
+            torch.cat([self._multiplied(hidden, weight, offset) for hidden in self._hidden(first, count)])
             for first, count, weight, offset in zip(self._firsts, self._word_rows.counts, weights, offsets, strict=True)
         ]
+
+    def _multiplied(self, hidden: torch.Tensor, weight: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
+        with self._head.own_shapes():
+            return F.linear(hidden, weight, offset)
 
     def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
         """See `EncodedSpans`."""
@@ -137,6 +142,7 @@ class Marker:
         size = layer.out_project.out_features
         self.max_width = max_width
         out = layer.out_project
+        self.own_shapes = layers.own_shapes
         self._start, self._end = Projection(layer.project_start, layers), Projection(layer.project_end, layers)
         self.fold_start = layers.linear(WeightSlice(out, "transposed", inputs=slice(size)))
         self.fold_end = layers.linear(WeightSlice(out, "transposed", inputs=slice(size, None)))
@@ -168,7 +174,8 @@ class _SummedSpans:
         of_texts = (label_rows.split(part) for part in folded)
         scores = []
         for start, end, *label in zip(self._start, self._end, *of_texts, strict=True):
-            of_start, of_end = F.linear(start, label[0], label[2]), F.linear(end, label[1])
+            with self._head.own_shapes():
+                of_start, of_end = F.linear(start, label[0], label[2]), F.linear(end, label[1])
             lasts = F.pad(of_end, (0, 0, 0, self._head.max_width - 1)).unfold(0, self._head.max_width, 1)
             scores.append(of_start[:, None] + lasts.transpose(1, 2))
         return scores
@@ -183,7 +190,8 @@ class _SummedSpans:
 class GlinerSpans:
     """Any span layer of gliner: every span of a text is represented."""
 
-    def __init__(self, layer: nn.Module, max_width: int, mode: str) -> None:
+    def __init__(self, layer: nn.Module, max_width: int, mode: str, layers: LayerFactory) -> None:
+        self.own_shapes = layers.own_shapes
         self.name = f"gliner's {mode} spans"
         self.max_width = max_width
         self._layer = layer
@@ -192,9 +200,9 @@ class GlinerSpans:
         """See `SpanScorer`."""
         represented = []
         for number, text in enumerate(word_rows.split(words)):
-            with on_slot(word_rows.slot(number)):
+            with on_slot(word_rows.slot(number)), self.own_shapes():
                 represented.append(self._represent(text))
-        return _RepresentedSpans(represented)
+        return _RepresentedSpans(self, represented)
 
     def _represent(self, words: torch.Tensor) -> torch.Tensor:
         """(words, D) -> (words, K, D)."""
@@ -210,12 +218,15 @@ class GlinerSpans:
 class _RepresentedSpans:
     """Spans by their representations, (words, K, D) of each text."""
 
-    def __init__(self, texts: list[torch.Tensor]) -> None:
+    def __init__(self, head: GlinerSpans, texts: list[torch.Tensor]) -> None:
+        self._head = head
         self._texts = texts
 
     def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
         """See `EncodedSpans`."""
-        return [F.linear(spans, of_text) for spans, of_text in zip(self._texts, label_rows.split(labels), strict=True)]
+        with self._head.own_shapes():
+            of_texts = zip(self._texts, label_rows.split(labels), strict=True)
+            return [F.linear(spans, of_text) for spans, of_text in of_texts]
 
     def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
         """See `EncodedSpans`."""

@@ -33,6 +33,7 @@ class TokenHead:
         self._represent_spans = getattr(model, "span_rep_layer", None)
         if self._represent_spans is not None:
             layers.adapt(self._represent_spans)
+        self._own_shapes = layers.own_shapes
         self._scores_spans = relations is None and self._represent_spans is not None
 
     def __call__(self, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
@@ -46,7 +47,8 @@ class TokenHead:
             proposed = proposed_spans(scores, text.item.threshold) if self._uses_proposals(text) else []
             with on_slot(encoded.word_rows.slot(number)):
                 if self._scores_spans:
-                    spans = score_spans(represent, labels[number], proposed, text.item.threshold)
+                    with self._own_shapes():
+                        spans = score_spans(represent, labels[number], proposed, text.item.threshold)
                 else:
                     spans = decode_tags(scores, text.item.threshold)
                 entities = entities_of(text, spans)
@@ -66,7 +68,8 @@ class TokenHead:
     def _represent(self, words: torch.Tensor, spans: Sequence[WordSpan]) -> torch.Tensor:
         """(E, D), of one text's words (W, D)."""
         assert self._represent_spans is not None
-        represented: torch.Tensor = self._represent_spans(words[None], torch.tensor([spans], device=words.device))
+        with self._own_shapes():
+            represented: torch.Tensor = self._represent_spans(words[None], torch.tensor([spans], device=words.device))
         return represented[0]
 
 

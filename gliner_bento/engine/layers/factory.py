@@ -11,6 +11,7 @@ model's layers by name. With the record, an update reaches all slices of a layer
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -22,6 +23,7 @@ from gliner_bento.adapters.adapter import LowRank
 from gliner_bento.adapters.device import Sink
 from gliner_bento.engine.layers.linear import Activation, Linear
 from gliner_bento.engine.layers.lora import AdaptedLinear, LoraUpdate, SlotUpdates
+from gliner_bento.engine.layers.threads import torch_threads
 
 Content = Literal["weight", "transposed", "bias"]
 _all = partial(slice, None)
@@ -128,10 +130,15 @@ class LayerFactory:
 
     slots: adapter slots of the device; 0: adapters are off, and no slice is recorded.
     int8: whether `encoder_linear` layers multiply in 8 bits.
+    threads: on a CPU: the layers' results have the same bits whatever else is in a batch, with each of these numbers of
+        threads; empty: without that promise.
+    batch_invariant: whether all layers that were made so far keep it.
     """
 
-    def __init__(self, model: nn.Module, *, slots: int = 0, int8: bool = False) -> None:
+    def __init__(self, model: nn.Module, *, slots: int = 0, int8: bool = False, threads: Sequence[int] = ()) -> None:
         self.slots = slots
+        self.threads = tuple(threads)
+        self.batch_invariant = bool(threads)
         self.sinks: list[Sink] = []
         self._int8 = int8
         self._names = {module: name for name, module in model.named_modules()}
@@ -141,11 +148,15 @@ class LayerFactory:
         """One layer for several sources that have the same input: their outputs are stacked."""
         return self._linear(sources, activation, int8=False)
 
-    def encoder_linear(self, *sources: nn.Linear | WeightSlice, activation: Activation = "none") -> Linear:
-        """`linear`, inside an encoder."""
-        return self._linear(sources, activation, int8=self._int8)
+    def encoder_linear(
+        self, *sources: nn.Linear | WeightSlice, activation: Activation = "none", residual: bool = False
+    ) -> Linear:
+        """`linear`, inside an encoder. residual: see `Linear`."""
+        return self._linear(sources, activation, int8=self._int8, residual=residual)
 
-    def _linear(self, sources: Sequence[nn.Linear | WeightSlice], activation: Activation, *, int8: bool) -> Linear:
+    def _linear(
+        self, sources: Sequence[nn.Linear | WeightSlice], activation: Activation, *, int8: bool, residual: bool = False
+    ) -> Linear:
         slices = [WeightSlice(source) if isinstance(source, nn.Linear) else source for source in sources]
         weights = [one.weight for one in slices]
         weight = weights[0] if len(weights) == 1 else torch.cat(weights)
@@ -158,7 +169,21 @@ class LayerFactory:
                 self._adaptable.add(name)
                 first += len(rows)
             self.sinks.append(LinearSink(updates, placed, len(weight), weight.dtype))
-        return Linear(weight, _stacked_bias(slices, weights), activation=activation, int8=int8, updates=updates)
+        layer = Linear(
+            weight,
+            _stacked_bias(slices, weights),
+            activation=activation,
+            int8=int8,
+            updates=updates,
+            threads=self.threads,
+            residual=residual,
+        )
+        self.batch_invariant &= layer.batch_invariant
+        return layer
+
+    def own_shapes(self) -> AbstractContextManager[None]:
+        """For operations whose shapes follow from one text: their bits may still depend on the number of threads."""
+        return torch_threads(1) if self.threads else nullcontext()
 
     def adapt(self, module: nn.Module) -> None:
         """Make the linear layers of another library's module adaptable, in place (see `on_slot`)."""

@@ -15,21 +15,21 @@ import torch
 class Kernels(NamedTuple):
     """See the functions below for shapes."""
 
-    disentangled_bias: Callable[[torch.Tensor, torch.Tensor, int, int], torch.Tensor]
+    disentangled_bias: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     relu_of_sums: Callable[[torch.Tensor, torch.Tensor, int, int, int], torch.Tensor]
 
 
-def disentangled_bias(c2p: torch.Tensor, p2c: torch.Tensor, texts: int, length: int) -> torch.Tensor:
-    """`skewed(c2p) + skewed(p2c)^T`, both (H, texts * length, 2 * length - 1): shape (texts, H, length, length)."""
-    out = c2p.new_empty(texts, len(c2p), length, length)
-    return torch.add(skewed(c2p, texts, length), skewed(p2c, texts, length).transpose(2, 3), out=out)
+def disentangled_bias(c2p: torch.Tensor, p2c: torch.Tensor) -> torch.Tensor:
+    """`skewed(c2p) + skewed(p2c)^T`, both (texts, H, length, 2 * length - 1): shape (texts, H, length, length)."""
+    texts, heads, length, _ = c2p.shape
+    return torch.add(skewed(c2p), skewed(p2c).transpose(2, 3), out=c2p.new_empty(texts, heads, length, length))
 
 
-def skewed(products: torch.Tensor, texts: int, length: int) -> torch.Tensor:
-    """A view of (H, texts * length, 2 * length - 1): of row i of a text, `length` columns from length - 1 - i on."""
-    columns = 2 * length - 1
-    shape = (texts, len(products), length, length)
-    return products.as_strided(shape, (length * columns, texts * length * columns, columns - 1, 1), length - 1)
+def skewed(products: torch.Tensor) -> torch.Tensor:
+    """A view of (texts, H, length, 2 * length - 1): of row i of a text, `length` columns from length - 1 - i on."""
+    texts, heads, length, columns = products.shape
+    strides = (heads * length * columns, length * columns, columns - 1, 1)
+    return products.as_strided((texts, heads, length, length), strides, length - 1)
 
 
 def relu_of_sums(start: torch.Tensor, end: torch.Tensor, at: int, words: int, width: int) -> torch.Tensor:
@@ -50,8 +50,8 @@ def compiled() -> Kernels:
 # Without in-place operations, which a compiler does not need.
 
 
-def _disentangled_bias(c2p: torch.Tensor, p2c: torch.Tensor, texts: int, length: int) -> torch.Tensor:
-    return (skewed(c2p, texts, length) + skewed(p2c, texts, length).transpose(2, 3)).contiguous()
+def _disentangled_bias(c2p: torch.Tensor, p2c: torch.Tensor) -> torch.Tensor:
+    return (skewed(c2p) + skewed(p2c).transpose(2, 3)).contiguous()
 
 
 def _relu_of_sums(start: torch.Tensor, end: torch.Tensor, at: int, words: int, width: int) -> torch.Tensor:

@@ -7,21 +7,26 @@ from; what adapters add is in its `updates`.
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 import torch
 from torch.nn import functional as F
 
+from gliner_bento.engine.layers.heights import Heights, cancelling, equal_heights
 from gliner_bento.engine.layers.lora import SlotUpdates
-from gliner_bento.engine.layers.packing import bucket_size
 from gliner_bento.engine.layers.rows import SlotRows
+from gliner_bento.engine.layers.threads import torch_threads
 
 Activation = Literal["none", "relu", "gelu"]
 
 # The number of rows that oneDNN optimizes the weight layout for: measured best, or equal, from 64 to 1,024 rows.
 _ROWS_HINT = 512
-# Maximum rows of one product: in oneDNN, more rows are no faster, and take more cached memory.
-_MAX_CHUNK_ROWS = 512
+# Rows of one product. Few shapes: oneDNN generates code and caches memory for each. More than 512 rows are no faster.
+_HEIGHTS = (16, 32, 48, *range(64, 513, 64))
+# Elements of the widest vectors that torch computes with, times two: it unrolls loops once.
+_VECTOR = 64
 _INT8 = 127.0
 
 
@@ -30,6 +35,10 @@ class Linear:
 
     int8: multiply in 8 bits (see `Int8`); on the CPU only.
     updates: what adapters add before the activation, to the rows of their slots.
+    threads: with each of these numbers of threads, and whatever the other rows, a row has the same bits; empty: rows
+        may affect each other's rounding.
+    residual: `plus` will be called instead.
+    batch_invariant: whether `threads` are given, and the self-check of `heights` found a way.
     """
 
     def __init__(
@@ -40,6 +49,8 @@ class Linear:
         activation: Activation = "none",
         int8: bool = False,
         updates: SlotUpdates | None = None,
+        threads: Sequence[int] = (),
+        residual: bool = False,
     ) -> None:
         self._activation = activation
         self._bias = bias
@@ -53,37 +64,54 @@ class Linear:
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _ROWS_HINT)
         else:
             self._weight = weight.detach()
+        self._heights = Heights(_HEIGHTS) if self._packed is not None else None
+        self.batch_invariant = bool(threads)
+        if threads and not int8:
+            biased, shape = bias is not None, (len(weight), weight.shape[1])
+            allowed = _equal_heights(shape, weight.dtype, biased, activation, residual, tuple(threads))
+            self.batch_invariant = bool(allowed)
+            if allowed:
+                self._heights = Heights(allowed)
 
     def __call__(self, x: torch.Tensor, slot_rows: SlotRows | None = None) -> torch.Tensor:
         """Shape (N, out)."""
         if slot_rows is None or self._updates is None or not self._updates.applies_to(slot_rows):
             return self._computed(x, self._activation)
-        adapted, rest = x[: slot_rows.total], x[slot_rows.total :]
-        y = self._updates.add(self._computed(adapted, "none"), adapted, slot_rows)
-        y = _activated(y, self._activation)
-        return torch.cat([y, self._computed(rest, self._activation)]) if len(rest) else y
+        parts = []
+        for rows, adapted in self._updates.parts(slot_rows, len(x)):
+            if adapted is None:
+                parts.append(self._computed(x[rows], self._activation))
+            else:
+                y = self._updates.add(self._computed(x[rows], "none"), x[rows], adapted)
+                parts.append(_activated(y, self._activation))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def plus(self, x: torch.Tensor, residual: torch.Tensor, slot_rows: SlotRows | None = None) -> torch.Tensor:
         """`self(x) + residual`, for a layer without activation."""
-        if self._packed is None:
-            y = self._plain(x) + residual
+        if self._heights is None:
+            y = self._added(x, residual)
         else:
-            y = _joined([self._added(*chunk) for chunk in zip(_chunks(x), _chunks(residual), strict=True)], len(x))
+            chunks = zip(_chunks(x, self._heights), _chunks(residual, self._heights), strict=True)
+            y = _joined([self._added(*chunk) for chunk in chunks], len(x))
         if slot_rows is not None and self._updates is not None and self._updates.applies_to(slot_rows):
             self._updates.add(y[: slot_rows.total], x[: slot_rows.total], slot_rows)
         return y
 
     def _computed(self, x: torch.Tensor, activation: Activation) -> torch.Tensor:
-        if self._packed is None:
-            return _activated(self._plain(x), activation)
-        return _joined([self._multiplied(chunk, activation) for chunk in _chunks(x)], len(x))
+        if self._heights is None:
+            return self._multiplied(x, activation)
+        return _joined([self._multiplied(chunk, activation) for chunk in _chunks(x, self._heights)], len(x))
 
     def _multiplied(self, x: torch.Tensor, activation: Activation) -> torch.Tensor:
+        if self._packed is None:
+            return _activated(self._plain(x), activation)
         algorithm = "none" if activation == "gelu" else None
         y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, activation, [], algorithm)
         return y
 
     def _added(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        if self._packed is None:
+            return self._plain(x) + residual
         y: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._packed, self._bias, "add")
         return y
 
@@ -98,7 +126,16 @@ class Linear:
 def _activated(y: torch.Tensor, activation: Activation) -> torch.Tensor:
     if activation == "relu":
         return F.relu(y)
-    return F.gelu(y) if activation == "gelu" else y
+    return _gelu(y) if activation == "gelu" else y
+
+
+def _gelu(y: torch.Tensor) -> torch.Tensor:
+    """`F.gelu`. On a CPU, torch computes what follows the last whole vector with other code: so there is nothing."""
+    if y.device.type != "cpu":
+        return F.gelu(y)
+    missing = -y.shape[1] % _VECTOR
+    with torch_threads(1):
+        return F.gelu(F.pad(y, (0, missing)))[:, : y.shape[1]] if missing else F.gelu(y)
 
 
 def _joined(chunks: list[torch.Tensor], rows: int) -> torch.Tensor:
@@ -106,12 +143,32 @@ def _joined(chunks: list[torch.Tensor], rows: int) -> torch.Tensor:
     return chunks[0][:rows] if len(chunks) == 1 else torch.cat(chunks)[:rows]
 
 
-def _chunks(x: torch.Tensor) -> list[torch.Tensor]:
-    """`x` (N, D) in chunks of at most `_MAX_CHUNK_ROWS` rows, in bucketed shapes (see `Layout.bucketed`)."""
-    size = bucket_size(len(x))
-    if size > len(x):
-        x = F.pad(x, (0, 0, 0, size - len(x)))
-    return [x[at : at + _MAX_CHUNK_ROWS] for at in range(0, size, _MAX_CHUNK_ROWS)]
+def _chunks(x: torch.Tensor, heights: Heights) -> Sequence[torch.Tensor]:
+    """`x` (N, D) in chunks of allowed heights, the last one filled with zeros."""
+    sizes = heights.cover(len(x))
+    if (missing := sum(sizes) - len(x)) > 0:
+        x = F.pad(x, (0, 0, 0, missing))
+    return x.split_with_sizes(sizes)
+
+
+@lru_cache(maxsize=256)
+def _equal_heights(
+    shape: tuple[int, int],
+    dtype: torch.dtype,
+    biased: bool,
+    activation: Activation,
+    residual: bool,
+    threads: tuple[int, ...],
+) -> tuple[int, ...]:
+    """`equal_heights` of a layer with a weight of this shape (out, in): kernels do not depend on the weights."""
+    rows, weight = cancelling(shape[1], shape[0], dtype)
+    layer = Linear(weight, weight.new_zeros(len(weight)) if biased else None, activation=activation)
+    nothing = weight.new_zeros(_HEIGHTS[-1], len(weight))
+
+    def product(x: torch.Tensor) -> torch.Tensor:
+        return layer._added(x, nothing[: len(x)]) if residual else layer._multiplied(x, activation)
+
+    return equal_heights([product], rows, _HEIGHTS, threads)
 
 
 def multiplies_in(dtype: torch.dtype) -> bool:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from torch import nn
@@ -22,12 +23,14 @@ from torch.nn import functional as F
 
 from gliner_bento.engine.layers.finite import check_finite
 from gliner_bento.engine.layers.rows import SlotRows
+from gliner_bento.engine.layers.threads import torch_threads
 
 # Grouped products need matrix dimensions that are multiples of this many elements.
 _ALIGNMENT = 8
 
-# On a CPU, the rows of one slot are multiplied in chunks of at most this many.
-_MAX_CHUNK_ROWS = 512
+# On a CPU, the rows of one slot are multiplied in chunks of this many, in one thread: a row's bits must not depend on
+# the other rows of its slot (see `heights`), and oneDNN caches memory for every shape.
+_CHUNK_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,21 @@ class SlotUpdates:
         """Whether any of these rows has an update."""
         return self._stacks is not None and not slot_rows.slots.isdisjoint(self._stacks.used)
 
+    def parts(self, slot_rows: SlotRows, rows: int) -> Iterator[tuple[slice, SlotRows | None]]:
+        """The `rows` rows of a matrix, in parts that have updates, with the rows of their slots, or have none."""
+        used = self._stacks.used if self._stacks else frozenset()
+        end = 0
+        for has_update, slots in groupby(range(len(slot_rows.of_slots)), key=used.__contains__):
+            numbers = frozenset(slots)
+            part = slot_rows.only(numbers)
+            first, end = end, end + part.total
+            if not has_update and max(numbers) == len(slot_rows.of_slots) - 1:
+                end = first  # together with the base model's
+            elif part.total:
+                yield slice(first, end), part if has_update else None
+        if end < rows:
+            yield slice(end, rows), None
+
     def add(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows) -> torch.Tensor:
         """Add the updates of `x` (rows, in) to `y` (rows, out) in place. All rows have a slot, some have an update."""
         stacks = self._stacks
@@ -110,20 +128,21 @@ class SlotUpdates:
         y += F.grouped_mm(inner, stacks.b, offs=slot_rows.ends)[:, : self._outputs]
 
     def _add_by_slot(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:
-        """Slot by slot, in bucketed shapes: oneDNN caches memory for every shape. A bucket is filled with the rows that
-        follow, whose products are dropped."""
+        """Slot by slot, in chunks of one size. A chunk is filled with the rows that follow, whose products are
+        dropped."""
         end = 0
-        for slot, count in enumerate(slot_rows.of_slots):
-            first, end = end, end + count
-            if slot in stacks.used:
-                for at in range(first, end, _MAX_CHUNK_ROWS):
-                    rows = min(end - at, _MAX_CHUNK_ROWS)
-                    chunk = x[at : at + _bucketed(rows)]
-                    if (missing := _bucketed(rows) - len(chunk)) > 0:
-                        chunk = F.pad(chunk, (0, 0, 0, missing))
-                    product = chunk @ stacks.a[slot, : self._inputs] @ stacks.b[slot]
-                    check_finite(product[:rows])  # the next layer may hide it, see `EncoderOutput.check_finite`
-                    y[at : at + rows] += product[:rows, : self._outputs]
+        with torch_threads(1):
+            for slot, count in enumerate(slot_rows.of_slots):
+                first, end = end, end + count
+                if slot in stacks.used:
+                    for at in range(first, end, _CHUNK_ROWS):
+                        rows = min(end - at, _CHUNK_ROWS)
+                        chunk = x[at : at + _CHUNK_ROWS]
+                        if (missing := _CHUNK_ROWS - len(chunk)) > 0:
+                            chunk = F.pad(chunk, (0, 0, 0, missing))
+                        product = chunk @ stacks.a[slot, : self._inputs] @ stacks.b[slot]
+                        check_finite(product[:rows])  # the next layer may hide it, see `EncoderOutput.check_finite`
+                        y[at : at + rows] += product[:rows, : self._outputs]
 
     def of(self, slot: int | None) -> LoraUpdate | None:
         """The update of one slot, its rank aligned."""
@@ -151,12 +170,6 @@ class SlotUpdates:
             if bias is not None and stacks.bias is not None:
                 bias[:] = stacks.bias
         return _Stacks(a, b, bias, used)
-
-
-def _bucketed(rows: int) -> int:
-    """The bucket of a number of rows: multiples of 16 up to 128, of 32 beyond."""
-    step = 16 if rows <= 128 else 32
-    return -(-rows // step) * step
 
 
 def _aligned(size: int) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from math import inf
 from typing import Any
 
 import torch
@@ -10,55 +12,108 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_sequence, unpack_sequence
 
+from gliner_bento.engine.layers.heights import Heights, equal_heights
 from gliner_bento.engine.layers.linear import multiplies_in
 from gliner_bento.engine.layers.rows import TextRows
+from gliner_bento.engine.layers.threads import torch_threads
 
 _LSTM_MODE = 2  # oneDNN's number of the cell type
-_STEP_BUCKET, _TEXT_BUCKET = 16, 4  # sizes are rounded up to multiples: oneDNN caches memory for every shape
+_STEP_BUCKET = 16  # steps are rounded up to multiples: oneDNN caches memory for every shape
+# Texts of one call of oneDNN, and how many times as long as the shortest text another one may be. In bfloat16, where
+# products of few rows are as slow as larger ones, padding costs less than further calls.
+_TEXTS = {torch.bfloat16: (4, 8, 16, 32), torch.float32: (1, 2, 4, 8, 16, 32)}
+_MAX_RATIO = {torch.bfloat16: inf, torch.float32: 2.0}
 
 
 class Lstm:
     """gliner's `LstmSeq2SeqEncoder`: an LSTM over each text's words, in both directions.
 
-    torch steps through texts of different lengths one word at a time. oneDNN runs a whole direction in one call, but
-    needs texts of one length. So texts are padded at their end; for the backward direction they are reversed before,
-    so that no word depends on padding.
+    torch steps through texts of different lengths one word at a time, in products of as many rows as there are texts
+    left. oneDNN runs a whole direction in one call, but needs texts of one length. So texts are padded at their end;
+    for the backward direction they are reversed before, so that no word depends on padding.
+
+    threads: with each of these numbers of threads, and whatever the other texts, a word's state has the same bits.
+        Where the self-check of oneDNN's kernels finds no way, texts run one by one in one thread.
     """
 
-    def __init__(self, encoder: Any) -> None:
+    def __init__(self, encoder: Any, threads: Sequence[int] = ()) -> None:
         self._lstm: nn.LSTM = encoder.lstm
         weight = self._lstm.weight_ih_l0
+        self._dtype = weight.dtype
         self._uses_onednn = (
             weight.device.type == "cpu"
-            and weight.dtype == torch.bfloat16
-            and multiplies_in(torch.bfloat16)
+            and (weight.dtype == torch.bfloat16 or (weight.dtype == torch.float32 and bool(threads)))
+            and multiplies_in(weight.dtype)
             and self._lstm.num_layers == 1
             and self._lstm.bidirectional
         )
+        allowed = self._equal_texts(threads) if threads and self._uses_onednn else ()
+        self._one_by_one = bool(threads) and not allowed
+        if self._uses_onednn:
+            self._texts = Heights(allowed or _TEXTS[weight.dtype])
+
+    @torch.inference_mode()
+    def _equal_texts(self, threads: Sequence[int]) -> tuple[int, ...]:
+        """The numbers of texts in a call at which a text has the same bits, however many steps there are."""
+        draw = torch.Generator().manual_seed(0)
+        texts = torch.randn(3, _STEP_BUCKET, self._lstm.input_size, generator=draw).to(self._dtype)
+
+        def states(texts: torch.Tensor, more: int) -> torch.Tensor:
+            longer = F.pad(texts, (0, 0, 0, more))
+            return self._padded("", longer.transpose(0, 1))[:_STEP_BUCKET].transpose(0, 1)
+
+        products = [partial(states, more=more) for more in (0, _STEP_BUCKET)]
+        return equal_heights(products, texts, _TEXTS[self._dtype], threads)
 
     def __call__(self, words: torch.Tensor, word_rows: TextRows) -> torch.Tensor:
         """(W, D) -> (W, D)."""
         texts = word_rows.split(words)
+        if not self._one_by_one:
+            return self._states(texts)
+        with torch_threads(1):
+            return torch.cat([self._states([text]) for text in texts])
+
+    def _states(self, texts: Sequence[torch.Tensor]) -> torch.Tensor:
         if self._uses_onednn:
-            return torch.cat([self._run("", texts), torch.cat(self._backward(texts))], dim=-1)
+            return torch.cat(
+                [torch.cat([self._run("", group), self._backward(group)], -1) for group in self._groups(texts)]
+            )
         packed: PackedSequence = pack_sequence(list(texts), enforce_sorted=False)
         return torch.cat(unpack_sequence(self._lstm(packed)[0]))
 
-    def _backward(self, texts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def _groups(self, texts: Sequence[torch.Tensor]) -> Iterator[Sequence[torch.Tensor]]:
+        """Texts that run together: consecutive ones, of similar lengths if padding is expensive."""
+        group: list[torch.Tensor] = []
+        for text in texts:
+            lengths = [max(_STEP_BUCKET, len(one)) for one in (*group, text)]
+            if max(lengths) > _MAX_RATIO[self._dtype] * min(lengths):
+                yield group
+                group = []
+            group.append(text)
+        yield group
+
+    def _backward(self, texts: Sequence[torch.Tensor]) -> torch.Tensor:
         reversed_states = self._run("_reverse", [text.flip(0) for text in texts])
-        return [text.flip(0) for text in reversed_states.split_with_sizes([len(text) for text in texts])]
+        return torch.cat([text.flip(0) for text in reversed_states.split_with_sizes([len(text) for text in texts])])
 
     def _run(self, direction: str, texts: Sequence[torch.Tensor]) -> torch.Tensor:
+        padded = pad_sequence(list(texts))
+        numbers = self._texts.cover(len(texts))
+        steps = -(-len(padded) // _STEP_BUCKET) * _STEP_BUCKET
+        padded = F.pad(padded, (0, 0, 0, sum(numbers) - len(texts), 0, steps - len(padded)))
+        calls = [self._padded(direction, part) for part in padded.split_with_sizes(numbers, 1)]
+        states = calls[0] if len(calls) == 1 else torch.cat(calls, dim=1)
+        return torch.cat([states[: len(text), number] for number, text in enumerate(texts)])
+
+    def _padded(self, direction: str, padded: torch.Tensor) -> torch.Tensor:
+        """One call of oneDNN: (steps, texts, D) -> (steps, texts, D)."""
         weights = [
             getattr(self._lstm, f"{name}_l0{direction}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         ]
         size = self._lstm.hidden_size
-        padded = pad_sequence(list(texts))
-        steps, count = -(-len(padded) // _STEP_BUCKET) * _STEP_BUCKET, -(-len(texts) // _TEXT_BUCKET) * _TEXT_BUCKET
-        padded = F.pad(padded, (0, 0, 0, count - len(texts), 0, steps - len(padded)))
-        start = padded.new_zeros(1, count, size)
+        start = padded.new_zeros(1, padded.shape[1], size)
         # …, reverse, batch sizes, mode, size, layers, biases, bidirectional, batch first, training
         states: torch.Tensor = torch.ops.aten.mkldnn_rnn_layer(
-            padded, *weights, start, start, False, [], _LSTM_MODE, size, 1, True, False, False, False
+            padded.contiguous(), *weights, start, start, False, [], _LSTM_MODE, size, 1, True, False, False, False
         )[0]
-        return torch.cat([states[: len(text), number] for number, text in enumerate(texts)])
+        return states

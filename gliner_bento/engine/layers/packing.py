@@ -17,8 +17,12 @@ from typing import Protocol
 import torch
 
 from gliner_bento.engine.layers.rows import SlotRows, TextRows, TextSlots
+from gliner_bento.engine.layers.threads import torch_threads
 
 Slots = tuple[int | None, ...]
+
+# Queries for each thread, at least: with fewer, torch's bfloat16 attention on a CPU takes other kernels.
+_QUERIES_PER_THREAD = 4
 
 
 class Attend(Protocol):
@@ -41,7 +45,7 @@ class Layout:
     index, mask: if attention runs on one padded block: (texts, longest), the packed position of each token, and whether
         there is a token.
     tokens, block_masks: if lengths are bucketed: whether there is a token at a position, (size), and per block, (texts,
-        length); None for a block without padding.
+        length); None if no text is ever padded.
     slots, slot_rows: of the texts' adapters.
     """
 
@@ -77,8 +81,8 @@ class Layout:
         blocks = _blocks_of(longer)
         masks, start = [], 0
         for texts, length in blocks:
-            mask = tokens[start : start + texts * length].view(texts, length)
-            masks.append(None if bool(mask.all()) else mask)
+            # Also for a block without padding: a mask must not depend on the other texts, it may change rounding.
+            masks.append(tokens[start : start + texts * length].view(texts, length) if length_multiple > 1 else None)
             start += texts * length
         return cls(
             tuple(longer),
@@ -127,7 +131,8 @@ class Layout:
         for (texts, length), mask in zip_longest(self.blocks, self.block_masks):
             end = start + texts * length
             q, k, v = qkv[start:end].view(texts, length, *qkv.shape[1:]).unbind(2)
-            contexts[start:end] = attend(q, k, v, mask, slots[text : text + texts]).reshape(texts * length, -1)
+            with torch_threads(max(1, min(torch.get_num_threads(), length // _QUERIES_PER_THREAD))):
+                contexts[start:end] = attend(q, k, v, mask, slots[text : text + texts]).reshape(texts * length, -1)
             start, text = end, text + texts
         contexts[start:] = 0
         return contexts

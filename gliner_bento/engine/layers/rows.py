@@ -9,7 +9,7 @@ words, labels, ...) of one text after the other, so the rows of one slot are con
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -47,6 +47,10 @@ class SlotRows:
 
     of_slots: tuple[int, ...]
     device: torch.device
+
+    def only(self, slots: Container[int]) -> SlotRows:
+        """The rows of these slots."""
+        return SlotRows(tuple(count if slot in slots else 0 for slot, count in enumerate(self.of_slots)), self.device)
 
     @cached_property
     def total(self) -> int:

@@ -1,4 +1,4 @@
-"""`/v1/model`, `/v1/status`, the probes and the metrics. In the bento, BentoML's own probes come first."""
+"""`/v1/model`, `/v1/replicas`, `/v1/status`, the probes, the metrics. In the bento, BentoML's own probes come first."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from gliner_bento.api_keys import KeyScope
 from gliner_bento.errors import NotReady
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.status_types import ServerStatus
+from gliner_bento.status_types import ReplicaList, ServerStatus
 from gliner_bento.types import ModelCard
 
 
 async def _model(gateway: Gateway, _: Request) -> Response:
     return json_response(await gateway.model())
+
+
+async def _replicas(gateway: Gateway, _: Request) -> Response:
+    return json_response(await gateway.replicas())
 
 
 async def _status(gateway: Gateway, _: Request) -> Response:
@@ -61,6 +65,15 @@ ENDPOINTS = [
         answer=_model,
         operation=Operation(
             name="model", tag="server", summary="What is served, and with which limits", answer=ModelCard
+        ),
+    ),
+    Endpoint(
+        method="GET",
+        path="/v1/replicas",
+        scope="metrics",
+        answer=_replicas,
+        operation=Operation(
+            name="replicas", tag="server", summary="The state of each replica (num_instances)", answer=ReplicaList
         ),
     ),
     Endpoint(

@@ -50,14 +50,15 @@ class HttpReplica:
     """A `Replica` behind a `ReplicaApp`.
 
     url: of the server, http://, or file:// for a Unix socket. path: where the app is mounted.
+    repeats: False if the caller repeats a call on another replica.
 
     A call whose connection was dropped is repeated once: a server may close an idle keep-alive connection at the moment
     a request is written to it. Extraction has no side effects, so repeating is safe whether or not the first call
     arrived. An archive is not sent twice: it is read from the client once.
     """
 
-    def __init__(self, url: str, path: str = "") -> None:
-        self._connection = Connection(url, path)
+    def __init__(self, url: str, path: str = "", *, repeats: bool = True) -> None:
+        self._connection = Connection(url, path, repeats=repeats)
         self.adapters = HttpAdapters(self._connection)
         self.tokens_run = 0
 
@@ -151,11 +152,12 @@ class Connection:
     would be waiting unseen.
     """
 
-    def __init__(self, url: str, path: str) -> None:
+    def __init__(self, url: str, path: str, *, repeats: bool = True) -> None:
         parts = urlsplit(url)
         self._socket = unquote(parts.path) if parts.scheme == "file" else None
         self._url = ("http://localhost" if self._socket else f"http://{parts.netloc}") + path
         self._open_session: aiohttp.ClientSession | None = None
+        self._repeats = repeats
 
     async def control(
         self,
@@ -188,14 +190,14 @@ class Connection:
                 return await response.read()
 
         with transport_errors(late):
-            return decoder.decode(await asyncio.wait_for(_repeated(send), timeout_s))
+            return decoder.decode(await asyncio.wait_for(self._repeated(send), timeout_s))
 
     @asynccontextmanager
     async def stream(
         self, path: str, message: Callable[[], bytes], timeout_s: Callable[[], float]
     ) -> AsyncGenerator[AsyncIterator[bytes], None]:
         """The pieces of the answer to `message()`, each within `timeout_s()`. Closes the connection on exit."""
-        response = await asyncio.wait_for(_repeated(lambda: self._post(path, message())), timeout_s())
+        response = await asyncio.wait_for(self._repeated(lambda: self._post(path, message())), timeout_s())
 
         async def pieces() -> AsyncIterator[bytes]:
             while piece := await asyncio.wait_for(response.content.readany(), timeout_s()):
@@ -240,6 +242,15 @@ class Connection:
         if self._open_session:
             await self._open_session.close()
 
+    async def _repeated(self, send: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await send()
+        except _DROPPED as dropped:
+            if not self._repeats:
+                raise
+            logger.warning("the connection to the runner was dropped (%r); repeating the call", dropped)
+            return await send()
+
     async def _post(self, path: str, body: Any) -> aiohttp.ClientResponse:
         return await self._session.post(f"{self._url}/{path}", data=body, raise_for_status=True)
 
@@ -272,14 +283,6 @@ def transport_errors(late: GLiNERBentoError) -> Iterator[None]:
     except Exception as fault:
         logger.exception("a call to the runner failed")
         raise InternalError() from fault
-
-
-async def _repeated(send: Callable[[], Awaitable[T]]) -> T:
-    try:
-        return await send()
-    except _DROPPED as dropped:
-        logger.warning("the connection to the runner was dropped (%r); repeating the call", dropped)
-        return await send()
 
 
 @cache

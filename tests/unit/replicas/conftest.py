@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from serving import HttpServing, LocalServing, MemoryServing, Serving
+from serving import FleetServing, HttpServing, LocalServing, MemoryServing, Serving
 
-KINDS = {"local": LocalServing, "http": HttpServing, "memory": MemoryServing}
+KINDS = {"local": LocalServing, "http": HttpServing, "fleet": FleetServing, "memory": MemoryServing}
 
 
 @pytest.fixture(params=KINDS)

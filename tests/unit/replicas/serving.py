@@ -20,6 +20,7 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeChunkedRequest, FakeEngine
 from gliner_bento.errors import AdapterNotFound
 from gliner_bento.replicas.base import Call, Replica
+from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.replicas.local import LocalReplica, ReplicaObserver
@@ -212,6 +213,14 @@ class HttpServing(LocalServing):
         super().end()
         run(self.http.close)
         self.server.stop()
+
+
+class FleetServing(LocalServing):
+    """A fleet of one."""
+
+    def _start(self, **options: Any) -> None:
+        super()._start(**options)
+        self.replica = Fleet({"one": self.local}, view(FleetOptions))
 
 
 class served:

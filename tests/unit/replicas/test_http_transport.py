@@ -147,9 +147,9 @@ class Scripted:
         self.left = 0
 
     @asynccontextmanager
-    async def replica(self, folder: Path) -> AsyncIterator[HttpReplica]:
+    async def replica(self, folder: Path, **options: bool) -> AsyncIterator[HttpReplica]:
         server = await asyncio.start_unix_server(self._serve, folder / "socket", limit=2**26)
-        replica = HttpReplica((folder / "socket").as_uri(), "/replica")
+        replica = HttpReplica((folder / "socket").as_uri(), "/replica", **options)
         try:
             async with server:
                 yield replica
@@ -194,9 +194,9 @@ async def _body(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-def ask(scripted: Scripted, folder: Path, question: Callable[[HttpReplica], Awaitable[T]]) -> T:
+def ask(scripted: Scripted, folder: Path, question: Callable[[HttpReplica], Awaitable[T]], **options: bool) -> T:
     async def scene() -> T:
-        async with scripted.replica(folder) as replica:
+        async with scripted.replica(folder, **options) as replica:
             return await question(replica)
 
     return run(scene)
@@ -239,6 +239,13 @@ def test_a_runner_that_always_drops_is_not_ready(question, tmp_path: Path):
     with pytest.raises(NotReady):
         ask(scripted, tmp_path, question)
     assert len(scripted.requests) == 2
+
+
+def test_a_call_is_not_repeated_where_its_caller_repeats_it_elsewhere(tmp_path: Path):
+    scripted = Scripted([Drop], ANSWERS[extract])
+    with pytest.raises(NotReady):
+        ask(scripted, tmp_path, extract, repeats=False)
+    assert len(scripted.requests) == 1
 
 
 @QUESTIONS

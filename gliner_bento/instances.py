@@ -1,0 +1,64 @@
+"""The instances of a server: processes that each hold the model. Plans names and devices; starts nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gliner_bento.configuration import SettingsError
+from gliner_bento.exits import exit_with
+
+if TYPE_CHECKING:
+    from gliner_bento.settings import Settings
+
+RUNNER = "GLiNERRunner"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A process that holds the model. name: of its BentoML service.
+
+    cuda_device: the only one that it sees; None: all. after: the instance that has to be ready before this one loads.
+    """
+
+    name: str
+    cuda_device: str | None = None
+    after: str | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of its process."""
+        return {} if self.cuda_device is None else {"CUDA_VISIBLE_DEVICES": self.cuda_device}
+
+
+def plan_instances(settings: Settings) -> list[Instance]:
+    """The instances that `settings` ask for; a single one is named `GLiNERRunner`, several are numbered.
+
+    Raises `SettingsError` if `cuda_devices` does not go with `device` or `num_instances`.
+    """
+    count, devices = settings.num_instances, settings.cuda_devices
+    if devices and settings.device not in ("auto", "cuda"):
+        raise SettingsError(f"cuda_devices: needs device cuda or auto, and device is {settings.device}")
+    if len(devices) > count:
+        raise SettingsError(
+            f"cuda_devices: {len(devices)} devices for {count} instances; raise num_instances to {len(devices)}, or "
+            "name fewer devices"
+        )
+    names = [RUNNER] if count == 1 else [f"{RUNNER}{number}" for number in range(1, count + 1)]
+    return [
+        Instance(name, devices[number % len(devices)] if devices else None, names[number - 1] if number else None)
+        for number, name in enumerate(names)
+    ]
+
+
+def instances_per_device(settings: Settings) -> int:
+    """How many instances share a device, at most."""
+    return -(-settings.num_instances // max(1, len(settings.cuda_devices)))
+
+
+def plan_or_exit(settings: Settings) -> list[Instance]:
+    """`plan_instances`; an invalid setting ends the process with one line and exit code 1."""
+    try:
+        return plan_instances(settings)
+    except SettingsError as error:
+        exit_with(str(error))

@@ -1,0 +1,271 @@
+"""Several replicas of one model as one `Replica`: places work, repeats what a lost replica had, merges statuses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, fields
+
+from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady, QueueFull
+from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
+from gliner_bento.replicas.fleet.adapters import FleetAdapters
+from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
+from gliner_bento.replicas.fleet.health import FleetObserver, Health, Member
+from gliner_bento.status_types import Throughput
+from gliner_bento.token_estimate import TokenEstimate
+from gliner_bento.types import Entity, Extraction, Item
+
+logger = logging.getLogger(__name__)
+
+PIECE_TOKENS = 2048
+"""A request is divided among replicas that are ready, into pieces of at least so many tokens."""
+
+_ADDED_UP = ("running_items", "running_tokens", "lanes", "idle_lanes", "busy_lanes")
+_RATES = fields(Throughput)
+_BROKEN_STREAM = "the replica that ran this stream was lost after the stream had begun; send the request again"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOptions:
+    """See docs/settings.md for each. queue_capacity: here of the items that wait for a replica."""
+
+    max_outstanding_tokens: int
+    queue_capacity: int
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A client's request until its end. waiting: its tickets that have no replica."""
+
+    call: Call
+    aborted: bool = False
+    waiting: set[Ticket] = field(default_factory=set)
+
+
+class Fleet:
+    """Implements `Replica` over `replicas`, by name; they serve one model. For one event loop.
+
+    on_other_model: called with one line for a replica that serves another model; it is refused. clock: of deadlines.
+    """
+
+    def __init__(
+        self,
+        replicas: Mapping[str, Replica],
+        options: FleetOptions,
+        *,
+        on_other_model: Callable[[str], None] = logger.error,
+        observer: FleetObserver | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.replicas = replicas
+        self.tokens_run = 0
+        self._members = [Member(name, number, replica) for number, (name, replica) in enumerate(replicas.items())]
+        self._dispatcher = Dispatcher(len(replicas), options.max_outstanding_tokens)
+        self._health = Health(self._members, self._dispatcher, on_other_model, observer)
+        self.adapters = FleetAdapters(self._members, self._health)
+        self._capacity = options.queue_capacity
+        self._observer = observer
+        self._clock = clock
+        self._estimate = TokenEstimate()
+        self._requests: dict[str, set[_Request]] = {}
+        self._waiting_items = 0
+
+    def start(self) -> None:
+        """Probe the replicas from now on, in the running event loop; otherwise the first call starts that."""
+        self._health.start()
+
+    async def close(self) -> None:
+        """Probe no more. The replicas are their owner's to close."""
+        await self._health.stop()
+
+    async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
+        """See `Replica`. What a lost replica has not answered is repeated once, on another one."""
+        with self._request(call) as request:
+            pieces = self._pieces(items)
+            if len(pieces) == 1:
+                return await self._extract(request, *pieces[0])
+            tasks = [asyncio.ensure_future(self._extract(request, *piece)) for piece in pieces]
+            try:
+                return [outcome for outcomes in await asyncio.gather(*tasks) for outcome in outcomes]
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+        """See `Replica`. A stream is repeated like an extraction if it has not begun; else it raises `NotReady`."""
+        with self._request(call) as request:
+            (_, cost), *_ = self._pieces([item])
+            for repeated in (False, True):
+                begun = False
+                async with self._placed(request, [item], cost, repeated=repeated) as member:
+                    try:
+                        async with aclosing(member.replica.stream(item, call)) as parts:
+                            while (part := await member.run(anext(parts, None))) is not None:
+                                begun = True
+                                self._count_tokens(member)
+                                if isinstance(part, Extraction):
+                                    self._estimate.learn(item, part.usage.tokens)
+                                yield part
+                        return
+                    except NotReady as error:
+                        self._health.suspect(member, error.message)
+                        if begun:
+                            raise NotReady(_BROKEN_STREAM) from error
+                        if repeated:
+                            raise
+
+    async def abort(self, request_id: str) -> bool:
+        """See `Replica`. Reaches every replica but suspect ones, and what waits for one."""
+        requests = self._requests.get(request_id, set())
+        for request in requests:
+            request.aborted = True
+            for ticket in request.waiting:
+                ticket.notify()
+        members = [member for member in self._members if member.state in ("ready", "not_ready")]
+        aborted = await asyncio.gather(*(self._abort(member, request_id) for member in members))
+        return bool(requests) or any(aborted)
+
+    async def status(self) -> ReplicaStatus:
+        """See `Replica`: ready if one is, their loads added up. Raises `NotReady` until one has answered."""
+        self._health.start()
+        await self._health.probe_all()
+        if self._health.model is None:
+            raise NotReady("no replica has answered yet; try again")
+        statuses = [member.status for member in self._members if member.status and member.state == "ready"]
+        return ReplicaStatus(
+            model=self._health.model,
+            ready=self._health.ready,
+            waiting_items=self._waiting_items + sum(status.waiting_items for status in statuses),
+            waiting_tokens=self._dispatcher.waiting_tokens + sum(status.waiting_tokens for status in statuses),
+            unfinished_items=self._waiting_items + sum(status.unfinished_items for status in statuses),
+            **{name: sum(getattr(status, name) for status in statuses) for name in _ADDED_UP},
+            throughput=Throughput(
+                **{one.name: sum(getattr(status.throughput, one.name) for status in statuses) for one in _RATES}
+            ),
+            resident_adapters=list(dict.fromkeys(one for status in statuses for one in status.resident_adapters)),
+            replicas=[member.snapshot(self._dispatcher.outstanding[member.number]) for member in self._members],
+        )
+
+    @contextmanager
+    def _request(self, call: Call) -> Iterator[_Request]:
+        """Known to `abort` while it runs."""
+        self._health.start()
+        request = _Request(call)
+        self._requests.setdefault(call.request_id, set()).add(request)
+        try:
+            yield request
+        finally:
+            requests = self._requests[call.request_id]
+            requests.discard(request)
+            if not requests:
+                del self._requests[call.request_id]
+
+    def _pieces(self, items: Sequence[Item]) -> list[tuple[Sequence[Item], int]]:
+        """The items in as many pieces as it takes replicas, each with its cost."""
+        costs = [self._estimate.estimate(item) for item in items]
+        total = sum(costs)
+        count = max(1, min(self._dispatcher.open_replicas, len(items), int(total // PIECE_TOKENS)))
+        pieces, begin, cost = [], 0, 0.0
+        for end, of_item in enumerate(costs, 1):
+            cost += of_item
+            if cost >= total / count or end == len(items):
+                pieces.append((items[begin:end], math.ceil(cost)))
+                begin, cost = end, 0.0
+        return pieces or [(items, 0)]
+
+    async def _extract(self, request: _Request, items: Sequence[Item], cost: int) -> Sequence[Outcome]:
+        outcomes = await self._attempt(request, items, cost)
+        lost = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, NotReady)]
+        if not lost:
+            return outcomes
+        if self._observer:
+            self._observer.on_repeat(len(lost))
+        repeated = [items[place] for place in lost]
+        again = await self._attempt(request, repeated, cost * len(lost) // len(items), repeated=True)
+        replaced = dict(zip(lost, again, strict=True))
+        return [replaced.get(place, outcome) for place, outcome in enumerate(outcomes)]
+
+    async def _attempt(
+        self, request: _Request, items: Sequence[Item], cost: int, *, repeated: bool = False
+    ) -> Sequence[Outcome]:
+        """The outcomes on one replica, which is suspect from now on if one of them is that it is not ready."""
+        try:
+            async with self._placed(request, items, cost, repeated=repeated) as member:
+                try:
+                    outcomes = await member.run(member.replica.extract(items, request.call))
+                except NotReady as error:
+                    outcomes = [error] * len(items)
+                self._count_tokens(member)
+                for item, outcome in zip(items, outcomes, strict=True):
+                    if isinstance(outcome, Extraction):
+                        self._estimate.learn(item, outcome.usage.tokens)
+                    elif isinstance(outcome, NotReady):
+                        self._health.suspect(member, outcome.message)
+                return outcomes
+        except GLiNERBentoError as error:
+            return [error] * len(items)
+
+    @asynccontextmanager
+    async def _placed(
+        self, request: _Request, items: Sequence[Item], cost: int, *, repeated: bool
+    ) -> AsyncGenerator[Member, None]:
+        """The replica for items of a request, which count there until the context ends.
+
+        Raises `Aborted`, `DeadlineExceeded`, `NotReady` (waiting is in vain) or `QueueFull` (too many wait).
+        """
+        if request.aborted:
+            raise Aborted("the request was aborted")
+        affine = next((item.adapter_id for item in items if item.adapter_id is not None), None)
+        ticket = Ticket(max(1, cost), affine)
+        if not self._dispatcher.submit(ticket, first=repeated):
+            await self._wait(request, ticket, len(items))
+        assert ticket.replica is not None
+        member = self._members[ticket.replica]
+        member.requests += 1
+        try:
+            yield member
+        finally:
+            self._dispatcher.end(ticket)
+
+    def _count_tokens(self, member: Member) -> None:
+        """Add what the member has run since its last answer; a process that has started again counts from 0."""
+        tokens_run = member.replica.tokens_run
+        self.tokens_run += max(0, tokens_run - member.tokens_run)
+        member.tokens_run = tokens_run
+
+    async def _wait(self, request: _Request, ticket: Ticket, items: int) -> None:
+        """Until the ticket is placed; raises what ends it otherwise."""
+        placed = asyncio.get_running_loop().create_future()
+        ticket.notify = lambda: None if placed.done() else placed.set_result(None)
+        request.waiting.add(ticket)
+        self._waiting_items += items
+        kept = False
+        try:
+            if self._health.hopeless:
+                raise NotReady("no replica admits requests; try again")
+            if self._waiting_items > self._capacity:
+                raise QueueFull(f"{self._capacity} items wait for a replica already; try again later")
+            await asyncio.wait([placed], timeout=max(0.0, request.call.deadline_s - self._clock()))
+            if request.aborted:
+                raise Aborted("the request was aborted")
+            if ticket.error is not None:
+                raise ticket.error
+            if ticket.replica is None:
+                raise DeadlineExceeded("the deadline passed before a replica was free")
+            kept = True
+        finally:
+            request.waiting.discard(ticket)
+            self._waiting_items -= items
+            if not kept:
+                self._dispatcher.end(ticket)
+
+    @staticmethod
+    async def _abort(member: Member, request_id: str) -> bool:
+        try:
+            return await member.replica.abort(request_id)
+        except GLiNERBentoError:
+            return False

@@ -1,0 +1,219 @@
+"""The health of replicas: which get work, and what happens to work on one that does not answer.
+
+    starting ─▶ ready ◀─▶ not_ready      as its status says
+                  │ ▲
+                  ▼ │ a probe is answered
+                suspect                  a connection was dropped, or a probe was not answered in time
+
+A probe is a call of `status`. Only a ready replica gets work. A suspect one gets nothing but probes until one is
+answered; when one is not, the calls under way on it are cancelled if another replica is ready: the fleet repeats them
+there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from gliner_bento.errors import GLiNERBentoError, NotReady
+from gliner_bento.replicas.base import Replica, ReplicaStatus
+from gliner_bento.replicas.fleet.dispatch import Dispatcher
+from gliner_bento.status_types import HealthState, ReplicaHealth
+from gliner_bento.types import ModelInfo
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+PROBE_INTERVAL_S = 1.0
+SUSPECT_PROBE_INTERVAL_S = 0.2
+PROBE_TIMEOUT_S = 2.0
+
+_LOST = "the replica that ran this request was lost; send the request again"
+_MAY_DIFFER = ("device",)
+"""Fields of `ModelInfo` in which replicas may differ."""
+
+
+class FleetObserver(Protocol):
+    """Hooks for metrics."""
+
+    def on_replica_state(self, replica: str, state: HealthState) -> None:
+        """The state of a replica has changed."""
+
+    def on_repeat(self, items: int) -> None:
+        """So many items are repeated on another replica."""
+
+
+@dataclass(eq=False)
+class Member:
+    """A replica of the fleet. number: its own, for the dispatcher. requests: so many calls were sent to it.
+    tokens_run: as of its last answer.
+
+    reason: why it is not ready. status: its last answer. calls: under way on it.
+    rest: until its next probe; its result ends it.
+    """
+
+    name: str
+    number: int
+    replica: Replica
+    state: HealthState = "starting"
+    reason: str | None = None
+    status: ReplicaStatus | None = None
+    requests: int = 0
+    tokens_run: int = 0
+    calls: set[asyncio.Task[Any]] = field(default_factory=set)
+    rest: asyncio.Future[None] | None = None
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work` on this replica; raises `NotReady` if the replica is lost meanwhile."""
+        call = asyncio.ensure_future(work)
+        self.calls.add(call)
+        try:
+            await asyncio.wait([call])
+        finally:
+            self.calls.discard(call)
+            if not call.done():
+                call.cancel()
+                await asyncio.wait([call])
+        if call.cancelled():
+            raise NotReady(_LOST)
+        return call.result()
+
+    def snapshot(self, outstanding_tokens: int) -> ReplicaHealth:
+        """What `/v1/replicas` shows."""
+        status = self.status
+        return ReplicaHealth(
+            name=self.name,
+            state=self.state,
+            reason=self.reason,
+            requests=self.requests,
+            outstanding_tokens=outstanding_tokens,
+            waiting_items=status.waiting_items if status else 0,
+            running_items=status.running_items if status else 0,
+            resident_adapters=status.resident_adapters if status else (),
+        )
+
+
+class Health:
+    """Probes the members, and opens and closes them in the dispatcher.
+
+    model: of all members; None until one has answered. on_other_model: called with one line for a new member that
+    serves another model; such a member is refused for good.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        dispatcher: Dispatcher,
+        on_other_model: Callable[[str], None],
+        observer: FleetObserver | None,
+    ) -> None:
+        self.model: ModelInfo | None = None
+        self._members = members
+        self._dispatcher = dispatcher
+        self._on_other_model = on_other_model
+        self._observer = observer
+        self._watchers: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Probe from now on, in the running event loop. Idempotent."""
+        if not self._watchers or self._watchers[0].done():
+            self._watchers = [asyncio.ensure_future(self._watch(member)) for member in self._members]
+
+    async def stop(self) -> None:
+        """Probe no more."""
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a member gets work."""
+        return self._dispatcher.open_replicas > 0
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether all members have answered that they admit nothing: waiting for one would be in vain."""
+        return all(member.state in ("not_ready", "refused") for member in self._members)
+
+    async def probe_all(self) -> None:
+        """Probe the members now, but for suspect ones; those that never answered only while none has."""
+        states = ("ready", "not_ready", *(["starting"] if self.model is None else []))
+        await asyncio.gather(*(self.probe(member) for member in self._members if member.state in states))
+
+    async def probe(self, member: Member) -> None:
+        """Ask a member for its status, and act on the answer."""
+        asked = asyncio.ensure_future(member.replica.status())
+        try:
+            await asyncio.wait([asked], timeout=PROBE_TIMEOUT_S)  # wait_for may lose a cancellation before Python 3.12
+        finally:
+            answered = asked.done()
+            asked.cancel()
+        if not answered:
+            self._lose(member, f"it did not answer a probe within {PROBE_TIMEOUT_S:g} s")
+        elif isinstance(error := asked.exception(), GLiNERBentoError):
+            self._lose(member, error.message)
+        else:
+            self._answered(member, asked.result())
+
+    def suspect(self, member: Member, reason: str) -> None:
+        """A call has failed as if the member were lost: give it no more work until it answers a probe."""
+        if member.state in ("ready", "not_ready"):
+            self._dispatcher.close(member.number)
+            self._change(member, "suspect", reason)
+            if member.rest and not member.rest.done():
+                member.rest.set_result(None)
+
+    def _lose(self, member: Member, reason: str) -> None:
+        self.suspect(member, reason)
+        if self.ready:
+            for call in member.calls:
+                call.cancel()
+
+    def _answered(self, member: Member, status: ReplicaStatus) -> None:
+        known, member.status = member.status is not None, status
+        if difference := self._difference(status.model):
+            self._dispatcher.close(member.number)
+            if member.state != "refused":
+                self._change(member, "refused", difference)
+                if not known:
+                    self._on_other_model(f"replica {member.name} serves another model than the others: {difference}")
+        elif status.ready:
+            self._change(member, "ready", None)
+            self._dispatcher.open(member.number)
+        else:
+            self._dispatcher.close(member.number)
+            self._change(member, "not_ready", "it admits no requests")
+        self._dispatcher.set_resident(member.number, status.resident_adapters)
+        if self.hopeless:
+            self._dispatcher.refuse_waiting(NotReady("no replica admits requests; try again"))
+
+    def _difference(self, model: ModelInfo) -> str | None:
+        """How a member's model differs from that of the first one, which sets the fleet's."""
+        if self.model is None:
+            self.model = model
+        if model == self.model:
+            return None
+        ours, theirs = asdict(self.model), asdict(model)
+        differing = [name for name in ours if ours[name] != theirs[name] and name not in _MAY_DIFFER]
+        return "; ".join(f"{name} is {theirs[name]!r}, not {ours[name]!r}" for name in differing) or None
+
+    def _change(self, member: Member, state: HealthState, reason: str | None) -> None:
+        if member.state != state:
+            level = logging.INFO if state == "ready" else logging.WARNING
+            logger.log(level, "replica %s is %s%s", member.name, state, f": {reason}" if reason else "")
+            if self._observer:
+                self._observer.on_replica_state(member.name, state)
+        member.state, member.reason = state, reason
+
+    async def _watch(self, member: Member) -> None:
+        while True:
+            try:
+                await self.probe(member)
+            except Exception:
+                logger.exception("probing replica %s failed", member.name)
+            interval_s = PROBE_INTERVAL_S if member.state in ("ready", "refused") else SUSPECT_PROBE_INTERVAL_S
+            member.rest = asyncio.get_running_loop().create_future()
+            await asyncio.wait([member.rest], timeout=interval_s)

@@ -1,0 +1,31 @@
+"""Estimates how many tokens an item costs, from the number of its characters: for admission and for dispatch."""
+
+from __future__ import annotations
+
+from gliner_bento.types import Item
+
+_TOKENS_PER_CHARACTER = 0.3
+_REMEMBERED_CHARACTERS = 100_000
+
+
+class TokenEstimate:
+    """Learns the tokens per character from results. Costs are tokens of all passes, prompts included."""
+
+    def __init__(self) -> None:
+        self._tokens = _TOKENS_PER_CHARACTER * 1000
+        self._characters = 1000.0
+
+    def estimate(self, item: Item) -> float:
+        """The cost of the item, in tokens."""
+        return _characters(item) * self._tokens / self._characters
+
+    def learn(self, item: Item, tokens: int) -> None:
+        """An item cost so many tokens."""
+        characters = _characters(item)
+        kept = 0.5 ** (characters / _REMEMBERED_CHARACTERS)
+        self._tokens = self._tokens * kept + tokens
+        self._characters = self._characters * kept + characters
+
+
+def _characters(item: Item) -> int:
+    return 1 + len(item.text) + sum(map(len, item.labels.values())) + sum(map(len, item.relations.values()))

@@ -1,0 +1,53 @@
+"""The instances of the runner, and how the gateway reaches them: one replica by itself, several as a fleet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bentoml
+
+from gliner_bento.instances import plan_or_exit
+from gliner_bento.replicas.base import Replica
+from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
+from gliner_bento.replicas.http.client import HttpReplica
+from gliner_bento.supervision import ServiceProcess
+from runners.gliner_runner import REPLICA_PATH, service_of, settings
+
+RUNNERS = [service_of(instance) for instance in plan_or_exit(settings)]
+
+
+def depend_on_runners(gateway: type) -> type:
+    """Make every runner a dependency of the service class `gateway`."""
+    for runner in RUNNERS:
+        setattr(gateway, runner.name, bentoml.depends(runner))
+    return gateway
+
+
+def replica_for(gateway: Any, process: ServiceProcess) -> Replica:
+    """The replica of the only runner, or the fleet of all. For the running event loop.
+
+    process: the gateway's; it ends the server if the runners serve different models.
+    """
+    runners = {runner.name: getattr(gateway, runner.name) for runner in RUNNERS}
+    if len(runners) == 1:
+        return _replica_of(*runners.values(), repeats=True)
+    replicas = {name: _replica_of(runner, repeats=False) for name, runner in runners.items()}
+    fleet = Fleet(replicas, settings.view(FleetOptions), on_other_model=process.end_server)
+    fleet.start()
+    return fleet
+
+
+def _replica_of(runner: Any, *, repeats: bool) -> Replica:
+    """The replica of what `bentoml.depends` gives: a client of the runner's process, or the runner in this process."""
+    local: Replica | None = getattr(runner, "replica", None)
+    return local or HttpReplica(runner.to_async.url, REPLICA_PATH, repeats=repeats)
+
+
+async def disconnect(replica: Replica) -> None:
+    """Close the connections of what `replica_for` gave. A replica in this process is closed by its runner."""
+    if isinstance(replica, Fleet):
+        await replica.close()
+        for one in replica.replicas.values():
+            await disconnect(one)
+    elif isinstance(replica, HttpReplica):
+        await replica.close()
