@@ -15,6 +15,7 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
 from gliner_bento.settings import load_or_exit
 from gliner_bento.supervision import ServiceProcess, supervise
+from gliner_bento.tracing import start_tracing
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
 from runners.instances import depend_on_runners, disconnect, replica_for
 
@@ -38,7 +39,7 @@ class GLiNERService:
         self.process = ServiceProcess("GLiNERService", settings)
         with self.process.starting():
             self.replica = replica_for(self, self.process)
-            app.bind(self.replica)
+            app.bind(self.replica, start_tracing(settings))
         self.process.serve()
 
     @bentoml.on_deployment

@@ -26,6 +26,7 @@ from gliner_bento.port import check_address_or_exit
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings, load_or_exit
 from gliner_bento.supervision import ServiceProcess
+from gliner_bento.tracing import start_tracing
 
 
 def create_app(settings: Settings | None = None) -> Starlette:
@@ -44,8 +45,9 @@ def create_app(settings: Settings | None = None) -> Starlette:
 
         process = ServiceProcess("gliner-bento", settings)
         with process.starting():
-            replica = LocalReplica.load(settings, PrometheusObserver(), process.end_hung)
-        app.bind(replica)
+            tracing = start_tracing(settings)
+            replica = LocalReplica.load(settings, PrometheusObserver(), process.end_hung, tracing)
+        app.bind(replica, tracing)
         process.serve(fail=replica.close)
         try:
             yield

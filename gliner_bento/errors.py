@@ -116,6 +116,12 @@ class TooLarge(GLiNERBentoError):
     code = "too_large"
 
 
+class LimitExceeded(GLiNERBentoError):
+    """The result would be larger than a limit of this server allows, usually because a threshold is too low."""
+
+    code = "limit_exceeded"
+
+
 class UnsupportedMediaType(GLiNERBentoError):
     """The body's media type is not supported."""
 

@@ -7,7 +7,7 @@ module inside a worker only. Knows no models.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
@@ -152,10 +153,12 @@ STATE_GAUGES = (
 )
 
 
+_MODEL_INFO = ("gliner_model_info", "1; its labels say what is served.")
+_MODEL_LABELS = ("version", "model", "device", "dtype")
+
+
 def _model_info(state: ReplicaState) -> GaugeMetricFamily:
-    """1, with what is served in its labels."""
-    labels = ("version", "model", "device", "dtype")
-    family = GaugeMetricFamily("gliner_model_info", "1; its labels say what is served.", labels=labels)
+    family = GaugeMetricFamily(*_MODEL_INFO, labels=_MODEL_LABELS)
     if state.status:
         model = state.status.model
         family.add_metric((__version__, model.model, model.device, model.dtype), 1)
@@ -204,6 +207,9 @@ class PrometheusObserver:
         """An item has ended."""
         ITEMS.labels(outcome).inc()
 
+    def on_traced(self, timing: object) -> None:
+        """Of traced items only, so not counted."""
+
     def on_load(self, seconds: float, outcome: str) -> None:
         """An adapter was loaded into memory, or failed to load."""
         ADAPTER_LOAD_SECONDS.labels(outcome).observe(seconds)
@@ -215,6 +221,18 @@ class PrometheusObserver:
     def on_evict(self) -> None:
         """An adapter has left the memory."""
         ADAPTER_EVICTIONS.inc()
+
+
+def declared() -> Iterator[tuple[str, str, Sequence[str], str]]:
+    """Name, type, labels and description of each metric."""
+    for metric in globals().values():
+        if isinstance(metric, MetricWrapperBase):
+            (described,) = metric.describe()
+            suffix = "_total" if described.type == "counter" else ""
+            yield described.name + suffix, described.type, metric._labelnames, described.documentation
+    for gauge in STATE_GAUGES:
+        yield gauge.name, "gauge", (gauge.label,) if gauge.label else (), gauge.documentation
+    yield _MODEL_INFO[0], "gauge", _MODEL_LABELS, _MODEL_INFO[1]
 
 
 def on_answer(route: str, method: str, status: int, seconds: float, error: str | None) -> None:

@@ -25,9 +25,13 @@ Relations = list[Name] | dict[Name, Name]
 Score = Annotated[float, Field(ge=0, le=1)]
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:\-]{1,128}$")]
 LongText = Literal["window", "truncate", "reject"]
+OnLimit = Literal["error", "truncate"]
 SelfTest = Literal["passed", "failed", "disabled"]
-Words = Annotated[int, Field(ge=1, le=100_000)]
+Words = Annotated[int, Field(ge=8, le=100_000)]
 OverlapWords = Annotated[int, Field(ge=0, le=100_000)]
+
+MAX_ENTITIES, MAX_RELATIONS = 100_000, 20_000
+"""Default limits of one answer."""
 
 BASE_ADAPTER_ID = "__base__"
 """An adapter id that selects the base model, as in gliner.serve."""
@@ -85,6 +89,11 @@ class ExtractOptions(Strict):
         description="Words that consecutive windows share, at most; fewer than a window has. "
         "Default: the server's window_overlap_words.",
     )
+    on_limit: OnLimit = Field(
+        default="error",
+        description="What to do with more entities or relations than the server's max_entities and max_relations: fail "
+        "with an `error` (422), or `truncate`: return those with the highest scores, and a warning.",
+    )
 
 
 class RequestOptions(Strict):
@@ -141,6 +150,7 @@ class Item:
     unique, non-empty, and returned as they are; descriptions are what the model reads.
 
     window_words, window_overlap_words: in words; None: the engine's default.
+    max_entities, max_relations: of the result; see `on_limit`.
     """
 
     text: str
@@ -154,6 +164,9 @@ class Item:
     long_text: LongText = "window"
     window_words: int | None = None
     window_overlap_words: int | None = None
+    on_limit: OnLimit = "error"
+    max_entities: int = MAX_ENTITIES
+    max_relations: int = MAX_RELATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +224,8 @@ class ExtractionWarning:
         str,
         Field(
             description="Stable, machine-readable name of the reason. `unsupported_language`: the text is mostly in a "
-            "language that the model's card does not list.",
+            "language that the model's card does not list. `max_entities`, `max_relations`: only those with the "
+            "highest scores are returned (`on_limit`).",
             examples=["unsupported_language"],
         ),
     ]

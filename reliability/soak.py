@@ -39,7 +39,7 @@ _FAULT_SHARE = 0.08
 _CHURN_S = 10.0
 _BIN_S = 30.0
 _KEPT = 20
-_REFUSED, _ABORTED, _WITHOUT_RUNNER = 429, 499, (503, 504)
+_REFUSED, _ABORTED, _LATE, _WITHOUT_RUNNER = 429, 499, 504, (503, 504)
 _JSON = {"Content-Type": "application/json"}
 _BAD = (b'{"text": 5, "labels": ["a"]}', b'{"text": "a"', b"[]", b'{"text": "a", "labels": ["a"], "threshold": 7}')
 
@@ -112,7 +112,7 @@ class Soak:
         elif status in _WITHOUT_RUNNER and self._recovering():
             self.outcomes.keep(f"{status} after the kill")
         else:
-            self.outcomes.keep("lost", f"{request.kind} {status} {content[:200]!r}")
+            self.outcomes.keep("late" if status == _LATE else "lost", f"{request.kind} {status} {content[:200]!r}")
 
     async def _fault(self) -> None:
         """A client that leaves, a request that is aborted, or one that is invalid."""
@@ -139,7 +139,7 @@ class Soak:
         await asyncio.sleep(self.rng.random() * 0.1)
         aborted, _ = await self._post(f"/v1/requests/{own_id}/abort", b"{}")
         status, content = await call
-        expected = status in (200, _ABORTED, _REFUSED) and aborted == 200
+        expected = status in (200, _ABORTED, _REFUSED, _LATE) and aborted == 200
         if expected or (self._recovering() and {status, aborted} & set(_WITHOUT_RUNNER)):
             self.outcomes.keep("aborted, or answered before")
         else:
@@ -211,6 +211,7 @@ def soak(
     targets = [
         Target("lost", "requests", counts["lost"], 0),
         Target("wrong", "requests", counts["wrong"], 0),
+        Target("late: 504 at the deadline", "requests", counts["late"], 0),
         Target(
             "adapters that could not be put, used and deleted", "", counts["adapters put, used and deleted: failed"], 0
         ),

@@ -13,6 +13,7 @@ from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import load_or_exit
 from gliner_bento.supervision import ServiceProcess
+from gliner_bento.tracing import start_tracing
 
 REPLICA_PATH = "/replica"
 
@@ -31,7 +32,9 @@ class GLiNERRunner:
         from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # its files are in the process's folder
 
         with self.process.starting(after=self.instance.after):
-            self.replica = LocalReplica.load(settings, PrometheusObserver(), self.process.end_hung)
+            self.replica = LocalReplica.load(
+                settings, PrometheusObserver(), self.process.end_hung, start_tracing(settings)
+            )
             self.app.bind(self.replica)
         self.process.serve(needed_by="GLiNERService", fail=self.replica.close)
 

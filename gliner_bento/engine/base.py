@@ -1,29 +1,54 @@
 """The contract between the scheduler and an engine. Imports no torch, so that it can be used without a model.
 
-    item ── prepare ──▶ Prepared ──┐
-    item ── prepare ──▶ Prepared ──┴─ collate ──▶ batch ── forward ──▶ scores ── decode ──▶ one result per item
+    item ── prepare_in_steps ──▶ Prepared ──┐
+    item ── prepare_in_steps ──▶ Prepared ──┴─ collate ──▶ batch ── forward ──▶ scores ── decode ──▶ one result per item
 
-`prepare`, `collate` and `decode` are called from any thread, `forward` only from lanes' inference threads. Several
-lanes run `forward` concurrently on the same weights, so an engine has no per-batch state of its own.
+`prepare_in_steps`, `collate` and `decode` are called from any thread, `forward` only from lanes' inference threads.
+Several lanes run `forward` concurrently on the same weights, so an engine has no per-batch state of its own.
 
-For an item that does not fit one pass, `prepare` returns a `ChunkedRequest`, which makes passes, to be scheduled like
+For an item that does not fit one pass, that is a `ChunkedRequest`, which makes passes, to be scheduled like
 items, and merges their results. Only the engine knows what a result is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 from gliner_bento.adapters.base import SlotState
 from gliner_bento.types import Item, ModelInfo
 
-__all__ = ["AdapterLease", "ChunkedRequest", "Engine", "Prepared", "Result", "SlotState"]
+__all__ = [
+    "AdapterLease",
+    "Cancellation",
+    "ChunkedRequest",
+    "Engine",
+    "Prepared",
+    "Result",
+    "SlotState",
+    "Steps",
+    "run_all",
+]
 
 Result = Any
 """Opaque to the scheduler."""
+
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work that pauses after each step, so that other work can have its turn; returns a T. Closing it ends the work."""
+
+
+def run_all(steps: Steps[T]) -> T:
+    """The result of all steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 class AdapterLease(Protocol):
@@ -41,6 +66,13 @@ class AdapterLease(Protocol):
         """The item has ended. Called once."""
 
 
+@dataclass(slots=True)
+class Cancellation:
+    """Requested by the scheduler when an item has ended early (its deadline, an abort), so that steps end too."""
+
+    requested: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """An item that the engine has accepted and measured.
@@ -54,6 +86,7 @@ class Prepared:
     result: of an item that needs no pass (a blank text).
     chunked: of an item that takes several passes; it has no tokens of its own and is never put into a batch.
     is_pass: this is a pass of a chunked request.
+    cancellation: a step that takes long checks it, and leaves the rest of the item out.
     """
 
     item: Item
@@ -66,6 +99,7 @@ class Prepared:
     result: Result | None = None
     chunked: ChunkedRequest | None = None
     is_pass: bool = False
+    cancellation: Cancellation = field(default_factory=Cancellation, compare=False, repr=False)
 
     @property
     def cost(self) -> int:
@@ -118,8 +152,11 @@ class Engine(Protocol):
     def slot_state(self) -> SlotState:
         """The adapters on the device. Called before each batch is formed."""
 
+    def prepare_in_steps(self, item: Item) -> Steps[Prepared]:
+        """Check and measure one item, in steps of a few ms; raises `TooLarge`, `InvalidField` or `AdapterNotFound`."""
+
     def prepare(self, item: Item) -> Prepared:
-        """Check and measure one item; raises `TooLarge`, `InvalidField` or `AdapterNotFound`."""
+        """All steps of `prepare_in_steps`."""
 
     def collate(self, batch: Sequence[Prepared]) -> Any:
         """Tensors for one forward; runs while another batch is on the device."""
@@ -130,7 +167,7 @@ class Engine(Protocol):
         An exception fails the whole batch; `DoesNotFit` if the device ran out of memory."""
 
     def decode(self, scores: Any) -> Sequence[Result]:
-        """One result per item, in order; runs while the next batch is on the device."""
+        """One result or `GLiNERBentoError` per item, in order; runs while the next batch is on the device."""
 
     def start_lane(self) -> None:
         """Called once in each inference thread before its first `forward`."""

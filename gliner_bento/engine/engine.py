@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from gliner_bento.adapters.device import DeviceSlots
-from gliner_bento.engine.base import AdapterLease, Prepared, SlotState
+from gliner_bento.engine.base import AdapterLease, Prepared, SlotState, Steps, run_all
 from gliner_bento.engine.checkpoint.card import languages_of
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.fingerprint import fingerprint_of
@@ -40,7 +40,7 @@ from gliner_bento.engine.text.passes import PassLimits, PassPlanner
 from gliner_bento.engine.text.prepare import ItemPreparer
 from gliner_bento.engine.text.subwords import ModelLimits
 from gliner_bento.engine.text.tokenize import ItemTokenizer
-from gliner_bento.errors import AdapterNotFound, DoesNotFit
+from gliner_bento.errors import AdapterNotFound, DoesNotFit, LimitExceeded
 from gliner_bento.types import BASE_ADAPTER_ID, Extraction, Item, ModelInfo
 
 logger = logging.getLogger(__name__)
@@ -249,11 +249,15 @@ class GLiNEREngine:
         return self.adapter_slots.state() if self.adapter_slots else SlotState()
 
     def prepare(self, item: Item) -> Prepared:
+        """See `Engine`."""
+        return run_all(self.prepare_in_steps(item))
+
+    def prepare_in_steps(self, item: Item) -> Steps[Prepared]:
         """Check and measure `item`; the payload is the `Tokenized` input of its pass."""
         self._preparer.check(item)
         lease = self._lease(item.adapter_id)
         try:
-            prepared = self._preparer.prepare(item, lease)
+            prepared = yield from self._preparer.prepare(item, lease)
         except BaseException:
             if lease:
                 lease.release()
@@ -301,11 +305,11 @@ class GLiNEREngine:
         with self._memory.guard(self._cost(collated.texts)) if self._memory else nullcontext():
             return self._forward(collated.inputs.to(self._device), collated.texts)
 
-    def decode(self, scores: tuple[CollatedBatch, list[Predictions]]) -> list[Extraction | PassResult]:
+    def decode(self, scores: tuple[CollatedBatch, list[Predictions]]) -> list[Extraction | PassResult | LimitExceeded]:
         """One result per item, with character offsets and names in place of word and label numbers."""
         collated, predictions = scores
         of_text = {id(text): predicted for text, predicted in zip(collated.texts, predictions, strict=True)}
-        return [result_of(item, of_text.get(id(item), Predictions(()))) for item in collated.items]
+        return [result_of(item, of_text.get(id(item), Predictions())) for item in collated.items]
 
     def _cost(self, texts: Sequence[Prepared]) -> int:
         costs = [text.cost for text in texts]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from gliner_bento.engine.base import AdapterLease, ChunkedRequest, Prepared, SlotState
+from gliner_bento.engine.base import AdapterLease, ChunkedRequest, Prepared, SlotState, Steps, run_all
 from gliner_bento.types import Entity, Extraction, Item, ModelInfo, Relation, RelationArgument, Usage
 
 _WORD = re.compile(r"\S+")
@@ -139,6 +139,7 @@ class FakeEngine:
     chunked: the passes of an item that takes several (default: None).
     prepare_error, collate_error, forward_error, decode_error: called with each item in that step; an exception that it
         returns is raised there (in all but `prepare` the whole batch fails, as with a real engine).
+    steps: further steps of an item's preparation (default: none).
     on_prepare, on_collate, on_forward, on_decode: called before the step does its work, in the thread that runs it; may
         block or sleep, e.g. `on_forward=lambda batch: gate.wait()`.
     packs, batch_tokens, slot_state: as in `Engine`. The attributes `batch_tokens` and `slots` may be set at any time.
@@ -159,6 +160,7 @@ class FakeEngine:
         collate_error: Callable[[Item], Exception | None] = never,
         forward_error: Callable[[Item], Exception | None] = never,
         decode_error: Callable[[Item], Exception | None] = never,
+        steps: Callable[[Item], Iterable[None]] = lambda item: (),
         on_prepare: Callable[[Item], object] = lambda item: None,
         on_collate: Callable[[Sequence[Prepared]], object] = lambda batch: None,
         on_forward: Callable[[Sequence[Prepared]], object] = lambda batch: None,
@@ -179,6 +181,7 @@ class FakeEngine:
         self._collate_error = collate_error
         self._forward_error = forward_error
         self._decode_error = decode_error
+        self._steps = steps
         self._on_prepare = on_prepare
         self._on_collate = on_collate
         self._on_forward = on_forward
@@ -192,10 +195,15 @@ class FakeEngine:
         return self.slots
 
     def prepare(self, item: Item) -> Prepared:
+        """See `Engine`."""
+        return run_all(self.prepare_in_steps(item))
+
+    def prepare_in_steps(self, item: Item) -> Steps[Prepared]:
         """Measure `item` with `tokens` and `cost`."""
         self.prepared.append(item)
         self._on_prepare(item)
         _raise_first(self._prepare_error, [item])
+        yield from self._steps(item)
         if chunked := self._chunked(item):
             return Prepared(item, 0, 0, adapter=self._lease(item), chunked=chunked)
         words = len(_WORD.findall(item.text))

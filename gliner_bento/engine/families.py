@@ -18,7 +18,7 @@ from gliner_bento.engine.encoders.bi import BiEncoder
 from gliner_bento.engine.encoders.output import Encoder, EncoderOutput
 from gliner_bento.engine.encoders.uni import UniEncoder
 from gliner_bento.engine.heads.decode import decode_padded_spans, decode_padded_tags
-from gliner_bento.engine.heads.predictions import Predictions, Span
+from gliner_bento.engine.heads.predictions import Predictions, SpanTable
 from gliner_bento.engine.heads.relations import RelationHead
 from gliner_bento.engine.heads.span_head import SpanHead
 from gliner_bento.engine.heads.token_head import TokenHead
@@ -42,7 +42,7 @@ MakeEncoder = Callable[[Any, LayerFactory, Kernels, EngineOptions, bool, "Projec
 """(gliner's inner model, layers, kernels, options, relations in the prompt, label projection) -> the encoder."""
 MakeHead = Callable[[Any, LayerFactory, Kernels, "RelationHead | None"], Head]
 """(gliner's inner model, layers, kernels, relation head) -> the head."""
-DecodeLogits = Callable[[torch.Tensor, Sequence[Prepared]], list[list[Span]]]
+DecodeLogits = Callable[[torch.Tensor, Sequence[Prepared]], list[SpanTable]]
 """(padded logits, texts) -> the spans above each text's threshold."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
+import numpy as np
 import torch
 
 from gliner_bento.engine.base import Prepared
@@ -18,12 +19,13 @@ from gliner_bento.engine.heads.decode import (
     decode_padded_spans,
     decode_padded_tags,
     probabilities,
-    too_many,
 )
-from gliner_bento.engine.heads.overlap import entities_of, suppressed_of
-from gliner_bento.engine.heads.predictions import PredictedRelation, Predictions, Span, WordSpan
+from gliner_bento.engine.heads.overlap import resolve
+from gliner_bento.engine.heads.predictions import Predictions, SpanTable, WordSpan
+from gliner_bento.engine.heads.relations import Found, Related, with_relations
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
+from gliner_bento.engine.limits import too_many_candidates
 from gliner_bento.engine.text.collate import PackedInputs, PaddedCollator
 
 # gliner scores the relations of all pairs of spans above the threshold in one product: memory grows with the square.
@@ -59,7 +61,7 @@ class GlinerForward:
         predictions = []
         for number, text in enumerate(texts):
             with on_slot(inputs.token_rows.slot(number)), self._own_shapes():
-                predictions.append(self._predicted(text, inputs.token_ids.device))
+                predictions.append(Predictions.or_error(self._predicted, text, inputs.token_ids.device))
         return predictions
 
     def _predicted(self, text: Prepared, device: torch.device) -> Predictions:
@@ -68,25 +70,25 @@ class GlinerForward:
             for name, value in self._collate([text]).inputs.items()
         }
         spans = self._spans(self._entities(**tensors, threshold=text.item.threshold), text)
-        entities = entities_of(text, spans)
-        relations: Sequence[PredictedRelation] = ()
-        if text.item.relations and len(entities) > 1:
-            assert self._relations is not None
-            proposals = len({(span.first, span.last) for span in spans}) if self._once_per_span else len(spans)
-            if proposals > MAX_PROPOSALS:
-                raise too_many(proposals, MAX_PROPOSALS)
-            thresholds = {"threshold": text.item.threshold, "adjacency_threshold": text.item.threshold}
-            relations = related(self._relations(**tensors, **thresholds), entities, text.item.relation_threshold)
-        return Predictions(entities, relations, suppressed_of(text, spans, entities))
+        resolved = resolve(text, spans)
+        if not text.item.relations or len(resolved.entities) < 2:
+            return Predictions(*resolved)
+        assert self._relations is not None
+        proposals = len(np.unique(spans.word_spans)) if self._once_per_span else len(spans)
+        if proposals > MAX_PROPOSALS:
+            raise too_many_candidates(proposals, MAX_PROPOSALS)
+        thresholds = {"threshold": text.item.threshold, "adjacency_threshold": text.item.threshold}
+        return with_relations(resolved, related(self._relations(**tensors, **thresholds), text, resolved.entities))
 
-    def _spans(self, output: Any, text: Prepared) -> list[Span]:
+    def _spans(self, output: Any, text: Prepared) -> SpanTable:
         """The spans above the text's threshold."""
         if getattr(output, "span_logits", None) is None:
             return self._decode(output.logits, [text])[0]
         scores = probabilities(output.span_logits[0]).cpu()
         above = (scores > text.item.threshold) & output.span_mask[0].bool().cpu()[:, None]
-        words = output.span_idx[0].tolist()
-        return [Span(words[i][0], words[i][1], label, float(scores[i, label])) for i, label in above.nonzero().tolist()]
+        span, label = above.nonzero(as_tuple=True)
+        first, last = output.span_idx[0].cpu()[span].numpy().T
+        return SpanTable(first, last, label.numpy(), scores[span, label].double().numpy())
 
 
 def without(module: torch.nn.Module, *names: str) -> torch.nn.Module:
@@ -96,18 +98,17 @@ def without(module: torch.nn.Module, *names: str) -> torch.nn.Module:
     return less
 
 
-def related(output: Any, entities: Sequence[Span], threshold: float) -> list[PredictedRelation]:
+def related(output: Any, text: Prepared, entities: SpanTable) -> Related:
     """Relations between `entities` in gliner's output for one text, in gliner's order; see `RelationHead`."""
     index_of: dict[WordSpan, int] = {}
-    for index, span in enumerate(entities):
-        index_of.setdefault((span.first, span.last), index)
-    proposed = [index_of.get((first, last), -1) for first, last in output.entity_spans[0].tolist()]
+    for index, span in enumerate(zip(entities.first.tolist(), entities.last.tolist(), strict=True)):
+        index_of.setdefault(span, index)
+    ends = np.array([index_of.get((first, last), -1) for first, last in output.entity_spans[0].tolist()], np.int64)
     scores = probabilities(output.rel_logits[0]).cpu()
-    above = (scores.double() > threshold) & output.rel_mask[0].bool().cpu()[:, None]
-    pairs = output.rel_idx[0].tolist()
-    predicted: dict[tuple[int, int, int], float] = {}
-    for pair, relation in above.nonzero().tolist():
-        head, tail = (proposed[index] for index in pairs[pair])
-        if head >= 0 and tail >= 0 and head != tail:
-            predicted.setdefault((relation, head, tail), float(scores[pair, relation]))
-    return [PredictedRelation(*key, score) for key, score in predicted.items()]
+    above = (scores.double() > text.item.relation_threshold) & output.rel_mask[0].bool().cpu()[:, None]
+    pair, relation = above.nonzero(as_tuple=True)
+    head, tail = ends[output.rel_idx[0].cpu()[pair].numpy()].T
+    between = (head >= 0) & (tail >= 0) & (head != tail)
+    found = Found(text, entities, scores.shape[1])
+    found.add(np.stack([relation.numpy(), head, tail], axis=-1)[between], scores[pair, relation].numpy()[between])
+    return found.related()

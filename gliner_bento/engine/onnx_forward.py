@@ -11,7 +11,7 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.onnx_session import OnnxSession
 from gliner_bento.engine.families import Family
-from gliner_bento.engine.heads.overlap import entities_of, suppressed_of
+from gliner_bento.engine.heads.overlap import predictions_of
 from gliner_bento.engine.heads.predictions import Predictions
 from gliner_bento.engine.text.collate import CollatedBatch, PaddedCollator
 
@@ -69,8 +69,7 @@ class OnnxForward:
             logits = self._session.logits(run)
             run_texts = texts[len(predictions) : len(predictions) + len(logits)]
             for text, spans in zip(run_texts, self._decode(logits, run_texts), strict=True):
-                entities = entities_of(text, spans)
-                predictions.append(Predictions(entities, suppressed=suppressed_of(text, spans, entities)))
+                predictions.append(Predictions.or_error(predictions_of, text, spans))
         return predictions
 
     def _run_inputs(self, texts: Sequence[Prepared]) -> RunInputs:

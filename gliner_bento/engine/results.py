@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.heads.predictions import Predictions, Span
+from gliner_bento.engine.heads.predictions import Predictions, SpanTable
+from gliner_bento.engine.limits import warning_of
+from gliner_bento.errors import LimitExceeded
 from gliner_bento.types import Entity, Extraction, Relation, RelationArgument, Usage
+
+_NO_WORDS = np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,30 +28,71 @@ class PairRelation:
     tail: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EntityTable(Sequence[Entity]):
+    """Entities of one text, in columns: there may be many, most of which are dropped later.
+
+    start, end: in characters of `text`. label: indexes into `names`.
+    """
+
+    text: str
+    names: Sequence[str]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    label: NDArray[np.int64]
+    score: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @overload
+    def __getitem__(self, index: int) -> Entity: ...
+    @overload
+    def __getitem__(self, index: slice) -> EntityTable: ...
+    def __getitem__(self, index: int | slice) -> Entity | EntityTable:
+        return self.take(index) if isinstance(index, slice) else next(iter(self.take(slice(index, index + 1))))
+
+    def __iter__(self) -> Iterator[Entity]:
+        columns = (self.start.tolist(), self.end.tolist(), self.label.tolist(), self.score.tolist())
+        for start, end, label, score in zip(*columns, strict=True):
+            yield Entity(start, end, self.text[start:end], self.names[label], score)
+
+    def take(self, which: slice | NDArray[np.intp] | NDArray[np.bool_]) -> EntityTable:
+        """Some of the entities."""
+        columns = (self.start[which], self.end[which], self.label[which], self.score[which])
+        return EntityTable(self.text, self.names, *columns)
+
+
 @dataclass(frozen=True, slots=True)
 class PassResult:
     """What one pass of a chunked request predicted, in characters of the whole text.
 
     suppressed: entities above the threshold that overlap resolution dropped within the pass.
+    cut: relations were dropped (`max_relations`).
     """
 
-    entities: Sequence[Entity]
+    entities: EntityTable
+    suppressed: EntityTable
     relations: Sequence[PairRelation] = ()
-    suppressed: Sequence[Entity] = ()
     tokens: int = 0
+    cut: bool = False
 
 
-def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | PassResult:
+def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | PassResult | LimitExceeded:
     """The result of an item; of a pass of a chunked request, its `PassResult`."""
+    if predictions.error is not None:
+        return predictions.error
     if prepared.result is not None:
         result: Extraction = prepared.result
         return result
     item = prepared.item
-    entities = _entities(prepared, predictions.spans)
+    found = _entities(prepared, predictions.spans)
     names = list(item.relations)
     relations = [PairRelation(names[one.relation], one.score, one.head, one.tail) for one in predictions.relations]
     if prepared.is_pass:
-        return PassResult(entities, relations, _entities(prepared, predictions.suppressed), prepared.tokens)
+        suppressed = _entities(prepared, predictions.suppressed)
+        return PassResult(found, suppressed, relations, prepared.tokens, cut=bool(predictions.cut))
+    entities = list(found)
     return Extraction(
         entities=entities,
         relations=with_arguments(relations, entities),
@@ -55,6 +104,7 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
             windows=int(prepared.words > 0),
             relation_groups=int(bool(names)),
         ),
+        warnings=[warning_of(limit) for limit in predictions.cut],
     )
 
 
@@ -66,15 +116,13 @@ def with_arguments(relations: Iterable[PairRelation], entities: Sequence[Entity]
     ]
 
 
-def _entities(prepared: Prepared, spans: Sequence[Span]) -> list[Entity]:
-    if not spans:
-        return []
-    item, words, labels = prepared.item, prepared.payload.words, list(prepared.item.labels)
-    char_spans = [(words[span.first][0], words[span.last][1]) for span in spans]
-    return [
-        Entity(start, end, item.text[start:end], labels[span.label], span.score)
-        for (start, end), span in zip(char_spans, spans, strict=True)
-    ]
+def _entities(prepared: Prepared, spans: SpanTable) -> EntityTable:
+    item, words = prepared.item, _NO_WORDS
+    if len(spans):
+        words = np.array(prepared.payload.words, np.int64)
+    return EntityTable(
+        item.text, list(item.labels), words[spans.first, 0], words[spans.last, 1], spans.label, spans.score
+    )
 
 
 def _argument(index: int, entities: Sequence[Entity]) -> RelationArgument:

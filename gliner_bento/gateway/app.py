@@ -29,9 +29,8 @@ from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.request_record import RecordRequests, Routes
+from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
 from gliner_bento.gateway.security_headers import INDEX_PAGE
-from gliner_bento.gateway.status import RecentErrors
 from gliner_bento.gateway.tenant_limits import TenantLimits
 from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, extract, server
@@ -53,7 +52,6 @@ class GatewayApp:
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
         self._gateway: Gateway | None = None
-        self._errors = RecentErrors()
         v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
         self.endpoints = [*v1, *compat_endpoints(options)]
         self._refusable = {
@@ -66,11 +64,11 @@ class GatewayApp:
             Endpoint(method="GET", path="/docs.json", scope=None, answer=self._docs),
             Endpoint(method="GET", path="/", scope=None, answer=self._index),
         ]
+        self._recorder = Recorder(endpoint.path for endpoint in (*self.endpoints, *pages))
         self._limits = TenantLimits(
             max_tenant_concurrency=options.max_tenant_concurrency,
             max_tenant_requests_per_s=options.max_tenant_requests_per_s,
         )
-        self._paths = [endpoint.path for endpoint in (*self.endpoints, *pages)]
         self._access = Access([*self.endpoints, *pages], options)
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
         self.routes.router.redirect_slashes = False  # `TrailingSlash` serves them
@@ -94,7 +92,7 @@ class GatewayApp:
             "requests": {endpoint.path: endpoint.request for endpoint in self.endpoints if endpoint.request},
         }
         cors = [(CORSMiddleware, {**_CORS, "allow_origins": options.cors_origins})] if options.cors_origins else []
-        record = (RecordRequests, {"routes": Routes(self._paths), "errors": self._errors})
+        record = (RecordRequests, {"recorder": self._recorder})
         return [record, *cors, (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
 
     @property
@@ -103,9 +101,10 @@ class GatewayApp:
         assert self._gateway is not None, "bind a replica before serving"
         return self._gateway
 
-    def bind(self, replica: Replica) -> None:
+    def bind(self, replica: Replica, tracer: RequestTracer | None = None) -> None:
         """Serve `replica` from now on."""
-        self._gateway = Gateway(replica, self.options, self._errors)
+        self._recorder.tracer = tracer
+        self._gateway = Gateway(replica, self.options, self._recorder.errors)
 
     @contextmanager
     def admit(self, method: str, path: str) -> Iterator[None]:

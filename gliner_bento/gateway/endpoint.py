@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from gliner_bento.api_keys import KeyScope
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_pieces import is_large, json_pieces
 from gliner_bento.gateway.media import JSON
 
 READ_ERRORS = (500, 503)
@@ -64,7 +65,9 @@ class Endpoint:
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A dataclass as a JSON response."""
+    """A dataclass as a JSON response; a large one is streamed."""
+    if is_large(content):
+        return StreamingResponse(json_pieces(content), status_code=status, media_type=JSON, headers=headers)
     return Response(msgspec.json.encode(content), status_code=status, media_type=JSON, headers=headers)
 
 

@@ -41,6 +41,7 @@ STATUSES: Mapping[str, int] = {
     "too_large": 413,
     "unsupported_media_type": 415,
     "invalid_field": 422,
+    "limit_exceeded": 422,
     "adapter_invalid": 422,
     "queue_full": 429,
     "rate_limited": 429,

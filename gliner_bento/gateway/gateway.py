@@ -38,6 +38,9 @@ from gliner_bento.types import (
     StreamedEntity,
 )
 
+MIN_SHARE = 100
+"""Entities, and relations, that each text of a batch may have, beside its share of the limits of the answer."""
+
 
 class Gateway:
     """The public API over a replica, within the operator's limits."""
@@ -101,7 +104,7 @@ class Gateway:
         """One result or error per text, in order. Raises only errors that concern the whole request."""
         call = self._call(request)
         admitted = [self._item_or_error(text, options) for text, options in self._batch(request)]
-        items = [item for item in admitted if isinstance(item, Item)]
+        items = self._sharing([item for item in admitted if isinstance(item, Item)])
         model = await self.model_info()
         extracted = await self._run(items, call) if items else []
         outcomes = iter([self._with_warnings(*pair) for pair in zip(items, extracted, strict=True)])
@@ -212,7 +215,8 @@ class Gateway:
         timeout_s = self.options.request_timeout_s
         if request.timeout_ms is not None:
             timeout_s = min(timeout_s, request.timeout_ms / 1000)
-        request_record.current().request_id = request_id.adopt(request.request_id)
+        record = request_record.current()
+        record.request_id = request_id.adopt(request.request_id)
         own_id = tenants.own_id(request_id.current())
         tenant = tenants.current()
         return Call(
@@ -222,6 +226,7 @@ class Gateway:
             tenant=tenant.name,
             weight=tenant.weight,
             crosses_tenants=tenant.crosses_tenants,
+            trace=record.trace,
         )
 
     def _batch(self, request: ExtractBatchRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -264,9 +269,25 @@ class Gateway:
             "relation_threshold": (
                 limits.default_relation_threshold if relation_threshold is None else relation_threshold
             ),
+            "max_entities": limits.max_entities,
+            "max_relations": limits.max_relations,
             "adapter_id": None if options["adapter_id"] == BASE_ADAPTER_ID else options["adapter_id"],
         }
         return Item(text, **{**options, **decided})
+
+    def _sharing(self, items: Sequence[Item]) -> list[Item]:
+        """The items of one request, each with its share of the limits of an answer, by the length of its text."""
+        if len(items) < 2:
+            return list(items)
+        total = sum(len(item.text) for item in items) or 1
+        return [
+            replace(
+                item,
+                max_entities=min(item.max_entities, MIN_SHARE + item.max_entities * len(item.text) // total),
+                max_relations=min(item.max_relations, MIN_SHARE + item.max_relations * len(item.text) // total),
+            )
+            for item in items
+        ]
 
     def _described(self, names: Sequence[str] | Mapping[str, str], param: str) -> dict[str, str]:
         """Names with their descriptions; a name without one is its own description. Repeated names count once."""

@@ -16,6 +16,8 @@ class GatewayOptions:
     max_labels: int
     max_text_chars: int
     max_batch_items: int
+    max_entities: int
+    max_relations: int
     max_body_bytes: int
     max_adapter_bytes: int
     request_timeout_s: float

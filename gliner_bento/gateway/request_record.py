@@ -1,15 +1,17 @@
-"""What is recorded of a request: its metrics and its line in the access log. Never a text, a label or a raw path."""
+"""What is recorded of a request: metrics, a line in the access log, a span. Never a text, a label or a raw path."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any, Protocol
 from urllib.parse import quote
 
+from starlette.datastructures import Headers
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -35,9 +37,11 @@ class RequestRecord:
     """What its handlers note of a request.
 
     request_id: the one in the body, if there is one. tokens: of all passes, prompts included. error: its code.
+    trace: the `traceparent` of its span, if it is traced.
     """
 
     request_id: str | None = None
+    trace: str | None = None
     items: int = 0
     tokens: int = 0
     error: str | None = None
@@ -70,13 +74,72 @@ class Routes:
         return (_STATIC_FILES if path.startswith(f"{_STATIC_FILES}/") else UNKNOWN), None
 
 
+class RequestSpan(Protocol):
+    """The span of a request. traceparent: the context for calls to the replica; None if it is not sampled."""
+
+    traceparent: str | None
+
+    def end(self, name: str, fields: Mapping[str, Any]) -> None:
+        """The request was answered. fields: those of its line in the access log."""
+
+
+class RequestTracer(Protocol):
+    """Makes spans of requests."""
+
+    def begin(self, headers: Mapping[str, str]) -> RequestSpan:
+        """A request has arrived."""
+
+
+class Recorder:
+    """Where requests are recorded. tracer: set when the server starts, if requests are traced."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.errors = RecentErrors()
+        self.tracer: RequestTracer | None = None
+        self._routes = Routes(paths)
+
+    def begin(self, scope: Scope) -> tuple[RequestRecord, RequestSpan | None]:
+        """A request has arrived; its record is the current one from now on."""
+        span = self.tracer.begin(Headers(scope=scope)) if self.tracer else None
+        record = RequestRecord(trace=span.traceparent if span else None)
+        _current.set(record)
+        return record, span
+
+    def end(self, scope: Scope, record: RequestRecord, span: RequestSpan | None, status: int, seconds: float) -> None:
+        """The request was answered."""
+        from gliner_bento import metrics  # noqa: PLC0415  # binds to its files at import
+
+        route, target = self._routes.find(scope["path"].removeprefix(scope.get("root_path", "")))
+        method = scope["method"] if scope["method"] in _METHODS else UNKNOWN
+        answered_id = quote(record.request_id or request_id.current(), safe=":")
+        fields = {
+            "request_id": answered_id,
+            "tenant": tenants.current().name,
+            "method": method,
+            "route": route,
+            "target": target,
+            "status": status,
+            "duration_ms": round(seconds * 1000, 1),
+            "items": record.items,
+            "tokens": record.tokens,
+            "error": record.error,
+        }
+        fields = {name: value for name, value in fields.items() if value is not None}
+        metrics.on_answer(route, method, status, seconds, record.error)
+        if status >= _FAULT:
+            self.errors.add(status, record.error or "internal", answered_id)
+        if span:
+            span.end(f"{method} {route}", fields)
+        level = logging.DEBUG if route in PROBES and status < _FAULT else logging.INFO
+        logger.log(level, "request", extra={"fields": fields})
+
+
 class RecordRequests:
     """ASGI middleware, around the one that sets the request's id and tenant."""
 
-    def __init__(self, app: ASGIApp, routes: Routes, errors: RecentErrors) -> None:
+    def __init__(self, app: ASGIApp, recorder: Recorder) -> None:
         self.app = app
-        self._routes = routes
-        self._errors = errors
+        self._recorder = recorder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, and record it."""
@@ -94,8 +157,7 @@ class RecordRequests:
                 status = message["status"]
             await send(message)
 
-        record = RequestRecord()
-        _current.set(record)
+        record, span = self._recorder.begin(scope)
         metrics.HTTP_IN_FLIGHT.inc()
         try:
             await self.app(scope, receive, note)
@@ -104,30 +166,4 @@ class RecordRequests:
             raise
         finally:
             metrics.HTTP_IN_FLIGHT.dec()
-            seconds = time.perf_counter() - started_s
-            route, target = self._routes.find(scope["path"].removeprefix(scope.get("root_path", "")))
-            method = scope["method"] if scope["method"] in _METHODS else UNKNOWN
-            metrics.on_answer(route, method, status, seconds, record.error)
-            if status >= _FAULT:
-                self._errors.add(status, record.error or "internal", record.request_id or request_id.current())
-            _log(method, route, target, status, seconds, record)
-
-
-def _log(method: str, route: str, target: str | None, status: int, seconds: float, record: RequestRecord) -> None:
-    level = logging.DEBUG if route in PROBES and status < _FAULT else logging.INFO
-    if not logger.isEnabledFor(level):
-        return
-    fields = {
-        "request_id": quote(record.request_id or request_id.current(), safe=":"),
-        "tenant": tenants.current().name,
-        "method": method,
-        "route": route,
-        "target": target,
-        "status": status,
-        "duration_ms": round(seconds * 1000, 1),
-        "items": record.items,
-        "tokens": record.tokens,
-        "error": record.error,
-    }
-    fields = {name: value for name, value in fields.items() if value is not None}
-    logger.log(level, "request", extra={"fields": fields})
+            self._recorder.end(scope, record, span, status, time.perf_counter() - started_s)

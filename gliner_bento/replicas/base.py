@@ -30,6 +30,7 @@ class Call:
     priority: lower is scheduled earlier, as in vLLM, among the tenant's requests.
     tenant: whose request it is; tenants share the replica fairly. weight: the tenant's share, relative to the others'.
     crosses_tenants: `priority` also counts against requests of other tenants.
+    trace: the W3C `traceparent` of the gateway's span, if the request is traced.
     """
 
     request_id: str
@@ -38,6 +39,7 @@ class Call:
     tenant: str = ""
     weight: float = 1.0
     crosses_tenants: bool = False
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

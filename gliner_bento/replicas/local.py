@@ -52,11 +52,13 @@ class LocalReplica:
         *,
         adapters: LocalAdapters,
         observer: ReplicaObserver | None = None,
+        tracer: SchedulerObserver | None = None,
     ) -> None:
         self.adapters = adapters
         self.model = engine.info
         self._work = WorkLog()
-        self.scheduler = Scheduler(engine, config, observers=(self._work, observer) if observer else (self._work,))
+        observers = [one for one in (self._work, observer, tracer) if one is not None]
+        self.scheduler = Scheduler(engine, config, observers=observers)
         self.scheduler.start()
 
     @classmethod
@@ -65,10 +67,12 @@ class LocalReplica:
         settings: Settings,
         observer: ReplicaObserver | None = None,
         on_hang: Callable[[str], None] = _log_hang,
+        tracer: SchedulerObserver | None = None,
     ) -> LocalReplica:
         """Load the model that `settings` name, and warm it up. Blocks; raises `StartupError`, `ModelError` included.
 
         on_hang: called once with the reason when a thread of the model hangs; all items have failed then.
+        tracer: observes the timing of items whose `Call` has a trace.
         """
         from gliner_bento.engine.checkpoint.load import pick_device  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports torch
@@ -82,7 +86,7 @@ class LocalReplica:
         if observer:
             observer.on_self_test(engine.info.self_test)
         adapters = LocalAdapters.load(engine, decided, observer)
-        replica = cls(engine, decided.view(SchedulerConfig), adapters=adapters, observer=observer)
+        replica = cls(engine, decided.view(SchedulerConfig), adapters=adapters, observer=observer, tracer=tracer)
         try:
             sizes = [size for size in settings.precompiled_batch_sizes if size <= settings.queue_capacity]
             replica.warm_up(sizes, settings.warmup_iterations)
@@ -107,6 +111,7 @@ class LocalReplica:
             deadline=call.deadline_s,
             priority=call.priority,
             share=_share_of(call),
+            trace=call.trace,
         )
         return await asyncio.gather(*map(_outcome, futures))
 
@@ -120,6 +125,7 @@ class LocalReplica:
             deadline=call.deadline_s,
             priority=call.priority,
             share=_share_of(call),
+            trace=call.trace,
         )
         future.add_done_callback(parts.end)
         streamed = 0

@@ -32,7 +32,7 @@ class PartialResults:
     def put(self, parts: Sequence[Entity]) -> None:
         """The next entities."""
         self._put += 1
-        self._loop.call_soon_threadsafe(self._parts.put_nowait, parts)
+        self._loop.call_soon_threadsafe(self._parts.put_nowait, list(parts))
 
     def end(self, _: Future[Any]) -> None:
         """No more entities follow."""

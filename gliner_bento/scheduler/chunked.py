@@ -10,6 +10,7 @@ finishes its item with its error; an item that finishes early (aborted, expired)
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +23,10 @@ from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import public_error
 from gliner_bento.scheduler.watchdog import Watchdog
+
+# A text may have long stretches without a pass. A thread that never pauses in these would slow down all others: each of
+# their many short operations has to wait for the interpreter's lock.
+_PAUSE_S = 0.002
 
 
 @dataclass(slots=True)
@@ -157,6 +162,8 @@ class ChunkedRequests:
             self._items.finish(item.entry, public_error(error, item.entry.request_id, "making its passes"))
         else:
             self._finish_if_done(item)
+            if not made:
+                time.sleep(_PAUSE_S)
         with self._queue.lock:
             request.making = False
             self._make_more(request)

@@ -62,6 +62,7 @@ class Entry:
     parent: of a pass, the chunked item. sink: of a streamed item.
     cost: in a batch, in tokens; 0 until it is prepared. adapter: its key; None: the base model.
     bypassed: how many batches took a later entry and left this one waiting.
+    trace: what the observer gets back with the item's timing; None: it gets none.
     """
 
     item: Item
@@ -80,6 +81,7 @@ class Entry:
     cost: int = 0
     adapter: Hashable = None
     bypassed: int = 0
+    trace: str | None = None
 
     @property
     def priority(self) -> int:

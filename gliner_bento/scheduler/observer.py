@@ -1,15 +1,31 @@
-"""The scheduler's hooks for metrics. Knows no metrics library."""
+"""The scheduler's hooks for metrics and traces. Knows no library for either."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 logger = logging.getLogger(__name__)
 
 Outcome = Literal["completed", "failed", "aborted", "expired", "refused"]
 Stage = Literal["prepare", "collate", "forward", "decode"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemTiming:
+    """When an item or pass got its result. Times are in seconds of the scheduler's clock.
+
+    trace: what was submitted with it. stages: of its batch, in order, with their start and end.
+    """
+
+    trace: str
+    request_id: str
+    admitted_s: float
+    stages: Sequence[tuple[Stage, float, float]]
+    batch_items: int
+    batch_tokens: int
 
 
 class Observer(Protocol):
@@ -30,6 +46,9 @@ class Observer(Protocol):
     def on_finish(self, outcome: Outcome) -> None:
         """An item has finished, or was refused at admission."""
 
+    def on_traced(self, timing: ItemTiming) -> None:
+        """An item or pass that was submitted with a trace has been decoded."""
+
 
 class SilentObserver(Observer):
     """Hooks that do nothing, for observers that need only some."""
@@ -47,6 +66,9 @@ class SilentObserver(Observer):
         """See `Observer`."""
 
     def on_finish(self, outcome: Outcome) -> None:
+        """See `Observer`."""
+
+    def on_traced(self, timing: ItemTiming) -> None:
         """See `Observer`."""
 
 
@@ -70,6 +92,9 @@ class GuardedObserver(Observer):
 
     def on_finish(self, outcome: Outcome) -> None:
         self._call(lambda observer: observer.on_finish(outcome))
+
+    def on_traced(self, timing: ItemTiming) -> None:
+        self._call(lambda observer: observer.on_traced(timing))
 
     def _call(self, hook: Callable[[Observer], None]) -> None:
         for observer in self._observers:

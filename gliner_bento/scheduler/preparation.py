@@ -1,15 +1,22 @@
-"""Preparation: admitted items are tokenized and measured in a pool of threads, and wait for their adapters to load."""
+"""Preparation: admitted items are tokenized and measured in a pool of threads, and wait for their adapters to load.
+
+A long text takes many steps. After `SLICE_S` the rest of a burst goes to the end of the pool's queue, so that others
+get their turns. Between two steps an item that has expired or was aborted is dropped.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from typing import Any
 
-from gliner_bento.engine.base import AdapterLease, Engine, Prepared
+from gliner_bento.engine.base import AdapterLease, Engine, Prepared, Steps
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import Dispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, State
@@ -20,6 +27,20 @@ from gliner_bento.scheduler.stages import public_error
 from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
+
+SLICE_S = 0.01
+"""How long a burst may use a thread before others have their turn, in seconds of its CPU time."""
+PAUSE_S = 0.002
+"""Pause between slices: see `chunked`."""
+
+
+@dataclass(slots=True)
+class _Measuring:
+    """An entry that is being prepared. steps: None until it begins. spent_s: in its steps so far."""
+
+    entry: Entry
+    steps: Steps[Prepared] | None = None
+    spent_s: float = 0.0
 
 
 class Preparation:
@@ -59,28 +80,38 @@ class Preparation:
         """Prepare the entries of a request. Called with the lock held, so that the pool has them in order of
         admission."""
         for burst in self._bursts(entries):
-            self._pool.submit(burst[0].tenant.name, partial(self._prepare, burst))
+            self._pool.submit(burst[0].tenant.name, partial(self._prepare, deque(map(_Measuring, burst))))
 
     def _bursts(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """The parts of a request that are put into the queue together: a batch each, or less to use all threads."""
         size = max(1, min(self._max_burst, ceil(len(entries) / self._threads)))
         return (entries[start : start + size] for start in range(0, len(entries), size))
 
-    def _prepare(self, entries: Sequence[Entry]) -> None:
-        """Measure entries, then put them into the queue together, so that one batch can take them; those whose adapters
-        are not in memory yet follow when these are. Leaves the rest for later if another tenant waits for a thread."""
-        tenant = entries[0].tenant.name
+    def _prepare(self, burst: deque[_Measuring]) -> None:
+        """Measure entries for a slice, then put them into the queue together, so that one batch can take them; those
+        whose adapters are not in memory yet follow when these are. Leaves the rest for later, also if another tenant
+        waits for a thread."""
+        tenant = burst[0].entry.tenant.name
+        until_s = time.thread_time() + SLICE_S
         measured = []
-        for place, entry in enumerate(entries):
-            if place and self._pool.others_wait(tenant):
-                self._pool.submit(tenant, partial(self._prepare, entries[place:]))
+        while burst:
+            one = burst[0]
+            prepared = self._measure(one, until_s)
+            if prepared is not None:
+                measured.append((one.entry, prepared))
+            if one.steps is None:
+                burst.popleft()
+            if time.thread_time() >= until_s or self._pool.others_wait(tenant):
                 break
-            measured.append((entry, self._measure(entry)))
+        self._put_measured(measured)
+        if burst:
+            time.sleep(PAUSE_S)
+            self._pool.submit(tenant, partial(self._prepare, burst))
+
+    def _put_measured(self, measured: Iterable[tuple[Entry, Prepared]]) -> None:
         loading = []
         with self._queue.lock:
             for entry, prepared in measured:
-                if prepared is None:
-                    continue
                 lease = prepared.adapter
                 if lease is None or _in_memory(lease):
                     self._put(entry, prepared)
@@ -91,23 +122,43 @@ class Preparation:
         for lease, when_loaded in loading:
             lease.ready.add_done_callback(when_loaded)
 
-    def _measure(self, entry: Entry) -> Prepared | None:
-        """Prepare one entry; None if it has finished: aborted, with an error, or without a pass (a blank text)."""
-        if entry.finished:
-            return None
+    def _measure(self, one: _Measuring, until_s: float) -> Prepared | None:
+        """Prepare an entry; None if it has finished (aborted, with an error, or a blank text), or time is up: then its
+        steps are left to be continued."""
+        entry = one.entry
         started_s = self._clock()
         try:
             with self._watchdog.watch("preparation", [entry]):
-                prepared = self._engine.prepare(entry.item)
+                prepared = self._advance(one, until_s)
         except BaseException as error:  # the pool would swallow it, and the item would never finish
+            one.steps = None
             self._items.finish(entry, public_error(error, entry.request_id, "preparation"))
             return None
-        self._observer.on_stage("prepare", self._clock() - started_s)
+        one.spent_s += self._clock() - started_s
+        if prepared is None:
+            return None
+        self._observer.on_stage("prepare", one.spent_s)
         if prepared.adapter:
             self._hold_lease(entry, prepared.adapter)
         if prepared.result is None:
             return prepared
         self._items.finish(entry, prepared.result)
+        return None
+
+    def _advance(self, one: _Measuring, until_s: float) -> Prepared | None:
+        """The steps of an entry, until it is prepared, has finished, or time is up."""
+        steps = one.steps or self._engine.prepare_in_steps(one.entry.item)
+        one.steps = None
+        try:
+            while not one.entry.finished:
+                next(steps)
+                if time.thread_time() >= until_s:
+                    one.steps = steps
+                    return None
+        except StopIteration as end:
+            prepared: Prepared = end.value
+            return prepared
+        steps.close()
         return None
 
     def _put(self, entry: Entry, prepared: Prepared) -> None:

@@ -177,10 +177,9 @@ class WaitingQueue:
         if not items:
             return entries
         tenant = self._tenants.of(share)
-        first_turn = tenant.next_turns(len(items))
-        for place, item in enumerate(items):
+        for item, turn in zip(items, tenant.next_turns(items), strict=True):
             self._sequences += 1
-            order = priority, first_turn + place, self._sequences
+            order = priority, turn, self._sequences
             entry = Entry(item, request_id, tenant, self._sequences, order, now, deadline_s, sink)
             self._register(entry)
             entries.append(entry)
@@ -218,6 +217,7 @@ class WaitingQueue:
         order = parent.priority, tenant.turns + ITEMS_PER_TURN + 1, self._sequences
         now_s, deadline_s = self._clock(), parent.deadline_s
         entry = Entry(parent.item, parent.request_id, tenant, self._sequences, order, now_s, deadline_s, parent=parent)
+        entry.trace = parent.trace
         self._register(entry)
         self._wait(entry, prepared)
         return entry
@@ -241,6 +241,8 @@ class WaitingQueue:
         elif before is RUNNING and entry.prepared:
             self.tokens_run += entry.prepared.tokens
         self._move(entry, FINISHED)
+        if entry.prepared is not None:
+            entry.prepared.cancellation.requested = True
         self._tenants.forget(entry)
         del self._entries[entry.sequence]
         request = self._requests[entry.request_id]

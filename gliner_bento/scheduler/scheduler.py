@@ -215,6 +215,7 @@ class Scheduler:
         deadline: float | None = None,
         priority: int = 0,
         share: TenantShare = NO_TENANT,
+        trace: str | None = None,
     ) -> list[Future[Result]]:
         """Admit all items of a request or, if the queue has no room for all, none; one future for each, in order.
 
@@ -226,10 +227,11 @@ class Scheduler:
         priority: lower is scheduled earlier (as in vLLM), strictly, among the requests of the tenant; equals are first
         in, first out.
         share: of the tenant whose request it is; tenants share the tokens fairly.
+        trace: passed to `Observer.on_traced` with the timing of each item.
 
         Futures fail only with `GLiNERBentoError`. Cancelling one (its client has disconnected) aborts its item.
         """
-        return self._submit(items, request_id, deadline, priority, share)
+        return self._submit(items, request_id, deadline, priority, share, trace=trace)
 
     def submit_stream(
         self,
@@ -240,9 +242,10 @@ class Scheduler:
         deadline: float | None = None,
         priority: int = 0,
         share: TenantShare = NO_TENANT,
+        trace: str | None = None,
     ) -> Future[Result]:
         """`submit`; if the item takes several passes, `sink` receives the parts of its result while they run."""
-        return self._submit([item], request_id, deadline, priority, share, sink)[0]
+        return self._submit([item], request_id, deadline, priority, share, sink, trace)[0]
 
     def resume(self, request_id: str) -> None:
         """Continue a request that paused because its sink was full."""
@@ -269,11 +272,14 @@ class Scheduler:
         priority: int,
         share: TenantShare,
         sink: Sink | None = None,
+        trace: str | None = None,
     ) -> list[Future[Result]]:
         try:
             with self._lock:
                 entries = self._queue.admit(items, request_id, deadline, priority, sink, share)
                 self._unanswered_futures += len(entries)
+                for entry in entries:
+                    entry.trace = trace
                 self._preparation.submit(entries)
                 if deadline is not None and deadline == self._queue.next_deadline_s:
                     self._deadline_moved.notify()

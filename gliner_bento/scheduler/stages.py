@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from gliner_bento.engine.base import Engine, Prepared, Result
 from gliner_bento.errors import GLiNERBentoError, InternalError, ScoresNotFinite
 from gliner_bento.scheduler.batching import batch_cost
 from gliner_bento.scheduler.entry import Entry, ItemOwner
-from gliner_bento.scheduler.observer import Observer, Stage
+from gliner_bento.scheduler.observer import ItemTiming, Observer, Stage
 from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -27,12 +27,14 @@ class Batch:
 
     shared_lanes: number of idle lanes whose threads the batch's lane may use.
     collated, scores: output of the engine's stages, until the next stage has used it.
+    timings: stages that are done, with their start and end.
     """
 
     entries: list[Entry]
     shared_lanes: int = 0
     collated: Any = None
     scores: Any = None
+    timings: list[tuple[Stage, float, float]] = field(default_factory=list)
 
     @property
     def prepared(self) -> list[Prepared]:
@@ -114,6 +116,7 @@ class Stages:
         except BaseException as error:  # a pool would swallow it, and the items would never finish
             self._report(batch, error, "decoding")
         else:
+            self._trace(batch)
             for entry, result in zip(batch.entries, results, strict=True):
                 self._items.finish(entry, result)
             return
@@ -145,8 +148,24 @@ class Stages:
         started_s = self._clock()
         with self._watchdog.watch(stage, batch.entries):
             done = work()
-        self._observer.on_stage(stage, self._clock() - started_s)
+        ended_s = self._clock()
+        self._observer.on_stage(stage, ended_s - started_s)
+        batch.timings.append((stage, started_s, ended_s))
         return done
+
+    def _trace(self, batch: Batch) -> None:
+        """Report the timing of each entry that has a trace."""
+        for entry in batch.entries:
+            if entry.trace is not None:
+                timing = ItemTiming(
+                    trace=entry.trace,
+                    request_id=entry.request_id,
+                    admitted_s=entry.admitted_s,
+                    stages=batch.timings,
+                    batch_items=len(batch.entries),
+                    batch_tokens=sum(prepared.tokens for prepared in batch.prepared),
+                )
+                self._observer.on_traced(timing)
 
     def _report(self, batch: Batch, error: BaseException, doing: str) -> None:
         """Finish the entry of a batch of one with its error. In a larger batch, it is not known which entry failed."""

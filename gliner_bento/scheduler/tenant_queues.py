@@ -6,7 +6,7 @@ is served then: time in which it did not wait earns it nothing.
 
 Among the requests of a tenant: priority (lower first, as in vLLM), then turn, then admission. The n-th item beyond
 `ITEMS_PER_TURN` of one request is ordered behind n items that are admitted after the request, and a waiting pass behind
-`ITEMS_PER_TURN` items that are admitted after it.
+`ITEMS_PER_TURN` items that are admitted after it. A long text counts as several items.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import accumulate
 
 from gliner_bento.scheduler.entry import WAITING, Entry
+from gliner_bento.types import Item
 
 ITEMS_PER_TURN = 32
+CHARS_PER_PLACE = 250
+"""A longer text counts as one item more for each of so many characters."""
 
 _MAX_IDLE = 1024  # tenants without entries whose virtual time is kept
 
@@ -64,11 +68,11 @@ class TenantQueue:
         """The tenant."""
         return self.share.tenant
 
-    def next_turns(self, items: int) -> int:
-        """The first turn of a new request of so many items."""
-        first = self.turns + 1
-        self.turns += min(items, ITEMS_PER_TURN)
-        return first
+    def next_turns(self, items: Sequence[Item]) -> Iterator[int]:
+        """The turn of each item of a new request."""
+        first, places = self.turns + 1, [1 + len(item.text) // CHARS_PER_PLACE for item in items]
+        self.turns += min(sum(places), ITEMS_PER_TURN)
+        return (first + before for before in accumulate([0, *places[:-1]]))
 
     def rank_at(self, place: int, virtual_time: float) -> Rank:
         """Its rank when the waiting entry at `place` is its first."""

@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings
 
 from gliner_bento.settings.field_types import ApiKeysSource, Count, HeaderName, Origins, Probability, Timeout
+from gliner_bento.types import MAX_ENTITIES, MAX_RELATIONS
 
 
 class GatewayFields(BaseSettings):
@@ -23,6 +24,14 @@ class GatewayFields(BaseSettings):
     )
     max_batch_items: Count = Field(
         256, description="Maximum number of texts in one request to /v1/extract/batch; more are refused (413)."
+    )
+    max_entities: Count = Field(
+        MAX_ENTITIES,
+        description="Maximum number of entities in an answer, whose texts may have 200 characters each on average; the "
+        "texts of a batch share it by length. A request with more fails (422), or is cut (`on_limit`).",
+    )
+    max_relations: Count = Field(
+        MAX_RELATIONS, description="Maximum number of relations in an answer; as max_entities."
     )
     max_body_bytes: Count = Field(
         32 * 2**20, description="Maximum size of a request body, in bytes; larger bodies are refused (413)."

@@ -32,6 +32,11 @@ class ProcessFields(BaseSettings):
     log_level: Literal["auto", "debug", "info", "warning", "error"] = Field(
         "auto", description="Lowest level that is logged; auto: info, or what BentoML's --quiet and --debug say."
     )
+    enable_tracing: bool = Field(
+        False,
+        description="Export OpenTelemetry spans over OTLP, as the OTEL_ environment variables say (requires the extra "
+        "otel; see docs/operations.md).",
+    )
     max_restarts: Annotated[int, Field(ge=0)] = Field(
         5,
         description="Maximum number of restarts of a service's processes within restart_window_s; when another one "

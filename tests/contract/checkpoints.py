@@ -23,7 +23,7 @@ from gliner_bento.engine.checkpoint.load import DType
 from gliner_bento.engine.checkpoint.resolve import Checkpoint, find_checkpoint
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.errors import TooLarge
+from gliner_bento.errors import LimitExceeded
 from gliner_bento.types import Item
 
 HIDDEN = 32
@@ -200,9 +200,8 @@ def is_lively(model: Any) -> bool:
     engine = GLiNEREngine(model, "drawn", view(EngineOptions))
     relations = RELATIONS[:2] if engine.info.supports_relations else ()
     items = [Item(text, named(LABELS), named(relations)) for text in TEXTS[:2]]
-    try:
-        answers = engine.decode(engine.forward(engine.collate([engine.prepare(item) for item in items]), 1))
-    except TooLarge:
+    answers = engine.decode(engine.forward(engine.collate([engine.prepare(item) for item in items]), 1))
+    if any(isinstance(answer, LimitExceeded) for answer in answers):
         return False
     entities = [entity for answer in answers for entity in answer.entities]
     scores = sorted(entity.score for entity in entities)

@@ -82,7 +82,7 @@ def test_scores_pairs_as_gliner_does(reference: Any, words: torch.Tensor, labels
     layers = reference("relex-span", seed=1).model.eval().pair_rep_layer
     heads, tails = torch.arange(len(words)), torch.arange(len(words)).flip(0)
     expected = layers(torch.cat([words[heads], words[tails]], dim=-1)) @ labels.T
-    found = PairScorer(layers, LayerFactory(layers))(words, heads, tails, labels, lambda _: None)
+    found = PairScorer(layers, LayerFactory(layers))(words, labels, lambda _: None)(heads, tails)
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-4)
 
 

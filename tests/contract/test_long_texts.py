@@ -59,7 +59,7 @@ def test_the_order_in_which_passes_end_does_not_matter(family: str, engine: Any)
 def test_the_merged_result_is_consistent(family: str, engine: Any) -> None:
     served = engine(family, **LIVELY)
     relations = named(RELATIONS) if served.info.supports_relations else {}
-    item = Item(long_text(7), named(LABELS), relations, threshold=0.4, relation_threshold=0.4)
+    item = Item(long_text(7), named(LABELS), relations, threshold=0.4, relation_threshold=0.4, max_relations=10**6)
     answer, passes = passes_of(served, item)
     assert all(item.text[entity.start : entity.end] == entity.text for entity in answer.entities)
     assert [entity.start for entity in answer.entities] == sorted(entity.start for entity in answer.entities)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import bentoml
 import httpx
@@ -15,9 +11,7 @@ import pytest
 from gliner.serve import GLiNERClient
 from gliner.serve.client import GLiNERClientError
 
-from benchmark.server import started
 from gliner_bento.client import Client
-from gliner_bento.settings import PROJECT_ROOT
 
 TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
 LABELS = ["person", "organization", "date", "location"]
@@ -113,24 +107,6 @@ def test_both_processes_metrics_are_in_one_place(server):
     text = httpx.get(f"{server}/metrics").text
     assert 'gliner_items_total{outcome="completed"}' in text
     assert 'gliner_http_requests_total{method="POST",route="/v1/extract",status="200"}' in text
-
-
-def test_another_server_of_the_user_has_metrics_of_its_own(server, tmp_path):
-    """Both have the same BENTOML_HOME. A start deleted the files of the other, and both wrote into the same folder."""
-    httpx.post(f"{server}/v1/extract", json={"text": TEXT, "labels": LABELS}).raise_for_status()
-    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--log-format", "json"]
-    log, temporary = tmp_path / "log", Path(tempfile.mkdtemp(prefix="t"))  # a socket's path must be short
-    with started(command, cwd=PROJECT_ROOT, log=log, env={"TMPDIR": str(temporary)}) as other:
-        counted = 'route="/v1/extract",status="200"'
-        assert counted not in httpx.get(f"{other.url}/metrics").text
-        assert counted in httpx.get(f"{server}/metrics").text
-        httpx.post(f"{other.url}/v1/extract", json={"text": TEXT, "labels": LABELS}).raise_for_status()
-        assert counted in httpx.get(f"{other.url}/metrics").text
-        assert len(list(temporary.glob("gliner-bento-*/metrics/*.db"))) > 0
-    assert list(temporary.glob("gliner-bento-*")) == []
-    logged = [json.loads(line) for line in log.read_text().splitlines()]
-    (line,) = [line for line in logged if line.get("route") == "/v1/extract"]
-    assert (line["logger"], line["status"], line["items"]) == ("gliner_bento.access", 200, 1)
 
 
 def test_an_unknown_route_has_the_one_error_body(server):

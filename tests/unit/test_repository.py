@@ -18,10 +18,12 @@ from gliner_bento.cli import docs
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.engine.checkpoint.word_splitters import WORD_SPLITTERS
 from gliner_bento.engine.options import EngineOptions
+from gliner_bento.exits import StartupError
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.replicas.fleet.fleet import FleetOptions
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.settings import Settings
+from gliner_bento.tracing import start_tracing
 
 SOURCES = [
     "service.py",
@@ -50,6 +52,7 @@ ALLOWED_IN = {
     "matplotlib": r"(benchmark/plots|reliability/soak_plot)\.py",
     "psutil": r"(benchmark/server|reliability/served)\.py",
     "prometheus_client": r"gliner_bento/metrics\.py",
+    "opentelemetry": r"gliner_bento/otel\.py",
     "argparse": r"gliner_bento/cli/|(benchmark|reliability|training)/__main__\.py",
 }
 VIEWS = {
@@ -140,6 +143,17 @@ def test_importing_it_loads_no_bentoml(module):
     assert "bentoml" not in loaded_by(f"import {module}")
 
 
+def test_a_server_without_tracing_loads_no_tracing_library():
+    start = "from gliner_bento.settings import Settings; from gliner_bento.tracing import start_tracing"
+    assert "opentelemetry" not in loaded_by(f"import gliner_bento.asgi; {start}; assert not start_tracing(Settings())")
+
+
+def test_tracing_without_its_packages_ends_the_start_with_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gliner_bento.otel", None)
+    with pytest.raises(StartupError, match=r"install gliner-bento\[otel\]"):
+        start_tracing(Settings(enable_tracing=True))
+
+
 @pytest.mark.parametrize("path", SOURCES)
 def test_a_module_says_what_it_owns_and_stays_readable_in_one_sitting(path):
     text = (PROJECT_ROOT / path).read_text(encoding="utf-8")
@@ -154,8 +168,9 @@ def test_an_entry_point_only_connects(path):
     assert (PROJECT_ROOT / path).read_text(encoding="utf-8").count("\n") <= 80
 
 
-def test_the_settings_page_is_fresh():
+def test_the_generated_pages_are_fresh():
     assert docs.SETTINGS_PAGE.read_text(encoding="utf-8") == docs.settings_page(), "run `make docs`"
+    assert docs.METRICS_PAGE.read_text(encoding="utf-8") == docs.metrics_page(), "run `make docs`"
 
 
 def test_every_setting_is_read_somewhere():
@@ -213,7 +228,7 @@ def test_every_word_splitter_has_an_extra():
     project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
-    others = {"bench", "client", "dev", "onnx"}
+    others = {"bench", "client", "dev", "onnx", "otel"}
     assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
 
 

@@ -155,9 +155,10 @@ def test_an_adapters_source_is_one_that_is_stored():
 
 
 def test_the_options_of_a_text_are_declared_once():
-    """`ExtractOptions` has them; an item and both kinds of request have every one of them, with nothing added."""
+    """`ExtractOptions` has them; an item and both kinds of request have every one of them, and an item the limits."""
     options = set(ExtractOptions.model_fields)
-    assert {field.name for field in dataclasses.fields(Item)} == options | {"text"}
+    limits = {"max_entities", "max_relations"}
+    assert {field.name for field in dataclasses.fields(Item)} == options | limits | {"text"}
     assert set(ExtractItem.model_fields) == options | {"text"}
     assert set(ExtractRequest.model_fields) == options | set(RequestOptions.model_fields) | {"text"}
     assert set(ExtractBatchRequest.model_fields) == options | set(RequestOptions.model_fields) | {"texts", "items"}
@@ -172,9 +173,10 @@ def test_the_options_of_a_text_are_declared_once():
 
 
 def test_an_item_has_the_defaults_of_a_request():
-    """All but the thresholds, whose defaults are settings."""
+    """All but the thresholds and limits, whose defaults are settings."""
     for field in dataclasses.fields(Item):
-        if field.default is not dataclasses.MISSING and "threshold" not in field.name:
+        is_setting = "threshold" in field.name or field.name.startswith("max_")
+        if field.default is not dataclasses.MISSING and not is_setting:
             assert field.default == ExtractOptions.model_fields[field.name].default, field.name
 
 

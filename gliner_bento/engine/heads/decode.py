@@ -13,18 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.heads.predictions import Span, WordSpan
-from gliner_bento.errors import ScoresNotFinite, TooLarge
+from gliner_bento.engine.heads.predictions import Span, SpanTable, WordSpan
+from gliner_bento.engine.limits import MAX_CANDIDATES, too_many_candidates
+from gliner_bento.errors import ScoresNotFinite
 
 Flags = NDArray[np.bool_]
-
-# Spans above the threshold of one item: more would cost more memory and time in Python than the forward pass.
-MAX_CANDIDATES = 200_000
-
-
-def too_many(number: int, limit: int) -> TooLarge:
-    """The error for a threshold that is too low."""
-    return TooLarge(f"threshold: {number} spans are above it, the limit is {limit}; raise it", param="threshold")
 
 
 def probabilities(logits: torch.Tensor) -> torch.Tensor:
@@ -39,12 +32,12 @@ def probabilities(logits: torch.Tensor) -> torch.Tensor:
     return scores
 
 
-def decode_padded_spans(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[list[Span]]:
+def decode_padded_spans(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
     """`decode_spans` of padded logits, shape (B, first word, width - 1, label)."""
     return decode_spans([logits[i, : text.words, :, : len(text.item.labels)] for i, text in enumerate(texts)], texts)
 
 
-def decode_spans(logits: Sequence[torch.Tensor], texts: Sequence[Prepared]) -> list[list[Span]]:
+def decode_spans(logits: Sequence[torch.Tensor], texts: Sequence[Prepared]) -> list[SpanTable]:
     """Spans above each text's threshold. logits: of each text, shape (words, width - 1, labels).
 
     One pass over all scores on the device, and one transfer of those above the threshold.
@@ -66,18 +59,18 @@ def decode_spans(logits: Sequence[torch.Tensor], texts: Sequence[Prepared]) -> l
     ]
 
 
-def _spans(at: NDArray[np.int64], scores: NDArray[np.float32], shape: tuple[int, int, int]) -> list[Span]:
+def _spans(at: NDArray[np.int64], scores: NDArray[np.float32], shape: tuple[int, int, int]) -> SpanTable:
     """Spans inside the text, of positions in flattened scores of this `shape`."""
     first, width, label = np.unravel_index(at, shape)
     inside = first + width < shape[0]
-    if (candidates := int(inside.sum())) > MAX_CANDIDATES:
-        raise too_many(candidates, MAX_CANDIDATES)
-    columns = (first, first + width, label, scores)
-    return [Span(*span) for span in zip(*(column[inside].tolist() for column in columns), strict=True)]
+    first = first[inside]
+    return SpanTable(first, first + width[inside], label[inside], scores[inside].astype(np.float64))
 
 
-def decode_tags(scores: NDArray[np.float32], threshold: float) -> list[Span]:
-    """Spans of one text. scores: of start, end and inside, shape (words, labels, 3); a span's score is its lowest."""
+def decode_tags(scores: NDArray[np.float32], threshold: float) -> SpanTable:
+    """Spans of one text. scores: of start, end and inside, shape (words, labels, 3); a span's score is its lowest.
+
+    Raises LimitExceeded."""
     start, end, inside = scores[..., 0], scores[..., 1], scores[..., 2]
     spans: list[Span] = []
     # gliner compares inside scores as Python floats with >=, starts and ends as float32 with >.
@@ -86,7 +79,7 @@ def decode_tags(scores: NDArray[np.float32], threshold: float) -> list[Span]:
         lowest = np.minimum.accumulate(inside[first : lasts[-1] + 1, label])
         least = np.minimum(np.minimum(lowest[lasts - first], end[lasts, label]), start[first, label])
         spans += [Span(first, int(last), label, float(score)) for last, score in zip(lasts, least, strict=True)]
-    return spans
+    return SpanTable.of(spans)
 
 
 def proposed_spans(scores: NDArray[np.float32], threshold: float) -> list[WordSpan]:
@@ -107,12 +100,12 @@ def _runs(start: Flags, end: Flags, inside: Flags) -> Iterator[tuple[int, int, N
         lasts = first + np.flatnonzero(end[first : reaches[first, label] + 1, label])
         candidates += len(lasts)
         if candidates > MAX_CANDIDATES:
-            raise too_many(candidates, MAX_CANDIDATES)
+            raise too_many_candidates(candidates)
         if len(lasts):
             yield first, label, lasts
 
 
-def decode_padded_tags(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[list[Span]]:
+def decode_padded_tags(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
     """`decode_tags` of padded logits, shape (B, words, labels, 3)."""
     scores = tag_scores([logits[i, : text.words, : len(text.item.labels)] for i, text in enumerate(texts)])
     return [decode_tags(of_text, text.item.threshold) for text, of_text in zip(texts, scores, strict=True)]

@@ -2,44 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.heads.predictions import Span, WordSpan
+from gliner_bento.engine.heads.predictions import NO_SPANS, Indices, Predictions, SpanTable
+from gliner_bento.engine.limits import MAX_CANDIDATES, kept_of, too_many_candidates
 
 
-def entities_of(text: Prepared, spans: Sequence[Span]) -> list[Span]:
-    """The spans that overlap resolution keeps with the item's options."""
-    return resolve_overlaps(spans, flat=text.item.flat_ner, multi_label=text.item.multi_label)
+class Resolved(NamedTuple):
+    """The spans of a text that overlap resolution and the item's limit keep; those that the limit drops are `cut`.
+
+    suppressed: those that overlap resolution drops, if the text is a pass of a chunked request: merging may still keep
+        them. A pass has no limit.
+    """
+
+    entities: SpanTable
+    suppressed: SpanTable = NO_SPANS
+    cut: Sequence[str] = ()
 
 
-def suppressed_of(text: Prepared, spans: Sequence[Span], kept: Sequence[Span]) -> Sequence[Span]:
-    """The spans that were not kept, if the text is a pass of a chunked request: merging may still keep them."""
-    if not text.is_pass or len(kept) == len(spans):
-        return ()
-    entities = set(kept)
-    return [span for span in spans if span not in entities]
+def resolve(text: Prepared, spans: SpanTable) -> Resolved:
+    """Resolve the overlaps of a text's spans with the item's options. Raises LimitExceeded."""
+    item = text.item
+    if len(spans) > MAX_CANDIDATES:
+        raise too_many_candidates(len(spans))
+    kept = resolve_overlaps(spans, flat=item.flat_ner, multi_label=item.multi_label)
+    entities = spans.take(kept)
+    if text.is_pass:
+        dropped = np.ones(len(spans), np.bool_)
+        dropped[kept] = False
+        return Resolved(entities, NO_SPANS if len(kept) == len(spans) else spans.take(dropped))
+    # A short text with few entities cannot exceed a limit.
+    if len(entities) <= item.max_entities and len(entities) * len(item.text) <= item.max_entities:
+        return Resolved(entities)
+    fitting = kept_of(item, "max_entities", entities.score, chars_of(text, entities))
+    return Resolved(entities) if fitting is None else Resolved(entities.take(fitting), cut=("max_entities",))
 
 
-def resolve_overlaps(spans: Iterable[Span], *, flat: bool, multi_label: bool) -> list[Span]:
-    """The spans that greedy overlap resolution keeps, in order of position.
+def predictions_of(text: Prepared, spans: SpanTable) -> Predictions:
+    """Of a text without relations. Raises LimitExceeded."""
+    return Predictions(*resolve(text, spans))
+
+
+def chars_of(text: Prepared, spans: SpanTable) -> NDArray[np.int64]:
+    """Length of each span's text."""
+    words = np.array(text.payload.words, np.int64).reshape(-1, 2)
+    lengths: NDArray[np.int64] = words[spans.last, 1] - words[spans.first, 0]
+    return lengths
+
+
+def resolve_overlaps(spans: SpanTable, *, flat: bool, multi_label: bool) -> Indices:
+    """Indices of the spans that greedy overlap resolution keeps, in order of position.
 
     In order of their scores, a span is kept unless it conflicts with one that was kept: flat, if they share a word;
     nested, if they share a word and neither contains the other. Equal spans conflict unless `multi_label`.
     """
-    kept: list[Span] = []
-    word_spans: set[WordSpan] = set()
-    occupied = _Flat() if flat else _Nested()
-    for span in sorted(spans, key=lambda span: -span.score):
-        word_span = (span.first, span.last)
-        if word_span in word_spans:
-            if multi_label:
-                kept.append(span)
-        elif not occupied.conflicts(*word_span):
-            occupied.add(*word_span)
-            word_spans.add(word_span)
-            kept.append(span)
-    return sorted(kept, key=lambda span: span.first)
+    if not len(spans):
+        return np.empty(0, np.intp)
+    order = np.argsort(-spans.score, kind="stable")
+    # Of the labels of the same words, the best decides.
+    words = spans.word_spans[order]
+    _, best = np.unique(words, return_index=True)
+    best.sort()
+    occupied = _Flat() if flat else _Nested(int(spans.last.max()) + 1)
+    firsts, lasts = spans.first[order[best]].tolist(), spans.last[order[best]].tolist()
+    added = [occupied.add(*span) for span in zip(firsts, lasts, strict=True)]
+    kept = best[np.array(added)]
+    if multi_label:
+        kept = np.flatnonzero(np.isin(words, words[kept]))
+    kept = order[kept]
+    by_position: Indices = kept[np.argsort(spans.first[kept], kind="stable")]
+    return by_position
 
 
 class _Flat:
@@ -48,27 +85,27 @@ class _Flat:
     def __init__(self) -> None:
         self._words = 0
 
-    def conflicts(self, first: int, last: int) -> bool:
-        return bool(self._words >> first & (1 << last - first + 1) - 1)
-
-    def add(self, first: int, last: int) -> None:
-        self._words |= (1 << last - first + 1) - 1 << first
+    def add(self, first: int, last: int) -> bool:
+        """Keep a span unless it conflicts with a kept one; returns whether it is kept."""
+        words = (1 << last - first + 1) - 1
+        if self._words >> first & words:
+            return False
+        self._words |= words << first
+        return True
 
 
 class _Nested:
-    """The kept spans: for each first word, the last words as bits of one number."""
+    """The kept spans: for each last word the smallest first word, and for each first word the largest last word."""
 
-    def __init__(self) -> None:
-        self._lasts: dict[int, int] = {}
-        self._widest = 0
+    def __init__(self, words: int) -> None:
+        self._first_of = [words] * words
+        self._last_of = [-1] * words
 
-    def conflicts(self, first: int, last: int) -> bool:
-        """Whether a kept span starts before this one and ends inside it, or the other way round."""
-        inside = (1 << last - first) - 1 << first
-        if any(self._lasts.get(begin, 0) & inside for begin in range(max(0, first - self._widest), first)):
-            return True
-        return any(self._lasts.get(begin, 0) >> last + 1 for begin in range(first + 1, last + 1))
-
-    def add(self, first: int, last: int) -> None:
-        self._lasts[first] = self._lasts.get(first, 0) | 1 << last
-        self._widest = max(self._widest, last - first)
+    def add(self, first: int, last: int) -> bool:
+        """As `_Flat.add`. Conflicts: a kept span starts before this one and ends inside it, or the other way round."""
+        before, after = self._first_of[first:last], self._last_of[first + 1 : last + 1]
+        if before and (min(before) < first or max(after) > last):
+            return False
+        self._first_of[last] = min(self._first_of[last], first)
+        self._last_of[first] = max(self._last_of[first], last)
+        return True

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gliner_bento.errors import LimitExceeded
+
+P = ParamSpec("P")
 
 WordSpan = tuple[int, int]
 """First and last word, both included."""
+Indices = NDArray[np.intp]
 
 
 class Span(NamedTuple):
@@ -17,6 +25,43 @@ class Span(NamedTuple):
     last: int
     label: int
     score: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanTable:
+    """Spans in columns: at a low threshold there are hundreds of thousands. Iterates over `Span`s."""
+
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    label: NDArray[np.int64]
+    score: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, spans: Iterable[Span]) -> SpanTable:
+        """A table of these spans."""
+        first, last, label, score = zip(*spans, strict=True) if (spans := list(spans)) else ((), (), (), ())
+        return cls(
+            np.array(first, np.int64), np.array(last, np.int64), np.array(label, np.int64), np.array(score, np.float64)
+        )
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def __iter__(self) -> Iterator[Span]:
+        columns = (self.first.tolist(), self.last.tolist(), self.label.tolist(), self.score.tolist())
+        return (Span(*span) for span in zip(*columns, strict=True))
+
+    def take(self, indices: Indices | NDArray[np.bool_]) -> SpanTable:
+        """The spans at these indices, or where a mask is true."""
+        return SpanTable(self.first[indices], self.last[indices], self.label[indices], self.score[indices])
+
+    @property
+    def word_spans(self) -> NDArray[np.int64]:
+        """A number for the words of each span, in the order of first and last word."""
+        return cast("NDArray[np.int64]", self.first << 32 | self.last)
+
+
+NO_SPANS = SpanTable.of(())
 
 
 class PredictedRelation(NamedTuple):
@@ -33,8 +78,20 @@ class Predictions:
     """Of one text: spans in order of position, and the relations between them.
 
     suppressed: of a pass of a chunked request: spans above the threshold that overlap resolution dropped.
+    cut: limits of the item that dropped something, `max_entities` or `max_relations`.
+    error: there are too many results for the item's limits.
     """
 
-    spans: Sequence[Span]
+    spans: SpanTable = NO_SPANS
+    suppressed: SpanTable = NO_SPANS
+    cut: Sequence[str] = ()
     relations: Sequence[PredictedRelation] = ()
-    suppressed: Sequence[Span] = ()
+    error: LimitExceeded | None = None
+
+    @classmethod
+    def or_error(cls, predict: Callable[P, Predictions], *args: P.args, **kwargs: P.kwargs) -> Predictions:
+        """What `predict` returns, or the LimitExceeded that it raises: it concerns one text of the batch."""
+        try:
+            return predict(*args, **kwargs)
+        except LimitExceeded as error:
+            return cls(error=error.with_traceback(None))  # its frames would keep tensors alive

@@ -7,33 +7,44 @@ which takes all proposed spans as input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.heads.decode import probabilities, too_many
-from gliner_bento.engine.heads.predictions import PredictedRelation, Span, WordSpan
+from gliner_bento.engine.heads.decode import probabilities
+from gliner_bento.engine.heads.overlap import Resolved, chars_of
+from gliner_bento.engine.heads.predictions import PredictedRelation, Predictions, SpanTable, WordSpan
 from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.projection import linear_layers
 from gliner_bento.engine.layers.rows import SlotRows
+from gliner_bento.engine.limits import kept_of, too_many_candidates
 from gliner_bento.errors import ScoresNotFinite
 
 Represent = Callable[[Sequence[WordSpan]], torch.Tensor]
 """Spans of a text -> their representations, (E, D)."""
 SlotRowsOf = Callable[[int], "SlotRows | None"]
 """The number of rows of one text's matrix -> their slot."""
+ScorePairs = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Heads and tails of N pairs, as indexes of ends -> logits (N, R)."""
 
 # Adjacencies that score a pair by its two ends; "none" proposes every pair.
 _PAIRWISE = {"none", "dot", "mlp", "bilinear"}
 
-# Limits for one text, because pairs grow with the square: of entities between which relations are scored, and of
-# proposed spans that a joint adjacency takes.
+# Limits for one text, because pairs grow with the square: of words between which relations are scored, and of proposed
+# spans that a joint adjacency takes. If a text has more, those with the highest scores are taken (see `on_limit`).
 MAX_RELATED_SPANS = 512
 MAX_JOINT_PROPOSALS = 2048
+
+# Limits of the pairs that are scored together: their number, and the bytes of all temporary tensors.
 _MAX_PAIRS = 8192
+_CHUNK_BYTES = 32 << 20
+# Of a pair and a relation: logit, score, score in double precision, flag, position and key.
+_SCORE_BYTES = 4 + 4 + 8 + 1 + 16 + 24
 
 
 class PairScorer:
@@ -43,26 +54,29 @@ class PairScorer:
         hidden, out = linear_layers(scorer)
         self._own_shapes = layers.own_shapes
         size = hidden.in_features // 2
+        self._hidden_size = hidden.out_features
         self._head = layers.linear(WeightSlice(hidden, inputs=slice(size)))
         self._tail = layers.linear(WeightSlice(hidden, inputs=slice(size, None), biased=False))
         self._fold = layers.linear(WeightSlice(out, "transposed"))
         self._out_bias = layers.linear(WeightSlice(out, "bias"))
 
-    def __call__(
-        self,
-        ends: torch.Tensor,
-        heads: torch.Tensor,
-        tails: torch.Tensor,
-        relations: torch.Tensor,
-        slot_rows_of: SlotRowsOf,
-    ) -> torch.Tensor:
-        """Logits (N, R) of pairs, given by indexes (N) into `ends` (E, D), for `relations` (R, D)."""
+    def __call__(self, ends: torch.Tensor, relations: torch.Tensor, slot_rows_of: SlotRowsOf) -> ScorePairs:
+        """Scores pairs of `ends` (E, D) for `relations` (R, D)."""
         slot_rows = slot_rows_of(len(ends))
-        hidden = F.relu(self._head(ends, slot_rows)[heads] + self._tail(ends, slot_rows)[tails])
+        of_heads, of_tails = self._head(ends, slot_rows), self._tail(ends, slot_rows)
         slot_rows = slot_rows_of(len(relations))
         weight, bias = self._fold(relations, slot_rows), self._out_bias(relations, slot_rows)[:, 0]
-        with self._own_shapes():
-            return F.linear(hidden, weight, bias)
+
+        def score(heads: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
+            hidden = F.relu(of_heads[heads] + of_tails[tails])
+            with self._own_shapes():
+                return F.linear(hidden, weight, bias)
+
+        return score
+
+    def pair_bytes(self, relations: torch.Tensor) -> int:
+        """Bytes of the tensors that scoring one pair takes."""
+        return 4 * self._hidden_size * relations.element_size()
 
 
 class TripleScorer:
@@ -73,19 +87,38 @@ class TripleScorer:
         self._layer = layer
         self._own_shapes = layers.own_shapes
 
-    def __call__(
-        self, ends: torch.Tensor, heads: torch.Tensor, tails: torch.Tensor, relations: torch.Tensor, _: SlotRowsOf
-    ) -> torch.Tensor:
+    def __call__(self, ends: torch.Tensor, relations: torch.Tensor, _: SlotRowsOf) -> ScorePairs:
         """As `PairScorer`."""
-        shape = (len(heads), *relations.shape)
-        triples = (
-            ends[heads][:, None].expand(shape),
-            relations[None].expand(shape),
-            ends[tails][:, None].expand(shape),
-        )
-        with self._own_shapes():
-            logits: torch.Tensor = self._layer(*(one.reshape(-1, shape[-1]) for one in triples)).view(shape[:2])
-        return logits
+
+        def score(heads: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
+            shape = (len(heads), *relations.shape)
+            triples = (
+                ends[heads][:, None].expand(shape),
+                relations[None].expand(shape),
+                ends[tails][:, None].expand(shape),
+            )
+            with self._own_shapes():
+                logits: torch.Tensor = self._layer(*(one.reshape(-1, shape[-1]) for one in triples)).view(shape[:2])
+            return logits
+
+        return score
+
+    def pair_bytes(self, relations: torch.Tensor) -> int:
+        """As `PairScorer`: three copies of all triples, and as much inside the layer."""
+        return 6 * relations.numel() * relations.element_size()
+
+
+class Related(NamedTuple):
+    """The relations of a text, in gliner's order. cut: some were dropped (`max_relations`)."""
+
+    relations: Sequence[PredictedRelation] = ()
+    cut: bool = False
+
+
+def with_relations(resolved: Resolved, related: Related) -> Predictions:
+    """The predictions of one text."""
+    cut = [*resolved.cut, *(["max_relations"] if related.cut else [])]
+    return Predictions(resolved.entities, resolved.suppressed, cut, related.relations)
 
 
 class RelationHead:
@@ -107,40 +140,49 @@ class RelationHead:
     def __call__(
         self,
         text: Prepared,
-        entities: Sequence[Span],
+        entities: SpanTable,
         proposed: Sequence[WordSpan],
         represent: Represent,
         relations: torch.Tensor,
         slot_rows_of: SlotRowsOf,
-    ) -> list[PredictedRelation]:
+    ) -> Related:
         """Relations between `entities`, in gliner's order. proposed: the spans that the model's adjacency takes.
 
         Several labels of the same words are one end of a relation, represented by the first of them. If a token
         model proposes the same words for several labels, gliner repeats their relations and adds self-relations; here
         a relation is returned once, between two entities.
+
+        Stops when the item is cancelled. Raises LimitExceeded.
         """
         index_of: dict[WordSpan, int] = {}
-        for index, span in enumerate(entities):
-            index_of.setdefault((span.first, span.last), index)
-        if not self._joint:
+        for index, span in enumerate(zip(entities.first.tolist(), entities.last.tolist(), strict=True)):
+            index_of.setdefault(span, index)
+        cut = len(index_of) > MAX_RELATED_SPANS or (self._joint and len(proposed) > MAX_JOINT_PROPOSALS)
+        if cut:
+            index_of = _best(text, entities, index_of, len(proposed))
+        if cut or not self._joint:
             proposed = list(dict.fromkeys(span for span in proposed if span in index_of))
         if len(index_of) < 2 or len(proposed) < 2:
-            return []
-        for number, limit in ((len(index_of), MAX_RELATED_SPANS), (len(proposed), MAX_JOINT_PROPOSALS)):
-            if number > limit:
-                raise too_many(number, limit)
+            return Related(cut=cut)
         ends = represent(proposed)
         indexes = torch.tensor([index_of.get(span, -1) for span in proposed], device=ends.device)
         heads, tails = self._pairs(ends, indexes, text.item.threshold)
-        predicted: dict[tuple[int, int, int], float] = {}
-        for at in range(0, len(heads), _MAX_PAIRS):
-            head, tail = heads[at : at + _MAX_PAIRS], tails[at : at + _MAX_PAIRS]
-            scores = probabilities(self._score(ends, head, tail, relations, slot_rows_of))
+        found = Found(text, entities, len(relations))
+        score = self._score(ends, relations, slot_rows_of)
+        for at in self._chunks(len(heads), relations):
+            if text.cancellation.requested:
+                break
+            scores = probabilities(score(heads[at], tails[at]))
             pair, relation = (scores.double() > text.item.relation_threshold).nonzero(as_tuple=True)
-            keys = torch.stack([relation, indexes[head[pair]], indexes[tail[pair]]], dim=-1)
-            for key, score in zip(keys.tolist(), scores[pair, relation].tolist(), strict=True):
-                predicted.setdefault((key[0], key[1], key[2]), score)
-        return [PredictedRelation(*key, score) for key, score in predicted.items()]
+            keys = torch.stack([relation, indexes[heads[at][pair]], indexes[tails[at][pair]]], dim=-1)
+            found.add(keys.cpu().numpy(), scores[pair, relation].cpu().numpy())
+        return found.related(cut=cut)
+
+    def _chunks(self, pairs: int, relations: torch.Tensor) -> Iterator[slice]:
+        """Pairs to score together. All, if their tensors fit: chunks may round differently."""
+        pair_bytes = self._score.pair_bytes(relations) + len(relations) * _SCORE_BYTES
+        step = max(1, min(_MAX_PAIRS, _CHUNK_BYTES // pair_bytes))
+        return (slice(at, at + step) for at in range(0, pairs, step))
 
     def _pairs(self, ends: torch.Tensor, indexes: torch.Tensor, threshold: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Heads and tails as indexes into `ends` (E, D): every two different entities, or those that the model's
@@ -156,3 +198,54 @@ class RelationHead:
             proposed &= adjacency > threshold
         heads, tails = proposed.nonzero(as_tuple=True)
         return heads, tails
+
+
+class Found:
+    """Collects relations, at most `max_relations` of the item: those with the highest scores, or LimitExceeded."""
+
+    def __init__(self, text: Prepared, entities: SpanTable, relations: int) -> None:
+        self._text = text
+        self._entities = entities
+        self._keys = np.empty((0, 3), np.int64)
+        self._scores = np.empty(0, np.float64)
+        self._shape = (relations, len(entities), len(entities))
+        self._cut = False
+
+    def add(self, keys: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
+        """Add relations, (N, 3): relation, head, tail. Of a repeated one the first counts."""
+        if not len(keys):
+            return
+        keys, joined = np.concatenate([self._keys, keys]), np.concatenate([self._scores, scores])
+        _, first = np.unique(np.ravel_multi_index(tuple(keys.T), self._shape), return_index=True)
+        first.sort()
+        self._keys, self._scores = keys[first], joined[first]
+        self._limit(np.zeros(len(first), np.int64))
+
+    def related(self, *, cut: bool = False) -> Related:
+        """All of them, in the order in which they were added. cut: some were not scored."""
+        item = self._text.item
+        if 2 * len(self._keys) * len(item.text) > item.max_relations:  # else their texts are short enough
+            chars = chars_of(self._text, self._entities)
+            self._limit(chars[self._keys[:, 1]] + chars[self._keys[:, 2]])
+        found = zip(self._keys.tolist(), self._scores.tolist(), strict=True)
+        return Related([PredictedRelation(key[0], key[1], key[2], score) for key, score in found], cut or self._cut)
+
+    def _limit(self, chars: NDArray[np.int64]) -> None:
+        fitting = kept_of(self._text.item, "max_relations", self._scores, chars)
+        if fitting is not None:
+            self._keys, self._scores, self._cut = self._keys[fitting], self._scores[fitting], True
+
+
+def _best(text: Prepared, entities: SpanTable, index_of: dict[WordSpan, int], proposed: int) -> dict[WordSpan, int]:
+    """The words of the entities with the highest scores. Raises LimitExceeded unless `on_limit` is `truncate`."""
+    if text.item.on_limit == "error":
+        limit = MAX_RELATED_SPANS if len(index_of) > MAX_RELATED_SPANS else MAX_JOINT_PROPOSALS
+        raise too_many_candidates(max(len(index_of), proposed), limit)
+    best: dict[WordSpan, int] = {}
+    firsts, lasts = entities.first.tolist(), entities.last.tolist()
+    for index in np.argsort(-entities.score, kind="stable").tolist():
+        span = firsts[index], lasts[index]
+        best[span] = index_of[span]
+        if len(best) == MAX_RELATED_SPANS:
+            break
+    return best

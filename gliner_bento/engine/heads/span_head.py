@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import torch
+
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads.decode import decode_spans
-from gliner_bento.engine.heads.overlap import entities_of, suppressed_of
-from gliner_bento.engine.heads.predictions import Predictions
-from gliner_bento.engine.heads.relations import RelationHead
+from gliner_bento.engine.heads.overlap import predictions_of, resolve
+from gliner_bento.engine.heads.predictions import Predictions, SpanTable
+from gliner_bento.engine.heads.relations import RelationHead, Represent, SlotRowsOf, with_relations
 from gliner_bento.engine.heads.span_scores import span_scorer
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import Kernels
@@ -33,16 +35,26 @@ class SpanHead:
         """See `Head`."""
         spans = self._encode_spans(encoded.words, encoded.word_rows)
         above = decode_spans(spans.scores(encoded.labels, encoded.label_rows), texts)
-        entities = [entities_of(text, found) for text, found in zip(texts, above, strict=True)]
-        suppressed = [suppressed_of(text, *found) for text, *found in zip(texts, above, entities, strict=True)]
         if self._relate is None:
-            return [Predictions(kept, suppressed=rest) for kept, rest in zip(entities, suppressed, strict=True)]
-        predictions = []
+            return [Predictions.or_error(predictions_of, *pair) for pair in zip(texts, above, strict=True)]
         relations = encoded.relation_rows.split(encoded.relations)
-        for number, (text, kept) in enumerate(zip(texts, entities, strict=True)):
-            proposed = sorted({(span.first, span.last) for span in above[number]}) if text.item.relations else []
-            represent, slot_rows_of = partial(spans.represent, number), partial(encoded.word_rows.slot_rows_of, number)
+        predictions = []
+        for number, (text, found) in enumerate(zip(texts, above, strict=True)):
+            ends = partial(spans.represent, number), relations[number]
+            slot_rows_of = partial(encoded.word_rows.slot_rows_of, number)
             with on_slot(encoded.word_rows.slot(number)):
-                related = self._relate(text, kept, proposed, represent, relations[number], slot_rows_of)
-            predictions.append(Predictions(kept, related, suppressed[number]))
+                predictions.append(Predictions.or_error(self._related, text, found, *ends, slot_rows_of))
         return predictions
+
+    def _related(
+        self, text: Prepared, spans: SpanTable, represent: Represent, relations: torch.Tensor, slot_rows_of: SlotRowsOf
+    ) -> Predictions:
+        """The predictions of one text with relations. Raises LimitExceeded."""
+        assert self._relate is not None
+        resolved = resolve(text, spans)
+        if not text.item.relations:
+            return Predictions(*resolved)
+        proposed = sorted(set(zip(spans.first.tolist(), spans.last.tolist(), strict=True)))
+        return with_relations(
+            resolved, self._relate(text, resolved.entities, proposed, represent, relations, slot_rows_of)
+        )

@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads.decode import decode_tags, probabilities, proposed_spans, tag_scores
-from gliner_bento.engine.heads.overlap import entities_of, suppressed_of
-from gliner_bento.engine.heads.predictions import Predictions, Span, WordSpan
-from gliner_bento.engine.heads.relations import RelationHead, Represent
+from gliner_bento.engine.heads.overlap import resolve
+from gliner_bento.engine.heads.predictions import NO_SPANS, Predictions, SpanTable, WordSpan
+from gliner_bento.engine.heads.relations import RelationHead, Represent, SlotRowsOf, with_relations
 from gliner_bento.engine.heads.tag_scores import TagScorer
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import Kernels
@@ -44,22 +46,34 @@ class TokenHead:
         predictions = []
         for number, (text, scores) in enumerate(zip(texts, tags, strict=True)):
             represent = partial(self._represent, words[number])
-            proposed = proposed_spans(scores, text.item.threshold) if self._uses_proposals(text) else []
+            slot_rows_of = partial(encoded.word_rows.slot_rows_of, number)
+            tensors = represent, labels[number], relations[number], slot_rows_of
             with on_slot(encoded.word_rows.slot(number)):
-                if self._scores_spans:
-                    with self._own_shapes():
-                        spans = score_spans(represent, labels[number], proposed, text.item.threshold)
-                else:
-                    spans = decode_tags(scores, text.item.threshold)
-                entities = entities_of(text, spans)
-                slot_rows_of = partial(encoded.word_rows.slot_rows_of, number)
-                related = (
-                    self._relate(text, entities, proposed, represent, relations[number], slot_rows_of)
-                    if self._relate
-                    else ()
-                )
-            predictions.append(Predictions(entities, related, suppressed_of(text, spans, entities)))
+                predictions.append(Predictions.or_error(self._predicted, text, scores, *tensors))
         return predictions
+
+    def _predicted(
+        self,
+        text: Prepared,
+        scores: NDArray[np.float32],
+        represent: Represent,
+        labels: torch.Tensor,
+        relations: torch.Tensor,
+        slot_rows_of: SlotRowsOf,
+    ) -> Predictions:
+        """The predictions of one text. Raises LimitExceeded."""
+        proposed = proposed_spans(scores, text.item.threshold) if self._uses_proposals(text) else []
+        if self._scores_spans:
+            with self._own_shapes():
+                spans = score_spans(represent, labels, proposed, text.item.threshold)
+        else:
+            spans = decode_tags(scores, text.item.threshold)
+        resolved = resolve(text, spans)
+        if self._relate is None or not text.item.relations:
+            return Predictions(*resolved)
+        return with_relations(
+            resolved, self._relate(text, resolved.entities, proposed, represent, relations, slot_rows_of)
+        )
 
     def _uses_proposals(self, text: Prepared) -> bool:
         """Whether the spans that the tags propose are scored, or related."""
@@ -73,14 +87,11 @@ class TokenHead:
         return represented[0]
 
 
-def score_spans(represent: Represent, labels: torch.Tensor, spans: Sequence[WordSpan], threshold: float) -> list[Span]:
+def score_spans(represent: Represent, labels: torch.Tensor, spans: Sequence[WordSpan], threshold: float) -> SpanTable:
     """The spans whose own score for one of `labels` (C, D) is above the threshold."""
     if not spans:
-        return []
-    scores = probabilities(represent(spans) @ labels.T).tolist()
-    return [
-        Span(first, last, label, score)
-        for (first, last), of_labels in zip(spans, scores, strict=True)
-        for label, score in enumerate(of_labels)
-        if score > threshold
-    ]
+        return NO_SPANS
+    scores = probabilities(represent(spans) @ labels.T).double()
+    span, label = (scores > threshold).nonzero(as_tuple=True)
+    first, last = np.array(spans, np.int64)[span.cpu().numpy()].T
+    return SpanTable(first, last, label.cpu().numpy(), scores[span, label].cpu().numpy())

@@ -12,28 +12,53 @@ every pair of sets gets its passes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, combinations
+from itertools import combinations, islice, product
+
+import numpy as np
 
 from gliner_bento.engine.base import AdapterLease, Prepared
+from gliner_bento.engine.limits import MAX_CANDIDATES, too_many_candidates, warning_of
 from gliner_bento.engine.results import PassResult, with_arguments
 from gliner_bento.engine.text.label_groups import grouped
-from gliner_bento.engine.text.merge import Merger
+from gliner_bento.engine.text.merge import Merger, RelationKey, add_relations, best_relations
 from gliner_bento.engine.text.passes import Groups, Names, descriptions, one_pass
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.windows import Cutter, Window, Word
 from gliner_bento.types import Entity, Extraction, Item, Usage
 
+# Passes that one call makes: with many labels and relations a window has thousands.
+_PASSES_AT_ONCE = 8
+# The pieces of a long word that one call reads, in characters.
+_STEP_CHARS = 10_000
+
 
 @dataclass(slots=True)
 class _OpenWindow:
-    """A window with unfinished passes. missing: number of passes without a result. relation_passes: None until made."""
+    """A window with unfinished passes.
+
+    missing: number of passes without a result. relations: of its passes so far; None until its entity passes are done.
+    """
 
     window: Window
-    missing: int = 0
+    missing: int
     entity_passes: list[PassResult] = field(default_factory=list)
-    relation_passes: list[PassResult] | None = None
+    relations: dict[RelationKey, float] | None = None
+
+    def add(self, item: Item, result: PassResult) -> None:
+        """Add the result of a pass. Raises LimitExceeded."""
+        self.missing -= 1
+        if self.relations is None:
+            self.entity_passes.append(result)
+            candidates = sum(len(one.entities) + len(one.suppressed) for one in self.entity_passes)
+            if candidates > MAX_CANDIDATES:
+                raise too_many_candidates(candidates)
+            return
+        add_relations(self.relations, result)
+        if len(self.relations) > 2 * item.max_relations:
+            self.relations = best_relations(item, self.relations)
 
 
 class WindowedRequest:
@@ -46,9 +71,9 @@ class WindowedRequest:
         self._lease = lease
         self._lock = threading.Lock()
         in_order = list(groups.labels[0]) if len(groups.labels) == 1 else sorted(item.labels)
-        self._merger = Merger(in_order, flat_ner=item.flat_ner, multi_label=item.multi_label)
+        self._merger = Merger(item, in_order)
         self._windows_to_come: Iterator[Sequence[Window]] | None = None
-        self._relation_passes: list[Prepared] = []
+        self._to_make: deque[Iterator[Prepared]] = deque()  # passes of one window each, those for relations first
         self._open: dict[int, _OpenWindow] = {}  # by the id of a pass
         self._truncated_at: int | None = None
         self._windows = self._words = self._tokens = 0  # counters for `usage`
@@ -63,21 +88,24 @@ class WindowedRequest:
         self._truncated_at = truncated_at
 
     def next_passes(self) -> Sequence[Prepared]:
-        """The passes of the next windows, or relation passes of a window whose entity passes are done."""
+        """A few passes, of a window whose passes for relations can be made, else of the next windows."""
         with self._lock:
-            if self._relation_passes:
-                passes, self._relation_passes = self._relation_passes, []
-                return passes
-            windows = next(self._windows_to_come, None) if self._windows_to_come else None
-            if windows is None:
-                self._windows_to_come = None
-                return ()
-            return list(chain.from_iterable(map(self._begin, windows)))
+            if not self._to_make and self._windows_to_come:
+                windows = next(self._windows_to_come, None)
+                if windows is None:
+                    self._windows_to_come = None
+                else:
+                    self._to_make.extend(map(self._begin, windows))
+            while self._to_make:
+                if passes := list(islice(self._to_make[0], _PASSES_AT_ONCE)):
+                    return passes
+                self._to_make.popleft()
+            return ()
 
     @property
     def exhausted(self) -> bool:
         """See `ChunkedRequest`."""
-        return self._windows_to_come is None and not self._relation_passes
+        return self._windows_to_come is None and not self._to_make
 
     @property
     def done(self) -> bool:
@@ -90,25 +118,29 @@ class WindowedRequest:
         with self._lock:
             window = self._open.pop(id(made))
             self._tokens += result.tokens
-            (window.entity_passes if window.relation_passes is None else window.relation_passes).append(result)
-            window.missing -= 1
+            window.add(self._item, result)
+            if result.cut:
+                self._merger.cut.add("max_relations")
             if window.missing:
                 return ()
-            if self._groups.relations and window.relation_passes is None:
-                window.relation_passes = []
-                self._relation_passes += (passes := self._relation_passes_of(window))
-                if passes:
+            if window.relations is None:
+                window.relations = {}
+                if self._groups.relations and (label_sets := self._label_sets(window)):
+                    window.missing = len(label_sets) * len(self._groups.relations)
+                    self._to_make.appendleft(self._passes(window, product(label_sets, self._groups.relations)))
                     return ()
-            one_group = window.relation_passes is None
-            return self._merger.add(
-                window.window, window.entity_passes, window.entity_passes if one_group else window.relation_passes or ()
-            )
+                for one in window.entity_passes:
+                    add_relations(window.relations, one)
+            return self._merger.add(window.window, window.entity_passes, window.relations)
 
     def result(self) -> Extraction:
         """See `ChunkedRequest`."""
+        entities = list(self._merger.entities)
+        relations = with_arguments(self._merger.relations(), entities)
         return Extraction(
-            entities=self._merger.entities,
-            relations=with_arguments(self._merger.relations(), self._merger.entities),
+            entities=entities,
+            relations=relations,
+            warnings=[warning_of(limit) for limit in sorted(self._merger.cut)],
             truncated=self._truncated_at is not None,
             truncated_at=self._truncated_at,
             usage=Usage(
@@ -124,51 +156,55 @@ class WindowedRequest:
         """The windows that end in each chunk of the text's words."""
         text = self._item.text
         cutter = Cutter(text, max_words=window_words, max_tokens=self._groups.room, overlap_words=overlap_words)
-        for chunk in self._tokenizer.chunks(text, window_words + 1):
+        for chunk in self._tokenizer.chunks(text):
             for words in self._fitting(chunk, window_words):
                 yield list(cutter.push(words))
         yield list(cutter.close())
 
     def _fitting(self, chunk: Sequence[Word], size: int) -> Iterator[list[Word]]:
-        """The chunk's words, in lists of `size`; words that are longer than a window are split."""
+        """The chunk's words, in lists of at most `size`, of about a window's tokens; longer words are split."""
         words: list[Word] = []
+        tokens = 0
         for word in chunk:
             fits = len(word.token_ids) <= self._groups.room
             for piece in (word,) if fits else self._tokenizer.pieces(self._item.text, word, self._groups.room):
                 words.append(piece)
-                if len(words) == size:
+                tokens += len(piece.token_ids)
+                if len(words) == size or tokens > self._groups.room or piece.end - words[0].start > _STEP_CHARS:
                     yield words
-                    words = []
+                    words, tokens = [], 0
         yield words
 
-    def _begin(self, window: Window) -> list[Prepared]:
+    def _begin(self, window: Window) -> Iterator[Prepared]:
         """A window's first passes."""
         self._windows += 1
         self._words += len(window.words) - window.repeated
         groups = self._groups.labels
         relations = () if self._groups.relations else tuple(self._item.relations)
-        return self._passes(_OpenWindow(window), [(labels, relations) for labels in groups])
+        prompts = [(labels, relations) for labels in groups]
+        return self._passes(_OpenWindow(window, len(prompts)), prompts)
 
-    def _relation_passes_of(self, window: _OpenWindow) -> list[Prepared]:
-        """Passes for relations between the entities of a window; none for fewer than two spans."""
-        entities = [entity for one in window.entity_passes for entity in one.entities]
-        if len({(entity.start, entity.end) for entity in entities}) < 2:
+    def _label_sets(self, window: _OpenWindow) -> list[Names]:
+        """The labels of the passes for relations between the entities of a window; none for fewer than two spans."""
+        entities = [one.entities for one in window.entity_passes]
+        spans = np.concatenate([np.stack([one.start, one.end]) for one in entities], axis=1)
+        if not spans.size or (spans == spans[:, :1]).all():
             return []
-        label_tokens = {entity.label: self._groups.tokens[entity.label] for entity in entities}
+        labels = {one.names[label] for one in entities for label in np.unique(one.label).tolist()}
+        label_tokens = {label: self._groups.tokens[label] for label in labels}
         names, tokens = self._groups.half
         label_sets = grouped(label_tokens, max_labels=2 * names, max_tokens=2 * tokens)
         if len(label_sets) > 1:
             halves = grouped(label_tokens, max_labels=names, max_tokens=tokens)
             label_sets = [tuple(sorted(one + other)) for one, other in combinations(halves, 2)]
-        return self._passes(
-            window, [(labels, relations) for labels in label_sets for relations in self._groups.relations]
-        )
+        return label_sets
 
-    def _passes(self, window: _OpenWindow, prompts: Sequence[tuple[Names, Names]]) -> list[Prepared]:
-        passes = [self._pass(window.window, labels, relations) for labels, relations in prompts]
-        window.missing = len(passes)
-        self._open.update((id(made), window) for made in passes)
-        return passes
+    def _passes(self, window: _OpenWindow, prompts: Iterable[tuple[Names, Names]]) -> Iterator[Prepared]:
+        """A pass of the window for each of these labels and relations, made on demand."""
+        for labels, relations in prompts:
+            made = self._pass(window.window, labels, relations)
+            self._open[id(made)] = window
+            yield made
 
     def _pass(self, window: Window, labels: Names, relations: Names) -> Prepared:
         item = replace(

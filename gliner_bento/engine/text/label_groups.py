@@ -13,7 +13,8 @@ def grouped(tokens: Mapping[str, int], *, max_labels: int, max_tokens: int) -> l
     tokens: of each name, at most `max_tokens`. Groups, and the order within them, do not depend on the order of names.
     """
     longest_first = sorted(tokens, key=lambda name: (-tokens[name], name))
-    count = max(ceil(len(tokens) / max_labels), ceil(sum(tokens.values()) / max_tokens))
+    halves = sum(2 * number > max_tokens for number in tokens.values())  # no two of these share a group
+    count = max(ceil(len(tokens) / max_labels), ceil(sum(tokens.values()) / max_tokens), halves)
     while True:
         groups = _distributed(longest_first, tokens, count, max_labels)
         if all(sum(tokens[name] for name in group) <= max_tokens for group in groups):

@@ -1,28 +1,37 @@
-"""Merges the results of a long text's windows. Pure; `windows` cuts the text."""
+"""Merges the results of a long text's windows. Pure; `windows` cuts the text.
+
+At a low threshold a window has hundreds of thousands of candidates, so they are kept and resolved in columns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf
+from typing import NamedTuple
 
-from gliner_bento.engine.heads.decode import MAX_CANDIDATES, too_many
+import numpy as np
+from numpy.typing import NDArray
+
 from gliner_bento.engine.heads.overlap import resolve_overlaps
-from gliner_bento.engine.heads.predictions import Span
-from gliner_bento.engine.results import PairRelation, PassResult
+from gliner_bento.engine.heads.predictions import SpanTable
+from gliner_bento.engine.limits import MAX_CANDIDATES, kept_of, too_many_candidates
+from gliner_bento.engine.results import EntityTable, PairRelation, PassResult
 from gliner_bento.engine.text.windows import CharSpan, Window, context
-from gliner_bento.types import Entity
+from gliner_bento.types import Entity, Item
 
-_LocatedRelation = tuple[PairRelation, CharSpan, CharSpan]
+RelationKey = tuple[str, CharSpan, CharSpan]
 """A relation with its head and its tail."""
 
 
-@dataclass(slots=True)
-class _Candidate:
-    """An entity, as predicted in the window where it has the most context."""
+class _Candidates(NamedTuple):
+    """Entities, each as predicted in the window where it has the most context."""
 
-    entity: Entity
-    context: float
+    entities: EntityTable
+    context: NDArray[np.float64]
+
+    def take(self, which: NDArray[np.intp] | slice) -> _Candidates:
+        return _Candidates(self.entities.take(which), self.context[which])
 
 
 class Merger:
@@ -34,104 +43,181 @@ class Merger:
     - Overlap resolution (greedy, as in gliner) runs over the whole text.
     - A relation counts if both of its entities do. If several windows predict it, it counts once, with the score of the
       window where both have the most context.
+    - Of more entities or relations than the item's limits, those with the highest scores count.
     """
 
-    def __init__(self, labels: Sequence[str], *, flat_ner: bool, multi_label: bool) -> None:
-        """labels: in order of preference among equal scores."""
+    def __init__(self, item: Item, labels: Sequence[str]) -> None:
+        """labels: of the item, in order of preference among equal scores."""
+        self._item = item
+        self._labels = labels
         self._order = {label: number for number, label in enumerate(labels)}
-        self._flat_ner = flat_ner
-        self._multi_label = multi_label
-        self._pending: dict[int, tuple[Window, Sequence[Entity], Sequence[_LocatedRelation]]] = {}
+        self._pending: dict[int, tuple[Window, Sequence[EntityTable], Mapping[RelationKey, float]]] = {}
         self._next = 0
         self._windows: list[Window] = []
-        self._candidates: dict[tuple[int, int, str], _Candidate] = {}
-        self._relations: dict[tuple[str, CharSpan, CharSpan], tuple[float, float]] = {}
-        self.entities: list[Entity] = []
+        self._candidates = _Candidates(self._joined([]), np.empty(0))
+        self._relations: dict[RelationKey, tuple[float, float]] = {}
+        self._final: list[EntityTable] = []
+        self.cut: set[str] = set()
 
     def add(
-        self, window: Window, entity_passes: Sequence[PassResult], relation_passes: Sequence[PassResult]
-    ) -> list[Entity]:
-        """Add a window: the entities and the relations of these passes. Returns the entities that became final, in
-        order; they follow those of earlier calls.
+        self, window: Window, entity_passes: Sequence[PassResult], relations: Mapping[RelationKey, float]
+    ) -> Sequence[Entity]:
+        """Add a window: the entities of these passes, and its relations. Returns the entities that became final, in
+        order; they follow those of earlier calls. With `on_limit` `truncate`, none is final before the last window.
 
-        Raises TooLarge for more spans above the threshold than the limit.
+        Raises LimitExceeded.
         """
-        entities = [entity for one in entity_passes for entity in (*one.entities, *one.suppressed)]
-        relations = [
-            (relation, *_ends(one.entities, relation)) for one in relation_passes for relation in one.relations
-        ]
+        tables = [self._numbered(table) for one in entity_passes for table in (one.entities, one.suppressed)]
         bounds = Window(window.number, (window.words[0], window.words[-1]), next_start=window.next_start)
-        self._pending[window.number] = bounds, entities, relations
-        final: list[Entity] = []
+        self._pending[window.number] = bounds, tables, relations
+        parts = len(self._final)
         while following := self._pending.pop(self._next, None):
             self._next += 1
             self._collect(*following)
-            final += self._finalize(inf if following[0].next_start is None else following[0].next_start)
-        self.entities += final
-        return final
+            self._final.append(self._finalize(inf if following[0].next_start is None else following[0].next_start))
+            if len(self._relations) > 2 * self._item.max_relations:
+                self._bound_relations()
+        final = self._final[parts:]
+        if sum(map(len, self._final)) > (1 if self._item.on_limit == "error" else 2) * self._item.max_entities:
+            self._final = [self._limited()]
+        return () if self._item.on_limit == "truncate" else self._joined(final)
+
+    @property
+    def entities(self) -> EntityTable:
+        """Those that are final. Raises LimitExceeded."""
+        return self._limited()
 
     def relations(self) -> list[PairRelation]:
-        """Between `entities`, after the last window; by head, then tail. Of a span's labels, the first counts."""
+        """Between `entities`, after the last window; by head, then tail. Of a span's labels, the first counts.
+
+        Raises LimitExceeded."""
         index_of: dict[CharSpan, int] = {}
-        for index, entity in enumerate(self.entities):
-            index_of.setdefault((entity.start, entity.end), index)
-        relations = [
-            PairRelation(name, score, index_of[head], index_of[tail])
-            for (name, head, tail), (_, score) in self._relations.items()
-            if head in index_of and tail in index_of
-        ]
+        for index, span in enumerate(_char_spans(self.entities)):
+            index_of.setdefault(span, index)
+        kept = [(*key, score) for key, (_, score) in self._relations.items() if index_of.keys() >= {key[1], key[2]}]
+        chars = np.array([head[1] - head[0] + tail[1] - tail[0] for _, head, tail, _ in kept], np.int64)
+        fitting = kept_of(self._item, "max_relations", np.array([score for *_, score in kept]), chars)
+        if fitting is not None:
+            kept = [kept[index] for index in fitting.tolist()]
+            self.cut.add("max_relations")
+        relations = [PairRelation(name, score, index_of[head], index_of[tail]) for name, head, tail, score in kept]
         return sorted(relations, key=lambda relation: (relation.head, relation.tail))
 
-    def _collect(self, window: Window, entities: Sequence[Entity], relations: Sequence[_LocatedRelation]) -> None:
+    def _collect(self, window: Window, tables: Sequence[EntityTable], relations: Mapping[RelationKey, float]) -> None:
         self._windows.append(window)
-        for entity in entities:
-            key, around = (entity.start, entity.end, entity.label), context(window, entity.start, entity.end)
-            if key not in self._candidates or self._candidates[key].context < around:
-                self._candidates[key] = _Candidate(entity, around)
-        if len(self._candidates) > MAX_CANDIDATES:
-            raise too_many(len(self._candidates), MAX_CANDIDATES)
-        for relation, head, tail in relations:
-            around = context(window, min(head[0], tail[0]), max(head[1], tail[1]))
-            relation_key = relation.relation, head, tail
-            if relation_key not in self._relations or self._relations[relation_key][0] < around:
-                self._relations[relation_key] = around, relation.score
+        added = self._joined(tables)
+        entities = self._joined([self._candidates.entities, added])
+        around = np.concatenate([self._candidates.context, _contexts(window, added)])
+        order = np.lexsort((-around, entities.label, entities.end, entities.start))  # stable: equals as they came
+        keys = np.stack([entities.start, entities.end, entities.label])[:, order]
+        is_first = np.ones(len(order), np.bool_)
+        is_first[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+        if (candidates := int(is_first.sum())) > MAX_CANDIDATES:
+            raise too_many_candidates(candidates)
+        self._candidates = _Candidates(entities, around).take(order[is_first])
+        for key, score in relations.items():
+            _, head, tail = key
+            relation_context = context(window, min(head[0], tail[0]), max(head[1], tail[1]))
+            if key not in self._relations or self._relations[key][0] < relation_context:
+                self._relations[key] = relation_context, score
 
-    def _finalize(self, frontier: float) -> list[Entity]:
+    def _finalize(self, frontier: float) -> EntityTable:
         """Resolve the candidates that no later window, from character `frontier` on, can hold or overlap."""
-        order = sorted(self._candidates.values(), key=lambda one: (one.entity.start, one.entity.end))
-        final, reach = 0, -1.0
-        for number, one in enumerate(order):
-            if one.entity.start >= reach:
-                final = number
-            if one.entity.end > frontier:
-                break
-            reach = max(reach, one.entity.end)
-        else:
-            final = len(order)
-        for one in order[:final]:
-            del self._candidates[one.entity.start, one.entity.end, one.entity.label]
-        whole = [one.entity for one in order[:final] if one.context > 0 or not self._has_more_context(one.entity)]
-        first_open = min((one.entity.start for one in order[final:]), default=inf)
+        entities = self._candidates.entities
+        final = _first_open(entities, frontier)
+        done, self._candidates = self._candidates.take(slice(final)), self._candidates.take(slice(final, None))
+        whole = done.context > 0
+        whole[~whole] = ~self._have_more_context(done.entities.take(~whole))
+        first_open = min(entities.start[final : final + 1].tolist(), default=inf)
         self._windows = [window for window in self._windows if window.end > min(frontier, first_open)]
-        return self._resolved(whole)
+        return self._resolved(done.entities.take(whole))
 
-    def _has_more_context(self, entity: Entity) -> bool:
-        """Whether some window has context around the entity."""
-        return any(context(window, entity.start, entity.end) > 0 for window in self._windows)
+    def _have_more_context(self, entities: EntityTable) -> NDArray[np.bool_]:
+        """Whether some window has context around each entity."""
+        more = np.zeros(len(entities), np.bool_)
+        for window in self._windows if len(entities) else ():
+            more |= _contexts(window, entities) > 0
+        return more
 
-    def _resolved(self, entities: Sequence[Entity]) -> list[Entity]:
+    def _resolved(self, entities: EntityTable) -> EntityTable:
         """The entities that overlap resolution keeps, in order of position."""
-        if not entities:
-            return []
-        base = min(entity.start for entity in entities)
-        by_span: Mapping[tuple[int, int, int], Entity] = {
-            (entity.start - base, entity.end - base - 1, self._order[entity.label]): entity for entity in entities
+        lasts = entities.end - 1
+        _, places = np.unique(np.concatenate([entities.start, lasts]), return_inverse=True)
+        spans = SpanTable(places[: len(lasts)], places[len(lasts) :], entities.label, entities.score)
+        item = self._item
+        return entities.take(resolve_overlaps(spans, flat=item.flat_ner, multi_label=item.multi_label))
+
+    def _limited(self) -> EntityTable:
+        """The final entities that the item's limit keeps."""
+        entities = self._joined(self._final)
+        fitting = kept_of(self._item, "max_entities", entities.score, entities.end - entities.start)
+        if fitting is None:
+            return entities
+        self.cut.add("max_entities")
+        return entities.take(fitting)
+
+    def _bound_relations(self) -> None:
+        """Forget relations whose ends can no longer be entities; if there are too many others, the lowest scores."""
+        kept = {span for table in self._final for span in _char_spans(table)}
+        opened = min(self._candidates.entities.start[:1].tolist(), default=inf)
+        self._relations = {
+            key: value
+            for key, value in self._relations.items()
+            if all(span[1] > opened or span in kept for span in key[1:])
         }
-        spans = [Span(*key, by_span[key].score) for key in sorted(by_span)]
-        kept = resolve_overlaps(spans, flat=self._flat_ner, multi_label=self._multi_label)
-        return [by_span[span.first, span.last, span.label] for span in kept]
+        if len(self._relations) > 2 * self._item.max_relations:
+            best = best_relations(self._item, {key: score for key, (_, score) in self._relations.items()})
+            self._relations = {key: self._relations[key] for key in best}
+            self.cut.add("max_relations")
+
+    def _numbered(self, table: EntityTable) -> EntityTable:
+        """With the numbers of this merger's labels."""
+        numbers = np.array([self._order[name] for name in table.names], np.int64)
+        return replace(table, names=self._labels, label=numbers[table.label])
+
+    def _joined(self, tables: Sequence[EntityTable]) -> EntityTable:
+        integers = [np.stack([table.start, table.end, table.label]) for table in tables]
+        start, end, label = np.concatenate([np.empty((3, 0), np.int64), *integers], axis=1)
+        score = np.concatenate([np.empty(0), *(table.score for table in tables)])
+        return EntityTable(self._item.text, self._labels, start, end, label, score)
 
 
-def _ends(entities: Sequence[Entity], relation: PairRelation) -> tuple[CharSpan, CharSpan]:
-    head, tail = entities[relation.head], entities[relation.tail]
-    return (head.start, head.end), (tail.start, tail.end)
+def _contexts(window: Window, entities: EntityTable) -> NDArray[np.float64]:
+    """`context` of each entity in `window`."""
+    left, right = entities.start - float(window.start), float(window.end) - entities.end
+    nearest = np.minimum(left, right)
+    around = np.minimum(
+        np.full_like(left, inf) if window.number == 0 else left,
+        np.full_like(right, inf) if window.next_start is None else right,
+    )
+    return np.where(nearest < 0, nearest, around)
+
+
+def _first_open(entities: EntityTable, frontier: float) -> int:
+    """The number of entities, in order of position, before the first that ends after `frontier` or overlaps one that
+    does."""
+    beyond = np.flatnonzero(entities.end > frontier)
+    if not len(beyond):
+        return len(entities)
+    stop = int(beyond[0])
+    reach = np.maximum.accumulate(np.concatenate([[-1], entities.end[:stop]]))
+    return int(np.flatnonzero(entities.start[: stop + 1] >= reach)[-1])
+
+
+def _char_spans(entities: EntityTable) -> Iterator[CharSpan]:
+    return zip(entities.start.tolist(), entities.end.tolist(), strict=True)
+
+
+def add_relations(scores: dict[RelationKey, float], result: PassResult) -> None:
+    """Add the relations of a pass to those of other passes over its window: the highest score of each."""
+    spans = list(_char_spans(result.entities)) if result.relations else []
+    for relation in result.relations:
+        key = relation.relation, spans[relation.head], spans[relation.tail]
+        scores[key] = max(relation.score, scores.get(key, 0.0))
+
+
+def best_relations(item: Item, scores: Mapping[RelationKey, float]) -> dict[RelationKey, float]:
+    """As many as the item's limit allows, those with the highest scores. Raises LimitExceeded."""
+    keys = list(scores)
+    fitting = kept_of(item, "max_relations", np.array(list(scores.values())), np.zeros(len(keys), np.int64))
+    return dict(scores) if fitting is None else {keys[index]: scores[keys[index]] for index in fitting.tolist()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gliner_bento.engine.base import AdapterLease, Prepared
+from gliner_bento.engine.base import AdapterLease, Prepared, Steps
 from gliner_bento.engine.text.label_groups import grouped
 from gliner_bento.engine.text.prompts import Prompt
 from gliner_bento.engine.text.subwords import shortened
@@ -23,6 +23,8 @@ Names = tuple[str, ...]
 # of a text's length, scores with its words times its labels.
 _DOUBLE_COST_TOKENS = 200
 _SCORES_PER_TOKEN = 2500
+
+_NAMES_PER_STEP = 16
 
 # The default overlap is at most this part of a window.
 _DEFAULT_OVERLAP_DIVISOR = 4
@@ -90,14 +92,20 @@ class PassPlanner:
             )
         return window, overlap
 
-    def groups(self, item: Item) -> Groups:
+    def tokenize_labels(self, item: Item) -> Steps[None]:
+        """Fill the cache of separate labels."""
+        if not self._tokenizer.inline_labels:
+            yield from self._tokens(item.labels, "labels", self._tokenizer.limits.tokens)
+
+    def groups(self, item: Item) -> Steps[Groups]:
         """For an item of several passes. Raises InvalidField (`labels`, `relations`) for a name that is too long."""
         if not self._tokenizer.inline_labels:
             return Groups([tuple(item.labels)], [], {}, (0, 0), self._room(item, tuple(item.labels)))
         share = self._tokenizer.limits.tokens // (4 if item.relations else 2)
-        tokens = self._tokens(item.labels, "labels", share)
+        tokens = yield from self._tokens(item.labels, "labels", share)
         labels = self._grouped(tokens, share)
-        relations = self._grouped(self._tokens(item.relations, "relations", share), share)
+        relation_tokens = yield from self._tokens(item.relations, "relations", share)
+        relations = self._grouped(relation_tokens, share)
         if len(labels) == 1 and len(relations) <= 1:  # in the request's order, as in a text that fits one pass
             return Groups(
                 [tuple(item.labels)], [], tokens, (0, 0), self._room(item, tuple(item.labels), tuple(item.relations))
@@ -108,19 +116,23 @@ class PassPlanner:
         excess = max(0, 2 * half[1] - sum(tokens[name] for name in longest))  # of a relation pass's labels
         for group in relations:
             room = min(room, self._room(item, longest, group) - excess)
+            yield
         if room < 1:
             raise InvalidField("labels: they leave no tokens for the text", param="labels")
         return Groups(labels, relations, tokens, half, room)
 
-    def _tokens(self, names: Mapping[str, str], param: str, share: int) -> dict[str, int]:
-        tokens = {name: self._tokenizer.tokens_of(description, param) for name, description in names.items()}
-        for name, number in tokens.items():
+    def _tokens(self, names: Mapping[str, str], param: str, share: int) -> Steps[dict[str, int]]:
+        tokens: dict[str, int] = {}
+        for name, description in names.items():
+            tokens[name] = number = self._tokenizer.tokens_of(description, param)
             if number > share:
                 raise InvalidField(
                     f"{param}: {shortened(name)} has {number} tokens; the limit in a request of several passes is "
                     f"{share} (the model's maximum length is {self._tokenizer.limits.tokens} tokens)",
                     param=param,
                 )
+            if not len(tokens) % _NAMES_PER_STEP:
+                yield
         return tokens
 
     def _grouped(self, tokens: Mapping[str, int], share: int) -> list[Names]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gliner_bento.engine.base import AdapterLease, Prepared
+from gliner_bento.engine.base import AdapterLease, Prepared, Steps
 from gliner_bento.engine.text.chunked import WindowedRequest
 from gliner_bento.engine.text.passes import PassPlanner, one_pass
 from gliner_bento.engine.text.tokenize import ItemTokenizer
@@ -31,14 +31,15 @@ class ItemPreparer:
             if len(set(names.values())) < len(names):
                 raise InvalidField(f"{param}: two names have the same description", param=param)
 
-    def prepare(self, item: Item, lease: AdapterLease | None) -> Prepared:
+    def prepare(self, item: Item, lease: AdapterLease | None) -> Steps[Prepared]:
         """The item as one pass or as a chunked request; without the lease if it needs no pass."""
         window, overlap = self._planner.windows(item)
         if not item.text.strip():
             return Prepared(item, tokens=0, words=0, result=Extraction())
         max_words = window if item.long_text == "window" else self._tokenizer.limits.words
+        yield from self._planner.tokenize_labels(item)
         if prompt := self._planner.fits(item):
-            words, is_cut = self._tokenizer.read(item.text, prompt.room, max_words)
+            words, is_cut = yield from self._tokenizer.read(item.text, prompt.room, max_words)
             if not is_cut or item.long_text != "window":
                 truncated_at = self._truncated_at(item, words, is_cut=is_cut)
                 if not words:
@@ -46,15 +47,16 @@ class ItemPreparer:
                     return Prepared(item, tokens=0, words=0, truncated_at=truncated_at, result=result)
                 tokenized = self._tokenizer.tokenized(words, prompt)
                 return one_pass(item, tokenized, lease, truncated_at=truncated_at)
-        return Prepared(item, tokens=0, words=0, chunked=self._windowed(item, window, overlap, lease), adapter=lease)
+        request = yield from self._windowed(item, window, overlap, lease)
+        return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
 
-    def _windowed(self, item: Item, window: int, overlap: int, lease: AdapterLease | None) -> WindowedRequest:
-        groups = self._planner.groups(item)
+    def _windowed(self, item: Item, window: int, overlap: int, lease: AdapterLease | None) -> Steps[WindowedRequest]:
+        groups = yield from self._planner.groups(item)
         request = WindowedRequest(item, self._tokenizer, groups, lease)
         if item.long_text == "window":
             request.process_windows(window, overlap)
         else:
-            words, is_cut = self._tokenizer.read(item.text, groups.room, self._tokenizer.limits.words)
+            words, is_cut = yield from self._tokenizer.read(item.text, groups.room, self._tokenizer.limits.words)
             request.process_words(words, self._truncated_at(item, words, is_cut=is_cut))
         return request
 

@@ -83,14 +83,17 @@ class InlineLabels:
         return 1 + len(self._ids(name, param))
 
     def _build(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> tuple[int, ...]:
+        tokens = 0
         for param, names in (("labels", labels), ("relations", relations)):
             for name in names:
-                self._ids(name, param)
+                tokens += 1 + len(self._ids(name, param))
+                if tokens > self._max_tokens:
+                    raise _DoesNotFit  # an exception, so that the cache does not keep it
         more = {"relations": [list(relations)]} if self._relations else {}
         prompts, _ = self._processor.prepare_inputs([[]], [list(labels)], **more)
         prompt = self._subwords.ids(prompts[0])
         if self._subwords.room(prompt) < 1:
-            raise _DoesNotFit  # an exception, so that the cache does not keep it
+            raise _DoesNotFit
         return prompt
 
     def _ids(self, name: str, param: str) -> tuple[int, ...]:
@@ -119,6 +122,8 @@ class SeparateLabels:
 
     def tokens_of(self, name: str, param: str) -> int:
         """See `Prompts`: they take none."""
+        check_unicode((name,), param)
+        self._cached(name)
         return 0
 
     def _encode(self, label: str) -> tuple[int, ...]:

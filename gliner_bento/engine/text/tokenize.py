@@ -6,22 +6,32 @@ Every word is encoded on its own, so tokens of words can be joined into any wind
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import regex
 
+from gliner_bento.engine.base import Steps
 from gliner_bento.engine.text.prompts import Prompt, Prompts
 from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode
 from gliner_bento.engine.text.windows import Word
-from gliner_bento.engine.text.word_splitter import WordSplitter
+from gliner_bento.engine.text.word_splitter import SplitWord, WordSplitter
 from gliner_bento.errors import InvalidField
 
-# Maximum number of chunks that one call of `read` tokenizes: a text may have hardly any words with tokens.
-_MAX_CHUNKS = 8
+# Maximum number of the splitter's words that `read` tokenizes, over those that it may return: a text may have hardly
+# any words with tokens.
+_WORDS_READ = 8
+_CHUNK_WORDS = 256
+_CHUNK_CHARS = 4096
+
+MAX_WORD_CHARS = 4096
+"""A longer word is processed in pieces: tokenizing it could take seconds, and hold up all other threads."""
+OVERLONG = range(sys.maxsize)
+"""In place of the tokens of such a word: more than any limit."""
+
 _GRAPHEME = regex.compile(r"\X")
 
 
@@ -69,41 +79,62 @@ class ItemTokenizer:
         """See `Prompts`."""
         return self._prompts.tokens_of(name, param)
 
-    def read(self, text: str, room: int, max_words: int) -> tuple[list[Word], bool]:
+    def read(self, text: str, room: int, max_words: int) -> Steps[tuple[list[Word], bool]]:
         """The first words that fit `max_words` and `room` tokens; whether more follow. Raises InvalidField (`text`).
 
         Ends before the first word that does not fit, even if that word is a whole sentence without spaces.
         """
         words: list[Word] = []
-        for number, chunk in enumerate(self.chunks(text, max_words + 1)):
-            if number == _MAX_CHUNKS:
-                return words, True
+        unread = _WORDS_READ * (max_words + 1)
+        for split, chunk in self._chunks(text):
             for word in chunk:
                 room -= len(word.token_ids)
                 if room < 0 or len(words) == max_words:
                     return words, True
                 words.append(word)
+            unread -= split
+            if unread < 0:
+                return words, True
+            yield
         return words, False
 
-    def chunks(self, text: str, size: int) -> Iterator[list[Word]]:
-        """The text's words, `size` of the splitter's per chunk. Raises InvalidField (`text`).
+    def chunks(self, text: str) -> Iterator[list[Word]]:
+        """The text's words, in chunks that take a few ms. Raises InvalidField (`text`).
 
         Words without tokens (control characters, lone combining marks) are left out: gliner would count them, and
-        shift the position of every later word.
+        shift the position of every later word. A word of more than `MAX_WORD_CHARS` is `OVERLONG`.
         """
+        return (words for _, words in self._chunks(text))
+
+    def _chunks(self, text: str) -> Iterator[tuple[int, list[Word]]]:
+        """The number of the splitter's words in each chunk, and the words."""
         check_unicode((text,), "text")
-        split = self._split(text)
-        while chunk := list(islice(split, size)):
-            encoded = self._subwords.encode([word for word, _, _ in chunk])
-            if self._subwords.markers.intersection(encoded.ids):
-                raise InvalidField("text: contains a marker that the model reserves for its labels", param="text")
-            counts = Counter(encoded.word_ids)
-            words, position = [], 0
-            for index, (_, start, end) in enumerate(chunk):
-                if count := counts[index]:
-                    words.append(Word(encoded.ids[position : position + count], start, end))
-                    position += count
-            yield words
+        chunk: list[SplitWord] = []
+        chars = 0
+        for word in self._split(text):
+            if len(word[0]) > MAX_WORD_CHARS:
+                yield len(chunk) + 1, [*self._encoded(chunk), Word(OVERLONG, word[1], word[2])]
+                chunk, chars = [], 0
+                continue
+            chunk.append(word)
+            chars += len(word[0])
+            if len(chunk) == _CHUNK_WORDS or chars >= _CHUNK_CHARS:
+                yield len(chunk), self._encoded(chunk)
+                chunk, chars = [], 0
+        if chunk:
+            yield len(chunk), self._encoded(chunk)
+
+    def _encoded(self, chunk: Sequence[SplitWord]) -> list[Word]:
+        encoded = self._subwords.encode([word for word, _, _ in chunk])
+        if self._subwords.markers.intersection(encoded.ids):
+            raise InvalidField("text: contains a marker that the model reserves for its labels", param="text")
+        counts = Counter(encoded.word_ids)
+        words, position = [], 0
+        for index, (_, start, end) in enumerate(chunk):
+            if count := counts[index]:
+                words.append(Word(encoded.ids[position : position + count], start, end))
+                position += count
+        return words
 
     def pieces(self, text: str, word: Word, room: int) -> Iterator[Word]:
         """A word of more than `room` tokens, in pieces of at most that, cut between graphemes where possible."""

@@ -18,6 +18,9 @@ from typing import NamedTuple
 
 from gliner_bento.engine.text.sentences import sentence_ends
 
+# A sentence's end is looked for in at most so many characters: white space between words may be of any length.
+_SEARCHED_CHARS = 100_000
+
 CharSpan = tuple[int, int]
 """[start, end), in characters of the whole text."""
 
@@ -101,6 +104,8 @@ class Cutter:
     def _sentence_start(self, low: int, high: int, *, last: bool) -> int | None:
         """The last or first word from `low` to `high` that begins a sentence; never the first word of the window."""
         low = max(1, low)
+        if low <= high and self._words[high].start - self._words[low - 1].start > _SEARCHED_CHARS:
+            return None
         ends = sentence_ends(self._text, self._words[low - 1].start, self._words[high].start) if low <= high else []
         starts = [bisect_left(self._words, end, low, high, key=lambda word: word.start) for end in ends]
         if not starts:

@@ -26,6 +26,8 @@ SplitWord = tuple[str, int, int]
 PIECE_CHARS = 10_000
 """A longer text is split in pieces of at most this length: the time of some splitters grows with the square of it."""
 
+PLAIN_PIECE_CHARS = 50_000
+
 _WHITESPACE_SPLITTER = WhitespaceTokenSplitter()
 
 # One for the process, as langdetect's profiles are, which it loads on the first call. spaCy's memory zone is for one
@@ -49,7 +51,9 @@ class WordSplitter:
     def __call__(self, text: str) -> Iterator[SplitWord]:
         """The words of a text, in order, split on demand."""
         if self._is_plain:
-            yield from self._split(text)
+            for start, end in plain_pieces(text):
+                for word, first, last in self._split(text[start:end] if end - start < len(text) else text):
+                    yield word, start + first, start + last
             return
         for start, end in pieces(text):
             piece = text[start:end]
@@ -96,6 +100,19 @@ def pieces(text: str) -> Iterator[tuple[int, int]]:
         limit, middle = start + PIECE_CHARS, start + PIECE_CHARS // 2
         ends = sentence_ends(text, middle, limit)
         end = ends[-1] if ends else next((i for i in range(limit, middle, -1) if text[i - 1].isspace()), limit)
+        yield start, end
+        start = end
+    if start < len(text):
+        yield start, len(text)
+
+
+def plain_pieces(text: str) -> Iterator[tuple[int, int]]:
+    """[start, end) of pieces of at most PLAIN_PIECE_CHARS, which split no word of the whitespace splitter, unless it is
+    half as long. One search of its pattern may take the time of a whole piece, and holds up all other threads."""
+    start = 0
+    while len(text) - start > PLAIN_PIECE_CHARS:
+        limit, middle = start + PLAIN_PIECE_CHARS, start + PLAIN_PIECE_CHARS // 2
+        end = next((i for i in range(limit, middle, -1) if not (text[i].isalnum() or text[i] in "-_")), limit)
         yield start, end
         start = end
     if start < len(text):

@@ -29,16 +29,19 @@ class CallMessage(Struct, array_like=True):
     tenant: str
     weight: float
     crosses_tenants: bool
+    trace: str | None = None
 
     @classmethod
     def of(cls, call: Call) -> CallMessage:
         """The message with a call."""
-        return cls(call.request_id, left_ms(call), call.priority, call.tenant, call.weight, call.crosses_tenants)
+        share = call.tenant, call.weight, call.crosses_tenants
+        return cls(call.request_id, left_ms(call), call.priority, *share, call.trace)
 
     def call(self) -> Call:
         """The call, on this process's clock."""
         deadline_s = time.monotonic() + self.timeout_ms / 1000
-        return Call(self.request_id, deadline_s, self.priority, self.tenant, self.weight, self.crosses_tenants)
+        share = self.tenant, self.weight, self.crosses_tenants
+        return Call(self.request_id, deadline_s, self.priority, *share, self.trace)
 
 
 class ExtractMessage(Struct, array_like=True):
@@ -82,6 +85,13 @@ class Outcomes(Struct, array_like=True):
 
     replies: list[Reply[Extraction]]
     tokens_run: int = 0
+
+    def encoded(self) -> Iterator[bytes]:
+        """The pieces of `encode(self)`, one for each reply: an answer may be large."""
+        number = len(self.replies)
+        yield encode([None, None])[:1] + encode([None] * number)[: -number or None]
+        yield from map(encode, self.replies)
+        yield encode(self.tokens_run)
 
 
 class StreamPart(Struct, array_like=True):

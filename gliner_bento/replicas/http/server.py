@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from gliner_bento.disconnect import CLIENT_CLOSED_REQUEST, CancelOnDisconnect
 from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.pieces import coalesced
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.http.messages import (
     ExtractMessage,
@@ -85,8 +86,11 @@ class ReplicaApp:
 
     async def _extract(self, request: Request) -> Response:
         message: ExtractMessage = _extract_message.decode(await request.body())
-        outcomes = await self.replica.extract(message.items, message.call.call())
-        return _response(Outcomes([Reply.of(outcome) for outcome in outcomes], self.replica.tokens_run))
+        replies = [Reply.of(outcome) for outcome in await self.replica.extract(message.items, message.call.call())]
+        outcomes = Outcomes(replies, self.replica.tokens_run)
+        if len(replies) == 1:
+            return _response(outcomes)
+        return StreamingResponse(coalesced(outcomes.encoded()), media_type=MEDIA_TYPE)
 
     async def _stream(self, request: Request) -> Response:
         message: StreamMessage = _stream_message.decode(await request.body())

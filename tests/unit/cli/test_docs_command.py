@@ -1,4 +1,4 @@
-"""`gliner-bento docs`: the generated settings page."""
+"""`gliner-bento docs`: the generated pages."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from gliner_bento.cli import docs
 from gliner_bento.settings import Settings
 
 
-def test_the_settings_page_is_written_and_checked(monkeypatch, tmp_path, capsys):
+def test_a_page_is_written_and_checked(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(docs, "PROJECT_ROOT", tmp_path)
     page = tmp_path / "settings.md"
-    assert docs.write_settings_page(check=True, path=page) == 1
-    assert docs.write_settings_page(check=False, path=page) == 0
-    assert docs.write_settings_page(check=True, path=page) == 0
+    assert docs.write_page("content", page, check=True) == 1
+    assert docs.write_page("content", page, check=False) == 0
+    assert docs.write_page("content", page, check=True) == 0
     page.write_text(page.read_text() + "edited\n")
-    assert docs.write_settings_page(check=True, path=page) == 1
+    assert docs.write_page("content", page, check=True) == 1
     assert "settings.md is stale: run `make docs`" in capsys.readouterr().err
 
 
@@ -26,3 +26,10 @@ def test_the_settings_page_has_a_row_for_every_setting():
     assert "| `adapter_root` | unset | path |" in docs.settings_page()
     assert "| `model` | `models/demo` | text |" in docs.settings_page()
     assert "| comma-separated integers, each at least 1, at most 4096 |" in docs.settings_page()
+
+
+def test_the_metrics_page_has_a_row_for_every_kind_of_metric():
+    page = docs.metrics_page()
+    assert "| `gliner_http_requests_total` | counter | `route`, `method`, `status` | Requests" in page
+    assert "| `gliner_stage_seconds` | histogram | `stage` |" in page
+    assert "| `gliner_adapters` | gauge | `tier` |" in page

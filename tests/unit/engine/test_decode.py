@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.decode import decode_padded_spans, decode_tags, proposed_spans, tag_scores
-from gliner_bento.engine.heads.overlap import resolve_overlaps
-from gliner_bento.engine.heads.predictions import Span
-from gliner_bento.errors import ScoresNotFinite, TooLarge
+from gliner_bento.engine.heads.overlap import resolve, resolve_overlaps
+from gliner_bento.engine.heads.predictions import Span, SpanTable
+from gliner_bento.errors import LimitExceeded, ScoresNotFinite
 from gliner_bento.types import Item
 
 with warnings.catch_warnings():
@@ -44,10 +44,14 @@ def row(words: int, labels: int, threshold: float) -> Prepared:
     return Prepared(Item("", {str(i): str(i) for i in range(labels)}, threshold=threshold), tokens=1, words=words)
 
 
+def kept(spans: SpanTable, *, flat: bool, multi_label: bool) -> list[Span]:
+    return list(spans.take(resolve_overlaps(spans, flat=flat, multi_label=multi_label)))
+
+
 @given(SPANS, st.booleans(), st.booleans())
 def test_overlap_resolution_is_gliners(spans: list[Span], flat: bool, multi_label: bool) -> None:
     theirs = TokenDecoder(None).greedy_search([GlinersSpan(*span) for span in spans], flat, multi_label)
-    ours = resolve_overlaps(spans, flat=flat, multi_label=multi_label)
+    ours = kept(SpanTable.of(spans), flat=flat, multi_label=multi_label)
     assert ours == [(span.start, span.end, span.entity_type, span.score) for span in theirs]
 
 
@@ -57,7 +61,7 @@ def test_decoded_spans_are_gliners(seed: int, threshold: float) -> None:
     logits = torch.randn(1, 7, 3, 2, generator=torch.Generator().manual_seed(seed))
     options = {"flat_ner": False, "threshold": threshold, "multi_label": True}
     theirs = SpanDecoder(None).decode([["w"] * 7], {1: 0, 2: 1}, logits, **options)
-    ours = resolve_overlaps(decode_padded_spans(logits, [row(7, 2, threshold)])[0], flat=False, multi_label=True)
+    ours = kept(decode_padded_spans(logits, [row(7, 2, threshold)])[0], flat=False, multi_label=True)
     assert [span[:3] for span in ours] == [(span.start, span.end, span.entity_type) for span in theirs[0]]
     assert [span.score for span in ours] == pytest.approx([span.score for span in theirs[0]], abs=1e-6)
 
@@ -69,7 +73,7 @@ def test_decoded_tags_are_gliners(seed: int, threshold: float) -> None:
     options = {"flat_ner": False, "threshold": threshold, "multi_label": True}
     theirs = TokenDecoder(SimpleNamespace()).decode([["w"] * 7], {1: 0, 2: 1}, logits, **options)[0]
     scores = tag_scores([logits[0]])[0]
-    ours = resolve_overlaps(decode_tags(scores, threshold), flat=False, multi_label=True)
+    ours = kept(decode_tags(scores, threshold), flat=False, multi_label=True)
     assert [span[:3] for span in ours] == [(span.start, span.end, span.entity_type) for span in theirs]
     assert [span.score for span in ours] == pytest.approx([span.score for span in theirs], abs=1e-6)
 
@@ -88,7 +92,7 @@ def test_a_text_is_decoded_with_its_own_words_labels_and_threshold() -> None:
     rows = [row(4, 3, 0.5), row(2, 1, 0.9)]
     assert [len(found) for found in decode_padded_spans(logits, rows)] == [(4 + 3) * 3, 0]
     rows = [row(4, 3, 0.9), row(2, 1, 0.5)]
-    assert decode_padded_spans(logits, rows)[1] == [(0, 0, 0, pytest.approx(0.731, abs=1e-3))] + [
+    assert list(decode_padded_spans(logits, rows)[1]) == [(0, 0, 0, pytest.approx(0.731, abs=1e-3))] + [
         (first, 1, 0, pytest.approx(0.731, abs=1e-3)) for first in (0, 1)
     ]
 
@@ -103,17 +107,23 @@ def test_nan_fails_only_inside_a_text() -> None:
 
 def test_overlap_resolution_takes_linear_time() -> None:
     draw = np.random.default_rng(0)
-    spans = [Span(first, first + width, 0, draw.random()) for first in range(400) for width in range(12)]
+    spans = SpanTable.of(
+        Span(first, first + width, label, draw.random())
+        for first in range(400)
+        for width in range(12)
+        for label in range(10)
+    )
     started = time.perf_counter()
     for flat in (True, False):
-        assert resolve_overlaps(spans * 10, flat=flat, multi_label=False)
+        assert len(resolve_overlaps(spans, flat=flat, multi_label=False))
     assert time.perf_counter() - started < 10
 
 
 def test_more_spans_than_the_limit_are_refused() -> None:
     scores = np.ones((400, 10, 3), dtype=np.float32)
-    with pytest.raises(TooLarge) as raised:
+    with pytest.raises(LimitExceeded) as raised:
         decode_tags(scores, 0.0)
     assert raised.value.param == "threshold"
-    with pytest.raises(TooLarge):
-        decode_padded_spans(torch.zeros(1, 400, 12, 200), [row(400, 200, 0.0)])
+    text = row(400, 200, 0.0)
+    with pytest.raises(LimitExceeded):
+        resolve(text, decode_padded_spans(torch.zeros(1, 400, 12, 200), [text])[0])

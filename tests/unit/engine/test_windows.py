@@ -3,16 +3,19 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from math import inf
+from typing import Any
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gliner_bento.engine.heads.overlap import resolve_overlaps
-from gliner_bento.engine.heads.predictions import Span
-from gliner_bento.engine.results import PairRelation, PassResult
-from gliner_bento.engine.text.merge import Merger
+from gliner_bento.engine.heads.predictions import Span, SpanTable
+from gliner_bento.engine.results import EntityTable, PairRelation, PassResult
+from gliner_bento.engine.text.merge import Merger, RelationKey, add_relations
 from gliner_bento.engine.text.windows import Cutter, Window, Word, context
-from gliner_bento.types import Entity
+from gliner_bento.errors import LimitExceeded
+from gliner_bento.types import Entity, Item
 
 LABELS = ("person", "place", "thing")
 
@@ -122,7 +125,24 @@ def found_in(window: Window, text: str, rng: random.Random) -> PassResult:
         ends = [(standing[number].start, standing[number].end) for number in (head, tail)]
         if ends[0] != ends[1]:
             relations[tuple(ends)] = PairRelation("knows", rng.randint(50, 99) / 100, head, tail)
-    return PassResult(standing, list(relations.values()), suppressed=suppressed)
+    return PassResult(table(text, standing), table(text, suppressed), list(relations.values()))
+
+
+def table(text: str, entities: Sequence[Entity]) -> EntityTable:
+    columns = zip(*((e.start, e.end, LABELS.index(e.label)) for e in entities), strict=True) if entities else ((),) * 3
+    start, end, label = (np.array(column, np.int64) for column in columns)
+    return EntityTable(text, LABELS, start, end, label, np.array([entity.score for entity in entities]))
+
+
+def merger_of(text: str, *, flat: bool = True, multi_label: bool = False, **limits: Any) -> Merger:
+    return Merger(Item(text, dict.fromkeys(LABELS, ""), flat_ner=flat, multi_label=multi_label, **limits), LABELS)
+
+
+def add(merger: Merger, window: Window, *passes: PassResult) -> Sequence[Entity]:
+    relations: dict[RelationKey, float] = {}
+    for one in passes:
+        add_relations(relations, one)
+    return merger.add(window, passes, relations)
 
 
 def merged_slowly(
@@ -135,14 +155,15 @@ def merged_slowly(
             key, around = (entity.start, entity.end, entity.label), context(window, entity.start, entity.end)
             if key not in best or best[key][0] < around:
                 best[key] = around, entity
-    kept = []
+    whole = []
     for around, entity in best.values():
         seen_best = max(context(window, entity.start, entity.end) for window in windows)
         if around > 0 or seen_best <= 0:
-            kept.append(entity)
-    spans = {Span(e.start, e.end - 1, LABELS.index(e.label), e.score): e for e in kept}
+            whole.append(entity)
+    spans = {Span(e.start, e.end - 1, LABELS.index(e.label), e.score): e for e in whole}
     order = sorted(spans, key=lambda span: span[:3])
-    entities = [spans[span] for span in resolve_overlaps(order, flat=flat, multi_label=multi_label)]
+    kept = resolve_overlaps(SpanTable.of(order), flat=flat, multi_label=multi_label)
+    entities = [spans[order[index]] for index in kept]
     stands = {(entity.start, entity.end) for entity in entities}
     related: dict[tuple[object, ...], tuple[float, float]] = {}
     for window, one in zip(windows, found, strict=True):
@@ -155,7 +176,7 @@ def merged_slowly(
     return entities, {(*key, score) for key, (_, score) in related.items()}
 
 
-@settings(max_examples=300)
+@settings(max_examples=150, deadline=None)
 @given(st.integers(1, 80), st.integers(2, 20), st.integers(0, 15), st.booleans(), st.booleans(), st.randoms())
 def test_merging_window_by_window_equals_merging_the_whole_text(
     length: int, max_words: int, overlap: int, flat: bool, multi_label: bool, rng: random.Random
@@ -163,12 +184,12 @@ def test_merging_window_by_window_equals_merging_the_whole_text(
     text = " ".join(rng.choice(["a", "bb", "ccc.", "Dd"]) for _ in range(length))
     windows = cut(text, words_of(text), max_words=max_words, max_tokens=999, overlap_words=min(overlap, max_words - 1))
     found = [found_in(window, text, rng) for window in windows]
-    merger = Merger(LABELS, flat_ner=flat, multi_label=multi_label)
+    merger = merger_of(text, flat=flat, multi_label=multi_label)
     arriving = list(zip(windows, found, strict=True))
     rng.shuffle(arriving)
-    streamed = [entity for window, one in arriving for entity in merger.add(window, [one], [one])]
+    streamed = [entity for window, one in arriving for entity in add(merger, window, one)]
     entities, relations = merged_slowly(text, windows, found, flat=flat, multi_label=multi_label)
-    assert merger.entities == entities
+    assert list(merger.entities) == entities
     assert streamed == entities
     by_span: dict[tuple[int, int], int] = {}
     for number, entity in enumerate(entities):
@@ -186,10 +207,10 @@ def test_a_piece_of_an_entity_at_an_edge_is_dropped() -> None:
     windows = [Window(0, words[:3], 0, words[1].start), Window(1, words[1:], 2, None)]
     piece = Entity(7, 10, "Ada", "person", 0.99)
     name = Entity(7, 19, "Ada Lovelace", "person", 0.8)
-    merger = Merger(LABELS, flat_ner=True, multi_label=False)
-    merger.add(windows[0], [PassResult([piece])], [])
-    merger.add(windows[1], [PassResult([name])], [])
-    assert merger.entities == [name]
+    merger = merger_of(text)
+    add(merger, windows[0], PassResult(table(text, [piece]), table(text, [])))
+    add(merger, windows[1], PassResult(table(text, [name]), table(text, [])))
+    assert list(merger.entities) == [name]
 
 
 def test_an_entity_of_only_the_window_with_less_context_is_kept() -> None:
@@ -197,16 +218,49 @@ def test_an_entity_of_only_the_window_with_less_context_is_kept() -> None:
     words = words_of(text)
     windows = [Window(0, words[:4], 0, words[2].start), Window(1, words[2:], 2, None)]
     found = Entity(8, 13, "three", "thing", 0.7)
-    merger = Merger(LABELS, flat_ner=True, multi_label=False)
-    merger.add(windows[0], [PassResult([found])], [])
-    merger.add(windows[1], [PassResult([])], [])
-    assert merger.entities == [found]
+    merger = merger_of(text)
+    add(merger, windows[0], PassResult(table(text, [found]), table(text, [])))
+    add(merger, windows[1], PassResult(table(text, []), table(text, [])))
+    assert list(merger.entities) == [found]
 
 
 def test_overlap_resolution_runs_over_all_label_groups() -> None:
     window = Window(0, words_of("Paris"), 0, None)
     person, place = Entity(0, 5, "Paris", "person", 0.6), Entity(0, 5, "Paris", "place", 0.9)
     for multi_label, stands in ((False, [place]), (True, [place, person])):
-        merger = Merger(LABELS, flat_ner=True, multi_label=multi_label)
-        merger.add(window, [PassResult([person]), PassResult([place])], [])
-        assert merger.entities == stands
+        merger = merger_of("Paris", multi_label=multi_label)
+        add(merger, window, *(PassResult(table("Paris", [found]), table("Paris", [])) for found in (person, place)))
+        assert list(merger.entities) == stands
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 8), st.integers(1, 4), st.booleans(), st.randoms())
+def test_over_a_whole_text_the_best_by_score_are_kept(
+    length: int, max_entities: int, max_relations: int, multi_label: bool, rng: random.Random
+) -> None:
+    text = " ".join(rng.choice(["a", "bb", "ccc.", "Dd"]) for _ in range(length))
+    windows = cut(text, words_of(text), max_words=6, max_tokens=999, overlap_words=2)
+    found = [found_in(window, text, rng) for window in windows]
+    limits = {"max_entities": max_entities, "max_relations": max_relations}
+    unlimited = merger_of(text, multi_label=multi_label)
+    truncating = merger_of(text, multi_label=multi_label, on_limit="truncate", **limits)
+    failing = merger_of(text, multi_label=multi_label, on_limit="error", **limits)
+    for window, one in zip(windows, found, strict=True):
+        add(unlimited, window, one)
+        assert not add(truncating, window, one)
+    entities = list(unlimited.entities)
+    best = sorted(range(len(entities)), key=lambda index: (-entities[index].score, index))[:max_entities]
+    kept = [entities[index] for index in sorted(best)]
+    assert list(truncating.entities) == kept
+    spans = {(entity.start, entity.end) for entity in kept}
+    relations = truncating.relations()
+    assert len(relations) <= max_relations
+    assert all((kept[end].start, kept[end].end) in spans for one in relations for end in (one.head, one.tail))
+    assert ("max_entities" in truncating.cut) == (len(entities) > max_entities)
+    try:
+        for window, one in zip(windows, found, strict=True):
+            add(failing, window, one)
+        assert list(failing.entities) == entities
+        assert failing.relations() == unlimited.relations()
+    except LimitExceeded:
+        assert len(entities) > max_entities or any(len(one.relations) > 0 for one in found)

@@ -59,6 +59,17 @@ def test_the_window_options_reach_the_replica(gateway, replica):
     ]
 
 
+def test_the_limits_of_an_answer_reach_the_replica(gateway, replica):
+    extract(gateway, on_limit="truncate")
+    extract_batch(gateway, texts=["Ada", "Bob met A"], labels=["person"])
+    items = [item for sent, _ in replica.calls for item in sent]
+    assert [(item.on_limit, item.max_entities, item.max_relations) for item in items] == [
+        ("truncate", 1000, 200),
+        ("error", 350, 150),  # a quarter of the characters, and 100
+        ("error", 850, 200),
+    ]
+
+
 def test_absent_thresholds_are_the_servers(gateway, replica):
     extract(gateway)
     item = replica.calls[0][0][0]

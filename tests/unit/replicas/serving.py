@@ -23,9 +23,10 @@ from gliner_bento.replicas.base import Call, Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.replicas.http.server import ReplicaApp
-from gliner_bento.replicas.local import LocalReplica, ReplicaObserver
+from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.uploads import Uploads
+from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.types import Extraction, Item
 
@@ -151,7 +152,7 @@ class LocalServing(Serving):
         self,
         error: Callable[[Item], Exception | None] = lambda item: None,
         queue_capacity: int = 1024,
-        observer: ReplicaObserver | None = None,
+        tracer: Observer | None = None,
     ) -> None:
         self.engine = FakeEngine(
             prepare_error=self._adapter_error,
@@ -163,7 +164,7 @@ class LocalServing(Serving):
         )
         adapters = LocalAdapters(self.manager, Uploads(self.folder))
         config = scheduler_config(queue_capacity=queue_capacity)
-        self.local = LocalReplica(self.engine, config, adapters=adapters, observer=observer)
+        self.local = LocalReplica(self.engine, config, adapters=adapters, tracer=tracer)
         self.replica: Replica = self.local
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from math import inf
 
@@ -17,7 +18,7 @@ from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.scheduler.entry import Entry, State
 from gliner_bento.scheduler.queue import Tally, WaitingQueue
-from gliner_bento.scheduler.tenant_queues import ITEMS_PER_TURN, TenantShare
+from gliner_bento.scheduler.tenant_queues import CHARS_PER_PLACE, ITEMS_PER_TURN, TenantShare
 from gliner_bento.types import Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
@@ -245,6 +246,18 @@ def test_items_of_a_large_request_take_turns_with_those_that_come_after_it(clock
     order = [take(queue, ONE)[0] for _ in range(len(large) + 3)]
     later = large[ITEMS_PER_TURN:]
     assert order == [*large[:ITEMS_PER_TURN], later[0], one, later[1], two, later[2], three]
+
+
+def test_long_texts_of_a_request_take_turns_earlier(clock: Clock) -> None:
+    queue = WaitingQueue(1000, clock, packs=False)
+    queue.open()
+    long = replace(ITEM, text="a" * (7 * CHARS_PER_PLACE))  # counts as 8 items
+    large = queue.admit([long] * (ITEMS_PER_TURN // 8 + 2), "large")
+    for entry in large:
+        queue.put(entry, Prepared(long, 10, words=5))
+    later = [wait(queue) for _ in range(10)]
+    order = [take(queue, ONE)[0] for _ in range(len(large) + len(later))]
+    assert order == [*large[:-2], large[-2], *later[:8], large[-1], *later[8:]]
 
 
 SHARES = {

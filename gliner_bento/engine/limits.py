@@ -1,0 +1,57 @@
+"""How many entities and relations an answer may have, and which are kept if there are more (`on_limit`).
+
+Memory and time of everything behind the scores follow from these numbers. Knows no model and no spans.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gliner_bento.errors import LimitExceeded
+from gliner_bento.types import ExtractionWarning, Item
+
+MAX_CANDIDATES = 200_000
+"""Spans above the threshold before overlap resolution, in one pass, or that wait for the next window of a text."""
+
+CHARS_PER_RESULT = 200
+"""Mean length of an entity's text in the largest answer; a relation repeats those of its two entities."""
+
+_THRESHOLD_OF = {"max_entities": "threshold", "max_relations": "relation_threshold"}
+
+
+def too_many_candidates(number: int, limit: int = MAX_CANDIDATES) -> LimitExceeded:
+    """The error for a threshold that is too low, whatever `on_limit`."""
+    return LimitExceeded(f"threshold: {number} spans are above it, the limit is {limit}; raise it", param="threshold")
+
+
+def too_many(item: Item, limit: str) -> LimitExceeded:
+    """The error of an item with more results than `limit`, `max_entities` or `max_relations`."""
+    param, what = _THRESHOLD_OF[limit], limit.removeprefix("max_")
+    return LimitExceeded(
+        f"{param}: the text has more than {getattr(item, limit)} {what} above it ({limit}, which the texts of a batch "
+        "share), or too long ones; raise it, or set on_limit to truncate",
+        param=param,
+    )
+
+
+def kept_of(item: Item, limit: str, scores: NDArray[np.float64], chars: NDArray[np.int64]) -> NDArray[np.intp] | None:
+    """Indices of the results that fit `limit`, in order; None if all do.
+
+    limit: `max_entities` or `max_relations`. scores, chars: of each result; chars: of the texts that it repeats.
+    Raises LimitExceeded instead of dropping any, unless `on_limit` is `truncate`. Of equal scores, the first is kept.
+    """
+    maximum: int = getattr(item, limit)
+    if len(scores) <= maximum and int(chars.sum()) <= maximum * CHARS_PER_RESULT:
+        return None
+    if item.on_limit == "error":
+        raise too_many(item, limit)
+    best = np.argsort(-scores, kind="stable")[:maximum]
+    fitting = np.searchsorted(np.cumsum(chars[best]), maximum * CHARS_PER_RESULT, side="right")
+    return np.sort(best[:fitting])
+
+
+def warning_of(limit: str) -> ExtractionWarning:
+    """What the answer says about results that were dropped."""
+    what = limit.removeprefix("max_")
+    return ExtractionWarning(limit, f"there are more {what} than may be returned; the best by score are returned")

@@ -1,0 +1,146 @@
+"""Limits of an answer: which entities and relations are kept, in one pass and over all windows of a text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.heads import relations as relation_head
+from gliner_bento.engine.heads.overlap import resolve
+from gliner_bento.engine.heads.predictions import Predictions, Span, SpanTable
+from gliner_bento.engine.heads.relations import Found, RelationHead
+from gliner_bento.engine.limits import CHARS_PER_RESULT, kept_of
+from gliner_bento.engine.results import result_of
+from gliner_bento.engine.text.tokenize import Tokenized
+from gliner_bento.errors import LimitExceeded
+from gliner_bento.types import Item
+
+TEXT = "a bb ccc dddd eeeee"
+WORDS = [(0, 1), (2, 4), (5, 8), (9, 13), (14, 19)]
+ITEM = Item(TEXT, {"x": "x", "y": "y"}, {"r": "r", "s": "s"}, multi_label=True)
+SCORES = st.lists(st.integers(0, 5).map(float), max_size=40)
+
+
+def prepared(item: Item) -> Prepared:
+    return Prepared(item, tokens=9, words=len(WORDS), payload=Tokenized([], [], WORDS))
+
+
+def words(*scores: float, label: int = 0) -> list[Span]:
+    """A span of each word."""
+    return [Span(number, number, label, score) for number, score in enumerate(scores)]
+
+
+@given(SCORES, st.integers(1, 50))
+def test_the_best_by_score_are_kept_in_order(scores: list[float], maximum: int) -> None:
+    item = replace(ITEM, max_entities=maximum, on_limit="truncate")
+    kept = kept_of(item, "max_entities", np.array(scores), np.zeros(len(scores), np.int64))
+    best = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[:maximum]
+    assert (list(range(len(scores))) if kept is None else kept.tolist()) == sorted(best)
+    assert (kept is None) == (len(scores) <= maximum)
+
+
+def test_the_texts_of_results_are_limited_too() -> None:
+    item = replace(ITEM, max_entities=2, on_limit="truncate")
+    chars = np.array([CHARS_PER_RESULT, 2 * CHARS_PER_RESULT], np.int64)
+    assert kept_of(item, "max_entities", np.array([0.9, 0.8]), chars // 2) is None
+    kept = kept_of(item, "max_entities", np.array([0.9, 0.8]), chars)
+    assert kept is not None
+    assert kept.tolist() == [0]
+    with pytest.raises(LimitExceeded):
+        kept_of(replace(item, on_limit="error"), "max_entities", np.array([0.9, 0.8]), chars)
+
+
+def test_an_answer_with_too_many_entities_is_an_error_of_its_text_or_cut() -> None:
+    item = replace(ITEM, max_entities=2)
+    spans = SpanTable.of(words(0.5, 0.9, 0.6, 0.8))
+    failed = Predictions.or_error(lambda: Predictions(*resolve(prepared(item), spans)))
+    error = result_of(prepared(item), failed)
+    assert isinstance(error, LimitExceeded)
+    assert (error.param, "max_entities" in error.message) == ("threshold", True)
+    cut = prepared(replace(item, on_limit="truncate"))
+    answer = result_of(cut, Predictions(*resolve(cut, spans)))
+    assert [entity.text for entity in answer.entities] == ["bb", "dddd"]
+    assert [warning.code for warning in answer.warnings] == ["max_entities"]
+    enough = prepared(replace(item, max_entities=4))
+    assert not result_of(enough, Predictions(*resolve(enough, spans))).warnings
+
+
+def test_relations_are_counted_as_they_are_found() -> None:
+    entities = SpanTable.of(words(0.9, 0.9, 0.9))
+    keys = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 0], [0, 0, 1]], np.int64)  # the last repeats the first
+    scores = np.array([0.6, 0.9, 0.8, 0.7], np.float32)
+    found = Found(prepared(replace(ITEM, max_relations=3)), entities, 2)
+    found.add(keys, scores)
+    assert [one[:3] for one in found.related().relations] == [(0, 0, 1), (1, 0, 1), (0, 1, 0)]
+    with pytest.raises(LimitExceeded) as raised:
+        found.add(np.array([[1, 2, 1]], np.int64), scores[:1])
+    assert raised.value.param == "relation_threshold"
+    cut = Found(prepared(replace(ITEM, max_relations=2, on_limit="truncate")), entities, 2)
+    for at in range(4):
+        cut.add(keys[at : at + 1], scores[at : at + 1])
+    related = cut.related()
+    assert [one[:3] for one in related.relations] == [(1, 0, 1), (0, 1, 0)]
+    assert related.cut
+
+
+class _Pairs:
+    """Scores pairs; counts how many it scored."""
+
+    def __init__(self) -> None:
+        self.chunks: list[int] = []
+
+    def __call__(self, *_: object) -> object:
+        def score(heads: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
+            self.chunks.append(len(heads))
+            return (heads * 10 + tails).float()[:, None].expand(-1, 2)
+
+        return score
+
+    def pair_bytes(self, _: torch.Tensor) -> int:
+        return 1000
+
+
+def head_of(scorer: _Pairs) -> RelationHead:
+    head = RelationHead.__new__(RelationHead)
+    head._adjacency, head._joint, head._score = None, False, scorer  # type: ignore[assignment]
+    return head
+
+
+def relate(head: RelationHead, text: Prepared, number: int) -> object:
+    spans = SpanTable.of(Span(n, n, 0, 0.5 + n / 10_000) for n in range(number))
+    proposed = list(zip(spans.first.tolist(), spans.last.tolist(), strict=True))
+    return head(text, spans, proposed, lambda ends: torch.zeros(len(ends), 4), torch.zeros(2, 4), lambda _: None)
+
+
+def test_pairs_are_scored_in_chunks_of_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    item = replace(ITEM, max_relations=10**6)
+    whole = relate(head_of(scorer := _Pairs()), prepared(item), 9)
+    assert scorer.chunks == [72]
+    monkeypatch.setattr(relation_head, "_CHUNK_BYTES", 10 * (1000 + 2 * relation_head._SCORE_BYTES))
+    assert relate(head_of(scorer := _Pairs()), prepared(item), 9) == whole
+    assert scorer.chunks == [10] * 7 + [2]
+
+
+def test_scoring_ends_when_the_item_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relation_head, "_MAX_PAIRS", 10)
+    text = prepared(ITEM)
+    text.cancellation.requested = True
+    relate(head_of(scorer := _Pairs()), text, 9)
+    assert not scorer.chunks
+
+
+def test_the_ends_of_relations_are_limited_by_score_before_pairs_are_made() -> None:
+    number = relation_head.MAX_RELATED_SPANS + 10
+    many = replace(ITEM, relation_threshold=1.0)
+    with pytest.raises(LimitExceeded):
+        relate(head_of(_Pairs()), prepared(many), number)
+    scorer = _Pairs()
+    related = relate(head_of(scorer), prepared(replace(many, on_limit="truncate")), number)
+    assert sum(scorer.chunks) == relation_head.MAX_RELATED_SPANS * (relation_head.MAX_RELATED_SPANS - 1)
+    assert related.cut  # type: ignore[attr-defined]
