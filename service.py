@@ -17,14 +17,14 @@ from gliner_bento.settings import load_or_exit
 from gliner_bento.supervision import ServiceProcess, supervise
 from gliner_bento.tracing import start_tracing
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
-from runners.instances import depend_on_runners, disconnect, replica_for
+from runners.instances import GatewayService, depend_on_runners, disconnect, replica_for
 
 settings = load_or_exit()
 app = GatewayApp(settings.view(GatewayOptions))
 limit_connections(app.options)
 
 
-@bentoml.service(name="GLiNERService", **bentoml_options(settings, "GLiNERService"))
+@bentoml.service(name="GLiNERService", service_class=GatewayService, **bentoml_options(settings, "GLiNERService"))
 @bentoml.asgi_app(app.routes, path="/")
 @depend_on_runners
 class GLiNERService:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmark import report
+from benchmark import fairness, report
 from benchmark.bench import MODELS, QUICK, Bench, Plan, log_progress
 from benchmark.sections import DEFAULT, SECTIONS, measure
 from gliner_bento.loadtest.machine import provenance
@@ -20,7 +20,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         rows = flags.rows.split(",") if flags.rows else None
         plan = QUICK if flags.quick else Plan.of(flags.seconds)
-        page = report.render(flags.report) if flags.report else compare(flags.out, rows, plan)
+        if flags.fairness:
+            page = fairness.compare(new_folder(flags.out), plan.seconds)
+        else:
+            page = report.render(flags.report) if flags.report else compare(flags.out, rows, plan)
     except ValueError as error:
         sys.stderr.write(f"benchmark: {error}\n")
         return 2
@@ -54,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--rows", help="sections to measure, separated by commas (default: all but soak)")
     parser.add_argument("--quick", action="store_true", help="smoke test: the bundled model, about a second per load")
+    parser.add_argument("--fairness", action="store_true", help="instead: one tenant beside the flood of another one")
     parser.add_argument("--seconds", type=float, default=Plan.seconds, help="duration of each load (default: 15)")
     parser.add_argument("--out", type=Path, help="folder for the results (default: build/bench/<time>)")
     parser.add_argument("--report", type=Path, metavar="DIR", help="only render the report of the results in DIR")

@@ -7,9 +7,11 @@ module inside a worker only. Knows no models.
 from __future__ import annotations
 
 import os
+from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -31,6 +33,7 @@ from gliner_bento import __version__
 from gliner_bento.adapter_types import AdapterCacheStatus
 from gliner_bento.exits import is_alive
 from gliner_bento.replicas.base import ReplicaStatus
+from gliner_bento.status_types import HealthState
 from gliner_bento.types import SelfTest
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -69,6 +72,7 @@ STAGE_SECONDS = Histogram(
     "gliner_stage_seconds", "Duration of a stage: prepare per item, the others per batch.", ["stage"], buckets=_SECONDS
 )
 SPLITS = Counter("gliner_batch_splits_total", "Batches that failed or no longer fit the device, and were halved.")
+REPEATED_ITEMS = Counter("gliner_repeated_items_total", "Items of a lost replica that were repeated on another one.")
 NOT_FINITE = Counter("gliner_not_finite_items_total", "Items that failed because their scores were not numbers (NaN).")
 
 SELF_TEST = Gauge(
@@ -127,6 +131,12 @@ def _adapters(state: ReplicaState) -> Mapping[str, float]:
     return {"device": on_device, "cpu": len(adapters.in_memory), "disk": len(adapters.on_disk)}
 
 
+def _replicas(state: ReplicaState) -> Mapping[str, float]:
+    if state.status is None or not state.status.replicas:
+        return {}
+    return dict.fromkeys(get_args(HealthState), 0.0) | Counts(one.state for one in state.status.replicas)
+
+
 STATE_GAUGES = (
     StateGauge("gliner_ready", "1 if the replica admits items and all of its threads are alive.", _ready),
     StateGauge(
@@ -149,6 +159,9 @@ STATE_GAUGES = (
     ),
     StateGauge("gliner_running_tokens", "Their cost while they run.", _of_status(lambda status: status.running_tokens)),
     StateGauge("gliner_lanes", "Lanes that run a batch, that are idle, and that have died.", _lanes, "state"),
+    StateGauge(
+        "gliner_replicas", "Replicas by state, as in /v1/replicas; only if there are several.", _replicas, "state"
+    ),
     StateGauge("gliner_adapters", "Adapters on the device, in CPU memory and on disk.", _adapters, "tier"),
 )
 

@@ -16,6 +16,17 @@ from runners.gliner_runner import REPLICA_PATH, service_of, settings
 RUNNERS = [service_of(instance) for instance in plan_or_exit(settings)]
 
 
+class GatewayService(bentoml.Service[Any]):  # type: ignore[misc]
+    """A service whose bento may be served with any number of instances: the bento lists those of its build."""
+
+    __slots__ = ()
+
+    def on_load_bento(self, bento: Any) -> None:
+        """BentoML looks up each service's models in the bento's list, and fails for one that is not there."""
+        for service in self.all_services().values():
+            service.bento = bento
+
+
 def depend_on_runners(gateway: type) -> type:
     """Make every runner a dependency of the service class `gateway`."""
     for runner in RUNNERS:
@@ -31,8 +42,11 @@ def replica_for(gateway: Any, process: ServiceProcess) -> Replica:
     runners = {runner.name: getattr(gateway, runner.name) for runner in RUNNERS}
     if len(runners) == 1:
         return _replica_of(*runners.values(), repeats=True)
+    from gliner_bento import metrics  # noqa: PLC0415  # its files are in the process's folder
+
     replicas = {name: _replica_of(runner, repeats=False) for name, runner in runners.items()}
-    fleet = Fleet(replicas, settings.view(FleetOptions), on_other_model=process.end_server)
+    options = settings.view(FleetOptions)
+    fleet = Fleet(replicas, options, on_other_model=process.end_server, on_repeat=metrics.REPEATED_ITEMS.inc)
     fleet.start()
     return fleet
 

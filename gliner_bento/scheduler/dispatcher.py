@@ -29,14 +29,15 @@ from gliner_bento.scheduler.batching import BatchLimits, least
 from gliner_bento.scheduler.entry import Entry, ItemOwner
 from gliner_bento.scheduler.lanes import Lanes
 from gliner_bento.scheduler.observer import Observer
-from gliner_bento.scheduler.queue import NextBatch, WaitingQueue
+from gliner_bento.scheduler.queue import ItemArrival, NextBatch, Reservation, WaitingQueue
 from gliner_bento.scheduler.stages import Batch, Stages
 from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
-# After an item of one pass has arrived, one lane is reserved for such items for this long: a pass of a long text takes
-# far longer than a short text, and a running batch cannot be interrupted.
+# For this long after an item of one pass has arrived, one lane runs no passes; and for this long after an item of
+# another tenant, the tenant that has all other lanes does not get the last one. A pass of a long text takes far longer
+# than a short text, and a running batch cannot be interrupted.
 _RESERVED_S = 1.0
 
 
@@ -82,6 +83,7 @@ class Dispatcher:
         self._lane_started = threading.Condition(self._lock)
         self._next_batches: deque[Batch] = deque()  # already collated, or halves; run before waiting entries
         self._pass_lanes: set[int] = set()  # lanes that run passes of chunked requests
+        self._tenant_lanes: dict[int, str] = {}  # lanes that run entries of one tenant only
         self._closed = False
         self.lanes = Lanes(config.inference_lanes)
         self._decoders = (
@@ -194,6 +196,7 @@ class Dispatcher:
         """Return when there is a batch for lane `number`, or the dispatcher is closed; until then the lane is idle."""
         self.lanes.idle.append(number)
         self._pass_lanes.discard(number)
+        self._tenant_lanes.pop(number, None)
         while not self._closed and not self._next_batches:
             timeout_s = self._hold_s() if self._queue.waiting_entries else None
             if timeout_s == 0:
@@ -203,25 +206,54 @@ class Dispatcher:
 
     def _hold_s(self) -> float:
         """How long to wait before taking a batch. A partial batch is held up to `batch_wait_timeout_ms`, while items in
-        preparation could join it and no other lane is free for them; passes, while the lane is reserved."""
-        if self._queue.only_passes_wait and (reserved_s := self._reserved_s()):
-            return reserved_s
+        preparation could join it and no other lane is free for them; all, while the lane is reserved for others."""
+        reservation = self._reservation()
+        if reservation and not self._queue.waits(reservation):
+            return reservation.seconds
         if not self._config.batch_wait_timeout_ms or not self._queue.preparing_items or self.lanes.free > 1:
             return 0
-        batch = self._form(passes=not self._reserved_s())
+        batch = self._form(reservation=reservation)
         oldest_s = min(entry.admitted_s for entry in batch.entries)
         left_s = oldest_s + self._config.batch_wait_timeout_ms / 1000 - self._clock()
         return 0 if batch.full else max(0.0, left_s)
 
-    def _reserved_s(self) -> float:
-        """How long the free lane stays reserved for items of one pass. 0 unless all other lanes run passes, such an
-        item has arrived recently, and no entry that is more urgent than it waits."""
-        last = self._queue.last_item
-        if last is None or not 0 < self.lanes.alive - 1 <= len(self._pass_lanes):
-            return 0
-        if self._queue.more_urgent_waits(*last[1:]):
-            return 0
-        return max(0.0, last[0] + _RESERVED_S - self._clock())
+    def _reservation(self) -> Reservation | None:
+        """For whom the free lane is reserved: for items of one pass if all other lanes run passes, for other tenants if
+        all other lanes run items of one tenant. Only after such an item has arrived recently, and while no entry that
+        is more urgent than it waits."""
+        others = self.lanes.alive - 1
+        if others < 1:
+            return None
+        reserved = [
+            self._reserved_s(self._queue.last_item) if len(self._pass_lanes) >= others else 0.0,
+            self._reserved_s(self._queue.last_item_beside(self._only_tenant)) if self._only_tenant is not None else 0.0,
+        ]
+        if not any(reserved):
+            return None
+        return Reservation(
+            min(filter(None, reserved)), items=reserved[0] > 0, beside=self._only_tenant if reserved[1] else None
+        )
+
+    def _is_kept_from(self, number: int, reservation: Reservation | None) -> bool:
+        """Whether a reserved lane is kept free of what lane `number` runs."""
+        if reservation is None:
+            return False
+        tenant = self._tenant_lanes.get(number)
+        return (reservation.items and number in self._pass_lanes) or (
+            tenant is not None and tenant == reservation.beside
+        )
+
+    @property
+    def _only_tenant(self) -> str | None:
+        """The tenant whose entries all lanes but one run; None if there are several."""
+        tenants = list(self._tenant_lanes.values())
+        return tenants[0] if len(tenants) >= max(1, self.lanes.alive - 1) and len(set(tenants)) == 1 else None
+
+    def _reserved_s(self, last: ItemArrival | None) -> float:
+        """How long a lane stays reserved after an item has arrived."""
+        if last is None or self._queue.more_urgent_waits(last.tenant, last.priority):
+            return 0.0
+        return max(0.0, last.at_s + _RESERVED_S - self._clock())
 
     def _take_batch(self, number: int) -> Batch:
         """The next batch, for lane `number`. Wakes another thread if work is left."""
@@ -229,23 +261,25 @@ class Dispatcher:
             batch = self._next_batches.popleft()
         else:
             share_tokens = self.lanes.fair_share_tokens(self._queue.waiting_cost)
-            batch = Batch(self._queue.take(self._form(share_tokens, passes=not self._reserved_s())))
+            batch = Batch(self._queue.take(self._form(share_tokens, reservation=self._reservation())))
         left = self._queue.waiting_entries + len(self._next_batches)
         if batch.has_passes:
             self._pass_lanes.add(number)
-        if number not in self._pass_lanes or not self._reserved_s():
+        if len(tenants := {entry.tenant.name for entry in batch.entries}) == 1:
+            self._tenant_lanes[number] = tenants.pop()
+        if not self._is_kept_from(number, self._reservation()):
             batch.shared_lanes = self.lanes.shared_by(number, left + self._queue.preparing_items)
         if left:
             self.wake()
         return batch
 
-    def _form(self, share_tokens: int | None = None, *, passes: bool) -> NextBatch:
-        """The next batch; at least one entry waits. share_tokens: limits its cost. passes: allow passes."""
+    def _form(self, share_tokens: int | None = None, *, reservation: Reservation | None) -> NextBatch:
+        """The next batch; at least one entry waits that the reservation admits. share_tokens: limits its cost."""
         budget_tokens = self._budget_tokens()
         if share_tokens is not None:
             budget_tokens = max(1, min(budget_tokens, share_tokens))
         limits = replace(self._config, max_batch_tokens=budget_tokens)
-        return self._queue.next_batch(limits, self._engine.slot_state(), self._config.inference_lanes, passes=passes)
+        return self._queue.next_batch(limits, self._engine.slot_state(), self._config.inference_lanes, reservation)
 
     def _budget_tokens(self) -> int:
         """Maximum cost of a batch now: the setting, or less if the device's memory requires it."""
@@ -275,7 +309,7 @@ class Dispatcher:
         with self._lock:
             while not self._closed:
                 if self._may_collate_ahead():
-                    batch = self._form(passes=True)
+                    batch = self._form(reservation=None)
                     if batch.full and not any(entry.is_pass for entry in batch.entries):
                         return Batch(self._queue.take(batch))
                 self._collator_work.wait()
@@ -285,6 +319,8 @@ class Dispatcher:
         """Whether all lanes are busy and a full batch may be waiting. Cheap, because every arrival calls it."""
         if self.lanes.free or len(self._next_batches) >= self.lanes.alive:
             return False
+        if self._only_tenant is not None and self._reserved_s(self._queue.last_item_beside(self._only_tenant)):
+            return False  # the next free lane is for another tenant
         limits = self._config
         return (
             self._queue.waiting_entries >= min(limits.max_batch_size, limits.batch_lookahead)

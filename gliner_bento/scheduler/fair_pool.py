@@ -27,9 +27,9 @@ class FairPool:
         with self._lock:
             return len(self._work) > (tenant in self._work)
 
-    def shutdown(self) -> None:
-        """Drop all work that has not begun. Does not wait for the rest."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def shutdown(self, *, wait: bool = False) -> None:
+        """Drop all work that has not begun. wait: for the rest."""
+        self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def _run_next(self) -> None:
         with self._lock:

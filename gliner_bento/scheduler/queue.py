@@ -73,6 +73,28 @@ class NextBatch:
     full: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ItemArrival:
+    """When an item of one pass started to wait, its tenant and its priority."""
+
+    at_s: float
+    tenant: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A lane is reserved, for so many seconds. items: for items of one pass. beside: for tenants but this one."""
+
+    seconds: float
+    items: bool = False
+    beside: str | None = None
+
+    def admits(self, entry: Entry) -> bool:
+        """Whether the lane may run `entry`."""
+        return not (self.items and entry.is_pass) and entry.tenant.name != self.beside
+
+
 class WaitingQueue:
     """Admitted items that have not finished, and the order in which those that wait are served.
 
@@ -80,13 +102,14 @@ class WaitingQueue:
     in preparation, waiting or chunked. When it is reached, a tenant that holds less than an equal share of it is still
     admitted, up to twice the capacity. `packs`: see `Engine`.
 
-    last_item: when the latest item of one pass started to wait, its tenant and its priority.
+    last_item: the latest item of one pass that started to wait.
     tokens_run: of all entries that have finished after they were in a batch.
     """
 
     def __init__(self, capacity: int, clock: Callable[[], float], *, packs: bool) -> None:
         self.lock = threading.Lock()
-        self.last_item: tuple[float, str, int] | None = None
+        self.last_item: ItemArrival | None = None
+        self._last_of_others: ItemArrival | None = None  # than the tenant of `last_item`
         self._capacity = capacity
         self._packs = packs
         self._clock = clock
@@ -125,10 +148,17 @@ class WaitingQueue:
         """Their cost, in tokens."""
         return self._tallies[WAITING].cost
 
-    @property
-    def only_passes_wait(self) -> bool:
-        """Whether no item of one pass waits."""
-        return not self._tallies[WAITING].items
+    def waits(self, reservation: Reservation) -> bool:
+        """Whether an entry waits that `reservation` admits."""
+        if reservation.items and not self._tallies[WAITING].items:
+            return False
+        if reservation.beside is not None and self._tenants.only_waits(reservation.beside):
+            return False
+        return any(map(reservation.admits, self._tenants.in_order()))
+
+    def last_item_beside(self, tenant: str) -> ItemArrival | None:
+        """The latest item of one pass of another tenant that started to wait."""
+        return self.last_item if self.last_item and self.last_item.tenant != tenant else self._last_of_others
 
     @property
     def _queued_items(self) -> int:
@@ -207,7 +237,9 @@ class WaitingQueue:
         if prepared.chunked is not None:
             self._move(entry, CHUNKED, prepared)
         else:
-            self.last_item = self._clock(), entry.tenant.name, entry.priority
+            if self.last_item and self.last_item.tenant != entry.tenant.name:
+                self._last_of_others = self.last_item
+            self.last_item = ItemArrival(self._clock(), entry.tenant.name, entry.priority)
             self._wait(entry, prepared)
 
     def put_pass(self, parent: Entry, prepared: Prepared) -> Entry:
@@ -276,17 +308,18 @@ class WaitingQueue:
         return self._tenants.more_urgent_waits(tenant, priority)
 
     def next_batch(
-        self, limits: BatchLimits, slots: SlotState = NO_ADAPTERS, lanes: int = 1, *, passes: bool = True
+        self,
+        limits: BatchLimits,
+        slots: SlotState = NO_ADAPTERS,
+        lanes: int = 1,
+        reservation: Reservation | None = None,
     ) -> NextBatch:
-        """The batch to run next; at least one entry waits. slots, lanes: see `form_batch`.
-
-        passes: False leaves out passes of chunked items; at least one other entry waits."""
+        """The batch to run next; at least one entry waits that `reservation` admits. slots, lanes: see `form_batch`."""
         order = self._tenants.in_order()
-        if passes or not self._tallies[WAITING].passes:
+        if reservation is None:
             waiting = ahead = list(islice(order, limits.batch_lookahead))
         else:
-            ahead = _up_to_items(order, limits.batch_lookahead)
-            waiting = [entry for entry in ahead if not entry.is_pass]
+            ahead, waiting = _admitted(order, reservation, limits.batch_lookahead)
         chosen = form_batch(waiting, limits, packs=self._packs, slots=slots, lanes=lanes)
         entries = [waiting[index] for index in chosen]
         full = is_full(entries, len(waiting), limits, packs=self._packs)
@@ -327,12 +360,13 @@ class WaitingQueue:
             insort(self._deadlines, (entry.deadline_s, entry.sequence))
 
 
-def _up_to_items(order: Iterable[Entry], count: int) -> list[Entry]:
-    """The first entries of `order`, up to the `count`-th that is no pass."""
-    entries, items = [], 0
+def _admitted(order: Iterable[Entry], reservation: Reservation, count: int) -> tuple[list[Entry], list[Entry]]:
+    """The entries of `order` up to the `count`-th that `reservation` admits, and those among them."""
+    ahead, admitted = [], []
     for entry in order:
-        entries.append(entry)
-        items += not entry.is_pass
-        if items == count:
-            break
-    return entries
+        ahead.append(entry)
+        if reservation.admits(entry):
+            admitted.append(entry)
+            if len(admitted) == count:
+                break
+    return ahead, admitted

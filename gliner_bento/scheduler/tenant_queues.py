@@ -182,18 +182,24 @@ class TenantQueues:
     def take(self, entries: Sequence[Entry]) -> None:
         """`entries` are served and no longer in the state WAITING. Charges their cost to their tenants."""
         self._virtual_time = max(self._virtual_time, self._lowest_virtual_time())
-        for tenant, count in Counter(entry.tenant for entry in entries).items():
+        alone = len(self._active) == 1
+        served = {entries[0].tenant: len(entries)} if alone else Counter(entry.tenant for entry in entries)
+        for tenant, count in served.items():
             self._deactivate(tenant)
             tenant.virtual_time += tenant.drop_served(count) / tenant.share.weight
             self._activate(tenant)
         if not self._active:  # no tenant is behind: what was served no longer matters
-            self._virtual_time = max(self._virtual_time, *(entry.tenant.virtual_time for entry in entries))
+            self._virtual_time = max(tenant.virtual_time for tenant in served)
 
     def in_order(self) -> Iterator[Entry]:
         """The waiting entries in the order of service, as if each was served alone."""
         if len(self._active) == 1:
             return iter(self._active[0].waiting)
         return self._merged()
+
+    def only_waits(self, tenant: str) -> bool:
+        """Whether no entry of another tenant waits."""
+        return all(active.name == tenant for active in self._active[:2])
 
     def more_urgent_waits(self, tenant: str, priority: int) -> bool:
         """Whether the priority of a waiting entry puts it before an entry of `tenant` with this priority."""

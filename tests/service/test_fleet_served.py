@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -121,6 +122,9 @@ def test_a_killed_instance_costs_nobody_an_answer_and_comes_back(server: Server,
         assert [one["score"] for one in entities] == pytest.approx([one["score"] for one in expected], abs=1e-4)
     assert [one["state"] for one in replicas(http)] == ["suspect", "ready"]
     assert http.get("/readyz").status_code == 200
+    metrics = http.get("/metrics").text
+    assert 'gliner_replicas{state="suspect"} 1.0' in metrics
+    assert re.search(r"gliner_repeated_items_total [1-9]", metrics)
     wait_for(http, ["ready", "ready"])
     assert victim.pid not in [one.pid for one in runners(server)]
 

@@ -14,7 +14,7 @@ from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, Not
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
 from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
-from gliner_bento.replicas.fleet.health import FleetObserver, Health, Member
+from gliner_bento.replicas.fleet.health import Health, Member
 from gliner_bento.status_types import Throughput
 from gliner_bento.token_estimate import TokenEstimate
 from gliner_bento.types import Entity, Extraction, Item
@@ -49,7 +49,8 @@ class _Request:
 class Fleet:
     """Implements `Replica` over `replicas`, by name; they serve one model. For one event loop.
 
-    on_other_model: called with one line for a replica that serves another model; it is refused. clock: of deadlines.
+    on_other_model: called with one line for a replica that serves another model; it is refused. on_repeat: called with
+    the number of items that are repeated. clock: of deadlines.
     """
 
     def __init__(
@@ -58,17 +59,17 @@ class Fleet:
         options: FleetOptions,
         *,
         on_other_model: Callable[[str], None] = logger.error,
-        observer: FleetObserver | None = None,
+        on_repeat: Callable[[int], None] = lambda items: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.replicas = replicas
         self.tokens_run = 0
         self._members = [Member(name, number, replica) for number, (name, replica) in enumerate(replicas.items())]
         self._dispatcher = Dispatcher(len(replicas), options.max_outstanding_tokens)
-        self._health = Health(self._members, self._dispatcher, on_other_model, observer)
+        self._health = Health(self._members, self._dispatcher, on_other_model)
         self.adapters = FleetAdapters(self._members, self._health)
         self._capacity = options.queue_capacity
-        self._observer = observer
+        self._on_repeat = on_repeat
         self._clock = clock
         self._estimate = TokenEstimate()
         self._requests: dict[str, set[_Request]] = {}
@@ -182,8 +183,7 @@ class Fleet:
         lost = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, NotReady)]
         if not lost:
             return outcomes
-        if self._observer:
-            self._observer.on_repeat(len(lost))
+        self._on_repeat(len(lost))
         repeated = [items[place] for place in lost]
         again = await self._attempt(request, repeated, cost * len(lost) // len(items), repeated=True)
         replaced = dict(zip(lost, again, strict=True))

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from gliner_bento.errors import GLiNERBentoError, NotReady
 from gliner_bento.replicas.base import Replica, ReplicaStatus
@@ -34,16 +34,6 @@ PROBE_TIMEOUT_S = 2.0
 _LOST = "the replica that ran this request was lost; send the request again"
 _MAY_DIFFER = ("device",)
 """Fields of `ModelInfo` in which replicas may differ."""
-
-
-class FleetObserver(Protocol):
-    """Hooks for metrics."""
-
-    def on_replica_state(self, replica: str, state: HealthState) -> None:
-        """The state of a replica has changed."""
-
-    def on_repeat(self, items: int) -> None:
-        """So many items are repeated on another replica."""
 
 
 @dataclass(eq=False)
@@ -108,13 +98,11 @@ class Health:
         members: Sequence[Member],
         dispatcher: Dispatcher,
         on_other_model: Callable[[str], None],
-        observer: FleetObserver | None,
     ) -> None:
         self.model: ModelInfo | None = None
         self._members = members
         self._dispatcher = dispatcher
         self._on_other_model = on_other_model
-        self._observer = observer
         self._watchers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -204,8 +192,6 @@ class Health:
         if member.state != state:
             level = logging.INFO if state == "ready" else logging.WARNING
             logger.log(level, "replica %s is %s%s", member.name, state, f": {reason}" if reason else "")
-            if self._observer:
-                self._observer.on_replica_state(member.name, state)
         member.state, member.reason = state, reason
 
     async def _watch(self, member: Member) -> None:

@@ -231,7 +231,7 @@ class Halfway:
             self.adapters.load("adapter")
         self._gate.open()
         assert self.scheduler.drain(PATIENCE_S)
-        self.scheduler._pool.shutdown()
+        self.scheduler._pool.shutdown(wait=True)
         self.scheduler.close(PATIENCE_S)
 
 

@@ -58,7 +58,7 @@ def test_work_that_has_not_begun_is_dropped_at_the_end(pool: FairPool, ended: th
     pool.submit("a", dropped.set)
     pool.shutdown()
     ended.set()
-    pool._pool.shutdown(wait=True)
+    pool.shutdown(wait=True)
     assert not dropped.is_set()
     with pytest.raises(RuntimeError):
         pool.submit("a", dropped.set)

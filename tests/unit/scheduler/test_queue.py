@@ -17,7 +17,7 @@ from gliner_bento.engine.fake import FakeChunkedRequest
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.scheduler.entry import Entry, State
-from gliner_bento.scheduler.queue import Tally, WaitingQueue
+from gliner_bento.scheduler.queue import Reservation, Tally, WaitingQueue
 from gliner_bento.scheduler.tenant_queues import CHARS_PER_PLACE, ITEMS_PER_TURN, TenantShare
 from gliner_bento.types import Item
 
@@ -324,12 +324,13 @@ class AnyHistory(RuleBasedStateMachine):
         if parent := self.draw(data, State.CHUNKED):
             self.everything.append(self.queue.put_pass(parent, Prepared(ITEM, tokens, words=5)))
 
-    @rule(size=st.integers(1, 4), passes=st.booleans())
-    def take(self, size: int, passes: bool) -> None:
-        waiting = [entry for entry in self.entries(State.WAITING) if passes or not entry.is_pass]
+    @rule(size=st.integers(1, 4), items=st.booleans(), beside=st.none() | st.sampled_from(["a", "b"]))
+    def take(self, size: int, items: bool, beside: str | None) -> None:
+        reservation = Reservation(1, items=items, beside=beside) if items or beside else None
+        waiting = [entry for entry in self.entries(State.WAITING) if not reservation or reservation.admits(entry)]
         if waiting:
             limits = view(BatchLimits, max_batch_size=size, max_batch_tokens=200)
-            batch = self.queue.take(self.queue.next_batch(limits, passes=passes))
+            batch = self.queue.take(self.queue.next_batch(limits, reservation=reservation))
             first = batch[0]
             assert first is min((e for e in waiting if e.tenant is first.tenant), key=lambda entry: entry.order)
             assert set(batch) <= set(waiting)
@@ -359,7 +360,8 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.queue.preparing_items == len(self.entries(State.PREPARING, State.LOADING_ADAPTER))
         assert self.queue.waiting_entries == len(waiting)
         assert self.queue.waiting_cost == sum(entry.cost for entry in waiting)
-        assert self.queue.only_passes_wait == all(entry.is_pass for entry in waiting)
+        assert self.queue.waits(Reservation(1, items=True)) == any(not entry.is_pass for entry in waiting)
+        assert self.queue.waits(Reservation(1, beside="a")) == any(entry.tenant.name != "a" for entry in waiting)
         for tenant, priority in product(SHARES, range(-1, 2)):
             most_urgent = min((e.priority for e in waiting if e.tenant.name == tenant), default=inf)
             crossing = min((e.priority if e.tenant.share.crosses_tenants else 0 for e in waiting), default=inf)
