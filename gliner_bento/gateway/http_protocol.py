@@ -7,6 +7,7 @@ has no limits: its peers are processes of ours. What is refused gets the one err
 from __future__ import annotations
 
 import asyncio
+import resource
 from typing import Any, ClassVar
 
 from starlette.responses import Response
@@ -22,11 +23,22 @@ MAX_HEADER_BYTES = 2**16
 PACE_BYTES = 2**16
 """A body has `body_timeout_s` for so many bytes, or for the rest of it."""
 
+_OTHER_FILES = 256
+
 
 def limit_connections(options: GatewayOptions) -> None:
     """Set the limits of this process, and make this uvicorn's default protocol: BentoML has no option for it."""
     HttpProtocol.options = options
+    _allow_files(2 * options.max_connections + _OTHER_FILES)  # each request has a connection to the runner, too
     HTTP_PROTOCOLS["auto"] = f"{__name__}:{HttpProtocol.__name__}"
+
+
+def _allow_files(number: int) -> None:
+    """Raise the process's limit on open files to `number`, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = number if hard == resource.RLIM_INFINITY else min(number, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class HttpProtocol(HttpToolsProtocol):

@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -17,6 +20,7 @@ from gateway_options import OPTIONS
 from gliner_bento.gateway.http_protocol import MAX_HEADER_BYTES, HttpProtocol, limit_connections
 
 PATIENCE_S = 60
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
 SOON = {"header_timeout_s": 0.3, "body_timeout_s": 0.3}
 
@@ -217,3 +221,15 @@ def test_a_client_that_does_not_read_is_disconnected(serve, app):
     client.sendall(REQUEST.replace(b"/", b"/large", 1))
     assert app.ended.acquire(timeout=PATIENCE_S)
     assert len(all_of(client)) < 100 * 2**20
+
+
+@pytest.mark.parametrize(("soft", "hard", "allowed"), [(256, 4096, 2256), (256, 1024, 1024)])
+def test_the_process_may_open_as_many_files_as_its_connections_need(soft, hard, allowed):
+    code = (
+        "import resource; from gateway_options import OPTIONS; "
+        "from gliner_bento.gateway.http_protocol import limit_connections; "
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard})); limit_connections(OPTIONS); "
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert ended.stdout == f"({allowed}, {hard})\n"
