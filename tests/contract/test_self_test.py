@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
@@ -238,7 +239,8 @@ def test_status_and_metric_show_a_failure(checkpoint: Any, monkeypatch: pytest.M
     try:
         assert replica.model.self_test == "failed"
         assert replica.model.forward == "gliner's UniEncoderSpanModel, text by text"
-        assert 'gliner_self_test{outcome="failed"} 1.0' in metrics.exposition().decode()
+        state = metrics.ReplicaState(asyncio.run(replica.status()), None)
+        assert 'gliner_self_test{outcome="failed"} 1.0' in metrics.exposition(state).decode()
     finally:
         replica.close()
 
