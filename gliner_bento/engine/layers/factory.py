@@ -10,7 +10,7 @@ model's layers by name. With the record, an update reaches all slices of a layer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +27,9 @@ from gliner_bento.engine.layers.threads import torch_threads
 
 Content = Literal["weight", "transposed", "bias"]
 _all = partial(slice, None)
+
+OwnShapes = Callable[[], AbstractContextManager[None]]
+"""Around operations whose shapes follow from one text: their bits may still depend on the number of threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,7 @@ class LayerFactory:
     threads: on a CPU: the layers' results have the same bits whatever else is in a batch, with each of these numbers of
         threads; empty: without that promise.
     batch_invariant: whether all layers that were made so far keep it.
+    own_shapes: see `OwnShapes`.
     """
 
     def __init__(self, model: nn.Module, *, slots: int = 0, int8: bool = False, threads: Sequence[int] = ()) -> None:
@@ -143,6 +147,8 @@ class LayerFactory:
         self._int8 = int8
         self._names = {module: name for name, module in model.named_modules()}
         self._adaptable: set[str] = set()
+        # Layers keep this, which must not keep the factory: it holds the model.
+        self.own_shapes: OwnShapes = partial(torch_threads, 1) if threads else nullcontext
 
     def linear(self, *sources: nn.Linear | WeightSlice, activation: Activation = "none") -> Linear:
         """One layer for several sources that have the same input: their outputs are stacked."""
@@ -180,10 +186,6 @@ class LayerFactory:
         )
         self.batch_invariant &= layer.batch_invariant
         return layer
-
-    def own_shapes(self) -> AbstractContextManager[None]:
-        """For operations whose shapes follow from one text: their bits may still depend on the number of threads."""
-        return torch_threads(1) if self.threads else nullcontext()
 
     def adapt(self, module: nn.Module) -> None:
         """Make the linear layers of another library's module adaptable, in place (see `on_slot`)."""

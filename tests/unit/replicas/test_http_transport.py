@@ -114,6 +114,9 @@ def test_an_item_survives_the_transport():
         long_text="reject",
         window_words=7,
         window_overlap_words=0,
+        on_limit="truncate",
+        max_entities=1,
+        max_relations=0,
     )
     assert all(getattr(sent, field) != getattr(item(), field) for field in Item.__dataclass_fields__)
     arrived = msgspec.msgpack.decode(encode(ExtractMessage([sent], CallMessage.of(call()))), type=ExtractMessage).items[
