@@ -10,7 +10,7 @@ _MAX_CHARS = 600
 
 
 class StartupError(Exception):
-    """The server cannot start. The message tells the operator what is wrong, why, and what to do."""
+    """The server cannot start. The message says what is wrong, why, and what to do."""
 
 
 def one_line(error: BaseException) -> str:

@@ -23,7 +23,7 @@ FORMATS = (SAFETENSORS, f"{SAFETENSORS}.index.json", PICKLED, f"{PICKLED}.index.
 
 
 class ModelError(StartupError):
-    """The model cannot be served; the message tells an operator why, in one line."""
+    """The model cannot be served; the message says why, in one line, for the operator."""
 
 
 class Backbone(NamedTuple):
