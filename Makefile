@@ -42,7 +42,8 @@ test: setup-dev ## Run the tests; TESTS=path ARGS=pytest's WORKERS=processes
 
 check: lint test ## Both of these
 
-test-all: check ## The same, and a fresh clone to its first answer with each Python that is found, 10 minutes
+test-all: check ## The same, slow tests, and a fresh clone to its first answer with each Python that is found, 20 minutes
+	$(BIN)/python -m pytest -m slow $(TESTS)
 	$(BIN)/python tools/first_answer.py --every-python
 
 lock: ## Renew the locks; ARGS=--upgrade or ARGS="--upgrade-package NAME"

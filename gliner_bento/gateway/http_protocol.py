@@ -78,6 +78,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Part of a request has arrived."""
+        awaited_headers = self in self.idle  # else `data` may be the end of a body
         super().data_received(data)
         if self._limits is None or self.transport.is_closing():
             return
@@ -85,7 +86,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._reads_body:
             if self._timer is None or self._bytes >= PACE_BYTES:
                 self._set_timer(self._limits.body_timeout_s)
-        elif self in self.idle:
+        elif awaited_headers and self in self.idle:
             if self._bytes > MAX_HEADER_BYTES:
                 self._refuse(HeadersTooLarge(f"the headers have more than {MAX_HEADER_BYTES} bytes"))
             elif self._timer is None:

@@ -10,6 +10,7 @@ from benchmark.__main__ import main
 from gliner_bento import cli
 
 
+@pytest.mark.slow
 def test_a_comparison_measures_its_rows_and_writes_a_report(tmp_path, capsys):
     assert main(["--quick", "--rows", "stages,settings", "--out", str(tmp_path)]) == 0
     data = json.loads((tmp_path / "results.json").read_text())
@@ -24,6 +25,7 @@ def test_a_comparison_measures_its_rows_and_writes_a_report(tmp_path, capsys):
     assert capsys.readouterr().out == page
 
 
+@pytest.mark.slow
 def test_adapters_predict_as_merged_ones_while_others_load_and_are_evicted(tmp_path):
     assert main(["--quick", "--rows", "adapters_exact,adapters_tiers", "--out", str(tmp_path)]) == 0
     data = json.loads((tmp_path / "results.json").read_text())
@@ -42,6 +44,7 @@ def test_adapters_predict_as_merged_ones_while_others_load_and_are_evicted(tmp_p
     assert all(point["agreement"]["own"] > 0.75 for point in data["points"])
 
 
+@pytest.mark.slow
 def test_long_texts_are_processed_whole_and_many_labels_in_groups(tmp_path):
     assert main(["--quick", "--rows", "long_texts", "--out", str(tmp_path)]) == 0
     data = json.loads((tmp_path / "results.json").read_text())

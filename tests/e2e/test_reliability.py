@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from reliability.__main__ import main
 
 
@@ -12,6 +14,7 @@ def measured(folder, name: str) -> dict:
     return data | {"targets": {target["name"]: target["value"] for target in data["targets"]}}
 
 
+@pytest.mark.slow
 def test_an_overloaded_server_accepts_or_refuses_every_request(tmp_path, capsys):
     main(["overload", "--factor", "5", "--seconds", "2", "--out", str(tmp_path)])
     data = measured(tmp_path, "overload")
@@ -29,6 +32,7 @@ def test_no_odd_request_gets_an_internal_error_or_no_answer(tmp_path):
     assert data["statuses"]["fields"].keys() > {"200", "400", "422"}
 
 
+@pytest.mark.slow
 def test_a_soak_loses_no_answer_and_gives_no_wrong_one(tmp_path):
     flags = ["--minutes", "0.1", "--rate", "4", "--different", "24", "--no-kill"]
     main(["soak", *flags, "--out", str(tmp_path)])

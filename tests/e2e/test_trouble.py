@@ -189,9 +189,14 @@ def test_an_adapter_store_that_cannot_be_written_ends_the_start(tmp_path):
 
 
 def test_make_serve_fails_with_its_server():
-    """Its own environment is replaced by that of the tests."""
+    """Its own environment is replaced by that of the tests, and is not that of the make that runs them."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKEOVERRIDES", "ARGS")
+    }
     command = ["make", "serve", "SETUP=", f"BIN={Path(sys.executable).parent}", "PORT=99999"]
-    ended = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False, timeout=START_S)
+    ended = subprocess.run(
+        command, cwd=PROJECT_ROOT, env=environment, capture_output=True, text=True, check=False, timeout=START_S
+    )
     assert ended.returncode != 0
     first, *rest = ended.stderr.splitlines()
     assert first.startswith("gliner-bento: port 99999: ")

@@ -158,6 +158,16 @@ def test_the_rest_of_a_body_that_was_refused_must_arrive_in_time_too(serve):
     assert refusal(client) == (408, "request_timeout")
 
 
+def test_the_rest_of_a_body_that_was_refused_does_not_count_as_headers(serve):
+    """An upload with a wrong id got 431 instead of 422, where its last piece was larger than headers may be."""
+    body = b"y" * (3 * MAX_HEADER_BYTES)
+    client = serve()()
+    for _ in range(5):
+        assert ok(client, b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))
+        client.sendall(body)
+    assert ok(client)
+
+
 def test_a_request_for_another_protocol_is_no_fault(serve):
     """It is served as HTTP/1.1."""
     client = serve(keep_alive_timeout_s=1)()
