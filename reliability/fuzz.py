@@ -91,9 +91,9 @@ def fuzz(log: Path, *, requests: int, seed: int, settings: Mapping[str, object])
         "examples": findings.examples,
         "settings": {name: str(value) for name, value in settings.items()},
     }
-    told = ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items()) if status > 0)
+    listed = ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items()) if status > 0)
     notes = [
-        f"Statuses: {told}; {statuses[0]} connections that sent no whole request were closed.",
+        f"Statuses: {listed}; {statuses[0]} connections that sent no whole request were closed.",
         f"Statuses that state a condition: {honest or 'none'}. A body may ask for a deadline that cannot be met (504).",
     ]
     return Measurement("fuzz", f"make fuzz ARGS='--requests {requests} --seed {seed}'", targets, facts, at_start, notes)

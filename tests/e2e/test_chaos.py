@@ -1,4 +1,4 @@
-"""`make chaos` in a short form: faults from which a server recovers at once, and its end under load."""
+"""`make chaos` in a short form: faults from which a server recovers immediately, and its end under load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An event loop whose time passes only while all tasks sleep, and then at once: hours of timeouts in milliseconds."""
+"""An event loop whose time passes only while all tasks sleep, in one step: hours of timeouts in milliseconds."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def test_an_abort_reaches_every_replica_and_what_waits():
         assert await fleet.abort("a") is True
         aborted_s = now_s()
         waiting = await asking[2]
-        assert now_s() == aborted_s, "what waits ends at once"
+        assert now_s() == aborted_s, "what waits ends immediately"
         running = await asyncio.gather(*asking[:2])
         return waiting, running, await fleet.abort("a"), await fleet.abort("b")
 
