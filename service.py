@@ -13,8 +13,8 @@ from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
+from gliner_bento.process.supervision import ServiceProcess, supervise
 from gliner_bento.settings import load_or_exit
-from gliner_bento.supervision import ServiceProcess, supervise
 from gliner_bento.tracing import start_tracing
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
 from runners.instances import GatewayService, depend_on_runners, disconnect, replica_for

@@ -22,10 +22,10 @@ from gliner_bento.exits import exit_with
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.port import check_address_or_exit
+from gliner_bento.process.port import check_address_or_exit
+from gliner_bento.process.supervision import ServiceProcess
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings, load_or_exit
-from gliner_bento.supervision import ServiceProcess
 from gliner_bento.tracing import start_tracing
 
 

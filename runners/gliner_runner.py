@@ -9,10 +9,10 @@ import bentoml
 from gliner_bento import log
 from gliner_bento.bentoml_options import bentoml_options
 from gliner_bento.instances import RUNNER, Instance
+from gliner_bento.process.supervision import ServiceProcess
 from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import load_or_exit
-from gliner_bento.supervision import ServiceProcess
 from gliner_bento.tracing import start_tracing
 
 REPLICA_PATH = "/replica"

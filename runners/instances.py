@@ -7,10 +7,10 @@ from typing import Any
 import bentoml
 
 from gliner_bento.instances import plan_or_exit
+from gliner_bento.process.supervision import ServiceProcess
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.http.client import HttpReplica
-from gliner_bento.supervision import ServiceProcess
 from runners.gliner_runner import REPLICA_PATH, service_of, settings
 
 RUNNERS = [service_of(instance) for instance in plan_or_exit(settings)]

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from gliner_bento.configuration import PROJECT_ROOT
-from gliner_bento.port import check_access, check_port
+from gliner_bento.process.port import check_access, check_port
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import ALIASES, env_name

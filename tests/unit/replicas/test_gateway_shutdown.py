@@ -10,9 +10,9 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import service
+from gliner_bento.process.supervision import ServiceProcess
 from gliner_bento.replicas.fleet.fleet import Fleet
 from gliner_bento.replicas.http.server import ReplicaApp
-from gliner_bento.supervision import ServiceProcess
 from runners import instances
 from runners.gliner_runner import REPLICA_PATH
 

@@ -15,7 +15,7 @@ SUPERVISOR = """
 import signal, subprocess, sys
 import click
 from gliner_bento.settings import Settings
-from gliner_bento.supervision import supervise
+from gliner_bento.process.supervision import supervise
 
 @click.command()
 @click.argument("child")
@@ -35,7 +35,7 @@ import os, signal, time
 from pathlib import Path
 from gliner_bento.configuration import SettingsError
 from gliner_bento.settings import Settings
-from gliner_bento.supervision import ServiceProcess
+from gliner_bento.process.supervision import ServiceProcess
 
 with open("starts", "a") as file:
     file.write("x")

@@ -34,10 +34,10 @@ import click
 from gliner_bento.bentoml_options import default_host
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import StartupError, exit_with, is_alive, one_line, write_line
-from gliner_bento.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
-from gliner_bento.port import check_address_or_exit, refuse_connections
+from gliner_bento.process.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
+from gliner_bento.process.port import check_address_or_exit, refuse_connections
+from gliner_bento.process.shutdown import Shutdown
 from gliner_bento.settings import Settings
-from gliner_bento.shutdown import Shutdown
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from gliner_bento.configuration import PROJECT_ROOT
-from gliner_bento.heartbeat import HeartbeatMonitor, are_stopping
+from gliner_bento.process.heartbeat import HeartbeatMonitor, are_stopping
 
 PATIENCE_S = 60.0
 PROCESS = """
 import asyncio, sys, time
 from pathlib import Path
-from gliner_bento.heartbeat import Heartbeat
+from gliner_bento.process.heartbeat import Heartbeat
 
 async def serve():
     heartbeat = Heartbeat(Path(sys.argv[1]), "Service")
