@@ -27,7 +27,7 @@ ALIASES = {
 """gliner.serve's names of settings, accepted as flags, environment variables and keys of the file."""
 
 DISABLE_COMPILE = f"{ENV_PREFIX}DISABLE_COMPILE"
-"""A variable of gliner.serve's container: true turns `enable_compilation` off; false, its default there, does nothing."""
+"""A variable of gliner.serve's container: true turns `enable_compilation` off; false, its default, does nothing."""
 
 
 def env_name(name: str) -> str:
