@@ -12,6 +12,7 @@ from gliner_bento.settings import Settings
 from reliability.chaos import chaos
 from reliability.faults import FAULTS
 from reliability.fuzz import fuzz
+from reliability.image import image
 from reliability.measurement import FOLDER, Measurement
 from reliability.overload import overload
 from reliability.regression import regression
@@ -33,6 +34,8 @@ def _measure(flags: argparse.Namespace, log: Path) -> Measurement:
         return chaos(log, faults=flags.faults, seconds=flags.seconds, clients=flags.clients, settings=settings)
     if flags.what == "fuzz":
         return fuzz(log, requests=flags.requests, seed=flags.seed, settings=settings)
+    if flags.what == "image":
+        return image(base=flags.base, torch=flags.torch)
     if flags.what == "soak":
         load = {"minutes": flags.minutes, "kill": flags.kill, "rate": flags.rate, "different": flags.different}
         return soak(log, flags.out, **load, settings=settings)
@@ -78,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--against", required=True, help="the commit")
     command.add_argument("--seconds", type=float, default=5.0, help="duration of a round (default: 5)")
     command.add_argument("--rounds", type=int, default=12, help="rounds at each concurrency (default: 12)")
+    command = commands.add_parser("image", help="the container image under restrictions, with podman")
+    command.add_argument("--base", help="an image with Python 3.11 (default: one made of Debian's packages)")
+    command.add_argument("--torch", choices=("cpu", "cuda"), default="cpu", help="build of torch (default: cpu)")
     for command in commands.choices.values():
         command.add_argument(
             "--out", type=Path, default=FOLDER, help="folder of the results (default: docs/measurements)"
