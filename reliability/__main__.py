@@ -14,6 +14,7 @@ from reliability.faults import FAULTS
 from reliability.fuzz import fuzz
 from reliability.measurement import FOLDER, Measurement
 from reliability.overload import overload
+from reliability.regression import regression
 from reliability.soak import soak
 
 
@@ -35,6 +36,9 @@ def _measure(flags: argparse.Namespace, log: Path) -> Measurement:
     if flags.what == "soak":
         load = {"minutes": flags.minutes, "kill": flags.kill, "rate": flags.rate, "different": flags.different}
         return soak(log, flags.out, **load, settings=settings)
+    if flags.what == "regression":
+        rounds = {"seconds": flags.seconds, "rounds": flags.rounds}
+        return regression(log, against=flags.against, **rounds, settings=settings)
     return overload(log, factor=flags.factor, seconds=flags.seconds, settings=settings)
 
 
@@ -70,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--rate", type=float, help="requests/s (default: 80 %% of the capacity, measured first)")
     command.add_argument("--different", type=int, default=200, help="number of different requests (default: 200)")
     command.add_argument("--no-kill", dest="kill", action="store_false", help="do not kill the runner near the end")
+    command = commands.add_parser("regression", help="throughput and latency against an earlier commit")
+    command.add_argument("--against", required=True, help="the commit")
+    command.add_argument("--seconds", type=float, default=5.0, help="duration of a round (default: 5)")
+    command.add_argument("--rounds", type=int, default=12, help="rounds at each concurrency (default: 12)")
     for command in commands.choices.values():
         command.add_argument(
             "--out", type=Path, default=FOLDER, help="folder of the results (default: docs/measurements)"

@@ -150,8 +150,9 @@ class HttpProtocol(HttpToolsProtocol):
         """Refuse a request, or have the app answer it. A refusal that other requests wait for is the app's: to continue
         with the next one from here would be a recursion of any depth."""
         refusal = None
+        scope: Any = cycle.scope
         if self._limits and self.early and cycle is self.cycle and not self.flow.write_paused:
-            refusal = self.early.refuse(cycle.scope)
+            refusal = self.early.refuse(scope)
         if refusal:
             self._send_refusal(cycle, refusal)
         else:
