@@ -19,6 +19,14 @@ from reliability.overload import overload
 from reliability.regression import regression
 from reliability.soak import soak
 
+_HARNESSES: dict[str, Callable[..., Measurement]] = {
+    "chaos": chaos,
+    "fuzz": fuzz,
+    "invariance": invariance,
+    "overload": overload,
+    "regression": regression,
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, store, print; the exit code."""
@@ -30,23 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(flags: argparse.Namespace, log: Path) -> Measurement:
+    """The measurement `flags.what`, whose arguments are its flags."""
+    common = {"out", "set", "what"}
+    arguments = {name: value for name, value in vars(flags).items() if name not in common}
     settings = dict(flags.set)
-    if flags.what == "chaos":
-        return chaos(log, faults=flags.faults, seconds=flags.seconds, clients=flags.clients, settings=settings)
-    if flags.what == "fuzz":
-        return fuzz(log, requests=flags.requests, seed=flags.seed, settings=settings)
     if flags.what == "image":
-        return image(base=flags.base, torch=flags.torch)
+        return image(**arguments, settings=settings)
     if flags.what == "soak":
-        load = {"minutes": flags.minutes, "kill": flags.kill, "rate": flags.rate, "different": flags.different}
-        return soak(log, flags.out, **load, settings=settings)
-    if flags.what == "invariance":
-        size = {"requests": flags.requests, "cost_rounds": flags.cost_rounds}
-        return invariance(log, precisions=flags.precisions, **size, settings=settings)
-    if flags.what == "regression":
-        rounds = {"seconds": flags.seconds, "rounds": flags.rounds}
-        return regression(log, against=flags.against, **rounds, settings=settings)
-    return overload(log, factor=flags.factor, seconds=flags.seconds, settings=settings)
+        return soak(log, flags.out, **arguments, settings=settings)
+    return _HARNESSES[flags.what](log, **arguments, settings=settings)
 
 
 def _setting(text: str) -> tuple[str, str]:

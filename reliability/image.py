@@ -11,10 +11,12 @@ import shutil
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.settings import PROJECT_ROOT
+from gliner_bento.settings.names import env_name
 from reliability.containers import BASE, Container, build, make_base, podman, running
 from reliability.known_answers import RIGHT, WRONG
 from reliability.measurement import Measurement, Target
@@ -48,8 +50,9 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 """
 
 
-def image(*, base: str | None, torch: str) -> Measurement:
+def image(*, base: str | None, torch: str, settings: Mapping[str, object]) -> Measurement:
     """Build the image, and try it. base: an image with Python 3.11; default: one made of Debian's packages."""
+    variables = {env_name(setting): str(value) for setting, value in settings.items()}
     at_start, began_s = provenance(), time.monotonic()
     if not base:
         make_base()
@@ -60,7 +63,7 @@ def image(*, base: str | None, torch: str) -> Measurement:
         *([Target("size of the image", "GB", facts["size_gb"], MAX_CPU_GB)] if torch == "cpu" else []),
         *_lint(facts),
         *_without_access(name, facts),
-        *_restricted(name, facts),
+        *_restricted(name, variables, facts),
         *_with_keys(name, facts),
     ]
     notes = [
@@ -97,10 +100,10 @@ def _without_access(name: str, facts: dict[str, Any]) -> list[Target]:
     return [Target("starts without API keys and allow_anonymous", "starts", float(not refused), 0)]
 
 
-def _restricted(name: str, facts: dict[str, Any]) -> list[Target]:
+def _restricted(name: str, variables: Mapping[str, str], facts: dict[str, Any]) -> list[Target]:
     """One container from its start to its end under load."""
-    settings = {"GLINER_ALLOW_ANONYMOUS": "true", "GLINER_MAX_QUEUE_WAIT_S": "60"}
-    with running(name, settings) as container:
+    open_to_all = {"GLINER_ALLOW_ANONYMOUS": "true", "GLINER_MAX_QUEUE_WAIT_S": "60"}
+    with running(name, {**open_to_all, **variables}) as container:
         healthy_s = container.wait_healthy(_HEALTHY_S)
         different = _readme_differences(container)
         return [
