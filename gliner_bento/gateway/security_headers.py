@@ -10,6 +10,7 @@ from pathlib import Path
 from starlette.datastructures import MutableHeaders
 
 INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
+PLAYGROUND_LINK = '<a href="./playground">Open the playground</a>'
 
 _ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
@@ -19,10 +20,10 @@ _ALWAYS = [
 
 
 def secure(headers: MutableHeaders) -> None:
-    """Add the headers to those of a response."""
+    """Add the headers to those of a response. A page may have a policy of its own."""
     headers.raw.extend(_ALWAYS)
     if headers.get("content-type", "").startswith("text/html"):
-        headers["Content-Security-Policy"] = PAGE_POLICY
+        headers.setdefault("Content-Security-Policy", PAGE_POLICY)
 
 
 def _page_policy(page: str) -> str:
