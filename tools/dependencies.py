@@ -1,5 +1,5 @@
 """What a server is made of: `dependencies.py licenses [--check]` writes docs/licenses.md, `dependencies.py sbom FILE` a
-bill of materials (CycloneDX) of the packages in requirements.lock and of the bundled model.
+bill of materials (CycloneDX) of the packages in requirements.lock, the bundled model and the library of the playground.
 
 Names and versions are those of the lock; licences those that the installed packages state.
 """
@@ -112,7 +112,7 @@ def licenses_page(listed: Sequence[Pin]) -> str:
 
 def bill_of_materials(listed: Sequence[Pin]) -> dict[str, Any]:
     """The CycloneDX document; the same for the same lock and model."""
-    components = [*map(_component, listed), _model()]
+    components = [*map(_component, listed), _model(), _cytoscape()]
     content = hashlib.sha256(json.dumps(components).encode()).hexdigest()
     version = re.search(r'__version__ = "(.+)"', (ROOT / "gliner_bento" / "__init__.py").read_text(encoding="utf-8"))
     assert version
@@ -150,6 +150,23 @@ def _model() -> dict[str, Any]:
         "name": "demo",
         "hashes": [{"alg": "SHA-256", "content": digest}],
         "licenses": [{"license": {"id": "Apache-2.0"}}],
+    }
+
+
+def _cytoscape() -> dict[str, Any]:
+    """The library that is in the repository, for the playground."""
+    content = CYTOSCAPE.read_text(encoding="utf-8")
+    version = re.search(r'\.version="([0-9.]+)"', content)
+    assert version
+    purl = f"pkg:npm/cytoscape@{version[1]}"
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "name": "cytoscape",
+        "version": version[1],
+        "purl": purl,
+        "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(content.encode()).hexdigest()}],
+        "licenses": [{"expression": "MIT"}],
     }
 
 
