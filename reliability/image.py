@@ -136,7 +136,7 @@ def _predicted(answer: dict[str, Any]) -> set[tuple[Any, ...]]:
 def _inside(container: Container, facts: dict[str, Any]) -> list[Target]:
     """What the container is made of, and what its user may do."""
     compilers = container.find(f"! -type d -perm /111 -regextype posix-extended -regex '.*/{_COMPILERS}'")
-    writable = container.find("-type d -writable")
+    writable = container.find("-type d -writable ! -path /tmp")
     interfaces = [name for name in container.execute("ls", "/sys/class/net").split() if name != "lo"]
     uids = podman("top", container.name, "huser").split()[1:]
     facts |= {"compilers": compilers, "writable": writable, "uids": sorted(set(uids)), "interfaces": interfaces}
@@ -204,7 +204,7 @@ def _with_keys(name: str, facts: dict[str, Any]) -> list[Target]:
     new = ["podman", "run", "--rm", "--network", "none", "--no-healthcheck", name]
     new += ["python3", "-m", "gliner_bento.cli", "keys", "new", "app"]
     made = subprocess.run(new, capture_output=True, text=True, check=True, timeout=120)
-    key = re.search(r"gliner_\w+", made.stderr)
+    key = re.search(r"gliner_[\w-]+$", made.stderr.strip())
     if not key:
         raise ValueError("no key in the output of `keys new`")
     body = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}
@@ -213,7 +213,7 @@ def _with_keys(name: str, facts: dict[str, Any]) -> list[Target]:
         closed, _ = container.ask("/ner", body)
         status, content = container.ask("/ner", body, {"Authorization": f"Bearer {key[0]}"})
     found = {entity["text"] for entity in json.loads(content)["entities"]} if status == 200 else set()
-    facts["gliner_serve_variables"] = _GLINER_SERVE
+    facts |= {"gliner_serve_variables": _GLINER_SERVE, "status_without_key": closed, "status_with_key": status}
     return [
         Target("answers to requests without a key", "answers", float(closed != 401), 0),
         Target("entities not found on gliner.serve's route, moved by its variable", "entities", 2 - len(found), 0),
