@@ -22,6 +22,7 @@ from gliner_bento.errors import QueueFull
 from gliner_bento.gateway import tenants
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.compat import compat_endpoints
+from gliner_bento.gateway.early_refusal import EarlyRefusal
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.error_body import STATUSES, respond
 from gliner_bento.gateway.gateway import Gateway
@@ -32,6 +33,7 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
 from gliner_bento.gateway.security_headers import INDEX_PAGE
 from gliner_bento.gateway.tenant_limits import TenantLimits
+from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, extract, server
 from gliner_bento.replicas.base import Replica
@@ -65,11 +67,19 @@ class GatewayApp:
             Endpoint(method="GET", path="/", scope=None, answer=self._index),
         ]
         self._recorder = Recorder(endpoint.path for endpoint in (*self.endpoints, *pages))
-        self._limits = TenantLimits(
+        self.limits = TenantLimits(
             max_tenant_concurrency=options.max_tenant_concurrency,
             max_tenant_requests_per_s=options.max_tenant_requests_per_s,
         )
         self._access = Access([*self.endpoints, *pages], options)
+        self.early = EarlyRefusal(
+            self._refusable,
+            self._access,
+            self.limits,
+            self._check_load,
+            self._recorder,
+            cors=bool(options.cors_origins),
+        )
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
         self.routes.router.redirect_slashes = False  # `TrailingSlash` serves them
         self._stack: ASGIApp = self.routes
@@ -113,13 +123,16 @@ class GatewayApp:
         if (method, path) not in self._refusable:
             yield
             return
-        with self._limits.request(tenants.current()):
-            self.gateway.check_load()
+        with self.limits.request(tenants.current()):
+            self._check_load(tenants.current())
             yield
 
     def quota(self, method: str, path: str) -> Mapping[str, str]:
         """The headers with what the request's tenant may still send."""
-        return self._limits.headers(tenants.current()) if (method, path) in self._refusable else {}
+        return self.limits.headers(tenants.current()) if (method, path) in self._refusable else {}
+
+    def _check_load(self, tenant: Tenant) -> None:
+        self.gateway.check_load(tenant)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, with the middleware."""

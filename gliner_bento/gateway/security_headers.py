@@ -11,16 +11,17 @@ from starlette.datastructures import MutableHeaders
 
 INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
 
-_ALWAYS = [
+SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
 ]
+"""Those of every response."""
 
 
 def secure(headers: MutableHeaders) -> None:
     """Add the headers to those of a response."""
-    headers.raw.extend(_ALWAYS)
+    headers.raw.extend(SECURITY_HEADERS)
     if headers.get("content-type", "").startswith("text/html"):
         headers["Content-Security-Policy"] = PAGE_POLICY
 
