@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gliner_bento.scheduler.entry import Entry
@@ -54,7 +54,7 @@ class BatchShare:
         return admitted
 
 
-def admitted(order: Iterable[Entry], reservation: Reservation, count: int) -> tuple[Sequence[Entry], list[Entry]]:
+def admitted(order: Iterable[Entry], reservation: Reservation, count: int) -> tuple[list[Entry], list[Entry]]:
     """The entries of `order` up to the `count`-th that `reservation` admits, and those among them."""
     ahead, admitted = [], []
     for entry in order:
