@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs bench chaos overload fuzz soak sbom bento \
+.PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs bench chaos overload fuzz soak invariance regression sbom bento \
 	image demo-model clean
 
 export BENTOML_DO_NOT_TRACK = True
@@ -79,6 +79,12 @@ fuzz: setup-dev ## Send 50,000 odd requests over every route; ARGS="--requests 5
 
 soak: setup-dev ## Mixed requests with known answers, and faults, for MINUTES= (30)
 	$(BIN)/python -m reliability soak $(if $(MINUTES),--minutes '$(MINUTES)') $(ARGS)
+
+invariance: setup-dev ## Compare answers alone and under load byte by byte, in each precision
+	$(BIN)/python -m reliability invariance $(ARGS)
+
+regression: setup-dev ## Compare throughput and latency with an earlier commit: AGAINST=
+	$(BIN)/python -m reliability regression --against '$(AGAINST)' $(ARGS)
 
 sbom: setup ## Write a bill of materials (CycloneDX) of what a server installs to sbom.cdx.json
 	$(BIN)/python tools/dependencies.py sbom sbom.cdx.json
