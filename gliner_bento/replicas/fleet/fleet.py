@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 PIECE_TOKENS = 2048
 """A request is divided among replicas that are ready, into pieces of at least so many tokens."""
 
+ITEM_TOKENS = 256
+"""What an item costs besides its tokens: short texts take longer than their tokens say. See docs/scaling.md."""
+
 _ADDED_UP = ("running_items", "running_tokens", "lanes", "idle_lanes", "busy_lanes")
 _RATES = fields(Throughput)
 _BROKEN_STREAM = "the replica that ran this stream was lost after the stream had begun; send the request again"
@@ -50,7 +53,7 @@ class Fleet:
     """Implements `Replica` over `replicas`, by name; they serve one model. For one event loop.
 
     on_other_model: called with one line for a replica that serves another model; it is refused. on_repeat: called with
-    the number of items that are repeated. clock: of deadlines.
+    the number of items that are repeated. clock: of deadlines. dispatcher: chooses replicas.
     """
 
     def __init__(
@@ -61,11 +64,12 @@ class Fleet:
         on_other_model: Callable[[str], None] = logger.error,
         on_repeat: Callable[[int], None] = lambda items: None,
         clock: Callable[[], float] = time.monotonic,
+        dispatcher: Callable[[int, int], Dispatcher] = Dispatcher,
     ) -> None:
         self.replicas = replicas
         self.tokens_run = 0
         self._members = [Member(name, number, replica) for number, (name, replica) in enumerate(replicas.items())]
-        self._dispatcher = Dispatcher(len(replicas), options.max_outstanding_tokens)
+        self._dispatcher = dispatcher(len(replicas), options.max_outstanding_tokens)
         self._health = Health(self._members, self._dispatcher, on_other_model)
         self.adapters = FleetAdapters(self._members, self._health)
         self._capacity = options.queue_capacity
@@ -167,9 +171,10 @@ class Fleet:
 
     def _pieces(self, items: Sequence[Item]) -> list[tuple[Sequence[Item], int]]:
         """The items in as many pieces as it takes replicas, each with its cost."""
-        costs = [self._estimate.estimate(item) for item in items]
+        tokens = [self._estimate.estimate(item) for item in items]
+        count = max(1, min(self._dispatcher.open_replicas, len(items), int(sum(tokens) // PIECE_TOKENS)))
+        costs = [ITEM_TOKENS + of_item for of_item in tokens]
         total = sum(costs)
-        count = max(1, min(self._dispatcher.open_replicas, len(items), int(total // PIECE_TOKENS)))
         pieces, begin, cost = [], 0, 0.0
         for end, of_item in enumerate(costs, 1):
             cost += of_item
