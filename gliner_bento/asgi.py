@@ -37,7 +37,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
     log.configure(settings)
     check_address_or_exit("uvicorn", settings, "127.0.0.1")
     app = GatewayApp(settings.view(GatewayOptions))
-    limit_connections(app.options)
+    limit_connections(app.options, app.early)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

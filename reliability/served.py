@@ -23,13 +23,21 @@ BYTES_PER_MB = 1e6
 
 @contextlib.contextmanager
 def serving(
-    log: Path, settings: Mapping[str, object], environment: Mapping[str, str] | None = None
+    log: Path,
+    settings: Mapping[str, object],
+    environment: Mapping[str, str] | None = None,
+    *,
+    checkout: Path = PROJECT_ROOT,
 ) -> Iterator[Server]:
-    """The bento's server with these settings, and a folder of BentoML's own. environment: more variables."""
-    env = dict(environment or {}) | {env_name(name): str(value) for name, value in settings.items()}
+    """The server of a checkout with these settings, and a folder of BentoML's own. environment: more variables."""
+    env = (
+        {"PYTHONPATH": str(checkout)}
+        | dict(environment or {})
+        | {env_name(name): str(value) for name, value in settings.items()}
+    )
     with tempfile.TemporaryDirectory(prefix="gliner-bento-", ignore_cleanup_errors=True) as home:
         env |= {"BENTOML_HOME": home, "BENTOML_DO_NOT_TRACK": "True"}
-        with started(COMMAND, cwd=PROJECT_ROOT, log=log, env=env) as server:
+        with started(COMMAND, cwd=checkout, log=log, env=env) as server:
             yield server
 
 

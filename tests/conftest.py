@@ -12,6 +12,7 @@ os.environ["BENTOML_DO_NOT_TRACK"] = "True"
 os.environ["BENTOML_HOME"] = str(_PRIVATE / "bentoml")
 os.environ["HF_HUB_CACHE"] = str(_PRIVATE / "hub")
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["OMP_WAIT_POLICY"] = "passive"  # threads that wait leave the cores to other workers and servers
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(_PRIVATE / "metrics")
 for folder in ("BENTOML_HOME", "PROMETHEUS_MULTIPROC_DIR"):
     Path(os.environ[folder]).mkdir(parents=True, exist_ok=True)

@@ -45,8 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench(commands)
     _add_models(commands)
     _add_keys(commands)
-    docs = _command(commands, "docs", "generate docs/settings.md")
-    docs.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is stale")
+    docs = _command(commands, "docs", "generate docs/settings.md, docs/metrics.md and files of the Helm chart")
+    docs.add_argument("--check", action="store_true", help="write nothing; exit with 1 if one is stale")
     return parser
 
 

@@ -15,7 +15,7 @@ from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.process.port import check_access, check_port
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
-from gliner_bento.settings.names import ALIASES, env_name
+from gliner_bento.settings.names import ALIASES, DISABLE_COMPILE, env_name
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
@@ -32,7 +32,7 @@ def serve(settings: Settings, flags: Mapping[str, Any], *, port: int, host: str)
     sys.stdout.flush()
     command = [sys.executable, "-m", "bentoml", "serve", "service:GLiNERService"]
     command += ["--working-dir", str(PROJECT_ROOT), "--port", str(port), "--host", host]
-    aliases = set(map(env_name, ALIASES))
+    aliases = {*map(env_name, ALIASES), DISABLE_COMPILE}
     inherited = {name: value for name, value in os.environ.items() if name.upper() not in aliases}
     os.execve(sys.executable, command, {**inherited, **worker_environment(settings, flags)})
 
@@ -41,7 +41,7 @@ def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str
     """The environment that gives BentoML's workers the same settings: they read no argv and run in another folder."""
     given = settings.model_fields_set
     paths = {name for name in given if isinstance(getattr(settings, name), Path)}
-    aliased = given & set(ALIASES.values())
+    aliased = given & {*ALIASES.values(), "enable_compilation"}
     names = {ALIASES.get(name, name) for name in flags} | paths | aliased | (given & {"api_keys"}) | {"model"}
     return {env_name(name): _plain(getattr(settings, name)) for name in sorted(names)}
 

@@ -16,6 +16,7 @@ from gliner_bento.gateway.admission import Admission
 from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.status import RecentErrors, server_status
+from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
 from gliner_bento.status_types import ReplicaHealth, ReplicaList, ServerStatus
 from gliner_bento.types import (
@@ -117,9 +118,9 @@ class Gateway:
         ]
         return ExtractBatchResponse(results, model.model, request_id.current())
 
-    def check_load(self) -> None:
-        """Raise `QueueFull` if the current tenant's requests would wait too long; for one that has not been read."""
-        self._admission.check(tenants.current())
+    def check_load(self, tenant: Tenant) -> None:
+        """Raise `QueueFull` if a tenant's requests would wait too long; for one that has not been read."""
+        self._admission.check(tenant)
 
     async def ready(self) -> bool:
         """Whether the replica admits items."""

@@ -58,8 +58,11 @@ def regular_expression(value: str) -> str:
 
 
 def _api_keys(value: str) -> str:
-    """The absolute path of a file of API keys, or its content. Raises ValueError if the keys are invalid."""
-    source = value if is_content(value) else str(Path(value).expanduser().resolve())
+    """The absolute path of a file of API keys, or its content. Raises ValueError if the keys are invalid.
+
+    Links are kept: Kubernetes updates a mounted Secret by changing one.
+    """
+    source = value if is_content(value) else os.path.abspath(Path(value).expanduser())
     read_keys(source)
     return source
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from gliner_bento.configuration import under_one_name
+from gliner_bento.configuration import SettingsError, under_one_name
 
 ENV_PREFIX = "GLINER_"
 
@@ -18,8 +18,16 @@ ALIASES = {
     "polylora_disk_cache_dir": "disk_cache_dir",
     "polylora_max_disk_adapters": "max_disk_adapters",
     "polylora_adapter_id_pattern": "adapter_id_pattern",
+    "num_replicas": "num_instances",
+    # These are variables of its container.
+    "batch_wait_ms": "batch_wait_timeout_ms",
+    "memory_fraction": "target_memory_fraction",
+    "enable_packing": "enable_sequence_packing",
 }
 """gliner.serve's names of settings, accepted as flags, environment variables and keys of the file."""
+
+DISABLE_COMPILE = f"{ENV_PREFIX}DISABLE_COMPILE"
+"""A variable of gliner.serve's container: true turns `enable_compilation` off; false, its default, does nothing."""
 
 
 def env_name(name: str) -> str:
@@ -43,6 +51,8 @@ def origin(name: str, flags: Mapping[str, Any]) -> str | None:
     environment = {key.upper() for key, value in os.environ.items() if value}
     by_flag = [flag_name(one) for one in names if one in flags]
     by_environment = [env_name(one) for one in names if env_name(one) in environment]
+    if name == "enable_compilation" and _compilation_is_disabled():
+        by_environment.append(DISABLE_COMPILE)
     return next(iter(by_flag + by_environment), None)
 
 
@@ -50,4 +60,16 @@ def aliased_environment() -> dict[str, Any]:
     """The environment's values of the settings that have an alias, under the settings' names."""
     environment = {key.upper(): value for key, value in os.environ.items() if value}
     spelled = {name: environment.get(env_name(name)) for name in (*ALIASES, *ALIASES.values())}
-    return under_one_name({name: value for name, value in spelled.items() if value}, ALIASES, env_name)
+    if _compilation_is_disabled():
+        spelled |= {"enable_compilation": environment.get(env_name("enable_compilation")), "disable_compile": "false"}
+    aliases = ALIASES | {"disable_compile": "enable_compilation"}
+    return under_one_name({name: value for name, value in spelled.items() if value}, aliases, env_name)
+
+
+def _compilation_is_disabled() -> bool:
+    """Raises `SettingsError` for a value that is neither true nor false."""
+    environment = {key.upper(): value for key, value in os.environ.items() if value}
+    value = environment.get(DISABLE_COMPILE, "false").lower()
+    if value not in ("true", "false"):
+        raise SettingsError(f"{DISABLE_COMPILE}: must be true or false (got {value!r})")
+    return value == "true"

@@ -25,8 +25,9 @@ class ProcessFields(BaseSettings):
     )
     max_outstanding_tokens: Count = Field(
         65_536,
-        description="Estimated cost of the requests that an instance has not answered, in tokens and 256 per text, from "
-        "which on it gets no more; then requests wait for the first instance that is free. Only with num_instances > 1.",
+        description="Estimated cost of the requests that an instance has not answered, in tokens and 256 per text, "
+        "from which on it gets no more; then requests wait for the first instance that is free. Only with "
+        "num_instances > 1.",
     )
     log_format: Literal["text", "json"] = Field("text", description="Format of the log; json: an object per line.")
     log_level: Literal["auto", "debug", "info", "warning", "error"] = Field(

@@ -34,7 +34,15 @@ from gliner_bento.instances import instances_per_device
 from gliner_bento.settings.adapters import AdapterFields
 from gliner_bento.settings.gateway import GatewayFields
 from gliner_bento.settings.model import ModelFields
-from gliner_bento.settings.names import ALIASES, ENV_PREFIX, aliased_environment, env_name, flag_name, origin
+from gliner_bento.settings.names import (
+    ALIASES,
+    DISABLE_COMPILE,
+    ENV_PREFIX,
+    aliased_environment,
+    env_name,
+    flag_name,
+    origin,
+)
 from gliner_bento.settings.process import ProcessFields
 from gliner_bento.settings.scheduling import SchedulingFields
 
@@ -75,7 +83,7 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
         refuse_unknown(given, known, "unknown setting")
         refuse_unknown(
             (name for name in os.environ if name.upper().startswith(ENV_PREFIX) and not _NO_SETTING.fullmatch(name)),
-            map(env_name, known),
+            [*map(env_name, known), DISABLE_COMPILE],
             "unknown environment variable",
             str.upper,
         )

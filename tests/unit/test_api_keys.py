@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import pytest
 import yaml
@@ -106,15 +107,23 @@ def test_a_damaged_file_leaves_the_keys_as_they_were(file, damage, caplog):
     assert keys.find("key-c").name == "c"
 
 
-def test_a_secret_that_a_mount_replaces_is_read_again(file, tmp_path):
-    """Kubernetes replaces a link to a folder."""
+def test_a_secret_that_kubernetes_replaces_is_read_again(tmp_path):
+    """The file is a link into `..data`, a link to a folder; an update replaces that link and deletes the old folder."""
     now = [0.0]
-    keys = ApiKeys(str(file), clock=lambda: now[0])
-    other = tmp_path / "other"
-    other.write_text(file.read_text().replace(hash_of("key-a"), hash_of("key-z")))
-    os.replace(other, file)
+    _update_secret(tmp_path, "..2026_1", entry("a", "key-a"))
+    (tmp_path / "keys.yaml").symlink_to("..data/keys.yaml")
+    keys = ApiKeys(Settings.load({"api_keys": str(tmp_path / "keys.yaml")}).api_keys, clock=lambda: now[0])
+    _update_secret(tmp_path, "..2026_2", entry("z", "key-z"))
+    shutil.rmtree(tmp_path / "..2026_1")
     now[0] += 1
-    assert (keys.find("key-a"), keys.find("key-z").name) == (None, "a")
+    assert (keys.find("key-a"), keys.find("key-z").name) == (None, "z")
+
+
+def _update_secret(mount, folder, *entries):
+    (mount / folder).mkdir()
+    (mount / folder / "keys.yaml").write_text(yaml.safe_dump(list(entries)))
+    (mount / "..data_tmp").symlink_to(folder)
+    os.replace(mount / "..data_tmp", mount / "..data")
 
 
 def test_the_command_makes_an_entry_and_shows_its_key_once(capsys):

@@ -389,6 +389,10 @@ ALIASED = {
     "disk_cache_dir": "/somewhere",
     "max_disk_adapters": "11",
     "adapter_id_pattern": "[a-z]+",
+    "num_instances": "2",
+    "batch_wait_timeout_ms": "13",
+    "target_memory_fraction": "0.5",
+    "enable_sequence_packing": "false",
 }
 
 
@@ -428,6 +432,23 @@ def test_two_names_of_one_setting_may_not_differ(monkeypatch, write):
     monkeypatch.setenv("GLINER_POLYLORA_MAX_RANK", "4")
     with pytest.raises(SettingsError, match="GLINER_POLYLORA_MAX_RANK and GLINER_MAX_LORA_RANK are one setting"):
         Settings.load()
+
+
+def test_gliner_serves_container_can_disable_compilation(monkeypatch, write):
+    file = write("gliner: {enable_compilation: true}")
+    monkeypatch.setenv("GLINER_DISABLE_COMPILE", "false")
+    assert Settings.load(file=file).enable_compilation
+    assert origin("enable_compilation", {}) is None
+    monkeypatch.setenv("GLINER_DISABLE_COMPILE", "true")
+    assert not Settings.load(file=file).enable_compilation
+    assert origin("enable_compilation", {}) == "GLINER_DISABLE_COMPILE"
+    assert Settings.load({"enable_compilation": "true"}, file=file).enable_compilation
+    monkeypatch.setenv("GLINER_ENABLE_COMPILATION", "true")
+    with pytest.raises(SettingsError, match="GLINER_ENABLE_COMPILATION and GLINER_DISABLE_COMPILE are one setting but"):
+        Settings.load()
+    monkeypatch.setenv("GLINER_DISABLE_COMPILE", "yes")
+    with pytest.raises(SettingsError, match=r"^GLINER_DISABLE_COMPILE: must be true or false .got 'yes'.$"):
+        Settings.load(file=file)
 
 
 @pytest.mark.parametrize("name", ["polylora_use_triton_kernels", "polylora_base_adapter_id"])

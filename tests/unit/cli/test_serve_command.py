@@ -69,9 +69,10 @@ def test_a_worker_sees_no_alias_that_another_value_overrides(executed, tmp_path,
     monkeypatch.setenv("GLINER_POLYLORA_MAX_RANK", "4")
     monkeypatch.setenv("GLINER_POLYLORA_DISK_CACHE_DIR", "cache")
     monkeypatch.setenv("GLINER_ENABLE_POLYLORA", "1")
+    monkeypatch.setenv("GLINER_DISABLE_COMPILE", "true")
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["serve", "--port", "0", "--max-lora-rank", "3"]) == 0
-    expected = Settings.load({"max_lora_rank": "3"})
+    assert cli.main(["serve", "--port", "0", "--max-lora-rank", "3", "--enable-compilation"]) == 0
+    expected = Settings.load({"max_lora_rank": "3", "enable_compilation": "true"})
     environment = executed[0][2]
     for name in [name for name in os.environ if name.startswith("GLINER_")]:
         monkeypatch.delenv(name)
