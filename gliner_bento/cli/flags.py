@@ -56,6 +56,9 @@ def _add_serve(commands: Any) -> None:
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to bind; 0.0.0.0 for all interfaces (default: 127.0.0.1)"
     )
+    parser.add_argument(
+        "--backend", choices=["bentoml", "ray"], default="bentoml", help="what runs the processes (default: bentoml)"
+    )
     _add_settings(parser)
 
 
@@ -117,7 +120,7 @@ def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
 
 def _flags_of(command: str) -> list[str]:
     own = {
-        "serve": ["--port", "--host"],
+        "serve": ["--port", "--host", "--backend"],
         "docs": ["--check"],
         "bench": _BENCH_FLAGS,
         "keys": ["--scopes", "--tenant"],
