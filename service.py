@@ -21,7 +21,7 @@ from runners.instances import GatewayService, depend_on_runners, disconnect, rep
 
 settings = load_or_exit()
 app = GatewayApp(settings.view(GatewayOptions))
-limit_connections(app.options)
+limit_connections(app.options, app.early)
 
 
 @bentoml.service(name="GLiNERService", service_class=GatewayService, **bentoml_options(settings, "GLiNERService"))

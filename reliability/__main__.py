@@ -5,17 +5,27 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from gliner_bento.settings import Settings
 from reliability.chaos import chaos
 from reliability.faults import FAULTS
 from reliability.fuzz import fuzz
+from reliability.image import image
+from reliability.invariance import PRECISIONS, invariance
 from reliability.measurement import FOLDER, Measurement
 from reliability.overload import overload
 from reliability.regression import regression
 from reliability.soak import soak
+
+_HARNESSES: dict[str, Callable[..., Measurement]] = {
+    "chaos": chaos,
+    "fuzz": fuzz,
+    "invariance": invariance,
+    "overload": overload,
+    "regression": regression,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,18 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(flags: argparse.Namespace, log: Path) -> Measurement:
+    """The measurement `flags.what`, whose arguments are its flags."""
+    common = {"out", "set", "what"}
+    arguments = {name: value for name, value in vars(flags).items() if name not in common}
     settings = dict(flags.set)
-    if flags.what == "chaos":
-        return chaos(log, faults=flags.faults, seconds=flags.seconds, clients=flags.clients, settings=settings)
-    if flags.what == "fuzz":
-        return fuzz(log, requests=flags.requests, seed=flags.seed, settings=settings)
+    if flags.what == "image":
+        return image(**arguments, settings=settings)
     if flags.what == "soak":
-        load = {"minutes": flags.minutes, "kill": flags.kill, "rate": flags.rate, "different": flags.different}
-        return soak(log, flags.out, **load, settings=settings)
-    if flags.what == "regression":
-        rounds = {"seconds": flags.seconds, "rounds": flags.rounds}
-        return regression(log, against=flags.against, **rounds, settings=settings)
-    return overload(log, factor=flags.factor, seconds=flags.seconds, settings=settings)
+        return soak(log, flags.out, **arguments, settings=settings)
+    return _HARNESSES[flags.what](log, **arguments, settings=settings)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -49,10 +56,13 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _faults(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := set(names) - set(FAULTS):
-        raise argparse.ArgumentTypeError(f"no such fault: {', '.join(unknown)}")
+def _names_of(known: Collection[str]) -> Callable[[str], list[str]]:
+    def names(text: str) -> list[str]:
+        given = text.split(",")
+        if unknown := set(given) - set(known):
+            raise argparse.ArgumentTypeError(f"not of {', '.join(known)}: {', '.join(sorted(unknown))}")
+        return given
+
     return names
 
 
@@ -65,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("chaos", help="faults under a load with known answers")
     command.add_argument("--seconds", type=float, default=10.0, help="load before and after a fault (default: 10)")
     command.add_argument("--clients", type=int, default=12, help="concurrent requests (default: 12)")
-    command.add_argument("--faults", type=_faults, default=list(FAULTS), help=f"of {', '.join(FAULTS)} (default: all)")
+    command.add_argument(
+        "--faults", type=_names_of(FAULTS), default=list(FAULTS), help=f"of {', '.join(FAULTS)} (default: all)"
+    )
     command = commands.add_parser("fuzz", help="requests that nobody should send")
     command.add_argument("--requests", type=int, default=50_000, help="number of requests (default: 50,000)")
     command.add_argument("--seed", type=int, default=0, help="seed of the requests (default: 0)")
@@ -74,10 +86,18 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--rate", type=float, help="requests/s (default: 80 %% of the capacity, measured first)")
     command.add_argument("--different", type=int, default=200, help="number of different requests (default: 200)")
     command.add_argument("--no-kill", dest="kill", action="store_false", help="do not kill the runner near the end")
+    command = commands.add_parser("invariance", help="the same bytes alone and under load")
+    command.add_argument("--requests", type=int, default=2000, help="in each precision (default: 2,000)")
+    command.add_argument("--precisions", type=_names_of(PRECISIONS), default=list(PRECISIONS),
+                         help=f"of {', '.join(PRECISIONS)} (default: all)")  # fmt: skip
+    command.add_argument("--cost-rounds", type=int, default=12, help="of the comparison of CPU time (default: 12)")
     command = commands.add_parser("regression", help="throughput and latency against an earlier commit")
     command.add_argument("--against", required=True, help="the commit")
     command.add_argument("--seconds", type=float, default=5.0, help="duration of a round (default: 5)")
     command.add_argument("--rounds", type=int, default=12, help="rounds at each concurrency (default: 12)")
+    command = commands.add_parser("image", help="the container image under restrictions, with podman")
+    command.add_argument("--base", help="an image with Python 3.11 (default: one made of Debian's packages)")
+    command.add_argument("--torch", choices=("cpu", "cuda"), default="cpu", help="build of torch (default: cpu)")
     for command in commands.choices.values():
         command.add_argument(
             "--out", type=Path, default=FOLDER, help="folder of the results (default: docs/measurements)"

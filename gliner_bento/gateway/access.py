@@ -41,14 +41,17 @@ class Access:
 
     def admit(self, scope: Scope, headers: Headers, path: str) -> None:
         """Begin a request as its tenant, if that may call `path` (below the root path)."""
-        if self._keys is None:
-            if not (self._allow_anonymous or _is_local(scope)) and self.needed(scope["method"], path):
-                raise Forbidden("this server has no API keys, so it answers on the loopback address only")
-            tenants.begin(tenants.without_key(scope, headers, self._tenant_header))
-            return
         tenants.begin(tenants.at_address(scope))  # the log shows who is refused
-        if needed := self.needed(scope["method"], path):
-            tenants.begin(_tenant(self._identify(headers), needed))
+        tenants.begin(self.tenant_of(scope, headers, path))
+
+    def tenant_of(self, scope: Scope, headers: Headers, path: str) -> Tenant:
+        """The tenant of a request, if that may call `path` (below the root path)."""
+        needed = self.needed(scope["method"], path)
+        if self._keys is None:
+            if needed and not (self._allow_anonymous or _is_local(scope)):
+                raise Forbidden("this server has no API keys, so it answers on the loopback address only")
+            return tenants.without_key(scope, headers, self._tenant_header)
+        return _tenant(self._identify(headers), needed) if needed else tenants.at_address(scope)
 
     def needed(self, method: str, path: str) -> frozenset[KeyScope]:
         """Scopes of which a key must have one to call this; empty for an open route."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,6 +16,7 @@ from gliner_bento.gateway.admission import Admission
 from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.status import RecentErrors, server_status
+from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
 from gliner_bento.status_types import ReplicaHealth, ReplicaList, ServerStatus
 from gliner_bento.types import (
@@ -41,11 +42,23 @@ from gliner_bento.types import (
 MIN_SHARE = 100
 """Entities, and relations, that each text of a batch may have, beside its share of the limits of the answer."""
 
+MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
+
 
 class Gateway:
-    """The public API over a replica, within the operator's limits."""
+    """The public API over a replica, within the operator's limits.
 
-    def __init__(self, replica: Replica, options: GatewayOptions, errors: RecentErrors | None = None) -> None:
+    read_metrics: reads the metrics of processes on other machines, by replica.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        options: GatewayOptions,
+        errors: RecentErrors | None = None,
+        read_metrics: MetricsReader | None = None,
+    ) -> None:
+        self.read_metrics = read_metrics
         self.adapters = AdapterApi(replica.adapters, options)
         self.options = options
         self._replica = replica
@@ -117,9 +130,9 @@ class Gateway:
         ]
         return ExtractBatchResponse(results, model.model, request_id.current())
 
-    def check_load(self) -> None:
-        """Raise `QueueFull` if the current tenant's requests would wait too long; for one that has not been read."""
-        self._admission.check(tenants.current())
+    def check_load(self, tenant: Tenant) -> None:
+        """Raise `QueueFull` if a tenant's requests would wait too long; for one that has not been read."""
+        self._admission.check(tenant)
 
     async def ready(self) -> bool:
         """Whether the replica admits items."""

@@ -1,7 +1,8 @@
 """uvicorn's HTTP protocol with limits on connections: how many, the time and the size of headers, the pace of bodies.
 
 ASGI begins after the headers, so no middleware can set these, or see what is not HTTP. A connection over a Unix socket
-has no limits: its peers are processes of ours. What is refused gets the one error body, as everywhere.
+has no limits: its peers are processes of ours. What is refused gets the one error body, as everywhere. A request that
+an overloaded server refuses does not become an ASGI task; what arrives of its body is dropped.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import resource
 from typing import Any, ClassVar
 
 from starlette.responses import Response
+from uvicorn._types import ASGI3Application
 from uvicorn.config import HTTP_PROTOCOLS
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gliner_bento.errors import GLiNERBentoError, HeadersTooLarge, MalformedRequest, NotReady, RequestTimeout
 from gliner_bento.gateway import request_id
+from gliner_bento.gateway.early_refusal import EarlyRefusal, Refusal
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.options import GatewayOptions
 
@@ -26,9 +29,10 @@ PACE_BYTES = 2**16
 _OTHER_FILES = 256
 
 
-def limit_connections(options: GatewayOptions) -> None:
+def limit_connections(options: GatewayOptions, early: EarlyRefusal | None = None) -> None:
     """Set the limits of this process, and make this uvicorn's default protocol: BentoML has no option for it."""
     HttpProtocol.options = options
+    HttpProtocol.early = early
     _allow_files(2 * options.max_connections + _OTHER_FILES)  # each request has a connection to the runner, too
     HTTP_PROTOCOLS["auto"] = f"{__name__}:{HttpProtocol.__name__}"
 
@@ -45,6 +49,7 @@ class HttpProtocol(HttpToolsProtocol):
     """One connection. `idle`: those without a request under way, the longest first; they make room for new ones."""
 
     options: ClassVar[GatewayOptions | None] = None
+    early: ClassVar[EarlyRefusal | None] = None
     idle: ClassVar[dict[HttpProtocol, None]] = {}
 
     _limits: GatewayOptions | None = None
@@ -52,6 +57,7 @@ class HttpProtocol(HttpToolsProtocol):
     _write_timer: asyncio.TimerHandle | None = None
     _reads_body = False
     _bytes = 0  # of headers, or of a body since its timer was set
+    _dropped = 0  # bytes of a body whose request has been answered
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -97,7 +103,16 @@ class HttpProtocol(HttpToolsProtocol):
         self.idle.pop(self, None)
         self._unset_timer()
         self._reads_body = True
+        self._dropped = 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Part of a request's body has arrived."""
+        super().on_body(body)
+        if self._limits and self.cycle.response_complete:
+            self._dropped += len(body)
+            if self._dropped > max(self._limits.max_body_bytes, self._limits.max_adapter_bytes):
+                self.transport.close()
 
     def on_message_complete(self) -> None:
         """A request has been received."""
@@ -105,7 +120,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._unset_timer()
         super().on_message_complete()
         if self._limits and self.cycle.response_complete:  # it was refused before its body was read
-            self._await_headers()
+            self._await_next()
 
     def on_response_complete(self) -> None:
         """A response has been sent."""
@@ -130,6 +145,42 @@ class HttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not HTTP."""
         self._refuse(MalformedRequest("the request is not valid HTTP"))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Refuse a request, or have the app answer it. A refusal that other requests wait for is the app's: to continue
+        with the next one from here would be a recursion of any depth."""
+        refusal = None
+        scope: Any = cycle.scope
+        if self._limits and self.early and cycle is self.cycle and not self.flow.write_paused:
+            refusal = self.early.refuse(scope)
+        if refusal:
+            self._send_refusal(cycle, refusal)
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _send_refusal(self, cycle: RequestResponseCycle, refusal: Refusal) -> None:
+        if cycle.waiting_for_100_continue:  # the client may send its body or not
+            cycle.keep_alive = False
+        defaults = b"".join(b"%s: %s\r\n" % header for header in cycle.default_headers)
+        end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[refusal.status] + defaults + refusal.headers + end + refusal.body)
+        cycle.response_started = cycle.response_complete = True
+        if not self._reads_body:
+            self._await_next()
+        self.on_response_complete()
+
+    def _await_next(self) -> None:
+        """A request has been refused, and received: the next one may come."""
+        assert self._limits
+        if not self.cycle.keep_alive:
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self._bytes = 0
+            self.idle[self] = None
+            if self.timeout_keep_alive_task is None:
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
 
     def _await_headers(self) -> None:
         assert self._limits
@@ -168,7 +219,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None or cycle.response_complete or not cycle.response_started:
+        if cycle is None or (cycle.response_complete and cycle.keep_alive) or not cycle.response_started:
             request_id.begin(None)
             response = error_response(error)
             response.headers["X-Request-ID"] = request_id.current()

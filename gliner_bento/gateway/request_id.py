@@ -12,9 +12,14 @@ _VALID = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
 _current: ContextVar[str] = ContextVar("request_id")
 
 
+def choose(sent: str | None) -> str:
+    """The id that was `sent` if it is valid, else a new one."""
+    return sent if sent and _VALID.fullmatch(sent) else uuid.uuid4().hex
+
+
 def begin(sent: str | None) -> str:
-    """Start a request, under the id that was `sent` if it is valid, else under a new one."""
-    request_id = sent if sent and _VALID.fullmatch(sent) else uuid.uuid4().hex
+    """Start a request, under the id that `choose` gives."""
+    request_id = choose(sent)
     _current.set(request_id)
     return request_id
 

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gliner_bento.disconnect import CLIENT_CLOSED_REQUEST
 from gliner_bento.gateway import request_id, tenants
 from gliner_bento.gateway.status import RecentErrors
+from gliner_bento.gateway.tenants import Tenant
 
 logger = logging.getLogger("gliner_bento.access")
 
@@ -105,16 +106,33 @@ class Recorder:
         _current.set(record)
         return record, span
 
+    def refused(self, scope: Scope, record: RequestRecord, tenant: Tenant, status: int, seconds: float) -> None:
+        """A request was refused before it began."""
+        span = self.tracer.begin(Headers(scope=scope)) if self.tracer else None
+        self._end(scope, record, span, tenant, status, seconds)
+
     def end(self, scope: Scope, record: RequestRecord, span: RequestSpan | None, status: int, seconds: float) -> None:
-        """The request was answered."""
+        """The current request was answered."""
+        record.request_id = record.request_id or request_id.current()
+        self._end(scope, record, span, tenants.current(), status, seconds)
+
+    def _end(
+        self,
+        scope: Scope,
+        record: RequestRecord,
+        span: RequestSpan | None,
+        tenant: Tenant,
+        status: int,
+        seconds: float,
+    ) -> None:
         from gliner_bento import metrics  # noqa: PLC0415  # binds to its files at import
 
         route, target = self._routes.find(scope["path"].removeprefix(scope.get("root_path", "")))
         method = scope["method"] if scope["method"] in _METHODS else UNKNOWN
-        answered_id = quote(record.request_id or request_id.current(), safe=":")
+        answered_id = quote(record.request_id or "", safe=":")
         fields = {
             "request_id": answered_id,
-            "tenant": tenants.current().name,
+            "tenant": tenant.name,
             "method": method,
             "route": route,
             "target": target,

@@ -10,19 +10,21 @@ from pathlib import Path
 from starlette.datastructures import MutableHeaders
 
 INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
+PLAYGROUND_LINK = '<a href="./playground">Open the playground</a>'
 
-_ALWAYS = [
+SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
 ]
+"""Those of every response."""
 
 
 def secure(headers: MutableHeaders) -> None:
-    """Add the headers to those of a response."""
-    headers.raw.extend(_ALWAYS)
+    """Add the headers to those of a response. A page may have a policy of its own."""
+    headers.raw.extend(SECURITY_HEADERS)
     if headers.get("content-type", "").startswith("text/html"):
-        headers["Content-Security-Policy"] = PAGE_POLICY
+        headers.setdefault("Content-Security-Policy", PAGE_POLICY)
 
 
 def _page_policy(page: str) -> str:

@@ -20,7 +20,7 @@ MAX_IDLE_TENANTS = 10_000
 
 
 @dataclass(slots=True)
-class _Use:
+class Use:
     """What a tenant uses. left: requests in its bucket at `since_s`. running: requests under way."""
 
     left: float
@@ -40,27 +40,18 @@ class TenantLimits:
     ) -> None:
         self._concurrency = max_tenant_concurrency
         self._rate = max_tenant_requests_per_s
-        self._clock = clock
-        self._running: dict[str, _Use] = {}
-        self._idle: OrderedDict[str, _Use] = OrderedDict()
+        self.clock = clock
+        self._running: dict[str, Use] = {}
+        self._idle: OrderedDict[str, Use] = OrderedDict()
 
     @contextmanager
     def request(self, tenant: Tenant) -> Iterator[None]:
         """Count a request while it is under way. Raises `RateLimited` instead if it is one too many."""
-        concurrency, rate = self._limits_of(tenant)
-        if not concurrency and not rate:
+        use = self.check(tenant)
+        if use is None:
             yield
             return
-        use = self._use_of(tenant, rate)
-        if concurrency and use.running >= concurrency:
-            raise RateLimited(f"this tenant has {concurrency} requests under way (max_tenant_concurrency)")
-        if rate:
-            if use.left < 1:
-                wait_s = (1 - use.left) / rate
-                raise RateLimited(
-                    f"this tenant may send {rate:g} requests per second (max_tenant_requests_per_s)",
-                    retry_after_s=math.ceil(wait_s),
-                )
+        if self._limits_of(tenant)[1]:
             use.left -= 1
         use.running += 1
         self._running[tenant.name] = use
@@ -72,6 +63,21 @@ class TenantLimits:
             if not use.running:
                 self._idle[tenant.name] = self._running.pop(tenant.name)
                 self._forget()
+
+    def check(self, tenant: Tenant) -> Use | None:
+        """What the tenant uses; None if it has no limits. Raises `RateLimited` if another request is one too many."""
+        concurrency, rate = self._limits_of(tenant)
+        if not concurrency and not rate:
+            return None
+        use = self._use_of(tenant, rate)
+        if concurrency and use.running >= concurrency:
+            raise RateLimited(f"this tenant has {concurrency} requests under way (max_tenant_concurrency)")
+        if rate and use.left < 1:
+            raise RateLimited(
+                f"this tenant may send {rate:g} requests per second (max_tenant_requests_per_s)",
+                retry_after_s=math.ceil((1 - use.left) / rate),
+            )
+        return use
 
     def headers(self, tenant: Tenant) -> Mapping[str, str]:
         """What is left to the tenant of the limit that it reaches first; reset: seconds until all of it is."""
@@ -99,12 +105,12 @@ class TenantLimits:
         concurrency, rate = tenant.max_concurrency, tenant.max_requests_per_s
         return self._concurrency if concurrency is None else concurrency, self._rate if rate is None else rate
 
-    def _use_of(self, tenant: Tenant, rate: float) -> _Use:
+    def _use_of(self, tenant: Tenant, rate: float) -> Use:
         """What the tenant uses now; a new one is not kept until it has a request."""
-        now_s = self._clock()
+        now_s = self.clock()
         use = self._running.get(tenant.name) or self._idle.get(tenant.name)
         if use is None:
-            return _Use(_bucket(rate), now_s)
+            return Use(_bucket(rate), now_s)
         use.left = min(_bucket(rate), use.left + (now_s - use.since_s) * rate)
         use.since_s = now_s
         return use

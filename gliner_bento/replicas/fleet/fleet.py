@@ -8,14 +8,14 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady, QueueFull
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
 from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
 from gliner_bento.replicas.fleet.health import Health, Member
-from gliner_bento.status_types import Throughput
+from gliner_bento.replicas.merge import merged_statuses
 from gliner_bento.token_estimate import TokenEstimate
 from gliner_bento.types import Entity, Extraction, Item
 
@@ -24,8 +24,6 @@ logger = logging.getLogger(__name__)
 PIECE_TOKENS = 2048
 """A request is divided among replicas that are ready, into pieces of at least so many tokens."""
 
-_ADDED_UP = ("running_items", "running_tokens", "lanes", "idle_lanes", "busy_lanes")
-_RATES = fields(Throughput)
 _BROKEN_STREAM = "the replica that ran this stream was lost after the stream had begun; send the request again"
 
 
@@ -137,17 +135,13 @@ class Fleet:
         if self._health.model is None:
             raise NotReady("no replica has answered yet; try again")
         statuses = [member.status for member in self._members if member.status and member.state == "ready"]
-        return ReplicaStatus(
-            model=self._health.model,
+        merged = merged_statuses(self._health.model, statuses)
+        return replace(
+            merged,
             ready=self._health.ready,
-            waiting_items=self._waiting_items + sum(status.waiting_items for status in statuses),
-            waiting_tokens=self._dispatcher.waiting_tokens + sum(status.waiting_tokens for status in statuses),
-            unfinished_items=self._waiting_items + sum(status.unfinished_items for status in statuses),
-            **{name: sum(getattr(status, name) for status in statuses) for name in _ADDED_UP},
-            throughput=Throughput(
-                **{one.name: sum(getattr(status.throughput, one.name) for status in statuses) for one in _RATES}
-            ),
-            resident_adapters=list(dict.fromkeys(one for status in statuses for one in status.resident_adapters)),
+            waiting_items=self._waiting_items + merged.waiting_items,
+            waiting_tokens=self._dispatcher.waiting_tokens + merged.waiting_tokens,
+            unfinished_items=self._waiting_items + merged.unfinished_items,
             replicas=[member.snapshot(self._dispatcher.outstanding[member.number]) for member in self._members],
         )
 

@@ -154,8 +154,18 @@ def test_the_rest_of_a_body_that_was_refused_must_arrive_in_time_too(serve):
     """It is answered before its body is read, as without a key."""
     client = serve(keep_alive_timeout_s=60, **SOON)()
     assert ok(client, REQUEST.replace(b"/", b"/early", 1)[:-1])
-    client.sendall(b"y")
     assert refusal(client) == (408, "request_timeout")
+
+
+def test_a_connection_is_kept_after_the_rest_of_a_body_that_was_refused(serve):
+    client = serve(keep_alive_timeout_s=1, **SOON)()
+    for _ in range(2):
+        assert ok(client, REQUEST.replace(b"/", b"/early", 1)[:-1])
+        client.sendall(b"y")
+        assert ok(client, REQUEST)
+    assert ok(client, REQUEST.replace(b"/", b"/early", 1)[:-1])
+    client.sendall(b"y")
+    assert all_of(client) == b""
 
 
 def test_the_rest_of_a_body_that_was_refused_does_not_count_as_headers(serve):

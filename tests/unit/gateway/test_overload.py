@@ -4,21 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
 import pytest
-
-REQUEST = {"text": "Ada met Charles " * 6, "labels": ["name"]}
-MANY = 400  # more than a burst
-
-
-async def overloaded(client: httpx.AsyncClient, replica) -> list[asyncio.Future[httpx.Response]]:
-    """As many requests as it takes."""
-    replica.step = lambda: False
-    asked = [asyncio.ensure_future(client.post("/v1/extract", json=REQUEST)) for _ in range(MANY)]
-    while len(replica.calls) + sum(one.done() for one in asked) < MANY:
-        await asyncio.sleep(0)
-    assert len(replica.calls) < MANY
-    return [one for one in asked if not one.done()]
+from overloading import REQUEST, overloaded
 
 
 @pytest.mark.parametrize("path", ["/v1/extract", "/v1/extract/batch", "/v1/extract/stream", "/gliner"])

@@ -1,0 +1,103 @@
+"""Refusals that cost little: decided from a request's headers, before it becomes an ASGI task.
+
+A server at many times its capacity refuses most of its requests. Through uvicorn's cycle, BentoML and the middleware,
+that took a core at a few hundred per second. `GatewayMiddleware` refuses the same requests with the same responses,
+where the HTTP server is another one. Knows nothing of sockets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from gliner_bento.errors import ErrorBody, GLiNERBentoError, QueueFull, RateLimited
+from gliner_bento.gateway import request_id
+from gliner_bento.gateway.access import Access
+from gliner_bento.gateway.error_body import STATUSES
+from gliner_bento.gateway.media import JSON
+from gliner_bento.gateway.request_record import Recorder, RequestRecord
+from gliner_bento.gateway.security_headers import SECURITY_HEADERS
+from gliner_bento.gateway.tenant_limits import TenantLimits
+from gliner_bento.gateway.tenants import Tenant
+
+_ALWAYS = [(b"content-type", JSON.encode()), *SECURITY_HEADERS]
+_HEADERS = b"".join(b"%s: %s\r\n" % header for header in _ALWAYS) + (
+    b"content-length: %d\r\nretry-after: %d\r\nx-request-id: %s\r\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A response as bytes. headers: a line each, without those of the connection."""
+
+    status: int
+    headers: bytes
+    body: bytes
+
+
+class EarlyRefusal:
+    """Decides which requests are refused, and records those that are.
+
+    refusable: methods and paths of extractions; all others are never refused. check_load: raises `QueueFull` if the
+    server is overloaded for a tenant. cors: whether responses to pages of other origins have headers of their own.
+    """
+
+    def __init__(
+        self,
+        refusable: Collection[tuple[str, str]],
+        access: Access,
+        limits: TenantLimits,
+        check_load: Callable[[Tenant], None],
+        recorder: Recorder,
+        *,
+        cors: bool,
+    ) -> None:
+        self._refusable = refusable
+        self._access = access
+        self._limits = limits
+        self._check_load = check_load
+        self._recorder = recorder
+        self._cors = cors
+
+    def refuse(self, scope: Scope) -> Refusal | None:
+        """The refusal of a request, of which only the headers have been read; None if the app is to answer it."""
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if (scope["method"], path) not in self._refusable:
+            return None
+        started_s = time.perf_counter()
+        headers = Headers(scope=scope)
+        if self._cors and "origin" in headers:
+            return None
+        try:
+            tenant = self._access.tenant_of(scope, headers, path)
+        except GLiNERBentoError:
+            return None  # 401 comes before 429
+        try:
+            self._check(tenant)
+        except (QueueFull, RateLimited) as error:
+            record = RequestRecord(request_id.choose(headers.get(request_id.HEADER)), error=error.code)
+            refusal = self._response(error, record, tenant)
+            self._recorder.refused(scope, record, tenant, refusal.status, time.perf_counter() - started_s)
+            return refusal
+        return None
+
+    def _check(self, tenant: Tenant) -> None:
+        """Raise what `GatewayApp.admit` would raise. A request that it would not refuse is not counted here."""
+        self._limits.check(tenant)
+        try:
+            self._check_load(tenant)
+        except QueueFull:
+            with self._limits.request(tenant):
+                raise
+
+    def _response(self, error: QueueFull | RateLimited, record: RequestRecord, tenant: Tenant) -> Refusal:
+        body = msgspec.json.encode(ErrorBody(error.detail(record.request_id)))
+        headers = _HEADERS % (len(body), error.retry_after_s, (record.request_id or "").encode())
+        for name, value in self._limits.headers(tenant).items():
+            headers += f"{name}: {value}\r\n".encode()
+        return Refusal(STATUSES[error.code], headers, body)

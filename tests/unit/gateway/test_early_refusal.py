@@ -1,0 +1,352 @@
+"""Requests that are refused when their headers are complete: over real connections, before they reach the app."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import logging
+import time
+
+import httpx
+import pytest
+import uvicorn
+from gateway_options import OPTIONS
+from memory_replica import MemoryReplica
+from overloading import REQUEST, overloaded
+from prometheus_client import REGISTRY
+
+from gliner_bento.api_keys import hash_of
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.http_protocol import HttpProtocol, limit_connections
+
+PATIENCE_S = 60
+BODY = json.dumps(REQUEST).encode()
+LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+KEYS = json.dumps(
+    [
+        {"name": "a", "sha256": hash_of("key-a")},
+        {"name": "metrics", "sha256": hash_of("key-metrics"), "scopes": ["metrics"]},
+    ]
+)
+
+
+def post(headers: bytes = LENGTH, path: bytes = b"/v1/extract", version: bytes = b"1.1") -> bytes:
+    return b"POST %s HTTP/%s\r\nHost: a\r\nContent-Type: application/json\r\n%s\r\n" % (path, version, headers)
+
+
+GET = b"GET /v1/model HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+class Connection:
+    """A client's connection, byte by byte."""
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer = reader, writer
+
+    async def answer(self, sent: bytes = b"") -> httpx.Response:
+        """Sends, and reads one response."""
+        self.writer.write(sent)
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
+        line, *lines = head.decode().split("\r\n")[:-2]
+        headers = httpx.Headers([one.split(": ", 1) for one in lines])
+        body = await self.reader.readexactly(int(headers["content-length"]))
+        return httpx.Response(int(line.split()[1]), headers=headers, content=body)
+
+    async def send(self, body: bytes) -> None:
+        for start in range(0, len(body), 2**16):
+            self.writer.write(body[start : start + 2**16])
+            await self.writer.drain()
+
+    async def closed(self) -> bool:
+        """Waits until the server has closed it, without another byte."""
+        return await asyncio.wait_for(self.reader.read(), PATIENCE_S) == b""
+
+
+class Served:
+    """A gateway under uvicorn. reached: paths of the requests that its app was asked to answer."""
+
+    def __init__(self, options):
+        self.options = options
+        self.replica = MemoryReplica()
+        self.app = GatewayApp(options)
+        self.app.bind(self.replica)
+        self.in_process = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://test")
+        self.reached = []
+        self.asked = []
+        self.connections = []
+
+    async def __call__(self, scope, receive, send):
+        self.reached.append(scope["path"])
+        await self.app(scope, receive, send)
+
+    async def connect(self) -> Connection:
+        connection = Connection(*await asyncio.open_connection(*self.address))
+        self.connections.append(connection)
+        return connection
+
+    async def disconnect(self) -> None:
+        for connection in self.connections:
+            connection.writer.close()
+            with contextlib.suppress(ConnectionError):
+                await connection.writer.wait_closed()
+
+    async def recover(self) -> None:
+        self.replica.step = lambda: True
+        assert {answer.status_code for answer in await asyncio.gather(*self.asked)} <= {200}
+
+
+@contextlib.asynccontextmanager
+async def serving(*, load: bool = True, key: str | None = None, **settings):
+    """An overloaded server. key: of the tenant whose requests overload it."""
+    served = Served(dataclasses.replace(OPTIONS, **settings))
+    limit_connections(served.options, served.app.early)
+    server = uvicorn.Server(uvicorn.Config(served, http=HttpProtocol, port=0, lifespan="off", log_config=None))
+    running = asyncio.ensure_future(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.001)
+    served.address = server.servers[0].sockets[0].getsockname()
+    if load:
+        served.asked = await overloaded(served.in_process, served.replica, **({"x-api-key": key} if key else {}))
+    try:
+        yield served
+    finally:
+        await served.disconnect()
+        await served.recover()
+        server.should_exit = True
+        await running
+
+
+@pytest.fixture(autouse=True)
+def _own_protocol(monkeypatch):
+    monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", None)
+    for name, value in {"options": None, "early": None, "idle": {}}.items():
+        monkeypatch.setattr(HttpProtocol, name, value)
+
+
+def refused(response: httpx.Response, code: str = "queue_full") -> bool:
+    return (response.status_code, response.json()["error"]["code"]) == (429, code)
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [(post(), BODY), (post(b"Transfer-Encoding: chunked\r\n"), CHUNKED), (post(b"Content-Length: 0\r\n"), b"")],
+    ids=["length", "chunked", "empty"],
+)
+@pytest.mark.parametrize("together", [True, False])
+def test_a_refusal_needs_no_body_and_keeps_the_connection(head, body, together):
+    async def scene():
+        async with serving() as served:
+            client = await served.connect()
+            for _ in range(3):
+                if together:
+                    assert refused(await client.answer(head + body))
+                else:
+                    assert refused(await client.answer(head))
+                    client.writer.write(body[:7])
+                    await asyncio.sleep(0.01)
+                    client.writer.write(body[7:])
+            assert served.reached == []
+            assert (await client.answer(GET)).status_code == 200
+            await served.recover()
+            assert (await client.answer(head + body)).status_code == (200 if body else 422)
+            assert served.reached == ["/v1/model", "/v1/extract"]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("path", ["/v1/extract", "/v1/extract/batch", "/v1/extract/stream", "/gliner"])
+@pytest.mark.parametrize("settings", [{}, {"max_tenant_concurrency": 1000}])
+def test_it_is_the_response_that_the_app_gives(path, settings):
+    async def scene():
+        async with serving(**settings) as served:
+            normal = await served.in_process.post(path, json=REQUEST, headers={"X-Request-ID": "mine"})
+            client = await served.connect()
+            early = await client.answer(post(LENGTH + b"X-Request-ID: mine\r\n", path.encode()) + BODY)
+            assert served.reached == []
+            assert refused(early)
+            assert early.json() == normal.json()
+            assert early.json()["error"]["request_id"] == early.headers["x-request-id"] == "mine"
+            assert int(early.headers["retry-after"]) >= 1
+            assert ("x-ratelimit-limit" in early.headers) == bool(settings)
+            of_uvicorn = {"date", "server"}
+            assert sorted(early.headers.multi_items()) == sorted(
+                [*normal.headers.multi_items(), *((name, early.headers[name]) for name in of_uvicorn)]
+            )
+
+    asyncio.run(scene())
+
+
+def test_pipelined_requests_are_answered_in_order():
+    many = 500
+
+    async def scene():
+        async with serving() as served:
+            client = await served.connect()
+            assert refused(await client.answer((post() + BODY) * 2 + GET + (post() + BODY) * many + GET))
+            answers = [await client.answer() for _ in range(1 + 1 + many + 1)]
+            assert refused(answers[0])
+            assert (answers[1].status_code, answers[-1].status_code) == (200, 200)
+            assert all(map(refused, answers[2:-1]))
+
+    asyncio.run(scene())
+
+
+def test_a_client_that_waits_for_100_continue_is_refused_without_it():
+    async def scene():
+        async with serving(keep_alive_timeout_s=1) as served:
+            silent, hasty = await served.connect(), await served.connect()
+            for client in (silent, hasty):
+                response = await client.answer(post(LENGTH + b"Expect: 100-continue\r\n"))
+                assert refused(response)
+                assert response.headers["connection"] == "close"
+            hasty.writer.write(BODY)
+            assert await hasty.closed()
+            assert await silent.closed()
+            assert served.reached == []
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("head", [post(version=b"1.0"), post(LENGTH + b"Connection: close\r\n")])
+def test_a_connection_that_is_not_kept_closes_after_the_body(head):
+    """Closed before, it would be reset by the body, and the client would lose the response."""
+
+    async def scene():
+        async with serving() as served:
+            for pieces in ([head + BODY], [head, BODY[:9], BODY[9:]]):
+                client = await served.connect()
+                response = await client.answer(pieces[0])
+                assert refused(response)
+                assert response.headers["connection"] == "close"
+                for piece in pieces[1:]:
+                    await client.send(piece)
+                assert await client.closed()
+
+    asyncio.run(scene())
+
+
+def test_a_refused_body_is_dropped_up_to_the_largest_that_is_allowed():
+    size = 20 * 2**20
+    head = post(b"Content-Length: %d\r\n" % size)
+
+    async def scene():
+        async with serving(max_adapter_bytes=size) as served:
+            client = await served.connect()
+            assert refused(await client.answer(head + b" " * size))
+            assert (await client.answer(GET)).status_code == 200
+        async with serving(max_adapter_bytes=2**20) as served:
+            client = await served.connect()
+            assert refused(await client.answer(head))
+            with pytest.raises(ConnectionError):
+                await client.send(b" " * size)
+
+    asyncio.run(scene())
+
+
+def test_nothing_else_is_refused():
+    async def scene():
+        async with serving() as served:
+            client = await served.connect()
+            for path in ("/readyz", "/livez", "/v1/model", "/v1/adapters", "/v1/status", "/metrics"):
+                assert (await client.answer(GET.replace(b"/v1/model", path.encode()))).status_code == 200, path
+            aborting = await client.answer(post(b"Content-Length: 0\r\n", b"/v1/requests/none/abort"))
+            assert aborting.json()["aborted"] is False
+            putting = post(path=b"/v1/adapters/x").replace(b"POST", b"PUT") + BODY
+            assert (await client.answer(putting)).status_code == 422
+            assert (await client.answer(GET.replace(b"/v1/model", b"/v1/extract"))).status_code == 405
+
+    asyncio.run(scene())
+
+
+def test_a_path_with_a_slash_and_a_page_of_another_origin_get_the_apps_refusal():
+    async def scene():
+        async with serving(cors_origins=("https://a.example",)) as served:
+            client = await served.connect()
+            assert refused(await client.answer(post(path=b"/v1/extract/") + BODY))
+            page = await client.answer(post(LENGTH + b"Origin: https://a.example\r\n") + BODY)
+            assert refused(page)
+            assert page.headers["access-control-allow-origin"] == "https://a.example"
+
+    asyncio.run(scene())
+
+
+def test_who_has_no_key_gets_401_and_not_429():
+    async def scene():
+        async with serving(api_keys=KEYS, key="key-a") as served:
+            client = await served.connect()
+            statuses = {}
+            for key in (b"", b"X-API-Key: wrong\r\n", b"X-API-Key: key-metrics\r\n", b"X-API-Key: key-a\r\n"):
+                statuses[key] = (await client.answer(post(LENGTH + key) + BODY)).status_code
+            assert list(statuses.values()) == [401, 401, 403, 429]
+            assert len(served.reached) == 3
+
+    asyncio.run(scene())
+
+
+def test_a_tenants_rate_counts_each_request_once():
+    async def scene():
+        async with serving(load=False, max_tenant_requests_per_s=2) as served:
+            client = await served.connect()
+            answers = [await client.answer(post() + BODY) for _ in range(4)]
+            assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
+            assert refused(answers[-1], "rate_limited")
+            assert answers[-1].headers["x-ratelimit-remaining"] == "0"
+            assert served.reached == ["/v1/extract"] * 2
+
+    asyncio.run(scene())
+
+
+def test_a_refusal_for_overload_counts_against_the_tenants_rate(monkeypatch):
+    async def scene():
+        async with serving(max_tenant_requests_per_s=450) as served:
+            now_s = time.monotonic()
+            monkeypatch.setattr(served.app.limits, "clock", lambda: now_s)
+            client = await served.connect()
+            answers = [await client.answer(post() + BODY) for _ in range(500)]
+            counted = [answer.json()["error"]["code"] for answer in answers]
+            left = counted.count("queue_full")
+            assert 0 < left <= 450
+            assert counted == ["queue_full"] * left + ["rate_limited"] * (500 - left)
+            remaining = [int(answer.headers["x-ratelimit-remaining"]) for answer in answers[:left]]
+            assert remaining == list(range(left - 1, -1, -1))
+
+    asyncio.run(scene())
+
+
+def test_every_refusal_is_in_the_metrics_and_the_access_log(caplog):
+    caplog.set_level(logging.INFO, "gliner_bento.access")
+    labels = {"route": "/v1/extract", "method": "POST", "status": "429"}
+
+    def counted():
+        return [
+            REGISTRY.get_sample_value("gliner_http_requests_total", labels) or 0,
+            REGISTRY.get_sample_value("gliner_http_request_seconds_count", {"route": "/v1/extract"}) or 0,
+            REGISTRY.get_sample_value("gliner_errors_total", {"code": "queue_full"}) or 0,
+        ]
+
+    async def scene():
+        async with serving() as served:
+            caplog.clear()
+            before = counted()
+            client = await served.connect()
+            for number in range(50):
+                await client.answer(post(LENGTH + b"X-Request-ID: r%d\r\n" % number) + BODY)
+            assert [after - earlier for after, earlier in zip(counted(), before, strict=True)] == [50, 50, 50]
+            lines = [record.fields for record in caplog.records if record.name == "gliner_bento.access"]
+            assert [line["request_id"] for line in lines] == [f"r{number}" for number in range(50)]
+            lines[0].pop("duration_ms")
+            assert lines[0] == {
+                "request_id": "r0",
+                "tenant": "127.0.0.1",
+                "method": "POST",
+                "route": "/v1/extract",
+                "status": 429,
+                "items": 0,
+                "tokens": 0,
+                "error": "queue_full",
+            }
+
+    asyncio.run(scene())
