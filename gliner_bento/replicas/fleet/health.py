@@ -44,7 +44,7 @@ class Member:
     """A replica of the fleet. number: its own, for the dispatcher. requests: so many calls were sent to it.
     tokens_run: as of its last answer.
 
-    reason: why it is not ready. status: its last answer. calls: under way on it.
+    reason: why it is not ready. status: its last answer. calls: under way on it, the oldest first.
     rest: until its next probe; its result ends it.
     """
 
@@ -56,17 +56,17 @@ class Member:
     status: ReplicaStatus | None = None
     requests: int = 0
     tokens_run: int = 0
-    calls: set[asyncio.Task[Any]] = field(default_factory=set)
+    calls: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     rest: asyncio.Future[None] | None = None
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work` on this replica; raises `NotReady` if the replica is lost meanwhile."""
         call = asyncio.ensure_future(work)
-        self.calls.add(call)
+        self.calls[call] = None
         try:
             await asyncio.wait([call])
         finally:
-            self.calls.discard(call)
+            self.calls.pop(call, None)
             if not call.done():
                 call.cancel()
                 await asyncio.wait([call])
@@ -219,6 +219,7 @@ class Health:
         member.state, member.reason = state, reason
 
     async def _watch(self, member: Member) -> None:
+        share = (member.number + 1) / len(self._members)  # probes are spread over the interval
         while True:
             try:
                 await self.probe(member)
@@ -226,4 +227,5 @@ class Health:
                 logger.exception("probing replica %s failed", member.name)
             interval_s = PROBE_INTERVAL_S if member.state in ("ready", "refused") else SUSPECT_PROBE_INTERVAL_S
             member.rest = asyncio.get_running_loop().create_future()
-            await asyncio.wait([member.rest], timeout=interval_s)
+            await asyncio.wait([member.rest], timeout=interval_s * share)
+            share = 1.0
