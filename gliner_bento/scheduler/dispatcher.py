@@ -29,16 +29,21 @@ from gliner_bento.scheduler.batching import BatchLimits, least
 from gliner_bento.scheduler.entry import Entry, ItemOwner
 from gliner_bento.scheduler.lanes import Lanes
 from gliner_bento.scheduler.observer import Observer
-from gliner_bento.scheduler.queue import ItemArrival, NextBatch, Reservation, WaitingQueue
+from gliner_bento.scheduler.queue import NextBatch, WaitingQueue
+from gliner_bento.scheduler.reservation import ItemArrival, Reservation
 from gliner_bento.scheduler.stages import Batch, Stages
 from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
-# For this long after an item of one pass has arrived, one lane runs no passes; and for this long after an item of
-# another tenant, the tenant that has all other lanes does not get the last one. A pass of a long text takes far longer
+# For this long after an item of one pass has arrived, one lane runs no passes. A pass of a long text takes far longer
 # than a short text, and a running batch cannot be interrupted.
 _RESERVED_S = 1.0
+
+# For this long after an item of another tenant, the tenant that has all other lanes does not get the last one, and each
+# tenant has at most this share of a batch: another one waits for that batch, or is in it.
+_TENANT_SENDS_S = 2.0
+_TENANTS_PER_BATCH = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,8 +230,8 @@ class Dispatcher:
         if others < 1:
             return None
         reserved = [
-            self._reserved_s(self._queue.last_item) if len(self._pass_lanes) >= others else 0.0,
-            self._reserved_s(self._queue.last_item_beside(self._only_tenant)) if self._only_tenant is not None else 0.0,
+            self._reserved_s(self._queue.last_item, _RESERVED_S) if len(self._pass_lanes) >= others else 0.0,
+            self._reserved_beside_s(self._only_tenant),
         ]
         if not any(reserved):
             return None
@@ -249,11 +254,15 @@ class Dispatcher:
         tenants = list(self._tenant_lanes.values())
         return tenants[0] if len(tenants) >= max(1, self.lanes.alive - 1) and len(set(tenants)) == 1 else None
 
-    def _reserved_s(self, last: ItemArrival | None) -> float:
-        """How long a lane stays reserved after an item has arrived."""
+    def _reserved_beside_s(self, tenant: str | None) -> float:
+        """How long a lane stays reserved for other tenants."""
+        return 0.0 if tenant is None else self._reserved_s(self._queue.last_item_beside(tenant), _TENANT_SENDS_S)
+
+    def _reserved_s(self, last: ItemArrival | None, seconds: float) -> float:
+        """How long a lane stays reserved: so many seconds after an item has arrived."""
         if last is None or self._queue.more_urgent_waits(last.tenant, last.priority):
             return 0.0
-        return max(0.0, last.at_s + _RESERVED_S - self._clock())
+        return max(0.0, last.at_s + seconds - self._clock())
 
     def _take_batch(self, number: int) -> Batch:
         """The next batch, for lane `number`. Wakes another thread if work is left."""
@@ -279,7 +288,9 @@ class Dispatcher:
         if share_tokens is not None:
             budget_tokens = max(1, min(budget_tokens, share_tokens))
         limits = replace(self._config, max_batch_tokens=budget_tokens)
-        return self._queue.next_batch(limits, self._engine.slot_state(), self._config.inference_lanes, reservation)
+        share = self._queue.batch_share(budget_tokens // _TENANTS_PER_BATCH, self._clock() - _TENANT_SENDS_S)
+        slots, lanes = self._engine.slot_state(), self._config.inference_lanes
+        return self._queue.next_batch(limits, slots, lanes, reservation, share)
 
     def _budget_tokens(self) -> int:
         """Maximum cost of a batch now: the setting, or less if the device's memory requires it."""
@@ -319,7 +330,7 @@ class Dispatcher:
         """Whether all lanes are busy and a full batch may be waiting. Cheap, because every arrival calls it."""
         if self.lanes.free or len(self._next_batches) >= self.lanes.alive:
             return False
-        if self._only_tenant is not None and self._reserved_s(self._queue.last_item_beside(self._only_tenant)):
+        if self._reserved_beside_s(self._only_tenant):
             return False  # the next free lane is for another tenant
         limits = self._config
         return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -28,6 +28,7 @@ from gliner_bento.scheduler.entry import (
     Sink,
     State,
 )
+from gliner_bento.scheduler.reservation import BatchShare, ItemArrival, Reservation, admitted
 from gliner_bento.scheduler.tenant_queues import ITEMS_PER_TURN, NO_TENANT, TenantQueues, TenantShare
 from gliner_bento.types import Item
 
@@ -71,28 +72,6 @@ class NextBatch:
     entries: list[Entry]
     ahead: list[Entry]
     full: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ItemArrival:
-    """When an item of one pass started to wait, its tenant and its priority."""
-
-    at_s: float
-    tenant: str
-    priority: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """A lane is reserved, for so many seconds. items: for items of one pass. beside: for tenants but this one."""
-
-    seconds: float
-    items: bool = False
-    beside: str | None = None
-
-    def admits(self, entry: Entry) -> bool:
-        """Whether the lane may run `entry`."""
-        return not (self.items and entry.is_pass) and entry.tenant.name != self.beside
 
 
 class WaitingQueue:
@@ -159,6 +138,12 @@ class WaitingQueue:
     def last_item_beside(self, tenant: str) -> ItemArrival | None:
         """The latest item of one pass of another tenant that started to wait."""
         return self.last_item if self.last_item and self.last_item.tenant != tenant else self._last_of_others
+
+    def batch_share(self, tokens: int, since_s: float) -> BatchShare | None:
+        """What each tenant may have of a batch, if it is limited: another one has sent an item since then."""
+        senders = {last.tenant for last in (self.last_item, self._last_of_others) if last and last.at_s > since_s}
+        alone = len(senders) == 1 and self._tenants.only_waits(*senders)
+        return BatchShare(tokens, senders) if senders and not alone else None
 
     @property
     def _queued_items(self) -> int:
@@ -313,13 +298,17 @@ class WaitingQueue:
         slots: SlotState = NO_ADAPTERS,
         lanes: int = 1,
         reservation: Reservation | None = None,
+        share: BatchShare | None = None,
     ) -> NextBatch:
-        """The batch to run next; at least one entry waits that `reservation` admits. slots, lanes: see `form_batch`."""
+        """The batch to run next; at least one entry waits that `reservation` admits. slots, lanes: see `form_batch`.
+        share: of each tenant in the batch; None: all of it."""
         order = self._tenants.in_order()
         if reservation is None:
             waiting = ahead = list(islice(order, limits.batch_lookahead))
         else:
-            ahead, waiting = _admitted(order, reservation, limits.batch_lookahead)
+            ahead, waiting = admitted(order, reservation, limits.batch_lookahead)
+        if share is not None:
+            waiting = share.of(waiting)
         chosen = form_batch(waiting, limits, packs=self._packs, slots=slots, lanes=lanes)
         entries = [waiting[index] for index in chosen]
         full = is_full(entries, len(waiting), limits, packs=self._packs)
@@ -358,15 +347,3 @@ class WaitingQueue:
         self._requests.setdefault(entry.request_id, {})[entry.sequence] = entry
         if entry.deadline_s is not None:
             insort(self._deadlines, (entry.deadline_s, entry.sequence))
-
-
-def _admitted(order: Iterable[Entry], reservation: Reservation, count: int) -> tuple[list[Entry], list[Entry]]:
-    """The entries of `order` up to the `count`-th that `reservation` admits, and those among them."""
-    ahead, admitted = [], []
-    for entry in order:
-        ahead.append(entry)
-        if reservation.admits(entry):
-            admitted.append(entry)
-            if len(admitted) == count:
-                break
-    return ahead, admitted
