@@ -13,25 +13,25 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gliner_bento.disconnect import CancelOnDisconnect
 from gliner_bento.errors import QueueFull
-from gliner_bento.gateway import tenants
+from gliner_bento.gateway import playground, tenants
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.compat import compat_endpoints
 from gliner_bento.gateway.early_refusal import EarlyRefusal
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.error_body import STATUSES, respond
-from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.gateway import Gateway, MetricsReader
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
-from gliner_bento.gateway.security_headers import INDEX_PAGE
+from gliner_bento.gateway.security_headers import INDEX_PAGE, PLAYGROUND_LINK
 from gliner_bento.gateway.tenant_limits import TenantLimits
 from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.gateway.trailing_slash import TrailingSlash
@@ -62,9 +62,12 @@ class GatewayApp:
             if endpoint.operation and STATUSES[QueueFull.code] in endpoint.operation.errors
         }
         self._document = openapi_document(self.endpoints, needs_key=bool(options.api_keys))
+        page = INDEX_PAGE.read_text(encoding="utf-8")
+        self._index_page = page if options.enable_playground else page.replace(PLAYGROUND_LINK, "")
         pages = [
             Endpoint(method="GET", path="/docs.json", scope=None, answer=self._docs),
             Endpoint(method="GET", path="/", scope=None, answer=self._index),
+            *(playground.ENDPOINTS if options.enable_playground else []),
         ]
         self._recorder = Recorder(endpoint.path for endpoint in (*self.endpoints, *pages))
         self.limits = TenantLimits(
@@ -111,10 +114,12 @@ class GatewayApp:
         assert self._gateway is not None, "bind a replica before serving"
         return self._gateway
 
-    def bind(self, replica: Replica, tracer: RequestTracer | None = None) -> None:
-        """Serve `replica` from now on."""
+    def bind(
+        self, replica: Replica, tracer: RequestTracer | None = None, read_metrics: MetricsReader | None = None
+    ) -> None:
+        """Serve `replica` from now on. read_metrics: see `Gateway`."""
         self._recorder.tracer = tracer
-        self._gateway = Gateway(replica, self.options, self._recorder.errors)
+        self._gateway = Gateway(replica, self.options, self._recorder.errors, read_metrics)
 
     @contextmanager
     def admit(self, method: str, path: str) -> Iterator[None]:
@@ -159,4 +164,4 @@ class GatewayApp:
         return Response(self._document, media_type=JSON)
 
     async def _index(self, _: Gateway, __: Request) -> Response:
-        return FileResponse(INDEX_PAGE)
+        return HTMLResponse(self._index_page)

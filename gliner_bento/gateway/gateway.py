@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import Any
@@ -43,11 +43,23 @@ from gliner_bento.types import (
 MIN_SHARE = 100
 """Entities, and relations, that each text of a batch may have, beside its share of the limits of the answer."""
 
+MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
+
 
 class Gateway:
-    """The public API over a replica, within the operator's limits."""
+    """The public API over a replica, within the operator's limits.
 
-    def __init__(self, replica: Replica, options: GatewayOptions, errors: RecentErrors | None = None) -> None:
+    read_metrics: reads the metrics of processes on other machines, by replica.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        options: GatewayOptions,
+        errors: RecentErrors | None = None,
+        read_metrics: MetricsReader | None = None,
+    ) -> None:
+        self.read_metrics = read_metrics
         self.adapters = AdapterApi(replica.adapters, options)
         self.options = options
         self._replica = replica

@@ -34,6 +34,7 @@ class GatewayOptions:
     api_keys: str | None
     allow_anonymous: bool
     cors_origins: tuple[str, ...]
+    enable_playground: bool
     max_connections: int
     header_timeout_s: float
     body_timeout_s: float

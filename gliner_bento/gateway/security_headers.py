@@ -10,6 +10,7 @@ from pathlib import Path
 from starlette.datastructures import MutableHeaders
 
 INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
+PLAYGROUND_LINK = '<a href="./playground">Open the playground</a>'
 
 SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -20,10 +21,10 @@ SECURITY_HEADERS = [
 
 
 def secure(headers: MutableHeaders) -> None:
-    """Add the headers to those of a response."""
+    """Add the headers to those of a response. A page may have a policy of its own."""
     headers.raw.extend(SECURITY_HEADERS)
     if headers.get("content-type", "").startswith("text/html"):
-        headers["Content-Security-Policy"] = PAGE_POLICY
+        headers.setdefault("Content-Security-Policy", PAGE_POLICY)
 
 
 def _page_policy(page: str) -> str:

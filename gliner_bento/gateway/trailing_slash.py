@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_STATIC_FILES = "/static_content"
-"""The folder of the index page's files. BentoML redirects from here to the path with a slash."""
+_FOLDERS = frozenset({"", "/static_content", "/playground"})
+"""Folders of the pages' files, which redirect between the path with a slash and the one without."""
 
 
 class TrailingSlash:
@@ -27,6 +27,6 @@ def _without_slash(scope: Scope) -> Scope:
     if raw_path and not raw_path.endswith(b"/"):
         return scope
     path = scope["path"].rstrip("/")
-    if path.removeprefix(scope.get("root_path", "")) in {"", _STATIC_FILES}:
+    if path.removeprefix(scope.get("root_path", "")) in _FOLDERS:
         return scope
     return {**scope, "path": path, "raw_path": raw_path.rstrip(b"/") if raw_path else None}

@@ -53,6 +53,9 @@ class GatewayFields(BaseSettings):
         (),
         description="Origins whose pages may call the server from a browser (https://app.example.com); * for all.",
     )
+    enable_playground: bool = Field(
+        True, description="Serve /playground, a page that shows what the model extracts from a text."
+    )
     max_connections: Count = Field(
         1000,
         description="Maximum number of connections of a gateway process. Another one closes the one that has been idle "

@@ -42,7 +42,8 @@ def test_a_wheel_holds_only_what_serves_and_the_bundled_model(wheel):
     packaged = {file.as_posix() for file in files if file.parts[0] != information}
     folders = (PROJECT_ROOT / "gliner_bento", PROJECT_ROOT / "runners")
     sources = {path.relative_to(PROJECT_ROOT).as_posix() for folder in folders for path in folder.rglob("*.py")}
-    pages = {f"gliner_bento/gateway/pages/{page.name}" for page in folders[0].glob("gateway/pages/*")}
+    files = folders[0].rglob("gateway/pages/**/*")
+    pages = {page.relative_to(PROJECT_ROOT).as_posix() for page in files if page.is_file()}
     model = {f"gliner_bento/models/demo/{name}" for name in MODEL}
     assert packaged == {"service.py", "gliner_bento/py.typed", *sources, *pages, *model}
 

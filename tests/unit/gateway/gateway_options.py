@@ -28,6 +28,7 @@ OPTIONS = GatewayOptions(
     api_keys=None,
     allow_anonymous=False,
     cors_origins=(),
+    enable_playground=True,
     max_connections=1000,
     header_timeout_s=10.0,
     body_timeout_s=30.0,

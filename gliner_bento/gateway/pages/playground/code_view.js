@@ -1,0 +1,95 @@
+// The request as code to copy, and the response.
+
+import { address, apiKey } from "./api.js";
+import { el } from "./dom.js";
+import { requestBody } from "./state.js";
+
+const MAX_SHOWN = 4000; // characters of code; what is copied is whole
+
+export const KINDS = {
+  curl: () => curl(requestBody({ asked: false })),
+  Python: () => python(requestBody({ asked: false })),
+  JSON: () => JSON.stringify(requestBody({ asked: false }), null, 2),
+  Response: (response) => (response ? JSON.stringify(response, null, 2) : ""),
+};
+
+/** A here-document: nothing in the JSON has a meaning for the shell. */
+export function curl(body) {
+  const key = apiKey() ? " \\\n  -H \"Authorization: Bearer $GLINER_CLIENT_API_KEY\"" : "";
+  return (
+    `curl -s ${address("/v1/extract")} \\\n  -H 'Content-Type: application/json'${key} \\\n  --data-binary @- <<'JSON'\n` +
+    `${JSON.stringify(body, null, 2)}\nJSON\n`
+  );
+}
+
+export function python({ text, labels, ...options }) {
+  const origin = address("/").replace(/\/$/, "");
+  const lines = Object.entries({ labels, ...options }).map(([name, value]) => `        ${name}=${literal(value)},\n`);
+  const relations = options.relations
+    ? "    for relation in answer.relations:\n        print(relation.head.text, relation.relation, relation.tail.text, round(relation.score, 2))\n"
+    : "";
+  return (
+    `from gliner_bento.client import Client\n\nwith Client(${literal(origin)}) as client:\n` +
+    `    answer = client.extract(\n        ${literal(text)},\n${lines.join("")}    )\n` +
+    `    for entity in answer.entities:\n        print(entity.text, entity.label, round(entity.score, 2))\n${relations}`
+  );
+}
+
+/** A value of JSON as Python writes it. */
+function literal(value) {
+  if (value === null) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
+  if (typeof value === "object")
+    return `{${Object.entries(value).map(([name, one]) => `${literal(name)}: ${literal(one)}`).join(", ")}}`;
+  return JSON.stringify(value);
+}
+
+export class CodeView {
+  /** response: the last response, as the API gave it. */
+  constructor(root, { response, announce }) {
+    Object.assign(this, { _root: root, _response: response, _announce: announce });
+    this._kind = "curl";
+    this._pre = el("pre", { tabindex: 0, role: "region", "aria-label": "Code" });
+    this._copy = el("button", { type: "button", class: "quiet", text: "Copy", on: { click: () => this._toClipboard() } });
+    this._buttons = Object.keys(KINDS).map((kind) =>
+      el("button", { type: "button", class: "choice", text: kind, on: { click: () => this._choose(kind) } }),
+    );
+    const bar = el("div", { class: "choices", role: "group", "aria-label": "Language" }, ...this._buttons, this._copy);
+    root.append(bar, this._pre);
+    this._choose(this._kind);
+  }
+
+  get code() {
+    return KINDS[this._kind](this._response());
+  }
+
+  render() {
+    if (!this._root.clientHeight) return; // its tab is closed
+    const { code } = this;
+    const rest = code.length - MAX_SHOWN;
+    this._pre.textContent = rest > 0 ? `${code.slice(0, MAX_SHOWN)}\n… ${rest.toLocaleString("en")} characters more` : code;
+  }
+
+  _choose(kind) {
+    this._kind = kind;
+    for (const button of this._buttons) button.setAttribute("aria-pressed", String(button.textContent === kind));
+    this.render();
+  }
+
+  async _toClipboard() {
+    try {
+      await navigator.clipboard.writeText(this.code);
+      this._say("Copied");
+    } catch {
+      getSelection().selectAllChildren(this._pre); // not a secure origin, or not allowed
+      this._say("Selected: press Ctrl+C");
+    }
+  }
+
+  _say(text) {
+    this._copy.textContent = text;
+    this._announce(text);
+    setTimeout(() => (this._copy.textContent = "Copy"), 1500);
+  }
+}

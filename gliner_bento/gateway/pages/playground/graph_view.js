@@ -1,0 +1,186 @@
+// Relations as a graph. Mentions with the same label and text are one node; the library is loaded when it is first shown.
+
+import { hueOf } from "./colors.js";
+import { el } from "./dom.js";
+
+const MAX_NODES = 80;
+
+/** Nodes and edges of the shown relations: those with the most relations first, MAX_NODES at most. */
+export function graphOf({ extraction, relations }) {
+  const nodes = new Map(); // {id, text, label, entities, degree}
+  const nodeOf = (index) => {
+    const { label, text } = extraction.entities[index];
+    const id = `${label}\n${text.toLowerCase().replace(/\s+/g, " ")}`;
+    if (!nodes.has(id)) nodes.set(id, { id, text, label, entities: new Set(), degree: 0 });
+    const node = nodes.get(id);
+    node.entities.add(index);
+    node.degree++;
+    return node;
+  };
+  const edges = new Map(); // {id, source, target, name, relations}
+  for (const { relation, head, tail } of relations) {
+    const [source, target] = [nodeOf(head), nodeOf(tail)];
+    const id = JSON.stringify([source.id, relation, target.id]);
+    if (!edges.has(id)) edges.set(id, { id, source: source.id, target: target.id, name: relation, entities: new Set() });
+    edges.get(id).entities.add(head).add(tail);
+  }
+  const kept = [...nodes.values()].sort((a, b) => b.degree - a.degree).slice(0, MAX_NODES);
+  const ids = new Set(kept.map(({ id }) => id));
+  return {
+    nodes: kept,
+    edges: [...edges.values()].filter(({ source, target }) => ids.has(source) && ids.has(target)),
+    left_out: nodes.size - kept.length,
+  };
+}
+
+export class GraphView {
+  constructor(root, { links, onChoose }) {
+    Object.assign(this, { _root: root, _links: links, _onChoose: onChoose });
+    this._canvas = el("div", { class: "canvas", role: "img" });
+    this._note = el("p", { class: "hint", role: "note" });
+    root.append(this._canvas, this._note);
+    links.listen((entities) => this._highlight(entities));
+    document.addEventListener("themechange", () => this._graph?.style(styleOf(this._canvas, this._note)));
+    new ResizeObserver(() => this._graph?.resize().fit(undefined, 24)).observe(this._canvas);
+  }
+
+  async show(shown) {
+    this._shown = shown;
+    if (!this._root.clientHeight) return; // its tab is closed
+    const { nodes, edges, left_out } = graphOf(shown);
+    const signature = JSON.stringify([nodes.map(({ id }) => id), edges.map(({ id }) => id)]);
+    const { default: cytoscape } = nodes.length ? await import("./vendor/cytoscape.esm.min.mjs") : {};
+    if (this._shown !== shown) return;
+    this._canvas.hidden = !nodes.length;
+    this._canvas.setAttribute("aria-label", `Graph of ${nodes.length} entities and ${edges.length} relations`);
+    this._note.textContent = nodes.length
+      ? left_out && `The ${nodes.length} entities with the most relations; ${left_out} more are in the table.`
+      : "No relations to draw.";
+    this._note.hidden = nodes.length > 0 && !left_out;
+    if (!nodes.length || signature === this._signature) {
+      if (!nodes.length) this._signature = this._graph?.destroy();
+      else this._refresh(nodes, edges);
+      return;
+    }
+    this._signature = signature;
+    this._graph?.destroy();
+    this._graph = cytoscape({
+      container: this._canvas,
+      elements: [...nodes.map(nodeElement), ...edges.map(edgeElement)],
+      style: styleOf(this._canvas, this._note),
+      layout: { name: "null" },
+      minZoom: 0.2,
+      maxZoom: 1.6,
+      boxSelectionEnabled: false,
+    });
+    arrange(this._graph, nodes.length);
+    this._graph.on("mouseover", "node, edge", ({ target }) => this._links.point(target.data("entities")));
+    this._graph.on("mouseout", "node, edge", () => this._links.point(null));
+    this._graph.on("tap", "node", ({ target }) => this._onChoose(target.data("entities")[0]));
+  }
+
+  /** The same nodes may stand for other mentions. */
+  _refresh(nodes, edges) {
+    for (const { id, entities } of [...nodes, ...edges]) this._graph.getElementById(id).data("entities", [...entities]);
+  }
+
+  _highlight(entities) {
+    if (!this._graph || !this._root.clientHeight) return;
+    this._graph.batch(() => {
+      this._graph.elements().removeClass("on off");
+      if (!entities.length) return;
+      const isPointed = (element) => element.data("entities").some((index) => entities.includes(index));
+      const nodes = this._graph.nodes().filter(isPointed);
+      if (!nodes.length) return;
+      const near = nodes.union(nodes.edgesWith(nodes)).union(entities.length === 1 ? nodes.closedNeighborhood() : nodes);
+      this._graph.elements().addClass("off");
+      near.removeClass("off");
+      nodes.addClass("on");
+    });
+  }
+}
+
+const nodeElement = ({ id, text, label, entities }) => ({
+  data: { id, text: text.length > 28 ? `${text.slice(0, 27)}…` : text, hue: hueOf(label), entities: [...entities] },
+});
+
+const edgeElement = ({ id, source, target, name, entities }) => ({
+  data: { id, source, target, name, entities: [...entities] },
+});
+
+/** Place the nodes; a long graph lies down if the canvas is wide. */
+function arrange(graph, count) {
+  const options = { animate: false, fit: false, randomize: true };
+  if (count > 40) graph.layout({ name: "concentric", minNodeSpacing: 30, ...options }).run();
+  else graph.layout({ name: "cose", idealEdgeLength: 90, nodeRepulsion: 3e4, nodeOverlap: 30, ...options }).run();
+  const box = graph.nodes().boundingBox();
+  if (box.h > box.w && graph.width() > graph.height())
+    graph.nodes().positions((node) => ({ x: node.position("y"), y: node.position("x") }));
+  graph.fit(undefined, 24);
+}
+
+/** Cytoscape draws on a canvas, so the colours are those that the page's elements have. */
+function styleOf(canvas, note) {
+  const { color: ink, backgroundColor: panel } = getComputedStyle(canvas);
+  const { color: muted } = getComputedStyle(note);
+  return [
+    {
+      selector: "node",
+      style: {
+        label: "data(text)",
+        color: ink,
+        "font-size": 12,
+        "font-family": "system-ui, sans-serif",
+        "text-valign": "bottom",
+        "text-margin-y": 5,
+        width: 18,
+        height: 18,
+        "background-color": (node) => rgbOf(node.data("hue")),
+        "border-width": 3,
+        "border-color": panel,
+      },
+    },
+    {
+      selector: "edge",
+      style: {
+        label: "data(name)",
+        color: muted,
+        "font-size": 10.5,
+        "font-family": "system-ui, sans-serif",
+        "text-background-color": panel,
+        "text-background-opacity": 1,
+        "text-background-padding": 2,
+        "text-rotation": "autorotate",
+        width: 1.4,
+        "line-color": muted,
+        "target-arrow-color": muted,
+        "target-arrow-shape": "triangle",
+        "arrow-scale": 0.9,
+        "curve-style": "bezier",
+        opacity: 0.85,
+      },
+    },
+    { selector: ".off", style: { opacity: 0.18 } },
+    { selector: "node.on", style: { "border-color": ink, "border-width": 2, width: 22, height: 22 } },
+  ];
+}
+
+/** The colour of a hue, oklch(0.68 0.14 hue), in a form that cytoscape reads. */
+function rgbOf(hue) {
+  const lightness = 0.68;
+  const angle = (hue * Math.PI) / 180;
+  const [a, b] = [0.14 * Math.cos(angle), 0.14 * Math.sin(angle)];
+  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  const linear = [
+    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+    -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s,
+  ];
+  const [red, green, blue] = linear.map((x) => {
+    const value = Math.min(1, Math.max(0, x));
+    return Math.round(255 * (value <= 0.0031308 ? 12.92 * value : 1.055 * value ** (1 / 2.4) - 0.055));
+  });
+  return `rgb(${red}, ${green}, ${blue})`;
+}

@@ -1,0 +1,213 @@
+// Connects the form, the requests and the views.
+
+import * as api from "./api.js";
+import { Chips } from "./chips.js";
+import { setLabels } from "./colors.js";
+import { byId, debounced, el } from "./dom.js";
+import { Extractor } from "./extractor.js";
+import { acceptFiles, readFile } from "./files.js";
+import { Options } from "./options.js";
+import { PRESETS } from "./presets.js";
+import { Results } from "./results.js";
+import { ASKED_SCORE, assign, readFragment, state, writeFragment } from "./state.js";
+
+const TYPING_MS = 300;
+const TYPING_LONG_MS = 900; // for a text that takes long
+const LONG_CHARS = 20_000;
+
+const text = byId("text");
+const status = byId("status");
+let asked = ASKED_SCORE; // the lowest score that was asked for
+
+const save = debounced(async () => byId("count").classList.toggle("long", !(await writeFragment())), 400);
+const runSoon = debounced(() => canRun() && run(), TYPING_MS);
+const runLater = debounced(() => canRun() && run(), TYPING_LONG_MS);
+
+const results = new Results(() => {
+  save();
+  results.drawCode();
+  if (Math.min(state.scores.entity, state.scores.relation) < asked) changed();
+});
+const extractor = new Extractor({ onStart, onProgress, onEnd, onError });
+const labels = new Chips(byId("labels"), {
+  ...{ title: "Labels", placeholder: "Add a label", colored: true },
+  onChange: (entries) => changed({ labels: entries }),
+});
+const relations = new Chips(byId("relations"), {
+  ...{ title: "Relations", placeholder: "Add a relation", colored: false },
+  onChange: (entries) => changed({ relations: entries }),
+});
+const options = new Options(byId("options"), () => changed());
+
+function canRun() {
+  return Boolean(state.text.trim() && state.labels.length);
+}
+
+/** The visitor has changed something: keep it, and run if that is wanted. */
+function changed(part = {}) {
+  Object.assign(state, part);
+  if (part.labels) {
+    setLabels(state.labels.map(({ name }) => name));
+    labels.render();
+  }
+  count();
+  save();
+  results.drawCode();
+  if (!canRun()) {
+    extractor.stop();
+    idle(state.text.trim() ? "Add a label" : "Type a text");
+  } else if (state.options.live) (state.text.length > LONG_CHARS ? runLater : runSoon)();
+}
+
+function count() {
+  const { length } = state.text;
+  byId("count").textContent = length ? `${length.toLocaleString("en")} characters` : "";
+}
+
+/** Show the whole state. */
+function render() {
+  text.value = state.text;
+  state.text = text.value; // with the line breaks that the field keeps
+  setLabels(state.labels.map(({ name }) => name));
+  labels.set(state.labels);
+  relations.set(state.relations);
+  options.render();
+  count();
+}
+
+function load(other) {
+  assign(other);
+  render();
+  changed();
+  if (!state.options.live && canRun()) run();
+}
+
+function run() {
+  asked = Math.min(ASKED_SCORE, state.scores.entity, state.scores.relation);
+  extractor.run();
+}
+
+function onStart() {
+  byId("run").textContent = "Stop";
+  byId("document").setAttribute("aria-busy", "true");
+  byId("progress").hidden = false;
+  byId("progress").removeAttribute("value");
+  notices();
+  labels.invalid(false);
+  options.invalid(null);
+}
+
+function onProgress(extraction) {
+  byId("progress").value = extraction.progress;
+  status.textContent = `${Math.round(extraction.progress * 100)} % · ${number(extraction.entities.length, "entity", "entities")}`;
+  results.show(extraction);
+}
+
+function onEnd(extraction, response) {
+  const { usage, model, adapter_id } = response;
+  results.response = response;
+  results.show(extraction);
+  idle(
+    [
+      `${number(Math.round(extraction.latency_ms))} ms`,
+      number(usage.words, "word", "words"),
+      number(usage.windows, "window", "windows"),
+      number(usage.tokens, "token", "tokens"),
+      adapter_id ? `${model} with ${adapter_id}` : model,
+    ].join(" · "),
+  );
+  const truncated = response.truncated
+    ? [{ message: `Only the first ${number(response.truncated_at, "character", "characters")} were processed.` }]
+    : [];
+  notices(...[...truncated, ...response.warnings].map(({ message }) => el("p", { class: "notice", text: message })));
+}
+
+function onError(error) {
+  if (!(error instanceof api.ApiError)) {
+    idle("Failed");
+    throw error;
+  }
+  idle("Failed");
+  if (error.status === 401) askForKey();
+  labels.invalid(error.param?.startsWith("labels"));
+  if (options.invalid(error.param)) byId("options").open = true;
+  const facts = [
+    error.status || null,
+    error.code,
+    error.param && `field ${error.param}`,
+    error.retryAfter && `retry after ${error.retryAfter} s`,
+    error.requestId && `request ${error.requestId}`,
+  ];
+  const about = el("p", { class: "facts", text: facts.filter(Boolean).join(" · ") });
+  const again = el("button", { type: "button", class: "quiet", text: "Try again", on: { click: run } });
+  notices(el("div", { class: "notice error", role: "alert" }, el("p", { text: error.message }), about, again));
+}
+
+function notices(...elements) {
+  byId("notices").replaceChildren(...elements);
+}
+
+function idle(sentence) {
+  status.textContent = sentence;
+  byId("run").textContent = "Extract";
+  byId("progress").hidden = true;
+  byId("document").removeAttribute("aria-busy");
+}
+
+function number(value, one = "", many = "") {
+  return `${value.toLocaleString("en")} ${value === 1 ? one : many}`.trim();
+}
+
+function askForKey() {
+  byId("key-form").hidden = byId("key-button").hidden = false;
+  byId("key").focus();
+}
+
+async function describeServer() {
+  try {
+    const model = await api.model();
+    byId("model").textContent = `${model.model} · ${model.device} · ${model.dtype}`;
+    byId("model").title = `${model.family}, ${model.max_words} words in one pass`;
+    options.setModel(model);
+    byId("relations").hidden = !model.supports_relations;
+    if (!model.supports_relations) changed({ relations: [] });
+    if (model.supports_adapters) options.setAdapters(await api.adapters().catch(() => []));
+  } catch (error) {
+    if (error.status === 401) askForKey();
+    else if (error instanceof api.ApiError) onError(error);
+  }
+}
+
+for (const preset of PRESETS)
+  byId("presets").append(el("button", { type: "button", class: "choice", text: preset.title, on: { click: () => load(preset) } }));
+text.addEventListener("input", () => changed({ text: text.value }));
+byId("run").addEventListener("click", () => {
+  if (!extractor.isRunning) return void (canRun() && run());
+  extractor.stop();
+  idle("Stopped");
+});
+addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && canRun()) run();
+});
+byId("key-button").addEventListener("click", askForKey);
+byId("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  api.setApiKey(byId("key").value.trim());
+  byId("key").value = "";
+  byId("key-form").hidden = true;
+  describeServer();
+  if (canRun()) run();
+});
+acceptFiles(async (file) => {
+  try {
+    load(await readFile(file));
+  } catch (error) {
+    notices(el("div", { class: "notice error", role: "alert" }, el("p", { text: error.message })));
+  }
+});
+addEventListener("hashchange", async () => (await readFragment()) && load({}));
+
+byId("key-button").hidden = !api.apiKey();
+if (!(await readFragment())) assign(PRESETS[0]);
+await describeServer();
+load({});

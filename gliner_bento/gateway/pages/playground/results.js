@@ -1,0 +1,88 @@
+// The views of a result, kept the same: text, tables, graph, code.
+
+import { CodeView } from "./code_view.js";
+import { byId, eachFrame } from "./dom.js";
+import { Shown } from "./extraction.js";
+import { Filters } from "./filters.js";
+import { GraphView } from "./graph_view.js";
+import { Links } from "./links.js";
+import { state } from "./state.js";
+import { TableView, labelCell, scoreCell } from "./table_view.js";
+import { Tabs } from "./tabs.js";
+import { TextView } from "./text_view.js";
+
+export class Results {
+  /** onFilter: called when the visitor has moved a slider or hidden a label. */
+  constructor(onFilter) {
+    const links = new Links();
+    const announce = (sentence) => (byId("focused").textContent = sentence);
+    const onChoose = (index) => this._text.reveal(index);
+    this._extraction = null;
+    this._text = new TextView(byId("document"), { links, announce });
+    const titles = { entities: "Entities", relations: "Relations", graph: "Graph", code: "Code" };
+    this._tabs = new Tabs(byId("panel"), "Views", titles, () => this._drawOpen());
+    const { panels } = this._tabs;
+    const entityOf = (index) => this._extraction.entities[index];
+    this._entities = new TableView(panels.entities, {
+      ...{ name: "Entities", links, onChoose, empty: "No entities yet." },
+      columns: [
+        { title: "Entity", value: (row) => row.text.toLowerCase(), cell: (row) => row.text, class: "wide" },
+        { title: "Label", value: (row) => row.label, cell: (row) => labelCell(row.label) },
+        { title: "Score", value: (row) => row.score, cell: (row) => scoreCell(row.score), descending: true },
+        { title: "Position", value: (row) => row.start, cell: (row) => `${row.start}–${row.end}`, class: "right" },
+      ],
+      entitiesOf: (row) => (row ? [row.index] : []),
+    });
+    this._relations = new TableView(panels.relations, {
+      ...{ name: "Relations", links, onChoose, empty: "No relations yet." },
+      columns: [
+        { title: "Head", value: (row) => entityOf(row.head).text, cell: (row) => entityOf(row.head).text, class: "wide" },
+        { title: "Relation", value: (row) => row.relation, cell: (row) => row.relation },
+        { title: "Tail", value: (row) => entityOf(row.tail).text, cell: (row) => entityOf(row.tail).text, class: "wide" },
+        { title: "Score", value: (row) => row.score, cell: (row) => scoreCell(row.score), descending: true },
+      ],
+      entitiesOf: (row) => (row ? [row.head, row.tail] : []),
+    });
+    this._graph = new GraphView(panels.graph, { links, onChoose });
+    this._code = new CodeView(panels.code, { response: () => this.response, announce });
+    this._filters = new Filters(byId("filters"), () => {
+      this.draw();
+      onFilter();
+    });
+    this.draw = eachFrame(() => this._drawNow());
+  }
+
+  /** The response as the API gave it. */
+  response = null;
+
+  /** Show an extraction, which may still grow: call `draw` then. */
+  show(extraction) {
+    if (extraction.text !== this._extraction?.text) this._text.setText(extraction.text);
+    this._extraction = extraction;
+    this.draw();
+  }
+
+  /** Show the request as code again: the state has changed. */
+  drawCode() {
+    if (this._tabs.current === "code") this._code.render();
+  }
+
+  _drawNow() {
+    if (!this._extraction) return;
+    this._shown = new Shown(this._extraction, state.scores, this._filters.hidden);
+    this._filters.render(this._extraction);
+    this._text.show(this._shown);
+    this._entities.setRows(this._shown.entities);
+    this._relations.setRows(this._shown.relations);
+    this._tabs.setCount("entities", this._shown.entities.length);
+    this._tabs.setCount("relations", this._shown.relations.length);
+    this._drawOpen();
+  }
+
+  _drawOpen() {
+    if (this._shown) this._graph.show(this._shown);
+    this._code.render();
+    this._entities.draw();
+    this._relations.draw();
+  }
+}

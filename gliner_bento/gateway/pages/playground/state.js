@@ -1,0 +1,100 @@
+// What the visitor has entered. It is kept in the URL's fragment, which browsers do not send to the server.
+
+const MAX_FRAGMENT = 16_000; // characters; longer links break in mail and chat
+
+/** Entities and relations from this score on are asked for, so that the sliders need not ask again. */
+export const ASKED_SCORE = 0.3;
+
+export const state = {
+  text: "",
+  labels: [], // [{name, description}]
+  relations: [],
+  scores: { entity: 0.5, relation: 0.5 }, // lowest shown
+  options: {
+    adapter_id: "",
+    long_text: "window",
+    window_words: "",
+    window_overlap_words: "",
+    nested: false,
+    multi_label: false,
+    on_limit: "error",
+    response: "auto", // whole, streamed, or streamed if long
+    live: true, // run as you type
+  },
+};
+
+/** Take over what another state has, where it is of the right type. */
+export function assign(other) {
+  if (typeof other?.text === "string") state.text = other.text;
+  if (Array.isArray(other?.labels)) state.labels = other.labels.map(named).filter(Boolean);
+  if (Array.isArray(other?.relations)) state.relations = other.relations.map(named).filter(Boolean);
+  for (const group of ["scores", "options"])
+    for (const [name, value] of Object.entries(other?.[group] ?? {}))
+      if (name in state[group] && typeof value === typeof state[group][name]) state[group][name] = value;
+}
+
+function named(entry) {
+  const name = typeof entry === "string" ? entry : entry?.name;
+  return typeof name === "string" && name.trim() ? { name, description: String(entry.description ?? "") } : null;
+}
+
+/** The body of a request. `asked`: with the scores to ask for; otherwise with those shown, as a program would. */
+export function requestBody({ asked }) {
+  const score = (shown) => (asked ? Math.min(ASKED_SCORE, shown) : shown);
+  const { options, scores } = state;
+  const body = { text: state.text, labels: names(state.labels) };
+  if (state.relations.length) body.relations = names(state.relations);
+  body.threshold = score(scores.entity);
+  if (state.relations.length) body.relation_threshold = score(scores.relation);
+  if (options.nested) body.flat_ner = false;
+  if (options.multi_label) body.multi_label = true;
+  if (options.adapter_id) body.adapter_id = options.adapter_id;
+  if (options.long_text !== "window") body.long_text = options.long_text;
+  for (const name of ["window_words", "window_overlap_words"])
+    if (options[name] !== "") body[name] = Number(options[name]);
+  if (options.on_limit !== "error") body.on_limit = options.on_limit;
+  return body;
+}
+
+/** A list, or an object with descriptions if there is one. */
+function names(entries) {
+  if (entries.every((entry) => !entry.description)) return entries.map((entry) => entry.name);
+  return Object.fromEntries(entries.map((entry) => [entry.name, entry.description || entry.name]));
+}
+
+/** Write the state to the fragment. Returns whether the text was short enough to be in it. */
+export async function writeFragment() {
+  let fragment = await pack(state);
+  const fits = fragment.length <= MAX_FRAGMENT;
+  if (!fits) fragment = await pack({ ...state, text: "" });
+  history.replaceState(null, "", `#${fragment}`);
+  return fits;
+}
+
+/** Take over the state in the fragment. Returns whether there was one. */
+export async function readFragment() {
+  if (location.hash.length < 2) return false;
+  try {
+    assign(await unpack(location.hash.slice(1)));
+    return true;
+  } catch {
+    return false; // an anchor, or a damaged link
+  }
+}
+
+async function pack(value) {
+  const bytes = await through(new CompressionStream("deflate-raw"), new TextEncoder().encode(JSON.stringify(value)));
+  let binary = "";
+  for (const byte of bytes) binary += String.fromCharCode(byte);
+  return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+async function unpack(fragment) {
+  const binary = atob(fragment.replaceAll("-", "+").replaceAll("_", "/"));
+  const bytes = await through(new DecompressionStream("deflate-raw"), Uint8Array.from(binary, (c) => c.charCodeAt(0)));
+  return JSON.parse(new TextDecoder().decode(bytes));
+}
+
+async function through(stream, bytes) {
+  return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer());
+}
