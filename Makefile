@@ -4,8 +4,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs bench chaos overload fuzz soak invariance regression sbom bento \
-	image demo-model clean
+.PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs bench chaos overload fuzz soak invariance \
+	regression sbom bento image image-test demo-model clean
 
 export BENTOML_DO_NOT_TRACK = True
 
@@ -38,12 +38,13 @@ serve: setup ## Serve a model; PORT= HOST= MODEL= DEVICE= DTYPE= ARGS=--any-sett
 		$(if $(MODEL),--model '$(MODEL)') $(if $(DEVICE),--device '$(DEVICE)') $(if $(DTYPE),--dtype '$(DTYPE)') $(ARGS)
 
 test: setup-dev ## Run the tests; TESTS=path ARGS=pytest's WORKERS=processes
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(TESTS) $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
 check: lint test ## Both of these
 
 test-all: check ## The same, slow tests, and a fresh clone to its first answer with each Python that is found, 20 minutes
 	$(BIN)/python -m pytest -m slow $(TESTS)
+	@if command -v podman; then $(BIN)/python -m reliability image --out build/image; else echo "no podman: image not tested"; fi
 	$(BIN)/python tools/first_answer.py --every-python
 
 lock: ## Renew the locks; ARGS=--upgrade or ARGS="--upgrade-package NAME"
@@ -92,9 +93,14 @@ sbom: setup ## Write a bill of materials (CycloneDX) of what a server installs t
 bento: setup sbom ## Build the bento into BentoML's store
 	$(BIN)/bentoml build
 
-# bentofile.yaml makes the CPU build of torch the default; cu130 is the CUDA build that PyPI has of the locked version.
-image: bento ## Build a container image of the newest bento; TORCH=cuda
-	$(BIN)/bentoml containerize gliner-bento:latest $(if $(filter cuda,$(TORCH)),--build-arg UV_TORCH_BACKEND=cu130)
+# The image has its own torch: TORCH is not for .venv here.
+image: IMAGE_TORCH := $(TORCH)
+image: override export TORCH :=
+image: bento ## Build a container image of the bento, with docker or podman; TORCH=cuda ENGINE=podman ARGS=--no-cache
+	@TORCH='$(IMAGE_TORCH)' deploy/docker/build "$$($(BIN)/bentoml get gliner-bento:latest --output path)" $(ARGS)
+
+image-test: setup-dev ## Build the image on Debian with podman and try it under restrictions, 10 minutes
+	$(BIN)/python -m reliability image $(ARGS)
 
 demo-model: setup ## Train the bundled model; DATA=folder
 	@[ -n "$(DATA)" ] || { echo "make demo-model DATA=folder" >&2; exit 2; }

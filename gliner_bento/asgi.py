@@ -16,6 +16,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
+from starlette.types import Lifespan
 
 from gliner_bento import log
 from gliner_bento.exits import exit_with
@@ -32,8 +33,9 @@ from gliner_bento.tracing import start_tracing
 def create_app(settings: Settings | None = None) -> Starlette:
     """An ASGI app that loads the model when it starts, and drains when it stops."""
     settings = settings or load_or_exit()
-    if settings.num_instances > 1:
-        exit_with("num_instances: this app is one process; start `gliner-bento serve`, or set num_instances to 1")
+    if settings.num_instances > 1 or settings.max_instances:
+        name = "num_instances" if settings.num_instances > 1 else "max_instances"
+        exit_with(f"{name}: this app is one process; start `gliner-bento serve`, or leave {name} out")
     log.configure(settings)
     check_address_or_exit("uvicorn", settings, "127.0.0.1")
     app = GatewayApp(settings.view(GatewayOptions))
@@ -55,6 +57,11 @@ def create_app(settings: Settings | None = None) -> Starlette:
             await asyncio.to_thread(replica.drain, settings.shutdown_timeout_s)
             replica.close()
 
+    return mounted(app, lifespan)
+
+
+def mounted(app: GatewayApp, lifespan: Lifespan[Starlette] | None = None) -> Starlette:
+    """The gateway's app with the static files of its index page."""
     return Starlette(routes=[*swagger_assets(), Mount("/", app)], lifespan=lifespan)
 
 

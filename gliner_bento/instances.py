@@ -34,8 +34,11 @@ class Instance:
 def plan_instances(settings: Settings) -> list[Instance]:
     """The instances that `settings` ask for; a single one is named `GLiNERRunner`, several are numbered.
 
-    Raises `SettingsError` if `cuda_devices` does not go with `device` or `num_instances`.
+    Raises `SettingsError` if `cuda_devices` does not go with `device` or `num_instances`, and for `max_instances`:
+    BentoML cannot start instances later.
     """
+    if settings.max_instances:
+        raise SettingsError("max_instances: needs Ray: gliner-bento serve --backend ray; see docs/ray.md")
     count, devices = settings.num_instances, settings.cuda_devices
     if devices and settings.device not in ("auto", "cuda"):
         raise SettingsError(f"cuda_devices: needs device cuda or auto, and device is {settings.device}")

@@ -27,6 +27,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from gliner_bento import __version__
@@ -159,9 +160,7 @@ STATE_GAUGES = (
     ),
     StateGauge("gliner_running_tokens", "Their cost while they run.", _of_status(lambda status: status.running_tokens)),
     StateGauge("gliner_lanes", "Lanes that run a batch, that are idle, and that have died.", _lanes, "state"),
-    StateGauge(
-        "gliner_replicas", "Replicas by state, as in /v1/replicas; only if there are several.", _replicas, "state"
-    ),
+    StateGauge("gliner_replicas", "Replicas by state, as in /v1/replicas.", _replicas, "state"),
     StateGauge("gliner_adapters", "Adapters on the device, in CPU memory and on disk.", _adapters, "tier"),
 )
 
@@ -256,9 +255,37 @@ def on_answer(route: str, method: str, status: int, seconds: float, error: str |
         ERRORS.labels(error).inc()
 
 
-def exposition(state: ReplicaState) -> bytes:
-    """All metrics in Prometheus' text format: of this process, or of all that share `PROMETHEUS_MULTIPROC_DIR`."""
+class _MergedCollector(Collector):
+    """The metrics of this process, and those of others with a label `replica`."""
+
+    def __init__(self, state: ReplicaState, others: Mapping[str, bytes]) -> None:
+        self._state = state
+        self._others = others
+
+    def collect(self) -> Iterator[Metric]:
+        families = {family.name: family for family in (*REGISTRY.collect(), *_StateCollector(self._state).collect())}
+        for name, text in self._others.items():
+            for theirs in text_string_to_metric_families(text.decode()):
+                merged = families.setdefault(theirs.name, Metric(theirs.name, theirs.documentation, theirs.type))
+                for sample in theirs.samples:
+                    merged.samples.append(sample._replace(labels={**sample.labels, "replica": name}))
+        yield from families.values()
+
+
+def own_exposition() -> bytes:
+    """The metrics of this process in Prometheus' text format."""
+    return generate_latest(REGISTRY)
+
+
+def exposition(state: ReplicaState, others: Mapping[str, bytes] | None = None) -> bytes:
+    """All metrics in Prometheus' text format: of this process, or of all that share `PROMETHEUS_MULTIPROC_DIR`.
+
+    others: the `own_exposition` of processes on other machines, by replica; instead of the folder's.
+    """
     gauges = CollectorRegistry()
+    if others is not None:
+        gauges.register(_MergedCollector(state, others))
+        return generate_latest(gauges)
     gauges.register(_StateCollector(state))
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if folder is None:

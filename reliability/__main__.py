@@ -12,11 +12,20 @@ from gliner_bento.settings import Settings
 from reliability.chaos import chaos
 from reliability.faults import FAULTS
 from reliability.fuzz import fuzz
+from reliability.image import image
 from reliability.invariance import PRECISIONS, invariance
 from reliability.measurement import FOLDER, Measurement
 from reliability.overload import overload
 from reliability.regression import regression
 from reliability.soak import soak
+
+_HARNESSES: dict[str, Callable[..., Measurement]] = {
+    "chaos": chaos,
+    "fuzz": fuzz,
+    "invariance": invariance,
+    "overload": overload,
+    "regression": regression,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,21 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(flags: argparse.Namespace, log: Path) -> Measurement:
+    """The measurement `flags.what`, whose arguments are its flags."""
+    common = {"out", "set", "what"}
+    arguments = {name: value for name, value in vars(flags).items() if name not in common}
     settings = dict(flags.set)
-    if flags.what == "chaos":
-        return chaos(log, faults=flags.faults, seconds=flags.seconds, clients=flags.clients, settings=settings)
-    if flags.what == "fuzz":
-        return fuzz(log, requests=flags.requests, seed=flags.seed, settings=settings)
+    if flags.what == "image":
+        return image(**arguments, settings=settings)
     if flags.what == "soak":
-        load = {"minutes": flags.minutes, "kill": flags.kill, "rate": flags.rate, "different": flags.different}
-        return soak(log, flags.out, **load, settings=settings)
-    if flags.what == "invariance":
-        size = {"requests": flags.requests, "cost_rounds": flags.cost_rounds}
-        return invariance(log, precisions=flags.precisions, **size, settings=settings)
-    if flags.what == "regression":
-        rounds = {"seconds": flags.seconds, "rounds": flags.rounds}
-        return regression(log, against=flags.against, **rounds, settings=settings)
-    return overload(log, factor=flags.factor, seconds=flags.seconds, settings=settings)
+        return soak(log, flags.out, **arguments, settings=settings)
+    return _HARNESSES[flags.what](log, **arguments, settings=settings)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -92,6 +95,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--against", required=True, help="the commit")
     command.add_argument("--seconds", type=float, default=5.0, help="duration of a round (default: 5)")
     command.add_argument("--rounds", type=int, default=12, help="rounds at each concurrency (default: 12)")
+    command = commands.add_parser("image", help="the container image under restrictions, with podman")
+    command.add_argument("--base", help="an image with Python 3.11 (default: one made of Debian's packages)")
+    command.add_argument("--torch", choices=("cpu", "cuda"), default="cpu", help="build of torch (default: cpu)")
     for command in commands.choices.values():
         command.add_argument(
             "--out", type=Path, default=FOLDER, help="folder of the results (default: docs/measurements)"

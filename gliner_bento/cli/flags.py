@@ -45,8 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench(commands)
     _add_models(commands)
     _add_keys(commands)
-    docs = _command(commands, "docs", "generate docs/settings.md")
-    docs.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is stale")
+    docs = _command(commands, "docs", "generate docs/settings.md, docs/metrics.md and files of the Helm chart")
+    docs.add_argument("--check", action="store_true", help="write nothing; exit with 1 if one is stale")
     return parser
 
 
@@ -55,6 +55,9 @@ def _add_serve(commands: Any) -> None:
     parser.add_argument("--port", type=int, default=3000, help="port to listen on (default: 3000)")
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to bind; 0.0.0.0 for all interfaces (default: 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--backend", choices=["bentoml", "ray"], default="bentoml", help="what runs the processes (default: bentoml)"
     )
     _add_settings(parser)
 
@@ -117,7 +120,7 @@ def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
 
 def _flags_of(command: str) -> list[str]:
     own = {
-        "serve": ["--port", "--host"],
+        "serve": ["--port", "--host", "--backend"],
         "docs": ["--check"],
         "bench": _BENCH_FLAGS,
         "keys": ["--scopes", "--tenant"],

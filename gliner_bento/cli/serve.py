@@ -1,4 +1,4 @@
-"""`gliner-bento serve`: replaces the process with `bentoml serve`."""
+"""`gliner-bento serve`: replaces the process with `bentoml serve`, or with the program that serves on Ray."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
 
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.configuration import PROJECT_ROOT, SettingsError
 from gliner_bento.process.port import check_access, check_port
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
@@ -23,15 +24,26 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     settings = Settings.load(flags)
     check_port(options.host, options.port)
     check_access(options.host, settings)
-    serve(settings, flags, port=options.port, host=options.host)
+    if options.backend == "ray":
+        if not find_spec("ray"):
+            raise SettingsError("--backend ray: Ray is not installed; install gliner-bento[ray]")
+        program = f"from gliner_bento.ray.serve import main; main({options.host!r}, {options.port})"
+        replace_process([sys.executable, "-c", program], settings, flags)
+    else:
+        serve(settings, flags, port=options.port, host=options.host)
     return 0
 
 
 def serve(settings: Settings, flags: Mapping[str, Any], *, port: int, host: str) -> None:
     """Replace this process with `bentoml serve`; does not return."""
-    sys.stdout.flush()
     command = [sys.executable, "-m", "bentoml", "serve", "service:GLiNERService"]
     command += ["--working-dir", str(PROJECT_ROOT), "--port", str(port), "--host", host]
+    replace_process(command, settings, flags)
+
+
+def replace_process(command: list[str], settings: Settings, flags: Mapping[str, Any]) -> None:
+    """Replace this process with `command`, which loads the same settings; does not return."""
+    sys.stdout.flush()
     aliases = {*map(env_name, ALIASES), DISABLE_COMPILE}
     inherited = {name: value for name, value in os.environ.items() if name.upper() not in aliases}
     os.execve(sys.executable, command, {**inherited, **worker_environment(settings, flags)})

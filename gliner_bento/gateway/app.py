@@ -25,7 +25,7 @@ from gliner_bento.gateway.compat import compat_endpoints
 from gliner_bento.gateway.early_refusal import EarlyRefusal
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.error_body import STATUSES, respond
-from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.gateway import Gateway, MetricsReader
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
@@ -114,10 +114,12 @@ class GatewayApp:
         assert self._gateway is not None, "bind a replica before serving"
         return self._gateway
 
-    def bind(self, replica: Replica, tracer: RequestTracer | None = None) -> None:
-        """Serve `replica` from now on."""
+    def bind(
+        self, replica: Replica, tracer: RequestTracer | None = None, read_metrics: MetricsReader | None = None
+    ) -> None:
+        """Serve `replica` from now on. read_metrics: see `Gateway`."""
         self._recorder.tracer = tracer
-        self._gateway = Gateway(replica, self.options, self._recorder.errors)
+        self._gateway = Gateway(replica, self.options, self._recorder.errors, read_metrics)
 
     @contextmanager
     def admit(self, method: str, path: str) -> Iterator[None]:

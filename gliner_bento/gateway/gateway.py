@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import Any
@@ -17,6 +17,7 @@ from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.status import RecentErrors, server_status
 from gliner_bento.gateway.tenants import Tenant
+from gliner_bento.gateway.turns import Turns
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
 from gliner_bento.status_types import ReplicaHealth, ReplicaList, ServerStatus
 from gliner_bento.types import (
@@ -42,11 +43,23 @@ from gliner_bento.types import (
 MIN_SHARE = 100
 """Entities, and relations, that each text of a batch may have, beside its share of the limits of the answer."""
 
+MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
+
 
 class Gateway:
-    """The public API over a replica, within the operator's limits."""
+    """The public API over a replica, within the operator's limits.
 
-    def __init__(self, replica: Replica, options: GatewayOptions, errors: RecentErrors | None = None) -> None:
+    read_metrics: reads the metrics of processes on other machines, by replica.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        options: GatewayOptions,
+        errors: RecentErrors | None = None,
+        read_metrics: MetricsReader | None = None,
+    ) -> None:
+        self.read_metrics = read_metrics
         self.adapters = AdapterApi(replica.adapters, options)
         self.options = options
         self._replica = replica
@@ -55,6 +68,7 @@ class Gateway:
             max_queued_tokens=options.max_queued_tokens,
             max_batch_size=options.max_batch_size,
         )
+        self._turns = Turns()
         self._errors = errors or RecentErrors()
         self._started_s = time.monotonic()
         self._model: ModelInfo | None = None
@@ -179,6 +193,7 @@ class Gateway:
         with self._admission.admit(items, call.deadline_s, tenants.current()):
             outcomes = await self._replica.extract(items, call)
             self._admission.observe(self._replica.tokens_run)
+            await self._turns.wait()
             for item, outcome in zip(items, outcomes, strict=True):
                 if isinstance(outcome, Extraction):
                     self._learn(item, outcome)

@@ -68,18 +68,19 @@ class LocalReplica:
         observer: ReplicaObserver | None = None,
         on_hang: Callable[[str], None] = _log_hang,
         tracer: SchedulerObserver | None = None,
+        cores: int | None = None,
     ) -> LocalReplica:
         """Load the model that `settings` name, and warm it up. Blocks; raises `StartupError`, `ModelError` included.
 
         on_hang: called once with the reason when a thread of the model hangs; all items have failed then.
-        tracer: observes the timing of items whose `Call` has a trace.
+        tracer: observes the timing of items whose `Call` has a trace. cores: default: all that the process may use.
         """
         from gliner_bento.engine.checkpoint.load import pick_device  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports torch
 
         started_s = time.monotonic()
         LocalAdapters.check_storage(settings)
-        decided = settings.decided_for(str(pick_device(settings.device)))
+        decided = settings.decided_for(str(pick_device(settings.device)), cores)
         engine = GLiNEREngine.load(
             decided.model, device=decided.device, dtype=decided.dtype, options=decided.view(EngineOptions)
         )

@@ -25,8 +25,18 @@ class ProcessFields(BaseSettings):
     )
     max_outstanding_tokens: Count = Field(
         65_536,
-        description="Estimated cost of the requests that an instance has not answered, in tokens, from which on it "
-        "gets no more; then requests wait for the first instance that is free. Only with num_instances > 1.",
+        description="Estimated cost of the requests that an instance has not answered, in tokens and 256 per text, "
+        "from which on it gets no more; then requests wait for the first instance that is free. Only with several "
+        "instances.",
+    )
+    max_instances: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        0,
+        description="Maximum number of instances, of which num_instances are the minimum: they follow the load. 0: "
+        "num_instances, always. Only with Ray (see docs/ray.md).",
+    )
+    target_waiting_tokens: Count = Field(
+        8192,
+        description="Tokens that may wait per instance; when more wait, another one is started, up to max_instances.",
     )
     log_format: Literal["text", "json"] = Field("text", description="Format of the log; json: an object per line.")
     log_level: Literal["auto", "debug", "info", "warning", "error"] = Field(

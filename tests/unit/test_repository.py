@@ -45,7 +45,8 @@ ALLOWED_IN = {
     "gliner": f"{ENGINE}|{TRAINING}|{JOBS}",
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
-    "starlette": r"gliner_bento/(gateway/|replicas/http/server\.py|asgi\.py|disconnect\.py|log\.py)",
+    "starlette": r"gliner_bento/(gateway/|replicas/http/server\.py|asgi\.py|disconnect\.py|log\.py|ray/app\.py)",
+    "ray": r"gliner_bento/(ray|replicas/ray)/",
     "uvicorn": r"gliner_bento/gateway/http_protocol\.py",
     "httpx": r"gliner_bento/client/|benchmark/server\.py|reliability/",
     "fast_gliner": JOBS,
@@ -170,7 +171,14 @@ def test_a_module_says_what_it_owns_and_stays_readable_in_one_sitting(path):
 
 
 @pytest.mark.parametrize(
-    "path", ["service.py", "runners/gliner_runner.py", "runners/instances.py", "gliner_bento/asgi.py"]
+    "path",
+    [
+        "service.py",
+        "runners/gliner_runner.py",
+        "runners/instances.py",
+        "gliner_bento/asgi.py",
+        "gliner_bento/ray/app.py",
+    ],
 )
 def test_an_entry_point_only_connects(path):
     assert (PROJECT_ROOT / path).read_text(encoding="utf-8").count("\n") <= 80
@@ -236,7 +244,7 @@ def test_every_word_splitter_has_an_extra():
     project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
-    others = {"bench", "client", "dev", "onnx", "otel"}
+    others = {"bench", "client", "dev", "onnx", "otel", "ray"}
     assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
 
 

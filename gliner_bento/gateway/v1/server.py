@@ -42,7 +42,8 @@ async def _metrics(gateway: Gateway, _: Request) -> Response:
     from gliner_bento import metrics  # noqa: PLC0415  # binds to its files at import
 
     state = metrics.ReplicaState(*await gateway.replica_state())
-    return Response(await asyncio.to_thread(metrics.exposition, state), media_type=metrics.CONTENT_TYPE)
+    others = await gateway.read_metrics() if gateway.read_metrics else None
+    return Response(await asyncio.to_thread(metrics.exposition, state, others), media_type=metrics.CONTENT_TYPE)
 
 
 def _text(operation: dict[str, Any]) -> dict[str, Any]:

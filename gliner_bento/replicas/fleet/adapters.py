@@ -9,13 +9,13 @@ import asyncio
 import builtins
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, NotReady
 from gliner_bento.replicas.base import Archive, ReplicaAdapters
-from gliner_bento.replicas.fleet.health import Health, Member
+from gliner_bento.replicas.fleet.health import NONE_READY, Health, Member
+from gliner_bento.replicas.merge import merged_cache_statuses
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -59,12 +59,8 @@ class FleetAdapters:
     async def cache_status(self) -> AdapterCacheStatus:
         """See `ReplicaAdapters`; of all ready replicas."""
         members = await self._ready()
-        first, *others = await asyncio.gather(*(self._on(one, one.replica.adapters.cache_status) for one in members))
-        return replace(
-            first,
-            in_memory=list(dict.fromkeys(one for status in (first, *others) for one in status.in_memory)),
-            device_slots=[slot for status in (first, *others) for slot in status.device_slots],
-        )
+        calls = [self._on(one, one.replica.adapters.cache_status) for one in members]
+        return merged_cache_statuses(await asyncio.gather(*calls))
 
     async def _read(self, read: Callable[[ReplicaAdapters], Awaitable[T]]) -> T:
         """From the first ready replica; from the next one if that is lost."""
@@ -73,7 +69,7 @@ class FleetAdapters:
                 return await self._on(member, read, member.replica.adapters)
             except NotReady:
                 continue
-        raise NotReady("no replica is ready; try again")
+        raise NotReady(NONE_READY)
 
     async def _refresh(self, member: Member, adapter_id: str) -> None:
         """Load what another replica has installed. It is loaded at its first request if this fails."""
@@ -95,5 +91,5 @@ class FleetAdapters:
             await self._health.probe_all()
         members = [member for member in self._members if member.state == "ready"]
         if not members:
-            raise NotReady("no replica is ready; try again")
+            raise NotReady(NONE_READY)
         return members

@@ -8,15 +8,15 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady, QueueFull
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
 from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
-from gliner_bento.replicas.fleet.health import Health, Member
-from gliner_bento.status_types import Throughput
-from gliner_bento.token_estimate import TokenEstimate
+from gliner_bento.replicas.fleet.health import NONE_READY, Health, Member
+from gliner_bento.replicas.merge import merged_statuses
+from gliner_bento.token_estimate import ITEM_TOKENS, TokenEstimate
 from gliner_bento.types import Entity, Extraction, Item
 
 logger = logging.getLogger(__name__)
@@ -24,8 +24,6 @@ logger = logging.getLogger(__name__)
 PIECE_TOKENS = 2048
 """A request is divided among replicas that are ready, into pieces of at least so many tokens."""
 
-_ADDED_UP = ("running_items", "running_tokens", "lanes", "idle_lanes", "busy_lanes")
-_RATES = fields(Throughput)
 _BROKEN_STREAM = "the replica that ran this stream was lost after the stream had begun; send the request again"
 
 
@@ -50,7 +48,7 @@ class Fleet:
     """Implements `Replica` over `replicas`, by name; they serve one model. For one event loop.
 
     on_other_model: called with one line for a replica that serves another model; it is refused. on_repeat: called with
-    the number of items that are repeated. clock: of deadlines.
+    the number of items that are repeated. clock: of deadlines. dispatcher: chooses replicas.
     """
 
     def __init__(
@@ -61,11 +59,12 @@ class Fleet:
         on_other_model: Callable[[str], None] = logger.error,
         on_repeat: Callable[[int], None] = lambda items: None,
         clock: Callable[[], float] = time.monotonic,
+        dispatcher: Callable[[int, int], Dispatcher] = Dispatcher,
     ) -> None:
         self.replicas = replicas
         self.tokens_run = 0
         self._members = [Member(name, number, replica) for number, (name, replica) in enumerate(replicas.items())]
-        self._dispatcher = Dispatcher(len(replicas), options.max_outstanding_tokens)
+        self._dispatcher = dispatcher(len(replicas), options.max_outstanding_tokens)
         self._health = Health(self._members, self._dispatcher, on_other_model)
         self.adapters = FleetAdapters(self._members, self._health)
         self._capacity = options.queue_capacity
@@ -137,17 +136,13 @@ class Fleet:
         if self._health.model is None:
             raise NotReady("no replica has answered yet; try again")
         statuses = [member.status for member in self._members if member.status and member.state == "ready"]
-        return ReplicaStatus(
-            model=self._health.model,
+        merged = merged_statuses(self._health.model, statuses)
+        return replace(
+            merged,
             ready=self._health.ready,
-            waiting_items=self._waiting_items + sum(status.waiting_items for status in statuses),
-            waiting_tokens=self._dispatcher.waiting_tokens + sum(status.waiting_tokens for status in statuses),
-            unfinished_items=self._waiting_items + sum(status.unfinished_items for status in statuses),
-            **{name: sum(getattr(status, name) for status in statuses) for name in _ADDED_UP},
-            throughput=Throughput(
-                **{one.name: sum(getattr(status.throughput, one.name) for status in statuses) for one in _RATES}
-            ),
-            resident_adapters=list(dict.fromkeys(one for status in statuses for one in status.resident_adapters)),
+            waiting_items=self._waiting_items + merged.waiting_items,
+            waiting_tokens=self._dispatcher.waiting_tokens + merged.waiting_tokens,
+            unfinished_items=self._waiting_items + merged.unfinished_items,
             replicas=[member.snapshot(self._dispatcher.outstanding[member.number]) for member in self._members],
         )
 
@@ -167,9 +162,10 @@ class Fleet:
 
     def _pieces(self, items: Sequence[Item]) -> list[tuple[Sequence[Item], int]]:
         """The items in as many pieces as it takes replicas, each with its cost."""
-        costs = [self._estimate.estimate(item) for item in items]
+        tokens = [self._estimate.estimate(item) for item in items]
+        count = max(1, min(self._dispatcher.open_replicas, len(items), int(sum(tokens) // PIECE_TOKENS)))
+        costs = [ITEM_TOKENS + of_item for of_item in tokens]
         total = sum(costs)
-        count = max(1, min(self._dispatcher.open_replicas, len(items), int(total // PIECE_TOKENS)))
         pieces, begin, cost = [], 0, 0.0
         for end, of_item in enumerate(costs, 1):
             cost += of_item
@@ -246,7 +242,7 @@ class Fleet:
         kept = False
         try:
             if self._health.hopeless:
-                raise NotReady("no replica admits requests; try again")
+                raise NotReady(NONE_READY)
             if self._waiting_items > self._capacity:
                 raise QueueFull(f"{self._capacity} items wait for a replica already; try again later")
             await asyncio.wait([placed], timeout=max(0.0, request.call.deadline_s - self._clock()))

@@ -16,7 +16,7 @@ import msgspec
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
 from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus
-from gliner_bento.replicas.http.messages import (
+from gliner_bento.replicas.messages import (
     CallMessage,
     ExtractMessage,
     Frames,

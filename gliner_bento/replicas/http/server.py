@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -17,18 +17,20 @@ from gliner_bento.disconnect import CLIENT_CLOSED_REQUEST, CancelOnDisconnect
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.pieces import coalesced
 from gliner_bento.replicas.base import Replica
-from gliner_bento.replicas.http.messages import (
+from gliner_bento.replicas.messages import (
     ExtractMessage,
     Frames,
     Outcomes,
     Reply,
     StreamMessage,
     StreamPart,
+    calls_of,
     decoder,
     encode,
     frame,
+    reply_to,
+    stream_part,
 )
-from gliner_bento.types import Entity, Extraction
 
 MEDIA_TYPE = "application/msgpack"
 
@@ -64,15 +66,7 @@ class ReplicaApp:
     def bind(self, replica: Replica) -> None:
         """Serve `replica` from now on."""
         self._replica = replica
-        adapters = replica.adapters
-        self._calls = {
-            "abort": replica.abort,
-            "status": replica.status,
-            "adapters": adapters.list,
-            "adapter": adapters.get,
-            "remove_adapter": adapters.remove,
-            "adapter_cache": adapters.cache_status,
-        }
+        self._calls = calls_of(replica)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -100,7 +94,7 @@ class ReplicaApp:
         try:
             async with aclosing(self.replica.stream(message.item, message.call.call())) as parts:
                 async for part in parts:
-                    yield frame(encode(_stream_part(part, self.replica.tokens_run)))
+                    yield frame(encode(stream_part(part, self.replica.tokens_run)))
         except GLiNERBentoError as error:
             yield frame(encode(StreamPart(last=Reply.of(error), tokens_run=self.replica.tokens_run)))
 
@@ -109,12 +103,13 @@ class ReplicaApp:
         async for piece in body:
             for message in frames.add(piece):
                 arguments = msgspec.msgpack.decode(message)
-                return await _reply(self.replica.adapters.install(**arguments, archive=_rest(frames.rest, body)))
+                installed = self.replica.adapters.install(**arguments, archive=_rest(frames.rest, body))
+                return _response(await reply_to(installed))
         raise ValueError("a call without arguments")
 
     async def _call(self, request: Request) -> Response:
         arguments = msgspec.msgpack.decode(await request.body())
-        return await _reply(self._calls[request.path_params["method"]](**arguments))
+        return _response(await reply_to(self._calls[request.path_params["method"]](**arguments)))
 
 
 async def _left(_: Request, __: Exception) -> Response:
@@ -122,21 +117,8 @@ async def _left(_: Request, __: Exception) -> Response:
     return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
-async def _reply(answer: Awaitable[Any]) -> Response:
-    try:
-        return _response(Reply(result=await answer))
-    except GLiNERBentoError as error:
-        return _response(Reply.of(error))
-
-
 def _response(message: Any) -> Response:
     return Response(encode(message), media_type=MEDIA_TYPE)
-
-
-def _stream_part(part: Sequence[Entity] | Extraction, tokens_run: int) -> StreamPart:
-    if isinstance(part, Extraction):
-        return StreamPart(last=Reply(result=part), tokens_run=tokens_run)
-    return StreamPart(part, tokens_run=tokens_run)
 
 
 async def _rest(begun: bytes | bytearray, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -17,7 +17,7 @@ from gliner_bento.errors import ErrorDetail
 from gliner_bento.gateway import json_pieces
 from gliner_bento.gateway.endpoint import json_response
 from gliner_bento.gateway.json_pieces import is_large
-from gliner_bento.replicas.http.messages import Outcomes, Reply, encode
+from gliner_bento.replicas.messages import Outcomes, Reply, encode
 from gliner_bento.types import (
     BatchResult,
     Entity,

@@ -28,7 +28,8 @@ from gliner_bento.errors import (
 from gliner_bento.replicas.base import Call
 from gliner_bento.replicas.http import client
 from gliner_bento.replicas.http.client import HttpReplica
-from gliner_bento.replicas.http.messages import (
+from gliner_bento.replicas.http.server import ReplicaApp
+from gliner_bento.replicas.messages import (
     CallMessage,
     ExtractMessage,
     Frames,
@@ -38,7 +39,6 @@ from gliner_bento.replicas.http.messages import (
     encode,
     frame,
 )
-from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.types import Entity, Extraction, Item, Relation, RelationArgument, Usage
 
 T = TypeVar("T")

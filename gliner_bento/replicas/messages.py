@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, from_detail
-from gliner_bento.replicas.base import Call
+from gliner_bento.replicas.base import Call, Replica
 from gliner_bento.types import Entity, Extraction, Item
 
 T = TypeVar("T")
@@ -80,6 +80,27 @@ class Reply(Struct, Generic[T], array_like=True):
         return cls(error=outcome.detail()) if isinstance(outcome, GLiNERBentoError) else cls(result=outcome)
 
 
+def calls_of(replica: Replica) -> dict[str, Callable[..., Awaitable[Any]]]:
+    """The methods of a replica and its adapters that take and return plain data, by the names that messages have."""
+    adapters = replica.adapters
+    return {
+        "abort": replica.abort,
+        "status": replica.status,
+        "adapters": adapters.list,
+        "adapter": adapters.get,
+        "remove_adapter": adapters.remove,
+        "adapter_cache": adapters.cache_status,
+    }
+
+
+async def reply_to(answer: Awaitable[T]) -> Reply[T]:
+    """The reply with an answer, or with the error of the tree that it raises."""
+    try:
+        return Reply.of(await answer)
+    except GLiNERBentoError as error:
+        return Reply.of(error)
+
+
 class Outcomes(Struct, array_like=True):
     """Results of `Replica.extract`. tokens_run: see `Replica`."""
 
@@ -103,6 +124,13 @@ class StreamPart(Struct, array_like=True):
     entities: Sequence[Entity] = ()
     last: Reply[Extraction] | None = None
     tokens_run: int = 0
+
+
+def stream_part(part: Sequence[Entity] | Extraction, tokens_run: int) -> StreamPart:
+    """The message with a part of a stream."""
+    if isinstance(part, Extraction):
+        return StreamPart(last=Reply(result=part), tokens_run=tokens_run)
+    return StreamPart(part, tokens_run=tokens_run)
 
 
 def left_ms(call: Call) -> float:

@@ -1,0 +1,80 @@
+"""The Ray Serve application: gateways in front of replicas. docs/ray.md describes it.
+
+serve run gliner_bento.ray.app:build max_instances=4
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gliner_bento import log
+from gliner_bento.asgi import mounted
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.process.port import check_access
+from gliner_bento.ray.options import gateway_options, replica_options
+from gliner_bento.replicas.ray.handle import RayReplica
+from gliner_bento.replicas.ray.host import HostedReplica
+from gliner_bento.settings import Settings
+from gliner_bento.tracing import start_tracing
+
+REQUEST_ID = b"x-request-id"
+
+
+class WithoutRequestId:
+    """ASGI middleware: leaves out the header X-Request-ID, which Ray's proxy adds to each response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+
+        async def send_without(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [header for header in message["headers"] if header[0] != REQUEST_ID]
+            await send(message)
+
+        await self._app(scope, receive, send_without)
+
+
+@serve.ingress()
+class Gateway:
+    """The gateway's ASGI app over all replicas."""
+
+    def __init__(self, settings: Settings, replicas: DeploymentHandle) -> None:
+        log.configure(settings)
+        self._settings = settings
+        self._replicas = replicas
+
+    def __serve_build_asgi_app__(self) -> ASGIApp:
+        """Called by Ray in the event loop of the requests."""
+        from gliner_bento import metrics  # noqa: PLC0415  # binds to its files at import
+
+        replica = RayReplica(self._replicas, on_repeat=metrics.REPEATED_ITEMS.inc)
+        app = GatewayApp(self._settings.view(GatewayOptions))
+        app.bind(replica, start_tracing(self._settings), replica.metrics)
+        return WithoutRequestId(mounted(app))
+
+
+def build(arguments: dict[str, Any]) -> serve.Application:
+    """The application with the settings in `arguments`, which come before the environment and the file.
+
+    The address is Ray's, so there must be API keys, or the operator's word. Raises `SettingsError`.
+    """
+    settings = Settings.load({name: str(value) for name, value in arguments.items()})
+    check_access("0.0.0.0", settings)
+    return application(settings)
+
+
+def application(settings: Settings) -> serve.Application:
+    """The application. Raises `SettingsError` for settings that mean nothing here. Ray must be connected."""
+    has_gpus = ray.cluster_resources().get("GPU", 0) > 0
+    replicas = serve.deployment(HostedReplica, name="GLiNERReplica", **replica_options(settings, has_gpus=has_gpus))
+    gateway = serve.deployment(Gateway, name="GLiNERGateway", **gateway_options(settings))
+    return gateway.bind(settings, replicas.bind(settings))

@@ -1,0 +1,37 @@
+"""The state of several replicas as that of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+from gliner_bento.adapter_types import AdapterCacheStatus
+from gliner_bento.replicas.base import ReplicaStatus
+from gliner_bento.status_types import Throughput
+from gliner_bento.types import ModelInfo
+
+_ADDED_UP = (
+    *("waiting_items", "running_items", "waiting_tokens", "running_tokens", "unfinished_items"),
+    *("lanes", "idle_lanes", "busy_lanes"),
+)
+
+
+def merged_statuses(model: ModelInfo, statuses: Sequence[ReplicaStatus]) -> ReplicaStatus:
+    """Their loads added up; ready if one is. model: theirs."""
+    rates = [one.name for one in fields(Throughput)]
+    return ReplicaStatus(
+        model=model,
+        ready=any(status.ready for status in statuses),
+        **{name: sum(getattr(status, name) for status in statuses) for name in _ADDED_UP},
+        throughput=Throughput(**{name: sum(getattr(one.throughput, name) for one in statuses) for name in rates}),
+        resident_adapters=list(dict.fromkeys(one for status in statuses for one in status.resident_adapters)),
+    )
+
+
+def merged_cache_statuses(statuses: Sequence[AdapterCacheStatus]) -> AdapterCacheStatus:
+    """Of at least one replica; they share a folder on disk."""
+    return replace(
+        statuses[0],
+        in_memory=list(dict.fromkeys(one for status in statuses for one in status.in_memory)),
+        device_slots=[slot for status in statuses for slot in status.device_slots],
+    )

@@ -1,0 +1,40 @@
+"""How many replicas there should be: the autoscaling policy of the deployment. No Ray, no IO."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+WAITING_TOKENS = "waiting_tokens"
+BUSY_LANES = "busy_lanes"
+"""Names of what each replica reports: tokens that wait, and the fraction of its lanes that run a batch."""
+
+_SLACK = 0.05
+"""So many lanes may be busy for a moment without a reason to keep a replica."""
+
+
+class Context(Protocol):
+    """What is used of Ray's `AutoscalingContext`. aggregated_metrics: means by name and replica."""
+
+    current_num_replicas: int
+    aggregated_metrics: Mapping[str, Mapping[Any, float]] | None
+
+
+class WaitingTokensPolicy:
+    """One replica per `target_waiting_tokens` that wait, and not fewer than are busy.
+
+    Ray keeps the result between `min_replicas` and `max_replicas`, and applies the delays of the configuration.
+    """
+
+    def __init__(self, target_waiting_tokens: int) -> None:
+        self._target = target_waiting_tokens
+
+    def __call__(self, context: Context) -> tuple[int, dict[str, Any]]:
+        """The number of replicas, and no state."""
+        metrics = context.aggregated_metrics or {}
+        waiting, busy = metrics.get(WAITING_TOKENS), metrics.get(BUSY_LANES)
+        if not waiting or not busy:  # nothing has been reported
+            return context.current_num_replicas, {}
+        needed = math.ceil(sum(waiting.values()) / self._target)
+        return max(1, needed, math.ceil(sum(busy.values()) - _SLACK)), {}
