@@ -207,7 +207,7 @@ def test_overlapping_spans_have_lanes_of_their_own(page):
       const text = ("Ein Satz \\u{1f600}. ".repeat(40) + "\\n").repeat(9) + "x".repeat(5000);
       return {
         lanes: [...lanesOf(entities)].sort().map(([, lane]) => lane),
-        segments: segmentsOf(entities, 0, 40).map((one) => [one.start, one.end, one.entities.map(({ index }) => index)]),
+        segments: segmentsOf(entities, 0, 40).map((one) => [one.start, one.end, one.entities.map((e) => e.index)]),
         whole: blocksOf(text).map(([start, end]) => text.slice(start, end)).join("") === text,
         characters: blocksOf(text).every(([start]) => !/[\\udc00-\\udfff]/.test(text[start])),
       };
@@ -230,12 +230,9 @@ def test_overlapping_spans_have_lanes_of_their_own(page):
 def test_a_second_request_aborts_the_first(page):
     ended = """import("/playground/extractor.js").then(async ({ Extractor }) => {
       const ended = [];
-      const done = new Promise((resolve) => setTimeout(resolve, 3000));
       const onEnd = (extraction) => ended.push(extraction.text.length);
       const extractor = new Extractor({ onStart() {}, onProgress() {}, onError: (error) => ended.push(error), onEnd });
-      extractor.run();
-      extractor.run();
-      await done;
+      await Promise.all([extractor.run(), extractor.run()]);
       return ended;
     })"""
     assert page.evaluate(ended) == [page.evaluate("document.getElementById('text').value.length")]
