@@ -38,7 +38,7 @@ serve: setup ## Serve a model; PORT= HOST= MODEL= DEVICE= DTYPE= ARGS=--any-sett
 		$(if $(MODEL),--model '$(MODEL)') $(if $(DEVICE),--device '$(DEVICE)') $(if $(DTYPE),--dtype '$(DTYPE)') $(ARGS)
 
 test: setup-dev ## Run the tests; TESTS=path ARGS=pytest's WORKERS=processes
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(TESTS) $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
 check: lint test ## Both of these
 

@@ -44,7 +44,7 @@ from gliner_bento.replicas.messages import (
 from gliner_bento.replicas.ray.adapters import RayAdapters
 from gliner_bento.replicas.ray.routing import Placement
 from gliner_bento.status_types import HealthState, ReplicaHealth
-from gliner_bento.token_estimate import TokenEstimate
+from gliner_bento.token_estimate import ITEM_TOKENS, TokenEstimate
 from gliner_bento.types import Entity, Extraction, Item
 
 logger = logging.getLogger(__name__)
@@ -243,7 +243,7 @@ class RayReplica:
                 del self._aborts[request_id]
 
     def _placement(self, items: Sequence[Item]) -> Placement:
-        tokens = math.ceil(sum(map(self._estimate.estimate, items)))
+        tokens = math.ceil(sum(ITEM_TOKENS + self._estimate.estimate(item) for item in items))
         adapter_id = next((item.adapter_id for item in items if item.adapter_id is not None), None)
         return Placement(self._gateway, max(1, tokens), adapter_id)
 
