@@ -14,7 +14,7 @@ from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, Not
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
 from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
-from gliner_bento.replicas.fleet.health import Health, Member
+from gliner_bento.replicas.fleet.health import NONE_READY, Health, Member
 from gliner_bento.replicas.merge import merged_statuses
 from gliner_bento.token_estimate import ITEM_TOKENS, TokenEstimate
 from gliner_bento.types import Entity, Extraction, Item
@@ -242,7 +242,7 @@ class Fleet:
         kept = False
         try:
             if self._health.hopeless:
-                raise NotReady("no replica admits requests; try again")
+                raise NotReady(NONE_READY)
             if self._waiting_items > self._capacity:
                 raise QueueFull(f"{self._capacity} items wait for a replica already; try again later")
             await asyncio.wait([placed], timeout=max(0.0, request.call.deadline_s - self._clock()))

@@ -17,7 +17,7 @@ from gliner_bento.engine.fake import extract
 from gliner_bento.errors import Aborted, AdapterNotFound, DeadlineExceeded, NotReady, QueueFull
 from gliner_bento.replicas.base import Call, Outcome
 from gliner_bento.replicas.fleet.fleet import PIECE_TOKENS, Fleet, FleetOptions
-from gliner_bento.replicas.fleet.health import PROBE_INTERVAL_S, PROBE_TIMEOUT_S
+from gliner_bento.replicas.fleet.health import LOST_S, PROBE_INTERVAL_S, PROBE_TIMEOUT_S
 from gliner_bento.types import Extraction, Item
 
 
@@ -149,10 +149,10 @@ def test_a_repeated_request_waits_for_a_replica_until_its_deadline():
 
     async def scene():
         fleet = await started(one)
-        asking = [asyncio.ensure_future(asked(fleet, timeout_s=timeout_s)) for timeout_s in (5, 30)]
+        asking = [asyncio.ensure_future(asked(fleet, timeout_s=timeout_s)) for timeout_s in (2, 30)]
         await asyncio.sleep(0.5)
         one.die()
-        await asyncio.sleep(10)
+        await asyncio.sleep(2)
         one.revive()
         return [await one for one in asking], now_s()
 
@@ -580,3 +580,73 @@ def test_the_tokens_that_all_replicas_have_run_are_added_up_whatever_restarts():
     before, restarted, after = run_fast(scene)
     assert before == 6
     assert before < restarted < after == restarted + 6
+
+
+def test_requests_are_refused_soon_after_the_last_replica_was_lost_until_it_answers():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        under_way = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(0.5)
+        only.die()
+        lost_s = now_s()
+        await asyncio.sleep(1)
+        (new,) = await asked(fleet)
+        (old,) = await under_way
+        assert now_s() == lost_s + LOST_S
+        (later,) = await asked(fleet)
+        assert now_s() == lost_s + LOST_S, "it does not wait"
+        assert {type(one) for one in (old, new, later)} == {NotReady}
+        only.revive()
+        await asyncio.sleep(3)
+        assert_right(await asked(fleet))
+        await fleet.close()
+
+    run_fast(scene)
+
+
+def test_a_replica_that_hangs_is_noticed_without_a_request():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        only.hang()
+        await asyncio.sleep(10)
+        before_s = now_s()
+        (refused,) = await asked(fleet)
+        assert isinstance(refused, NotReady)
+        assert now_s() == before_s
+        await fleet.close()
+
+    run_fast(scene)
+
+
+def test_what_the_only_replica_had_is_repeated_on_it_if_it_comes_back_soon():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        under_way = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(0.5)
+        only.die()
+        only.revive()
+        await asyncio.sleep(0.1)
+        assert_right(await asked(fleet))
+        assert_right(await under_way)
+        await fleet.close()
+
+    run_fast(scene)
+
+
+def test_the_only_replica_may_come_back_with_another_model():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        only.model = replace(INFO, model="another")
+        status = await fleet.status()
+        assert (status.model.model, status.ready) == ("another", True)
+        await fleet.close()
+
+    run_fast(scene)
