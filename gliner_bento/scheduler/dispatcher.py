@@ -36,8 +36,8 @@ from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
-# For this long after an item of one pass has arrived, one lane runs no passes. A pass of a long text takes far longer
-# than a short text, and a running batch cannot be interrupted.
+# For this long after a small request has arrived, one lane runs nothing of large ones (many texts, or a long one). A
+# pass of a long text takes far longer than a short text, and a running batch cannot be interrupted.
 _RESERVED_S = 1.0
 
 # For this long after an item of another tenant, the tenant that has all other lanes does not get the last one, and each
@@ -87,7 +87,7 @@ class Dispatcher:
         self._collator_work = threading.Condition(self._lock)
         self._lane_started = threading.Condition(self._lock)
         self._next_batches: deque[Batch] = deque()  # already collated, or halves; run before waiting entries
-        self._pass_lanes: set[int] = set()  # lanes that run passes of chunked requests
+        self._bulk_lanes: set[int] = set()  # lanes that run entries of large requests
         self._tenant_lanes: dict[int, str] = {}  # lanes that run entries of one tenant only
         self._closed = False
         self.lanes = Lanes(config.inference_lanes)
@@ -200,7 +200,7 @@ class Dispatcher:
     def _wait_for_work(self, number: int) -> None:
         """Return when there is a batch for lane `number`, or the dispatcher is closed; until then the lane is idle."""
         self.lanes.idle.append(number)
-        self._pass_lanes.discard(number)
+        self._bulk_lanes.discard(number)
         self._tenant_lanes.pop(number, None)
         while not self._closed and not self._next_batches:
             timeout_s = self._hold_s() if self._queue.waiting_entries else None
@@ -223,20 +223,20 @@ class Dispatcher:
         return 0 if batch.full else max(0.0, left_s)
 
     def _reservation(self) -> Reservation | None:
-        """For whom the free lane is reserved: for items of one pass if all other lanes run passes, for other tenants if
-        all other lanes run items of one tenant. Only after such an item has arrived recently, and while no entry that
-        is more urgent than it waits."""
+        """For whom the free lane is reserved: for small requests if all other lanes run large ones, for other tenants
+        if all other lanes run items of one tenant. Only after such an item has arrived recently, and while no entry
+        that is more urgent than it waits."""
         others = self.lanes.alive - 1
         if others < 1:
             return None
         reserved = [
-            self._reserved_s(self._queue.last_item, _RESERVED_S) if len(self._pass_lanes) >= others else 0.0,
+            self._reserved_small_s() if len(self._bulk_lanes) >= others else 0.0,
             self._reserved_beside_s(self._only_tenant),
         ]
         if not any(reserved):
             return None
         return Reservation(
-            min(filter(None, reserved)), items=reserved[0] > 0, beside=self._only_tenant if reserved[1] else None
+            min(filter(None, reserved)), small=reserved[0] > 0, beside=self._only_tenant if reserved[1] else None
         )
 
     def _is_kept_from(self, number: int, reservation: Reservation | None) -> bool:
@@ -244,7 +244,7 @@ class Dispatcher:
         if reservation is None:
             return False
         tenant = self._tenant_lanes.get(number)
-        return (reservation.items and number in self._pass_lanes) or (
+        return (reservation.small and number in self._bulk_lanes) or (
             tenant is not None and tenant == reservation.beside
         )
 
@@ -253,6 +253,10 @@ class Dispatcher:
         """The tenant whose entries all lanes but one run; None if there are several."""
         tenants = list(self._tenant_lanes.values())
         return tenants[0] if len(tenants) >= max(1, self.lanes.alive - 1) and len(set(tenants)) == 1 else None
+
+    def _reserved_small_s(self) -> float:
+        """How long a lane stays reserved for small requests."""
+        return self._reserved_s(self._queue.last_small, _RESERVED_S)
 
     def _reserved_beside_s(self, tenant: str | None) -> float:
         """How long a lane stays reserved for other tenants."""
@@ -272,8 +276,8 @@ class Dispatcher:
             share_tokens = self.lanes.fair_share_tokens(self._queue.waiting_cost)
             batch = Batch(self._queue.take(self._form(share_tokens, reservation=self._reservation())))
         left = self._queue.waiting_entries + len(self._next_batches)
-        if batch.has_passes:
-            self._pass_lanes.add(number)
+        if batch.has_bulk:
+            self._bulk_lanes.add(number)
         if len(tenants := {entry.tenant.name for entry in batch.entries}) == 1:
             self._tenant_lanes[number] = tenants.pop()
         if not self._is_kept_from(number, self._reservation()):
@@ -330,8 +334,8 @@ class Dispatcher:
         """Whether all lanes are busy and a full batch may be waiting. Cheap, because every arrival calls it."""
         if self.lanes.free or len(self._next_batches) >= self.lanes.alive:
             return False
-        if self._reserved_beside_s(self._only_tenant):
-            return False  # the next free lane is for another tenant
+        if self._reserved_beside_s(self._only_tenant) or (self._bulk_lanes and self._reserved_small_s()):
+            return False  # the next free lane is for others
         limits = self._config
         return (
             self._queue.waiting_entries >= min(limits.max_batch_size, limits.batch_lookahead)

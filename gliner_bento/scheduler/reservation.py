@@ -1,4 +1,7 @@
-"""Which waiting entries a batch may take, so that a tenant or a long text does not hold up others: pure, no clock."""
+"""Which waiting entries a batch may take, so that a tenant or a large request does not hold up others.
+
+Pure, no clock. A large request (bulk) is one that takes more than one turn: many texts, or a long one.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from gliner_bento.scheduler.entry import Entry
 
 @dataclass(frozen=True, slots=True)
 class ItemArrival:
-    """When an item of one pass started to wait, its tenant and its priority."""
+    """When an item started to wait, its tenant and its priority."""
 
     at_s: float
     tenant: str
@@ -20,36 +23,39 @@ class ItemArrival:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A lane is reserved, for so many seconds. items: for items of one pass. beside: for tenants but this one."""
+    """A lane is reserved, for so many seconds. small: for small requests. beside: for tenants but this one."""
 
     seconds: float
-    items: bool = False
+    small: bool = False
     beside: str | None = None
 
     def admits(self, entry: Entry) -> bool:
         """Whether the lane may run `entry`."""
-        return not (self.items and entry.is_pass) and entry.tenant.name != self.beside
+        return not (self.small and entry.is_bulk) and entry.tenant.name != self.beside
 
 
 @dataclass(frozen=True, slots=True)
 class BatchShare:
-    """What each tenant may have of a batch while another one sends: one entry, and more up to a cost of `tokens`.
+    """What each tenant may have of a batch while another one sends: one entry, and more up to a cost of `tokens`. The
+    same for a tenant's large requests, while somebody sends small ones.
 
-    senders: the tenants that send.
+    senders: the tenants that send. small: somebody sends small requests.
     """
 
     tokens: int
     senders: set[str]
+    small: bool
 
     def of(self, waiting: Iterable[Entry]) -> list[Entry]:
-        """The entries that are in the shares of their tenants, the first of each included."""
-        costs: Counter[str] = Counter()
+        """The entries that are in their shares, the first of each included."""
+        costs: Counter[tuple[str, bool]] = Counter()
         admitted = []
         for entry in waiting:
-            tenant = entry.tenant.name
-            before = costs[tenant]
-            if not before or before + entry.cost <= self.tokens or self.senders == {tenant}:
-                costs[tenant] += entry.cost
+            share = entry.tenant.name, entry.is_bulk
+            cost = costs[share] + entry.cost
+            limited = (self.small and entry.is_bulk) or self.senders - {entry.tenant.name}
+            if cost == entry.cost or cost <= self.tokens or not limited:
+                costs[share] = cost
                 admitted.append(entry)
         return admitted
 

@@ -1,4 +1,4 @@
-"""Lanes and batches among tenants: no tenant has all of them while another one sends."""
+"""Lanes and batches among tenants, and beside large requests: nobody has all of them while others send."""
 
 from __future__ import annotations
 
@@ -113,3 +113,45 @@ def test_a_tenant_alone_has_all_of_a_batch(start: Start, gate: Gate, item: MakeI
     until(lambda: scheduler.stats.preparing_items == 0)
     gate.let_through()
     assert batch_of(gate) == (10, 0)
+
+
+def test_a_large_request_leaves_a_lane_to_small_ones_of_its_tenant(
+    start: Start, gate: Gate, item: MakeItem, until: Until
+) -> None:
+    scheduler = start(FakeEngine(on_forward=hold_flood(gate), packs=True), inference_lanes=2, max_batch_size=2)
+    assert isinstance(ending_of(scheduler.submit(item("Ada"), request_id="small")), Extraction)
+    until(lambda: scheduler.stats.lanes_free == 2)
+    scheduler.submit_many([item(f"flood {number}") for number in range(40)], request_id="large")
+    gate.arrival()
+    until(lambda: scheduler.stats.preparing_items == 0)
+    for number in range(3):
+        assert isinstance(ending_of(scheduler.submit(item("Charles"), request_id=str(number))), Extraction)
+        assert gate.nothing_came, "one lane runs nothing of the large request"
+        gate.let_through()
+        gate.arrival()
+
+
+def test_a_large_request_alone_has_all_lanes(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    scheduler = start(FakeEngine(on_forward=gate, packs=True), inference_lanes=2, max_batch_size=2)
+    scheduler.submit_many([item(f"flood {number}") for number in range(40)], request_id="large")
+    gate.arrival()
+    gate.arrival()
+    until(lambda: scheduler.stats.lanes_free == 0)
+
+
+def test_a_small_request_that_waits_for_a_large_one_is_in_a_batch_with_little_of_it(
+    start: Start, gate: Gate, item: MakeItem, until: Until
+) -> None:
+    engine = FakeEngine(on_forward=gate, packs=True, cost=lambda one: 100 if one.text.startswith("flood") else 1)
+    scheduler = start(engine, inference_lanes=1, max_batch_size=32)
+    scheduler.submit_many([item(f"flood {number}") for number in range(40)], request_id="large")
+    gate.arrival()
+    until(lambda: scheduler.stats.preparing_items == 0)
+    before = scheduler.stats.waiting_items
+    scheduler.submit(item("Ada"), request_id="small", priority=-1)
+    until(lambda: scheduler.stats.waiting_items == before + 1)
+    gate.let_through()
+    flood, small = batch_of(gate)
+    if not small:  # what was collated before it came
+        flood, small = batch_of(gate)
+    assert (flood, small) == (2, 1)
