@@ -17,7 +17,7 @@ from typing import Any
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.settings import PROJECT_ROOT
 from gliner_bento.settings.names import env_name
-from reliability.containers import BASE, Container, build, make_base, podman, running
+from reliability.containers import BASE, Container, ContainerError, build, make_base, podman, running
 from reliability.known_answers import RIGHT, WRONG
 from reliability.measurement import Measurement, Target
 
