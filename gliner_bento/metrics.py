@@ -160,9 +160,7 @@ STATE_GAUGES = (
     ),
     StateGauge("gliner_running_tokens", "Their cost while they run.", _of_status(lambda status: status.running_tokens)),
     StateGauge("gliner_lanes", "Lanes that run a batch, that are idle, and that have died.", _lanes, "state"),
-    StateGauge(
-        "gliner_replicas", "Replicas by state, as in /v1/replicas; only if there are several.", _replicas, "state"
-    ),
+    StateGauge("gliner_replicas", "Replicas by state, as in /v1/replicas.", _replicas, "state"),
     StateGauge("gliner_adapters", "Adapters on the device, in CPU memory and on disk.", _adapters, "tier"),
 )
 

@@ -20,7 +20,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gliner_bento import __version__
-from gliner_bento.scheduler.observer import ItemTiming, SilentObserver
+from gliner_bento.scheduler.observer import ItemTiming, Observer
 
 _TRACEPARENT = "traceparent"
 _SERVER_FAULT = 500
@@ -64,7 +64,7 @@ class RequestSpan:
         self._span.end()
 
 
-class Tracing(SilentObserver):
+class Tracing(Observer):
     """The spans of this process. Implements the gateway's `RequestTracer`, and the scheduler's observer."""
 
     def __init__(self, processor: SpanProcessor) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from gliner_bento.types import Item
 
+ITEM_TOKENS = 256
+"""What an item counts besides its tokens where loads of replicas are compared: see docs/scaling.md."""
+
 _TOKENS_PER_CHARACTER = 0.3
 _REMEMBERED_CHARACTERS = 100_000
 

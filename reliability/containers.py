@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,12 +18,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from gliner_bento.settings import PROJECT_ROOT
 
 BASE = "localhost/gliner-bento-base:bookworm"
 _DEBIAN = ("bookworm", "http://deb.debian.org/debian")
 _PACKAGES = "ca-certificates,python3,python3-pip,python3-venv"
 _CLIENT = "/client"
+_DOCKER = PROJECT_ROOT / "deploy" / "docker"
+_PROBE_S = 5.0
 RESTRICTIONS = (
     *("--network", "none", "--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp"),
     *("--cap-drop", "all", "--security-opt", "no-new-privileges"),
@@ -73,15 +78,28 @@ def build(base: str, torch: str) -> str:
     )
     tag = built.stdout.strip().splitlines()[-1].removeprefix("__tag__:")
     found = subprocess.run([*bentoml, "get", tag, "--output", "path"], check=True, stdout=subprocess.PIPE, text=True)
+    environment = os.environ | {"ENGINE": "podman", "BASE": base, "TORCH": torch}
+    if not _reaches_pytorch():
+        environment.setdefault("TORCH_INDEX", "")
     with tempfile.TemporaryDirectory(prefix="pip-") as folder:
         configuration, volumes = _pip_configuration(Path(folder))
         subprocess.run(
-            [PROJECT_ROOT / "deploy" / "docker" / "build", found.stdout.strip(), *volumes],
-            env=os.environ | {"ENGINE": "podman", "BASE": base, "TORCH": torch, "PIP_CONFIG_FILE": str(configuration)},
+            [_DOCKER / "build", found.stdout.strip(), *volumes],
+            env=environment | {"PIP_CONFIG_FILE": str(configuration)},
             check=True,
             stdout=sys.stderr,
         )
     return tag if torch == "cpu" else f"{tag}-{torch}"
+
+
+def _reaches_pytorch() -> bool:
+    """Whether PyTorch's index answers. If not, pip would try it again and again for each package."""
+    dockerfile = (_DOCKER / "Dockerfile").read_text(encoding="utf-8")
+    (index,) = re.findall(r"^ARG TORCH_INDEX=(\S+)", dockerfile, re.MULTILINE)
+    try:
+        return httpx.get(f"{index}/torch/", timeout=_PROBE_S).is_success
+    except httpx.TransportError:
+        return False
 
 
 def _pip_configuration(folder: Path) -> tuple[Path, list[str]]:
@@ -89,10 +107,11 @@ def _pip_configuration(folder: Path) -> tuple[Path, list[str]]:
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], check=True, stdout=subprocess.PIPE, text=True
     )
-    settings = {}
-    for line in listed.stdout.splitlines():
+    settings: dict[str, str] = {}
+    for line in sorted(listed.stdout.splitlines(), key=lambda line: line.startswith(":env:")):  # the environment wins
         name, _, value = line.partition("=")
         settings[name.rpartition(".")[2]] = ast.literal_eval(value)
+    settings.pop("config-file", None)
     file = folder / "pip.conf"
     file.write_text("\n".join(["[global]", *(f"{name} = {value}" for name, value in settings.items())]) + "\n")
     named = {word for value in settings.values() for word in value.split() if Path(word).is_absolute()}

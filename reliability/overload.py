@@ -19,6 +19,8 @@ from reliability.measurement import Measurement, Target
 from reliability.served import memory_watch, resident_mb, serving
 
 CONCURRENCY = 32
+CONNECTIONS = 800
+"""Of the overload; the server's default limit is 1000."""
 ACCEPTED, REFUSED = "200", "429"
 NORMAL_S = 0.3
 """A request that takes no longer than this, or than `_TIMES` as long as before the overload, is normal."""
@@ -105,7 +107,7 @@ def _overloaded(server: Server, factor: float, seconds: float) -> Overloaded:
         normal_s = max(NORMAL_S, _TIMES * before_s[_PROBES // 2])
         before = resident_mb(server)
         with memory_watch(server) as samples:
-            run = open_loop(route, bodies, rate=offered, seconds=seconds)
+            run = open_loop(route, bodies, rate=offered, seconds=seconds, max_connections=CONNECTIONS)
         probing_s = _until_normal(client, route, bodies[0], normal_s)
     again_s = None if probing_s is None else max(0.0, run.seconds - seconds) + probing_s
     memory = {name: (mb, max(sizes.get(name, 0.0) for _, sizes in samples)) for name, mb in before.items()}
@@ -120,8 +122,10 @@ def _notes(result: Overloaded, accepted: Mapping[str, Any], refused: Mapping[str
         f"{CONCURRENCY}); offered {result.offered:.0f}/s for {result.seconds:.0f} s: {answers}; accepted "
         f"{accepted['count'] / result.run.seconds:.0f}/s, p50 {accepted['p50_ms'] or 0:.0f} ms; refusals p50 "
         f"{refused['p50_ms'] or 0:.1f} ms.",
-        "Latencies count from when a request was due; the generator itself was late by up to "
-        f"{result.run.lag_s * 1000:.0f} ms. Normal: one request in {result.normal_s * 1000:.0f} ms.",
+        f"Over {result.run.connections} connections, of at most {CONNECTIONS} at a time. Latencies count from when a "
+        f"request was due; the generator itself was late by up to {result.run.lag_s * 1000:.0f} ms, and took "
+        f"{result.run.generator_s / result.run.seconds * 100:.0f} % of a core. Normal: one request in "
+        f"{result.normal_s * 1000:.0f} ms.",
     ]
 
 

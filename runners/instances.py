@@ -1,8 +1,10 @@
-"""The instances of the runner, and how the gateway reaches them: one replica by itself, several as a fleet."""
+"""The instances of the runner, and how the gateway reaches them: as a fleet, also a single one."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from dataclasses import replace
+from typing import Any, cast
 
 import bentoml
 
@@ -35,26 +37,29 @@ def depend_on_runners(gateway: type) -> type:
 
 
 def replica_for(gateway: Any, process: ServiceProcess) -> Replica:
-    """The replica of the only runner, or the fleet of all. For the running event loop.
+    """The fleet of all runners; a runner in this process is a replica by itself. For the running event loop.
 
     process: the gateway's; it ends the server if the runners serve different models.
     """
     runners = {runner.name: getattr(gateway, runner.name) for runner in RUNNERS}
-    if len(runners) == 1:
-        return _replica_of(*runners.values(), repeats=True)
+    local = [runner.replica for runner in runners.values() if hasattr(runner, "replica")]
+    if len(local) == len(runners) == 1:
+        return cast(Replica, local[0])
     from gliner_bento import metrics  # noqa: PLC0415  # its files are in the process's folder
 
-    replicas = {name: _replica_of(runner, repeats=False) for name, runner in runners.items()}
+    replicas = {name: _replica_of(runner) for name, runner in runners.items()}
     options = settings.view(FleetOptions)
+    if len(runners) == 1:
+        options = replace(options, max_outstanding_tokens=sys.maxsize)  # its own queue shares it among tenants
     fleet = Fleet(replicas, options, on_other_model=process.end_server, on_repeat=metrics.REPEATED_ITEMS.inc)
     fleet.start()
     return fleet
 
 
-def _replica_of(runner: Any, *, repeats: bool) -> Replica:
+def _replica_of(runner: Any) -> Replica:
     """The replica of what `bentoml.depends` gives: a client of the runner's process, or the runner in this process."""
     local: Replica | None = getattr(runner, "replica", None)
-    return local or HttpReplica(runner.to_async.url, REPLICA_PATH, repeats=repeats)
+    return local or HttpReplica(runner.to_async.url, REPLICA_PATH, repeats=False)
 
 
 async def disconnect(replica: Replica) -> None:

@@ -64,17 +64,19 @@ class EarlyRefusal:
         self._recorder = recorder
         self._cors = cors
 
+    def may_refuse(self, scope: Scope) -> bool:
+        """Whether a request is for an extraction."""
+        return (scope["method"], _path(scope)) in self._refusable
+
     def refuse(self, scope: Scope) -> Refusal | None:
-        """The refusal of a request, of which only the headers have been read; None if the app is to answer it."""
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if (scope["method"], path) not in self._refusable:
-            return None
+        """The refusal of a request for an extraction, of which the headers have been read; None if the app is to answer
+        it."""
         started_s = time.perf_counter()
         headers = Headers(scope=scope)
         if self._cors and "origin" in headers:
             return None
         try:
-            tenant = self._access.tenant_of(scope, headers, path)
+            tenant = self._access.tenant_of(scope, headers, _path(scope))
         except GLiNERBentoError:
             return None  # 401 comes before 429
         try:
@@ -101,3 +103,7 @@ class EarlyRefusal:
         for name, value in self._limits.headers(tenant).items():
             headers += f"{name}: {value}\r\n".encode()
         return Refusal(STATUSES[error.code], headers, body)
+
+
+def _path(scope: Scope) -> str:
+    return str(scope["path"]).removeprefix(scope.get("root_path", ""))

@@ -17,6 +17,7 @@ from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.status import RecentErrors, server_status
 from gliner_bento.gateway.tenants import Tenant
+from gliner_bento.gateway.turns import Turns
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
 from gliner_bento.status_types import ReplicaHealth, ReplicaList, ServerStatus
 from gliner_bento.types import (
@@ -67,6 +68,7 @@ class Gateway:
             max_queued_tokens=options.max_queued_tokens,
             max_batch_size=options.max_batch_size,
         )
+        self._turns = Turns()
         self._errors = errors or RecentErrors()
         self._started_s = time.monotonic()
         self._model: ModelInfo | None = None
@@ -191,6 +193,7 @@ class Gateway:
         with self._admission.admit(items, call.deadline_s, tenants.current()):
             outcomes = await self._replica.extract(items, call)
             self._admission.observe(self._replica.tokens_run)
+            await self._turns.wait()
             for item, outcome in zip(items, outcomes, strict=True):
                 if isinstance(outcome, Extraction):
                     self._learn(item, outcome)

@@ -21,6 +21,7 @@ from gliner_bento.gateway import request_id
 from gliner_bento.gateway.early_refusal import EarlyRefusal, Refusal
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.turns import Turns
 
 MAX_HEADER_BYTES = 2**16
 PACE_BYTES = 2**16
@@ -50,6 +51,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     options: ClassVar[GatewayOptions | None] = None
     early: ClassVar[EarlyRefusal | None] = None
+    turns: ClassVar[Turns] = Turns()
     idle: ClassVar[dict[HttpProtocol, None]] = {}
 
     _limits: GatewayOptions | None = None
@@ -147,16 +149,28 @@ class HttpProtocol(HttpToolsProtocol):
         self._refuse(MalformedRequest("the request is not valid HTTP"))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Refuse a request, or have the app answer it. A refusal that other requests wait for is the app's: to continue
-        with the next one from here would be a recursion of any depth."""
-        refusal = None
+        """Refuse a request, or have the app answer it; one extraction per iteration of the event loop."""
         scope: Any = cycle.scope
-        if self._limits and self.early and cycle is self.cycle and not self.flow.write_paused:
-            refusal = self.early.refuse(scope)
+        if not (self._limits and self.early and self.early.may_refuse(scope)):
+            super()._start_asgi_task(cycle, app)
+        elif not self._refused(cycle):
+            self.turns.take(lambda: self._start_or_refuse(cycle, app))
+
+    def _start_or_refuse(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """What was admitted meanwhile may be enough."""
+        if not self._refused(cycle):
+            super()._start_asgi_task(cycle, app)
+
+    def _refused(self, cycle: RequestResponseCycle) -> bool:
+        """Refuse a request if the server is overloaded. If other requests wait for its response, the app refuses it: to
+        continue with the next one from here would be a recursion of any depth."""
+        assert self.early
+        scope: Any = cycle.scope
+        possible = cycle is self.cycle and not cycle.disconnected and not self.flow.write_paused
+        refusal = self.early.refuse(scope) if possible else None
         if refusal:
             self._send_refusal(cycle, refusal)
-        else:
-            super()._start_asgi_task(cycle, app)
+        return refusal is not None
 
     def _send_refusal(self, cycle: RequestResponseCycle, refusal: Refusal) -> None:
         if cycle.waiting_for_100_continue:  # the client may send its body or not

@@ -10,11 +10,12 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import aiohttp
+from gliner_bento.loadtest.connections import Connections, Response
 
 TIMEOUT_S = 120.0
 _HEADERS = {"Content-Type": "application/json"}
@@ -37,11 +38,14 @@ class Reply:
 
 @dataclass(slots=True)
 class Run:
-    """One run of `seconds`, up to the last response. `lag_s`: the longest delay of the generator's own sends."""
+    """One run of `seconds`, up to the last response. lag_s: the longest delay of the generator's own sends.
+    generator_s: processor time of the generator. connections: how many an open loop opened."""
 
     replies: list[Reply] = field(default_factory=list)
     seconds: float = 0.0
     lag_s: float = 0.0
+    generator_s: float = 0.0
+    connections: int = 0
     unanswered: int = 0
 
     def summary(self) -> dict[str, Any]:
@@ -56,6 +60,7 @@ class Run:
             "statuses": dict(sorted(Counter(reply.status for reply in self.replies).items())),
             "unanswered": self.unanswered,
             "generator_lag_ms": self.lag_s * 1000,
+            "generator_cpu_s": self.generator_s,
         }
 
 
@@ -70,7 +75,7 @@ def closed_loop(
 ) -> Run:
     """Cycle through `bodies` for `seconds`, or for `max_requests`: each of `concurrency` clients sends its next request
     when its last one is answered."""
-    return asyncio.run(_closed_loop(url, bodies, concurrency, seconds, max_requests, api_key))
+    return _timed(_closed_loop(url, bodies, concurrency, seconds, max_requests, api_key))
 
 
 def open_loop(
@@ -81,14 +86,16 @@ def open_loop(
     seconds: float,
     seed: int = 0,
     grace_s: float = 30.0,
+    max_connections: int = 0,
     api_key: str | None = None,
 ) -> Run:
     """Send `rate` requests/s on average, at times drawn beforehand (Poisson), whether or not responses arrive.
 
     A latency counts from the time at which a request was due, so a server that stalls is charged for every request
     that became due meanwhile. A request without a response `grace_s` after the last one was due counts as unanswered.
+    max_connections: a request beyond so many under way waits for a connection; 0: no limit.
     """
-    return asyncio.run(_open_loop(url, bodies, schedule(rate, seconds, seed), grace_s, api_key))
+    return _timed(_open_loop(url, bodies, schedule(rate, seconds, seed), grace_s, max_connections, api_key))
 
 
 def schedule(rate: float, seconds: float, seed: int = 0) -> list[float]:
@@ -106,68 +113,76 @@ def percentile_ms(sorted_s: Sequence[float], percent: float) -> float | None:
     return sorted_s[max(0, int(rank) - 1)] * 1000
 
 
+def _timed(loop: Coroutine[Any, Any, Run]) -> Run:
+    start_s = time.process_time()
+    run = asyncio.run(loop)
+    run.generator_s = time.process_time() - start_s
+    return run
+
+
 async def _closed_loop(
     url: str, bodies: Sequence[bytes], concurrency: int, seconds: float, max_requests: int | None, api_key: str | None
 ) -> Run:
     run = Run()
     numbers = itertools.islice(itertools.cycle(range(len(bodies))), max_requests)
-    async with _session(concurrency, api_key) as session:
+    with _connections(url, api_key) as connections:
         start = time.perf_counter()
-        clients = (_client(session, url, bodies, numbers, start + seconds, run) for _ in range(concurrency))
+        clients = (_client(connections, bodies, numbers, start + seconds, run) for _ in range(concurrency))
         await asyncio.gather(*clients)
         run.seconds = time.perf_counter() - start
     return run
 
 
 async def _client(
-    session: aiohttp.ClientSession, url: str, bodies: Sequence[bytes], numbers: Iterator[int], until: float, run: Run
+    connections: Connections, bodies: Sequence[bytes], numbers: Iterator[int], until: float, run: Run
 ) -> None:
-    while time.perf_counter() < until and (body := next(numbers, None)) is not None:
-        run.replies.append(await _send(session, url, bodies, body, time.perf_counter()))
+    while (start := time.perf_counter()) < until and (body := next(numbers, None)) is not None:
+        try:
+            response = await asyncio.wait_for(connections.send(bodies[body]), TIMEOUT_S)
+        except asyncio.TimeoutError:
+            response = Response("TimeoutError", at_s=time.perf_counter())
+        run.replies.append(_reply(body, response, start))
 
 
 async def _open_loop(
-    url: str, bodies: Sequence[bytes], due_s: Sequence[float], grace_s: float, api_key: str | None
+    url: str, bodies: Sequence[bytes], due_s: Sequence[float], grace_s: float, max_connections: int, api_key: str | None
 ) -> Run:
     run = Run()
-    async with _session(0, api_key) as session:
+    with _connections(url, api_key, max_connections) as connections:
         start = time.perf_counter()
         sent = []
         for number, at_s in enumerate(due_s):
-            await asyncio.sleep(max(0.0, start + at_s - time.perf_counter()))
+            if (wait_s := start + at_s - time.perf_counter()) > 0:
+                await asyncio.sleep(wait_s)
             run.lag_s = max(run.lag_s, time.perf_counter() - start - at_s)
-            sent.append(asyncio.create_task(_send(session, url, bodies, number % len(bodies), start + at_s)))
+            sent.append(connections.send(bodies[number % len(bodies)]))
         answered, pending = await asyncio.wait(sent, timeout=grace_s) if sent else (set(), set())
         run.seconds = time.perf_counter() - start
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-    run.replies = [task.result() for task in sent if task in answered]
+        run.connections = connections.opened
+        for answer in pending:
+            answer.cancel()
+    run.replies = [
+        _reply(number % len(bodies), answer.result(), start + at_s)
+        for number, (answer, at_s) in enumerate(zip(sent, due_s, strict=True))
+        if answer in answered
+    ]
     run.unanswered = len(pending)
     return run
 
 
-async def _send(session: aiohttp.ClientSession, url: str, bodies: Sequence[bytes], body: int, since: float) -> Reply:
-    retry_after = False
+def _reply(body: int, response: Response, since_s: float) -> Reply:
+    return Reply(body, response.status, response.content, response.at_s - since_s, response.retry_after)
+
+
+@contextmanager
+def _connections(url: str, api_key: str | None, limit: int = 0) -> Iterator[Connections]:
+    connections = Connections(url, _HEADERS | authorization(api_key), limit)
     try:
-        async with session.post(url, data=bodies[body], headers=_HEADERS) as response:
-            content = await response.read()
-            status, retry_after = str(response.status), "Retry-After" in response.headers
-    except (aiohttp.ClientError, TimeoutError, asyncio.TimeoutError) as error:
-        content, status = b"", type(error).__name__
-    return Reply(body, status, content, time.perf_counter() - since, retry_after)
+        yield connections
+    finally:
+        connections.close()
 
 
 def authorization(api_key: str | None) -> dict[str, str]:
     """The headers that send a key."""
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
-
-
-def _session(max_connections: int, api_key: str | None) -> aiohttp.ClientSession:
-    """0 connections: no limit."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=max_connections),
-        timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers=authorization(api_key),
-    )

@@ -7,13 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from gliner_bento.scheduler.observer import SilentObserver
+from gliner_bento.scheduler.observer import Observer
 from gliner_bento.status_types import Throughput
 
 WINDOW_S = 60
 
 
-class WorkLog(SilentObserver):
+class WorkLog(Observer):
     """Counts batches per second of the clock, and forgets them after `WINDOW_S`. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -29,16 +29,21 @@ from gliner_bento.scheduler.batching import BatchLimits, least
 from gliner_bento.scheduler.entry import Entry, ItemOwner
 from gliner_bento.scheduler.lanes import Lanes
 from gliner_bento.scheduler.observer import Observer
-from gliner_bento.scheduler.queue import ItemArrival, NextBatch, Reservation, WaitingQueue
+from gliner_bento.scheduler.queue import NextBatch, WaitingQueue
+from gliner_bento.scheduler.reservation import ItemArrival, Reservation
 from gliner_bento.scheduler.stages import Batch, Stages
 from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
-# For this long after an item of one pass has arrived, one lane runs no passes; and for this long after an item of
-# another tenant, the tenant that has all other lanes does not get the last one. A pass of a long text takes far longer
-# than a short text, and a running batch cannot be interrupted.
+# For this long after a small request has arrived, one lane runs nothing of large ones (many texts, or a long one). A
+# pass of a long text takes far longer than a short text, and a running batch cannot be interrupted.
 _RESERVED_S = 1.0
+
+# For this long after an item of another tenant, the tenant that has all other lanes does not get the last one, and each
+# tenant has at most this share of a batch: another one waits for that batch, or is in it.
+_TENANT_SENDS_S = 2.0
+_TENANTS_PER_BATCH = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +87,7 @@ class Dispatcher:
         self._collator_work = threading.Condition(self._lock)
         self._lane_started = threading.Condition(self._lock)
         self._next_batches: deque[Batch] = deque()  # already collated, or halves; run before waiting entries
-        self._pass_lanes: set[int] = set()  # lanes that run passes of chunked requests
+        self._bulk_lanes: set[int] = set()  # lanes that run entries of large requests
         self._tenant_lanes: dict[int, str] = {}  # lanes that run entries of one tenant only
         self._closed = False
         self.lanes = Lanes(config.inference_lanes)
@@ -195,7 +200,7 @@ class Dispatcher:
     def _wait_for_work(self, number: int) -> None:
         """Return when there is a batch for lane `number`, or the dispatcher is closed; until then the lane is idle."""
         self.lanes.idle.append(number)
-        self._pass_lanes.discard(number)
+        self._bulk_lanes.discard(number)
         self._tenant_lanes.pop(number, None)
         while not self._closed and not self._next_batches:
             timeout_s = self._hold_s() if self._queue.waiting_entries else None
@@ -218,20 +223,20 @@ class Dispatcher:
         return 0 if batch.full else max(0.0, left_s)
 
     def _reservation(self) -> Reservation | None:
-        """For whom the free lane is reserved: for items of one pass if all other lanes run passes, for other tenants if
-        all other lanes run items of one tenant. Only after such an item has arrived recently, and while no entry that
-        is more urgent than it waits."""
+        """For whom the free lane is reserved: for small requests if all other lanes run large ones, for other tenants
+        if all other lanes run items of one tenant. Only after such an item has arrived recently, and while no entry
+        that is more urgent than it waits."""
         others = self.lanes.alive - 1
         if others < 1:
             return None
         reserved = [
-            self._reserved_s(self._queue.last_item) if len(self._pass_lanes) >= others else 0.0,
-            self._reserved_s(self._queue.last_item_beside(self._only_tenant)) if self._only_tenant is not None else 0.0,
+            self._reserved_small_s() if len(self._bulk_lanes) >= others else 0.0,
+            self._reserved_beside_s(self._only_tenant),
         ]
         if not any(reserved):
             return None
         return Reservation(
-            min(filter(None, reserved)), items=reserved[0] > 0, beside=self._only_tenant if reserved[1] else None
+            min(filter(None, reserved)), small=reserved[0] > 0, beside=self._only_tenant if reserved[1] else None
         )
 
     def _is_kept_from(self, number: int, reservation: Reservation | None) -> bool:
@@ -239,7 +244,7 @@ class Dispatcher:
         if reservation is None:
             return False
         tenant = self._tenant_lanes.get(number)
-        return (reservation.items and number in self._pass_lanes) or (
+        return (reservation.small and number in self._bulk_lanes) or (
             tenant is not None and tenant == reservation.beside
         )
 
@@ -249,11 +254,19 @@ class Dispatcher:
         tenants = list(self._tenant_lanes.values())
         return tenants[0] if len(tenants) >= max(1, self.lanes.alive - 1) and len(set(tenants)) == 1 else None
 
-    def _reserved_s(self, last: ItemArrival | None) -> float:
-        """How long a lane stays reserved after an item has arrived."""
+    def _reserved_small_s(self) -> float:
+        """How long a lane stays reserved for small requests."""
+        return self._reserved_s(self._queue.last_small, _RESERVED_S)
+
+    def _reserved_beside_s(self, tenant: str | None) -> float:
+        """How long a lane stays reserved for other tenants."""
+        return 0.0 if tenant is None else self._reserved_s(self._queue.last_item_beside(tenant), _TENANT_SENDS_S)
+
+    def _reserved_s(self, last: ItemArrival | None, seconds: float) -> float:
+        """How long a lane stays reserved: so many seconds after an item has arrived."""
         if last is None or self._queue.more_urgent_waits(last.tenant, last.priority):
             return 0.0
-        return max(0.0, last.at_s + _RESERVED_S - self._clock())
+        return max(0.0, last.at_s + seconds - self._clock())
 
     def _take_batch(self, number: int) -> Batch:
         """The next batch, for lane `number`. Wakes another thread if work is left."""
@@ -263,8 +276,8 @@ class Dispatcher:
             share_tokens = self.lanes.fair_share_tokens(self._queue.waiting_cost)
             batch = Batch(self._queue.take(self._form(share_tokens, reservation=self._reservation())))
         left = self._queue.waiting_entries + len(self._next_batches)
-        if batch.has_passes:
-            self._pass_lanes.add(number)
+        if batch.has_bulk:
+            self._bulk_lanes.add(number)
         if len(tenants := {entry.tenant.name for entry in batch.entries}) == 1:
             self._tenant_lanes[number] = tenants.pop()
         if not self._is_kept_from(number, self._reservation()):
@@ -279,7 +292,9 @@ class Dispatcher:
         if share_tokens is not None:
             budget_tokens = max(1, min(budget_tokens, share_tokens))
         limits = replace(self._config, max_batch_tokens=budget_tokens)
-        return self._queue.next_batch(limits, self._engine.slot_state(), self._config.inference_lanes, reservation)
+        share = self._queue.batch_share(budget_tokens // _TENANTS_PER_BATCH, self._clock() - _TENANT_SENDS_S)
+        slots, lanes = self._engine.slot_state(), self._config.inference_lanes
+        return self._queue.next_batch(limits, slots, lanes, reservation, share)
 
     def _budget_tokens(self) -> int:
         """Maximum cost of a batch now: the setting, or less if the device's memory requires it."""
@@ -319,8 +334,8 @@ class Dispatcher:
         """Whether all lanes are busy and a full batch may be waiting. Cheap, because every arrival calls it."""
         if self.lanes.free or len(self._next_batches) >= self.lanes.alive:
             return False
-        if self._only_tenant is not None and self._reserved_s(self._queue.last_item_beside(self._only_tenant)):
-            return False  # the next free lane is for another tenant
+        if self._reserved_beside_s(self._only_tenant) or (self._bulk_lanes and self._reserved_small_s()):
+            return False  # the next free lane is for others
         limits = self._config
         return (
             self._queue.waiting_entries >= min(limits.max_batch_size, limits.batch_lookahead)

@@ -60,6 +60,7 @@ class Entry:
     order: key of the order of service within the tenant: priority (lower first, as in vLLM), turn, sequence.
     admitted_s, deadline_s: in seconds of the scheduler's clock.
     parent: of a pass, the chunked item. sink: of a streamed item.
+    is_bulk: it is a pass, or its request takes more than one turn; see `tenant_queues`.
     cost: in a batch, in tokens; 0 until it is prepared. adapter: its key; None: the base model.
     bypassed: how many batches took a later entry and left this one waiting.
     trace: what the observer gets back with the item's timing; None: it gets none.
@@ -74,6 +75,7 @@ class Entry:
     deadline_s: float | None = None
     sink: Sink | None = None
     parent: Entry | None = None
+    is_bulk: bool = False
     future: Future[Result] = field(default_factory=Future)
     state: State = PREPARING
     prepared: Prepared | None = None

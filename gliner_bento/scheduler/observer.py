@@ -29,47 +29,32 @@ class ItemTiming:
 
 
 class Observer(Protocol):
-    """Hooks, called concurrently from the scheduler's threads. They must not block."""
+    """Hooks, called concurrently from the scheduler's threads. They must not block. A subclass inherits hooks that do
+    nothing: without `return` they would be abstract."""
 
     def on_stage(self, stage: Stage, seconds: float) -> None:
         """A stage has done its work: `prepare` on one item, the others on a batch."""
+        return
 
     def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
         """A batch was forwarded; `wait_s` is its oldest item's time from admission to the device."""
+        return
 
     def on_split(self, size: int) -> None:
         """A batch of `size` items failed, or no longer fits the device, and is run in halves."""
+        return
 
     def on_not_finite(self) -> None:
         """An item has failed because its scores are not numbers."""
+        return
 
     def on_finish(self, outcome: Outcome) -> None:
         """An item has finished, or was refused at admission."""
+        return
 
     def on_traced(self, timing: ItemTiming) -> None:
         """An item or pass that was submitted with a trace has been decoded."""
-
-
-class SilentObserver(Observer):
-    """Hooks that do nothing, for observers that need only some."""
-
-    def on_stage(self, stage: Stage, seconds: float) -> None:
-        """See `Observer`."""
-
-    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
-        """See `Observer`."""
-
-    def on_split(self, size: int) -> None:
-        """See `Observer`."""
-
-    def on_not_finite(self) -> None:
-        """See `Observer`."""
-
-    def on_finish(self, outcome: Outcome) -> None:
-        """See `Observer`."""
-
-    def on_traced(self, timing: ItemTiming) -> None:
-        """See `Observer`."""
+        return
 
 
 class GuardedObserver(Observer):

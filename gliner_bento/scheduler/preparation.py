@@ -1,7 +1,7 @@
 """Preparation: admitted items are tokenized and measured in a pool of threads, and wait for their adapters to load.
 
-A long text takes many steps. After `SLICE_S` the rest of a burst goes to the end of the pool's queue, so that others
-get their turns. Between two steps an item that has expired or was aborted is dropped.
+A long text takes many steps. After `SLICE_S`, or when another tenant waits, the rest of a burst goes to the end of the
+pool's queue, so that others get their turns. Between two steps an item that has expired or was aborted is dropped.
 """
 
 from __future__ import annotations
@@ -101,12 +101,15 @@ class Preparation:
                 measured.append((one.entry, prepared))
             if one.steps is None:
                 burst.popleft()
-            if time.thread_time() >= until_s or self._pool.others_wait(tenant):
+            if self._turn_ends(tenant, until_s):
                 break
         self._put_measured(measured)
         if burst:
             time.sleep(PAUSE_S)
             self._pool.submit(tenant, partial(self._prepare, burst))
+
+    def _turn_ends(self, tenant: str, until_s: float) -> bool:
+        return time.thread_time() >= until_s or self._pool.others_wait(tenant)
 
     def _put_measured(self, measured: Iterable[tuple[Entry, Prepared]]) -> None:
         loading = []
@@ -152,7 +155,7 @@ class Preparation:
         try:
             while not one.entry.finished:
                 next(steps)
-                if time.thread_time() >= until_s:
+                if self._turn_ends(one.entry.tenant.name, until_s):
                     one.steps = steps
                     return None
         except StopIteration as end:

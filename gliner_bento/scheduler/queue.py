@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -28,7 +28,8 @@ from gliner_bento.scheduler.entry import (
     Sink,
     State,
 )
-from gliner_bento.scheduler.tenant_queues import ITEMS_PER_TURN, NO_TENANT, TenantQueues, TenantShare
+from gliner_bento.scheduler.reservation import BatchShare, ItemArrival, Reservation, admitted
+from gliner_bento.scheduler.tenant_queues import ITEMS_PER_TURN, NO_TENANT, TenantQueues, TenantShare, places_of
 from gliner_bento.types import Item
 
 _NEXT_STATES = {
@@ -43,10 +44,11 @@ _NEXT_STATES = {
 
 @dataclass(slots=True)
 class Tally:
-    """Entries in one state. cost: of all of them, in tokens."""
+    """Entries in one state. small: those of small requests. cost: of all of them, in tokens."""
 
     items: int = 0
     passes: int = 0
+    small: int = 0
     cost: int = 0
 
     @property
@@ -60,6 +62,7 @@ class Tally:
             self.items += sign
         else:
             self.passes += sign
+        self.small += sign * (not entry.is_bulk)
         self.cost += sign * entry.cost
 
 
@@ -73,28 +76,6 @@ class NextBatch:
     full: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ItemArrival:
-    """When an item of one pass started to wait, its tenant and its priority."""
-
-    at_s: float
-    tenant: str
-    priority: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """A lane is reserved, for so many seconds. items: for items of one pass. beside: for tenants but this one."""
-
-    seconds: float
-    items: bool = False
-    beside: str | None = None
-
-    def admits(self, entry: Entry) -> bool:
-        """Whether the lane may run `entry`."""
-        return not (self.items and entry.is_pass) and entry.tenant.name != self.beside
-
-
 class WaitingQueue:
     """Admitted items that have not finished, and the order in which those that wait are served.
 
@@ -102,14 +83,15 @@ class WaitingQueue:
     in preparation, waiting or chunked. When it is reached, a tenant that holds less than an equal share of it is still
     admitted, up to twice the capacity. `packs`: see `Engine`.
 
-    last_item: the latest item of one pass that started to wait.
+    last_small: the latest item of a small request that started to wait.
     tokens_run: of all entries that have finished after they were in a batch.
     """
 
     def __init__(self, capacity: int, clock: Callable[[], float], *, packs: bool) -> None:
         self.lock = threading.Lock()
-        self.last_item: ItemArrival | None = None
-        self._last_of_others: ItemArrival | None = None  # than the tenant of `last_item`
+        self.last_small: ItemArrival | None = None
+        self._last_item: ItemArrival | None = None  # of one pass
+        self._last_of_others: ItemArrival | None = None  # than the tenant of `_last_item`
         self._capacity = capacity
         self._packs = packs
         self._clock = clock
@@ -150,7 +132,7 @@ class WaitingQueue:
 
     def waits(self, reservation: Reservation) -> bool:
         """Whether an entry waits that `reservation` admits."""
-        if reservation.items and not self._tallies[WAITING].items:
+        if reservation.small and not self._tallies[WAITING].small:
             return False
         if reservation.beside is not None and self._tenants.only_waits(reservation.beside):
             return False
@@ -158,7 +140,14 @@ class WaitingQueue:
 
     def last_item_beside(self, tenant: str) -> ItemArrival | None:
         """The latest item of one pass of another tenant that started to wait."""
-        return self.last_item if self.last_item and self.last_item.tenant != tenant else self._last_of_others
+        return self._last_item if self._last_item and self._last_item.tenant != tenant else self._last_of_others
+
+    def batch_share(self, tokens: int, since_s: float) -> BatchShare | None:
+        """What each tenant may have of a batch, if that is limited by what others have sent since then."""
+        senders = {last.tenant for last in (self._last_item, self._last_of_others) if last and last.at_s > since_s}
+        small = self.last_small is not None and self.last_small.at_s > since_s
+        alone = len(senders) == 1 and self._tenants.only_waits(*senders)
+        return BatchShare(tokens, senders, small) if small or (senders and not alone) else None
 
     @property
     def _queued_items(self) -> int:
@@ -207,10 +196,12 @@ class WaitingQueue:
         if not items:
             return entries
         tenant = self._tenants.of(share)
-        for item, turn in zip(items, tenant.next_turns(items), strict=True):
+        places = places_of(items)
+        is_bulk = sum(places) > ITEMS_PER_TURN
+        for item, turn in zip(items, tenant.next_turns(places), strict=True):
             self._sequences += 1
             order = priority, turn, self._sequences
-            entry = Entry(item, request_id, tenant, self._sequences, order, now, deadline_s, sink)
+            entry = Entry(item, request_id, tenant, self._sequences, order, now, deadline_s, sink, is_bulk=is_bulk)
             self._register(entry)
             entries.append(entry)
         return entries
@@ -237,9 +228,11 @@ class WaitingQueue:
         if prepared.chunked is not None:
             self._move(entry, CHUNKED, prepared)
         else:
-            if self.last_item and self.last_item.tenant != entry.tenant.name:
-                self._last_of_others = self.last_item
-            self.last_item = ItemArrival(self._clock(), entry.tenant.name, entry.priority)
+            if self._last_item and self._last_item.tenant != entry.tenant.name:
+                self._last_of_others = self._last_item
+            self._last_item = ItemArrival(self._clock(), entry.tenant.name, entry.priority)
+            if not entry.is_bulk:
+                self.last_small = self._last_item
             self._wait(entry, prepared)
 
     def put_pass(self, parent: Entry, prepared: Prepared) -> Entry:
@@ -249,7 +242,7 @@ class WaitingQueue:
         order = parent.priority, tenant.turns + ITEMS_PER_TURN + 1, self._sequences
         now_s, deadline_s = self._clock(), parent.deadline_s
         entry = Entry(parent.item, parent.request_id, tenant, self._sequences, order, now_s, deadline_s, parent=parent)
-        entry.trace = parent.trace
+        entry.is_bulk, entry.trace = True, parent.trace
         self._register(entry)
         self._wait(entry, prepared)
         return entry
@@ -313,13 +306,17 @@ class WaitingQueue:
         slots: SlotState = NO_ADAPTERS,
         lanes: int = 1,
         reservation: Reservation | None = None,
+        share: BatchShare | None = None,
     ) -> NextBatch:
-        """The batch to run next; at least one entry waits that `reservation` admits. slots, lanes: see `form_batch`."""
+        """The batch to run next; at least one entry waits that `reservation` admits. slots, lanes: see `form_batch`.
+        share: of each tenant in the batch; None: all of it."""
         order = self._tenants.in_order()
         if reservation is None:
             waiting = ahead = list(islice(order, limits.batch_lookahead))
         else:
-            ahead, waiting = _admitted(order, reservation, limits.batch_lookahead)
+            ahead, waiting = admitted(order, reservation, limits.batch_lookahead)
+        if share is not None:
+            waiting = share.of(waiting)
         chosen = form_batch(waiting, limits, packs=self._packs, slots=slots, lanes=lanes)
         entries = [waiting[index] for index in chosen]
         full = is_full(entries, len(waiting), limits, packs=self._packs)
@@ -358,15 +355,3 @@ class WaitingQueue:
         self._requests.setdefault(entry.request_id, {})[entry.sequence] = entry
         if entry.deadline_s is not None:
             insort(self._deadlines, (entry.deadline_s, entry.sequence))
-
-
-def _admitted(order: Iterable[Entry], reservation: Reservation, count: int) -> tuple[list[Entry], list[Entry]]:
-    """The entries of `order` up to the `count`-th that `reservation` admits, and those among them."""
-    ahead, admitted = [], []
-    for entry in order:
-        ahead.append(entry)
-        if reservation.admits(entry):
-            admitted.append(entry)
-            if len(admitted) == count:
-                break
-    return ahead, admitted

@@ -42,9 +42,9 @@ class Batch:
         return [entry.prepared for entry in self.entries if entry.prepared is not None]
 
     @property
-    def has_passes(self) -> bool:
-        """Whether a pass of a chunked request is in it."""
-        return any(entry.is_pass for entry in self.entries)
+    def has_bulk(self) -> bool:
+        """Whether an entry of a request that takes many turns is in it."""
+        return any(entry.is_bulk for entry in self.entries)
 
 
 class BatchOwner(Protocol):

@@ -31,6 +31,11 @@ Rank = tuple[int, float, int]
 """The order among tenants: priority of the first entry, if it counts there; virtual time; sequence of that entry."""
 
 
+def places_of(items: Sequence[Item]) -> list[int]:
+    """How many items each of them counts as."""
+    return [1 + len(item.text) // CHARS_PER_PLACE for item in items]
+
+
 @dataclass(frozen=True, slots=True)
 class TenantShare:
     """Whose a request is.
@@ -68,9 +73,9 @@ class TenantQueue:
         """The tenant."""
         return self.share.tenant
 
-    def next_turns(self, items: Sequence[Item]) -> Iterator[int]:
-        """The turn of each item of a new request."""
-        first, places = self.turns + 1, [1 + len(item.text) // CHARS_PER_PLACE for item in items]
+    def next_turns(self, places: Sequence[int]) -> Iterator[int]:
+        """The turn of each item of a new request. places: of each item."""
+        first = self.turns + 1
         self.turns += min(sum(places), ITEMS_PER_TURN)
         return (first + before for before in accumulate([0, *places[:-1]]))
 

@@ -25,8 +25,9 @@ class ProcessFields(BaseSettings):
     )
     max_outstanding_tokens: Count = Field(
         65_536,
-        description="Estimated cost of the requests that an instance has not answered, in tokens, from which on it "
-        "gets no more; then requests wait for the first instance that is free. Only with several instances.",
+        description="Estimated cost of the requests that an instance has not answered, in tokens and 256 per text, "
+        "from which on it gets no more; then requests wait for the first instance that is free. Only with several "
+        "instances.",
     )
     max_instances: Annotated[int, Field(ge=0, le=10_000)] = Field(
         0,

@@ -94,8 +94,25 @@ def test_a_model_process_that_hangs_costs_a_request_its_deadline(small_server):
     assert (ready.status_code, ready.json()["error"]["code"]) == (503, "not_ready")
 
 
-def test_a_model_process_that_dies_comes_back(small_server):
-    os.kill(runner_process().pid, signal.SIGKILL)
+def test_while_a_model_process_is_dead_requests_are_refused_promptly_and_then_it_comes_back(small_server):
+    """The supervisor is stopped meanwhile, so that it starts nothing again."""
+    runner = runner_process()
+    supervisor = runner.parent()
+    body = BODY | {"texts": [BODY["text"] * 20] * 2, "timeout_ms": 30_000}
+    del body["text"]
+    os.kill(supervisor.pid, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            under_way = pool.submit(httpx.post, f"{small_server}/v1/extract/batch", json=body, timeout=60)
+            while not httpx.get(f"{small_server}/v1/status", timeout=60).json()["queue"]["running_items"]:
+                assert not under_way.done(), "the batch was answered before its runner was killed"
+            os.kill(runner.pid, signal.SIGKILL)
+            new = httpx.post(f"{small_server}/v1/extract", json=BODY | {"timeout_ms": 30_000}, timeout=60)
+            lost = [one["error"]["code"] for one in under_way.result().json()["results"]]
+    finally:
+        os.kill(supervisor.pid, signal.SIGCONT)
+    assert (new.status_code, new.json()["error"]["code"], new.headers["retry-after"]) == (503, "not_ready", "1")
+    assert set(lost) == {"not_ready"}
     give_up = time.monotonic() + START_S
     while time.monotonic() < give_up:
         answer = httpx.post(f"{small_server}/v1/extract", json=BODY | {"timeout_ms": 5000}, timeout=60)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, NotReady
 from gliner_bento.replicas.base import Archive, ReplicaAdapters
-from gliner_bento.replicas.fleet.health import Health, Member
+from gliner_bento.replicas.fleet.health import NONE_READY, Health, Member
 from gliner_bento.replicas.merge import merged_cache_statuses
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class FleetAdapters:
                 return await self._on(member, read, member.replica.adapters)
             except NotReady:
                 continue
-        raise NotReady("no replica is ready; try again")
+        raise NotReady(NONE_READY)
 
     async def _refresh(self, member: Member, adapter_id: str) -> None:
         """Load what another replica has installed. It is loaded at its first request if this fails."""
@@ -91,5 +91,5 @@ class FleetAdapters:
             await self._health.probe_all()
         members = [member for member in self._members if member.state == "ready"]
         if not members:
-            raise NotReady("no replica is ready; try again")
+            raise NotReady(NONE_READY)
         return members

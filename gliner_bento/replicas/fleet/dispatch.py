@@ -47,6 +47,7 @@ class Dispatcher:
         self._last = [0] * replicas  # turn of its latest ticket; of equal loads, the earliest is next
         self._open: set[int] = set()
         self._order: list[tuple[int, int, int]] = []  # of the open ones: outstanding tokens, last turn, number
+        self._repeated: deque[Ticket] = deque()  # before all that wait
         self._waiting: deque[Ticket] = deque()
         self._residents: list[set[str]] = [set() for _ in range(replicas)]
         self._in_use: list[Counter[str]] = [Counter() for _ in range(replicas)]
@@ -60,7 +61,7 @@ class Dispatcher:
     @property
     def waiting_tokens(self) -> int:
         """Cost of the tickets that wait."""
-        return sum(ticket.cost for ticket in self._waiting)
+        return sum(ticket.cost for queue in (self._repeated, self._waiting) for ticket in queue)
 
     def open(self, replica: int) -> None:
         """Give it work from now on."""
@@ -76,20 +77,20 @@ class Dispatcher:
             del self._order[bisect_left(self._order, self._key(replica))]
 
     def submit(self, ticket: Ticket, *, first: bool = False) -> bool:
-        """Place the ticket now, or let it wait; returns whether it is placed. first: before all that wait."""
-        if first or not self._waiting:
+        """Place the ticket now, or let it wait; returns whether it is placed. first: before all that are not."""
+        if not self._repeated and (first or not self._waiting):
             replica = self._choose(ticket.adapter_id)
             if replica is not None:
                 self._place(ticket, replica)
                 return True
-        (self._waiting.appendleft if first else self._waiting.append)(ticket)
+        (self._repeated if first else self._waiting).append(ticket)
         return False
 
     def end(self, ticket: Ticket) -> None:
         """The ticket's work has ended, or nobody waits for it any more."""
         if ticket.replica is None:
             if ticket.error is None:
-                self._waiting.remove(ticket)
+                (self._repeated if ticket in self._repeated else self._waiting).remove(ticket)
             return
         if ticket.adapter_id is not None:
             self._in_use[ticket.replica][ticket.adapter_id] -= 1
@@ -98,7 +99,9 @@ class Dispatcher:
 
     def refuse_waiting(self, error: GLiNERBentoError) -> None:
         """End all tickets that wait."""
-        waiting, self._waiting = self._waiting, deque()
+        waiting = [*self._repeated, *self._waiting]
+        self._repeated.clear()
+        self._waiting.clear()
         for ticket in waiting:
             ticket.error = error
             ticket.notify()
@@ -165,7 +168,10 @@ class Dispatcher:
             insort(self._order, self._key(replica))
 
     def _place_waiting(self) -> None:
-        while self._waiting and (replica := self._choose(self._waiting[0].adapter_id)) is not None:
-            ticket = self._waiting.popleft()
+        while queue := self._repeated or self._waiting:
+            replica = self._choose(queue[0].adapter_id)
+            if replica is None:
+                return
+            ticket = queue.popleft()
             self._place(ticket, replica)
             ticket.notify()

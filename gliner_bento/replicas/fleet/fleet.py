@@ -14,9 +14,9 @@ from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, Not
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
 from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
-from gliner_bento.replicas.fleet.health import Health, Member
+from gliner_bento.replicas.fleet.health import NONE_READY, Health, Member
 from gliner_bento.replicas.merge import merged_statuses
-from gliner_bento.token_estimate import TokenEstimate
+from gliner_bento.token_estimate import ITEM_TOKENS, TokenEstimate
 from gliner_bento.types import Entity, Extraction, Item
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Fleet:
     """Implements `Replica` over `replicas`, by name; they serve one model. For one event loop.
 
     on_other_model: called with one line for a replica that serves another model; it is refused. on_repeat: called with
-    the number of items that are repeated. clock: of deadlines.
+    the number of items that are repeated. clock: of deadlines. dispatcher: chooses replicas.
     """
 
     def __init__(
@@ -59,11 +59,12 @@ class Fleet:
         on_other_model: Callable[[str], None] = logger.error,
         on_repeat: Callable[[int], None] = lambda items: None,
         clock: Callable[[], float] = time.monotonic,
+        dispatcher: Callable[[int, int], Dispatcher] = Dispatcher,
     ) -> None:
         self.replicas = replicas
         self.tokens_run = 0
         self._members = [Member(name, number, replica) for number, (name, replica) in enumerate(replicas.items())]
-        self._dispatcher = Dispatcher(len(replicas), options.max_outstanding_tokens)
+        self._dispatcher = dispatcher(len(replicas), options.max_outstanding_tokens)
         self._health = Health(self._members, self._dispatcher, on_other_model)
         self.adapters = FleetAdapters(self._members, self._health)
         self._capacity = options.queue_capacity
@@ -161,9 +162,10 @@ class Fleet:
 
     def _pieces(self, items: Sequence[Item]) -> list[tuple[Sequence[Item], int]]:
         """The items in as many pieces as it takes replicas, each with its cost."""
-        costs = [self._estimate.estimate(item) for item in items]
+        tokens = [self._estimate.estimate(item) for item in items]
+        count = max(1, min(self._dispatcher.open_replicas, len(items), int(sum(tokens) // PIECE_TOKENS)))
+        costs = [ITEM_TOKENS + of_item for of_item in tokens]
         total = sum(costs)
-        count = max(1, min(self._dispatcher.open_replicas, len(items), int(total // PIECE_TOKENS)))
         pieces, begin, cost = [], 0, 0.0
         for end, of_item in enumerate(costs, 1):
             cost += of_item
@@ -240,7 +242,7 @@ class Fleet:
         kept = False
         try:
             if self._health.hopeless:
-                raise NotReady("no replica admits requests; try again")
+                raise NotReady(NONE_READY)
             if self._waiting_items > self._capacity:
                 raise QueueFull(f"{self._capacity} items wait for a replica already; try again later")
             await asyncio.wait([placed], timeout=max(0.0, request.call.deadline_s - self._clock()))

@@ -7,7 +7,8 @@
 
 A probe is a call of `status`. Only a ready replica gets work. A suspect one gets nothing but probes until one is
 answered; when one is not, the calls under way on it are cancelled if another replica is ready: the fleet repeats them
-there.
+there. When the last ready replica is lost, requests wait `LOST_S` for one; from then on they are refused until one
+answers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ T = TypeVar("T")
 PROBE_INTERVAL_S = 1.0
 SUSPECT_PROBE_INTERVAL_S = 0.2
 PROBE_TIMEOUT_S = 2.0
+LOST_S = 3.0
 
+NONE_READY = "no replica is ready; try again"
 _LOST = "the replica that ran this request was lost; send the request again"
 _MAY_DIFFER = ("device",)
 """Fields of `ModelInfo` in which replicas may differ."""
@@ -41,7 +44,7 @@ class Member:
     """A replica of the fleet. number: its own, for the dispatcher. requests: so many calls were sent to it.
     tokens_run: as of its last answer.
 
-    reason: why it is not ready. status: its last answer. calls: under way on it.
+    reason: why it is not ready. status: its last answer. calls: under way on it, the oldest first.
     rest: until its next probe; its result ends it.
     """
 
@@ -53,17 +56,17 @@ class Member:
     status: ReplicaStatus | None = None
     requests: int = 0
     tokens_run: int = 0
-    calls: set[asyncio.Task[Any]] = field(default_factory=set)
+    calls: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     rest: asyncio.Future[None] | None = None
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work` on this replica; raises `NotReady` if the replica is lost meanwhile."""
         call = asyncio.ensure_future(work)
-        self.calls.add(call)
+        self.calls[call] = None
         try:
             await asyncio.wait([call])
         finally:
-            self.calls.discard(call)
+            self.calls.pop(call, None)
             if not call.done():
                 call.cancel()
                 await asyncio.wait([call])
@@ -104,6 +107,7 @@ class Health:
         self._dispatcher = dispatcher
         self._on_other_model = on_other_model
         self._watchers: list[asyncio.Task[None]] = []
+        self._lost: asyncio.TimerHandle | None = None  # ends the wait for a ready member
 
     def start(self) -> None:
         """Probe from now on, in the running event loop. Idempotent."""
@@ -115,6 +119,8 @@ class Health:
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
+        if self._lost:
+            self._lost.cancel()
 
     @property
     def ready(self) -> bool:
@@ -123,8 +129,10 @@ class Health:
 
     @property
     def hopeless(self) -> bool:
-        """Whether all members have answered that they admit nothing: waiting for one would be in vain."""
-        return all(member.state in ("not_ready", "refused") for member in self._members)
+        """Whether no member will get work soon: all have answered that they admit nothing, or the last ready one was
+        lost `LOST_S` ago."""
+        lost = self._lost is not None and self._lost.when() <= asyncio.get_running_loop().time()
+        return lost or all(member.state in ("not_ready", "refused") for member in self._members)
 
     async def probe_all(self) -> None:
         """Probe the members now, but for suspect ones; those that never answered only while none has."""
@@ -149,7 +157,7 @@ class Health:
     def suspect(self, member: Member, reason: str) -> None:
         """A call has failed as if the member were lost: give it no more work until it answers a probe."""
         if member.state in ("ready", "not_ready"):
-            self._dispatcher.close(member.number)
+            self._close(member)
             self._change(member, "suspect", reason)
             if member.rest and not member.rest.done():
                 member.rest.set_result(None)
@@ -163,24 +171,40 @@ class Health:
     def _answered(self, member: Member, status: ReplicaStatus) -> None:
         known, member.status = member.status is not None, status
         if difference := self._difference(status.model):
-            self._dispatcher.close(member.number)
+            self._close(member)
             if member.state != "refused":
                 self._change(member, "refused", difference)
                 if not known:
                     self._on_other_model(f"replica {member.name} serves another model than the others: {difference}")
         elif status.ready:
             self._change(member, "ready", None)
-            self._dispatcher.open(member.number)
+            self._open(member)
         else:
-            self._dispatcher.close(member.number)
+            self._close(member)
             self._change(member, "not_ready", "it admits no requests")
         self._dispatcher.set_resident(member.number, status.resident_adapters)
         if self.hopeless:
-            self._dispatcher.refuse_waiting(NotReady("no replica admits requests; try again"))
+            self._refuse_waiting()
+
+    def _open(self, member: Member) -> None:
+        self._dispatcher.open(member.number)
+        if self._lost:
+            self._lost.cancel()
+            self._lost = None
+
+    def _close(self, member: Member) -> None:
+        was_ready = self.ready
+        self._dispatcher.close(member.number)
+        if was_ready and not self.ready:
+            self._lost = asyncio.get_running_loop().call_later(LOST_S, self._refuse_waiting)
+
+    def _refuse_waiting(self) -> None:
+        self._dispatcher.refuse_waiting(NotReady(NONE_READY))
 
     def _difference(self, model: ModelInfo) -> str | None:
-        """How a member's model differs from that of the first one, which sets the fleet's."""
-        if self.model is None:
+        """How a member's model differs from that of the first one, which sets the fleet's. A single member may change
+        its model when it starts again."""
+        if self.model is None or len(self._members) == 1:
             self.model = model
         if model == self.model:
             return None
@@ -195,6 +219,7 @@ class Health:
         member.state, member.reason = state, reason
 
     async def _watch(self, member: Member) -> None:
+        share = (member.number + 1) / len(self._members)  # probes are spread over the interval
         while True:
             try:
                 await self.probe(member)
@@ -202,4 +227,5 @@ class Health:
                 logger.exception("probing replica %s failed", member.name)
             interval_s = PROBE_INTERVAL_S if member.state in ("ready", "refused") else SUSPECT_PROBE_INTERVAL_S
             member.rest = asyncio.get_running_loop().create_future()
-            await asyncio.wait([member.rest], timeout=interval_s)
+            await asyncio.wait([member.rest], timeout=interval_s * share)
+            share = 1.0

@@ -11,7 +11,7 @@ import logging
 import math
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -44,7 +44,7 @@ from gliner_bento.replicas.messages import (
 from gliner_bento.replicas.ray.adapters import RayAdapters
 from gliner_bento.replicas.ray.routing import Placement
 from gliner_bento.status_types import HealthState, ReplicaHealth
-from gliner_bento.token_estimate import TokenEstimate
+from gliner_bento.token_estimate import ITEM_TOKENS, TokenEstimate
 from gliner_bento.types import Entity, Extraction, Item
 
 logger = logging.getLogger(__name__)
@@ -112,8 +112,9 @@ class RayReplica:
                             name, raw = await self._within(anext(parts), parts.cancel, call, aborted)
                         part: StreamPart = _stream_part.decode(raw)
                         self._count(name, part.tokens_run, requests=int(not begun))
+                        content = part.last.unwrap() if part.last else part.entities
                         begun = True
-                        yield part.last.unwrap() if part.last else part.entities
+                        yield content
                         if part.last:
                             return
                 except NotReady as error:
@@ -127,7 +128,9 @@ class RayReplica:
 
     async def abort(self, request_id: str) -> bool:
         """See `Replica`. Reaches all replicas, and what waits here for one."""
-        replies = await self.call_all(bool, "abort", {"request_id": request_id})
+        replies: dict[str, Any] = {}
+        with suppress(NotReady):
+            replies = await self.call_all(bool, "abort", {"request_id": request_id})
         waiting = self._aborts.get(request_id, set())
         for aborted in waiting:
             if not aborted.done():
@@ -240,7 +243,7 @@ class RayReplica:
                 del self._aborts[request_id]
 
     def _placement(self, items: Sequence[Item]) -> Placement:
-        tokens = math.ceil(sum(map(self._estimate.estimate, items)))
+        tokens = math.ceil(sum(ITEM_TOKENS + self._estimate.estimate(item) for item in items))
         adapter_id = next((item.adapter_id for item in items if item.adapter_id is not None), None)
         return Placement(self._gateway, max(1, tokens), adapter_id)
 

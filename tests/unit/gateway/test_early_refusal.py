@@ -22,6 +22,7 @@ from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.http_protocol import HttpProtocol, limit_connections
 
 PATIENCE_S = 60
+MANY = 150
 BODY = json.dumps(REQUEST).encode()
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)
 CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
@@ -101,7 +102,7 @@ class Served:
 @contextlib.asynccontextmanager
 async def serving(*, load: bool = True, key: str | None = None, **settings):
     """An overloaded server. key: of the tenant whose requests overload it."""
-    served = Served(dataclasses.replace(OPTIONS, **settings))
+    served = Served(dataclasses.replace(OPTIONS, max_queue_wait_s=0.2, **settings))
     limit_connections(served.options, served.app.early)
     server = uvicorn.Server(uvicorn.Config(served, http=HttpProtocol, port=0, lifespan="off", log_config=None))
     running = asyncio.ensure_future(server.serve())
@@ -109,7 +110,7 @@ async def serving(*, load: bool = True, key: str | None = None, **settings):
         await asyncio.sleep(0.001)
     served.address = server.servers[0].sockets[0].getsockname()
     if load:
-        served.asked = await overloaded(served.in_process, served.replica, **({"x-api-key": key} if key else {}))
+        served.asked = await overloaded(served.in_process, served.replica, MANY, **({"x-api-key": key} if key else {}))
     try:
         yield served
     finally:
@@ -301,15 +302,15 @@ def test_a_tenants_rate_counts_each_request_once():
 
 def test_a_refusal_for_overload_counts_against_the_tenants_rate(monkeypatch):
     async def scene():
-        async with serving(max_tenant_requests_per_s=450) as served:
+        async with serving(max_tenant_requests_per_s=200) as served:
             now_s = time.monotonic()
             monkeypatch.setattr(served.app.limits, "clock", lambda: now_s)
             client = await served.connect()
-            answers = [await client.answer(post() + BODY) for _ in range(500)]
+            answers = [await client.answer(post() + BODY) for _ in range(220)]
             counted = [answer.json()["error"]["code"] for answer in answers]
             left = counted.count("queue_full")
-            assert 0 < left <= 450
-            assert counted == ["queue_full"] * left + ["rate_limited"] * (500 - left)
+            assert 0 < left <= 200
+            assert counted == ["queue_full"] * left + ["rate_limited"] * (220 - left)
             remaining = [int(answer.headers["x-ratelimit-remaining"]) for answer in answers[:left]]
             assert remaining == list(range(left - 1, -1, -1))
 

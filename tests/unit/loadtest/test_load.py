@@ -100,7 +100,7 @@ def test_an_open_loops_latency_counts_from_when_a_request_was_due():
 
 def test_a_server_that_is_not_there_is_an_error_by_name():
     run = closed_loop("http://127.0.0.1:9/", [b"a"], concurrency=1, seconds=60, max_requests=3)
-    assert [reply.status for reply in run.replies] == ["ClientConnectorError"] * 3
+    assert [reply.status for reply in run.replies] == ["ConnectionRefusedError"] * 3
     assert run.summary()["p50_ms"] is None
 
 

@@ -72,3 +72,18 @@ def test_a_program_that_handles_no_signal_itself_is_left_alone() -> None:
     code += "print(signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     ended = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
     assert ended.stdout in {"0 True\n", "Handlers.SIG_DFL True\n"}
+
+
+def test_threads_of_a_service_take_shorter_turns() -> None:
+    code = """
+import sys
+from gliner_bento.process.supervision import ServiceProcess
+from gliner_bento.settings import Settings
+before_s = sys.getswitchinterval()
+ServiceProcess("service", Settings()).serve()
+print(sys.getswitchinterval() < before_s)
+"""
+    written = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, check=True, timeout=60
+    )
+    assert written.stdout == b"True\n"

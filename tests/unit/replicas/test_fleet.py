@@ -17,7 +17,7 @@ from gliner_bento.engine.fake import extract
 from gliner_bento.errors import Aborted, AdapterNotFound, DeadlineExceeded, NotReady, QueueFull
 from gliner_bento.replicas.base import Call, Outcome
 from gliner_bento.replicas.fleet.fleet import PIECE_TOKENS, Fleet, FleetOptions
-from gliner_bento.replicas.fleet.health import PROBE_TIMEOUT_S
+from gliner_bento.replicas.fleet.health import LOST_S, PROBE_INTERVAL_S, PROBE_TIMEOUT_S
 from gliner_bento.types import Extraction, Item
 
 
@@ -149,10 +149,10 @@ def test_a_repeated_request_waits_for_a_replica_until_its_deadline():
 
     async def scene():
         fleet = await started(one)
-        asking = [asyncio.ensure_future(asked(fleet, timeout_s=timeout_s)) for timeout_s in (5, 30)]
+        asking = [asyncio.ensure_future(asked(fleet, timeout_s=timeout_s)) for timeout_s in (2, 30)]
         await asyncio.sleep(0.5)
         one.die()
-        await asyncio.sleep(10)
+        await asyncio.sleep(2)
         one.revive()
         return [await one for one in asking], now_s()
 
@@ -249,6 +249,58 @@ def test_a_large_request_is_divided_and_its_outcomes_keep_their_order():
     assert len(outcomes) == 90
     assert [len(replica.calls) for replica in replicas] == [1, 1, 1]
     assert took_s == pytest.approx(30, rel=0.1)
+
+
+def test_many_short_texts_weigh_more_than_a_long_one():
+    """As on a replica, where each takes a share of a batch besides its tokens."""
+    one, other = MortalReplica(), MortalReplica()
+
+    async def scene():
+        fleet = await started(one, other)
+        return await asyncio.gather(asked(fleet, "word " * 100), *(asked(fleet, "word") for _ in range(4)))
+
+    run_fast(scene)
+    assert (len(one.calls), len(other.calls)) == (2, 3), "not 1 and 4, as by tokens alone"
+
+
+def test_what_a_hung_replica_had_is_repeated_in_its_order():
+    one, other = MortalReplica(), MortalReplica()
+
+    async def scene():
+        fleet = await started(one, other)
+        other.hang()
+        await asyncio.sleep(2 * PROBE_TIMEOUT_S)
+        one.item_s = 60.0
+        asking = [asyncio.ensure_future(asked(fleet, request_id=str(number), timeout_s=300)) for number in range(8)]
+        await asyncio.sleep(0)
+        other.revive()
+        await asyncio.sleep(PROBE_TIMEOUT_S)
+        other.calls.clear()
+        one.hang()
+        await asyncio.gather(*asking)
+
+    run_fast(scene)
+    assert [call.request_id for _, call in other.calls] == [*"01234567"]
+
+
+def test_probes_are_spread_over_their_interval():
+    replicas = [MortalReplica() for _ in range(20)]
+
+    async def scene():
+        fleet = await started(*replicas)
+        await asyncio.sleep(3 * PROBE_INTERVAL_S)
+        before = sum(replica.probes for replica in replicas)
+        counts = []
+        for _ in range(10):
+            await asyncio.sleep(PROBE_INTERVAL_S / 10)
+            counts.append(sum(replica.probes for replica in replicas) - before)
+            before += counts[-1]
+        await fleet.close()
+        return counts
+
+    counts = run_fast(scene)
+    assert sum(counts) == pytest.approx(20, abs=2)
+    assert max(counts) <= 4
 
 
 def test_a_small_request_is_not_divided():
@@ -528,3 +580,73 @@ def test_the_tokens_that_all_replicas_have_run_are_added_up_whatever_restarts():
     before, restarted, after = run_fast(scene)
     assert before == 6
     assert before < restarted < after == restarted + 6
+
+
+def test_requests_are_refused_soon_after_the_last_replica_was_lost_until_it_answers():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        under_way = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(0.5)
+        only.die()
+        lost_s = now_s()
+        await asyncio.sleep(1)
+        (new,) = await asked(fleet)
+        (old,) = await under_way
+        assert now_s() == lost_s + LOST_S
+        (later,) = await asked(fleet)
+        assert now_s() == lost_s + LOST_S, "it does not wait"
+        assert {type(one) for one in (old, new, later)} == {NotReady}
+        only.revive()
+        await asyncio.sleep(3)
+        assert_right(await asked(fleet))
+        await fleet.close()
+
+    run_fast(scene)
+
+
+def test_a_replica_that_hangs_is_noticed_without_a_request():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        only.hang()
+        await asyncio.sleep(10)
+        before_s = now_s()
+        (refused,) = await asked(fleet)
+        assert isinstance(refused, NotReady)
+        assert now_s() == before_s
+        await fleet.close()
+
+    run_fast(scene)
+
+
+def test_what_the_only_replica_had_is_repeated_on_it_if_it_comes_back_soon():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        under_way = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(0.5)
+        only.die()
+        only.revive()
+        await asyncio.sleep(0.1)
+        assert_right(await asked(fleet))
+        assert_right(await under_way)
+        await fleet.close()
+
+    run_fast(scene)
+
+
+def test_the_only_replica_may_come_back_with_another_model():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        only.model = replace(INFO, model="another")
+        status = await fleet.status()
+        assert (status.model.model, status.ready) == ("another", True)
+        await fleet.close()
+
+    run_fast(scene)

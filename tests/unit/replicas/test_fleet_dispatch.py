@@ -79,6 +79,20 @@ def test_a_repeated_ticket_is_before_all_that_wait():
     assert (repeated.replica, waiting.replica) == (0, None)
 
 
+def test_repeated_tickets_keep_their_order():
+    dispatcher = dispatcher_of(1, max_tokens=1)
+    running = submitted(dispatcher, 1)
+    waiting = submitted(dispatcher, 1)
+    repeated = [submitted(dispatcher, 1, first=True) for _ in range(3)]
+    dispatcher.end(repeated.pop(1))
+    assert dispatcher.waiting_tokens == 3
+    order = []
+    for ticket in (running, *repeated, waiting):
+        order.append([one.replica for one in (*repeated, waiting)])
+        dispatcher.end(ticket)
+    assert order == [[None, None, None], [0, None, None], [0, 0, None], [0, 0, 0]]
+
+
 def test_a_ticket_that_nobody_waits_for_any_more_is_forgotten():
     dispatcher = dispatcher_of(1, max_tokens=1)
     running, left, next_one = (submitted(dispatcher, 1) for _ in range(3))

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from hypothesis import HealthCheck, settings
 
 from gliner_bento.engine.base import Engine, Prepared
-from gliner_bento.scheduler.observer import Observer, Outcome, SilentObserver, Stage
+from gliner_bento.scheduler.observer import Observer, Outcome, Stage
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.types import Extraction, Item
 
@@ -130,7 +130,7 @@ class Adapters:
         return self._ready.setdefault(adapter_id, Future())  # in one step, for several threads that prepare
 
 
-class Tally(SilentObserver):
+class Tally(Observer):
     """An observer that counts: `tally["completed"]`."""
 
     def __init__(self) -> None:

@@ -11,6 +11,7 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeEngine
 from gliner_bento.errors import Aborted
 from gliner_bento.scheduler import preparation
+from gliner_bento.scheduler.tenant_queues import TenantShare
 from gliner_bento.types import Extraction, Item
 
 
@@ -53,6 +54,22 @@ def test_another_item_is_prepared_between_two_steps(start: Start, gate: Gate, it
     gate.open()
     assert isinstance(ending_of(long), Extraction)
     assert steps.made == 3
+
+
+def test_another_tenant_is_next_after_each_step(
+    start: Start, gate: Gate, item: MakeItem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparation, "SLICE_S", 3600.0)
+    steps = Steps(gate, 3)
+    scheduler = start(FakeEngine(steps=steps))
+    long = scheduler.submit(item("long"), request_id="long", share=TenantShare("a"))
+    assert gate.arrival() == ["long"]
+    short = scheduler.submit(item("short"), request_id="short", share=TenantShare("b"))
+    gate.let_through()
+    assert isinstance(ending_of(short), Extraction)
+    assert steps.made == 1
+    gate.open()
+    assert isinstance(ending_of(long), Extraction)
 
 
 @pytest.mark.usefixtures("every_step_is_a_slice")

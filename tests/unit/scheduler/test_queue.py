@@ -190,7 +190,7 @@ def test_finishing_says_where_the_entry_was_and_nothing_comes_after(queue: Waiti
     assert queue.finish(entry) is None
     queue.put(entry, Prepared(ITEM, 10, words=5))
     queue.load_adapter(entry, Prepared(ITEM, 10, words=5))
-    assert (entry.state, queue.tally(State.FINISHED)) == (State.FINISHED, Tally(items=1, cost=entry.cost))
+    assert (entry.state, queue.tally(State.FINISHED)) == (State.FINISHED, Tally(items=1, small=1, cost=entry.cost))
     assert [queue.tally(state) for state in State if state is not State.FINISHED] == [Tally()] * (len(State) - 1)
 
 
@@ -200,7 +200,7 @@ def test_entry_is_prepared_once(queue: WaitingQueue, before: State) -> None:
     for again in (queue.put, queue.load_adapter):
         with pytest.raises(RuntimeError, match=f"cannot go from {before.name}"):
             again(entry, Prepared(ITEM, 99, words=5))
-    assert (entry.state, queue.tally(before)) == (before, Tally(items=1, cost=entry.cost))
+    assert (entry.state, queue.tally(before)) == (before, Tally(items=1, small=1, cost=entry.cost))
 
 
 def entry_in(queue: WaitingQueue, state: State) -> Entry:
@@ -324,9 +324,9 @@ class AnyHistory(RuleBasedStateMachine):
         if parent := self.draw(data, State.CHUNKED):
             self.everything.append(self.queue.put_pass(parent, Prepared(ITEM, tokens, words=5)))
 
-    @rule(size=st.integers(1, 4), items=st.booleans(), beside=st.none() | st.sampled_from(["a", "b"]))
-    def take(self, size: int, items: bool, beside: str | None) -> None:
-        reservation = Reservation(1, items=items, beside=beside) if items or beside else None
+    @rule(size=st.integers(1, 4), small=st.booleans(), beside=st.none() | st.sampled_from(["a", "b"]))
+    def take(self, size: int, small: bool, beside: str | None) -> None:
+        reservation = Reservation(1, small=small, beside=beside) if small or beside else None
         waiting = [entry for entry in self.entries(State.WAITING) if not reservation or reservation.admits(entry)]
         if waiting:
             limits = view(BatchLimits, max_batch_size=size, max_batch_tokens=200)
@@ -348,8 +348,9 @@ class AnyHistory(RuleBasedStateMachine):
         for state in State:
             entries = self.entries(state)
             passes = sum(entry.is_pass for entry in entries)
+            small = sum(not entry.is_bulk for entry in entries)
             cost = sum(entry.cost for entry in entries)
-            assert self.queue.tally(state) == Tally(len(entries) - passes, passes, cost)
+            assert self.queue.tally(state) == Tally(len(entries) - passes, passes, small, cost)
 
     @invariant()
     def counters_and_look_ups_are_right(self) -> None:
@@ -360,7 +361,7 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.queue.preparing_items == len(self.entries(State.PREPARING, State.LOADING_ADAPTER))
         assert self.queue.waiting_entries == len(waiting)
         assert self.queue.waiting_cost == sum(entry.cost for entry in waiting)
-        assert self.queue.waits(Reservation(1, items=True)) == any(not entry.is_pass for entry in waiting)
+        assert self.queue.waits(Reservation(1, small=True)) == any(not entry.is_bulk for entry in waiting)
         assert self.queue.waits(Reservation(1, beside="a")) == any(entry.tenant.name != "a" for entry in waiting)
         for tenant, priority in product(SHARES, range(-1, 2)):
             most_urgent = min((e.priority for e in waiting if e.tenant.name == tenant), default=inf)

@@ -1,4 +1,4 @@
-"""Lanes among tenants: no tenant has all of them while another one sends."""
+"""Lanes and batches among tenants, and beside large requests: nobody has all of them while others send."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ def test_a_tenant_that_sends_has_a_lane_free_of_the_flood_of_another(
         gate.let_through()
         gate.arrival()
     until(lambda: scheduler.stats.lanes_free == 1)
+    clock.now_s += 1.5  # B sends less than once in a second
+    for _ in range(3):
+        gate.let_through()
+        gate.arrival()
+        assert scheduler.stats.lanes_free == 1
     clock.now_s += 10  # B has sent nothing for long
     gate.arrival()
     until(lambda: scheduler.stats.lanes_free == 0)
@@ -71,3 +76,82 @@ def test_a_tenant_that_may_cross_is_not_kept_from_the_last_lane(
         scheduler.submit(item(f"flood {number}"), request_id="a", priority=-1, share=operator)
     gate.arrival()
     gate.arrival()
+
+
+def batch_of(gate: Gate) -> tuple[int, int]:
+    """How many items of the flood, and how many others, are in the next batch."""
+    texts = gate.arrival()
+    gate.let_through()
+    flood = sum(text.startswith("flood") for text in texts)
+    return flood, len(texts) - flood
+
+
+def test_a_tenant_has_a_quarter_of_a_batch_while_another_one_sends(
+    start: Start, gate: Gate, item: MakeItem, until: Until, clock: Clock
+) -> None:
+    engine = FakeEngine(on_forward=gate, packs=True, cost=lambda one: 100 if one.text.startswith("flood") else 1)
+    scheduler = start(engine, inference_lanes=1, max_batch_size=32)
+    scheduler.submit(item("flood"), request_id="a", share=A)
+    assert gate.arrival() == ["flood"]
+    for number in range(40):
+        scheduler.submit(item(f"flood {number}"), request_id="a", share=A)
+    scheduler.submit(item("Ada"), request_id="b", share=B)
+    until(lambda: scheduler.stats.waiting_items == 41)
+    gate.let_through()
+    assert batch_of(gate) == (2, 1), "A has at most 250 of 1000 tokens"
+    assert batch_of(gate) == (2, 0)
+    clock.now_s += 10  # B has sent nothing for long
+    assert batch_of(gate)[0] <= 10
+    assert batch_of(gate) == (10, 0)
+
+
+def test_a_tenant_alone_has_all_of_a_batch(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    scheduler = start(FakeEngine(on_forward=gate, packs=True, cost=lambda _: 100), inference_lanes=1, max_batch_size=32)
+    for number in range(20):
+        scheduler.submit(item(f"flood {number}"), request_id="a", share=A)
+    gate.arrival()
+    until(lambda: scheduler.stats.preparing_items == 0)
+    gate.let_through()
+    assert batch_of(gate) == (10, 0)
+
+
+def test_a_large_request_leaves_a_lane_to_small_ones_of_its_tenant(
+    start: Start, gate: Gate, item: MakeItem, until: Until
+) -> None:
+    scheduler = start(FakeEngine(on_forward=hold_flood(gate), packs=True), inference_lanes=2, max_batch_size=2)
+    assert isinstance(ending_of(scheduler.submit(item("Ada"), request_id="small")), Extraction)
+    until(lambda: scheduler.stats.lanes_free == 2)
+    scheduler.submit_many([item(f"flood {number}") for number in range(40)], request_id="large")
+    gate.arrival()
+    until(lambda: scheduler.stats.preparing_items == 0)
+    for number in range(3):
+        assert isinstance(ending_of(scheduler.submit(item("Charles"), request_id=str(number))), Extraction)
+        assert gate.nothing_came, "one lane runs nothing of the large request"
+        gate.let_through()
+        gate.arrival()
+
+
+def test_a_large_request_alone_has_all_lanes(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    scheduler = start(FakeEngine(on_forward=gate, packs=True), inference_lanes=2, max_batch_size=2)
+    scheduler.submit_many([item(f"flood {number}") for number in range(40)], request_id="large")
+    gate.arrival()
+    gate.arrival()
+    until(lambda: scheduler.stats.lanes_free == 0)
+
+
+def test_a_small_request_that_waits_for_a_large_one_is_in_a_batch_with_little_of_it(
+    start: Start, gate: Gate, item: MakeItem, until: Until
+) -> None:
+    engine = FakeEngine(on_forward=gate, packs=True, cost=lambda one: 100 if one.text.startswith("flood") else 1)
+    scheduler = start(engine, inference_lanes=1, max_batch_size=32)
+    scheduler.submit_many([item(f"flood {number}") for number in range(40)], request_id="large")
+    gate.arrival()
+    until(lambda: scheduler.stats.preparing_items == 0)
+    before = scheduler.stats.waiting_items
+    scheduler.submit(item("Ada"), request_id="small", priority=-1)
+    until(lambda: scheduler.stats.waiting_items == before + 1)
+    gate.let_through()
+    flood, small = batch_of(gate)
+    if not small:  # what was collated before it came
+        flood, small = batch_of(gate)
+    assert (flood, small) == (2, 1)

@@ -1,0 +1,178 @@
+"""Kept connections to one URL, for the load generator: what it does per request costs the server's machine little.
+
+A request takes a third of the processor time that it takes with aiohttp's client. Knows HTTP/1.1 and nothing else: no
+redirects, cookies, compression or repetitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httptools
+
+_INTERIM = 200
+"""Statuses below this one are followed by another."""
+
+
+@dataclass(slots=True)
+class Response:
+    """status: an HTTP status, or the name of the error if there was none. at_s: when it was complete, on the clock of
+    `time.perf_counter`. retry_after: whether it has that header."""
+
+    status: str
+    content: bytes = b""
+    retry_after: bool = False
+    at_s: float = 0.0
+
+
+class Connections:
+    """Sends POST requests to `url`, each on a connection of its own while it is under way.
+
+    limit: of connections; requests beyond it wait for one. 0: none. opened: how many there have been.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str], limit: int = 0) -> None:
+        parts = urlsplit(url)
+        self._tls = parts.scheme == "https"
+        self._host, self._port = parts.hostname or "", parts.port or (443 if self._tls else 80)
+        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        lines = [f"POST {target} HTTP/1.1", f"Host: {parts.netloc}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        self._head = "\r\n".join([*lines, "Content-Length: "]).encode()
+        self._limit = limit
+        self._idle: deque[_Connection] = deque()
+        self._waiting: deque[tuple[bytes, asyncio.Future[Response]]] = deque()
+        self._open: set[_Connection] = set()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self.opened = 0
+
+    def send(self, content: bytes) -> asyncio.Future[Response]:
+        """The response, once there is one."""
+        answer = asyncio.get_running_loop().create_future()
+        request = b"%s%d\r\n\r\n%s" % (self._head, len(content), content)
+        if self._idle:  # the longest idle, so that none is idle for long
+            self._idle.popleft().send(request, answer)
+        elif self._limit and len(self._open) + len(self._opening) >= self._limit:
+            self._waiting.append((request, answer))
+        else:
+            self._start_connecting(request, answer)
+        return answer
+
+    def close(self) -> None:
+        """Close all connections; what waits for a response gets an error."""
+        self._closed = True
+        for task in self._opening:
+            task.cancel()
+        for connection in list(self._open):
+            connection.abort()
+
+    def _start_connecting(self, request: bytes, answer: asyncio.Future[Response]) -> None:
+        task = asyncio.ensure_future(self._connect(request, answer))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _connect(self, request: bytes, answer: asyncio.Future[Response]) -> None:
+        loop = asyncio.get_running_loop()
+        self.opened += 1
+        try:
+            _, connection = await loop.create_connection(
+                lambda: _Connection(self), self._host, self._port, ssl=self._tls or None
+            )
+        except OSError as error:
+            _answer(answer, Response(type(error).__name__))
+            if self._waiting:
+                self._start_connecting(*self._waiting.popleft())
+            return
+        self._open.add(connection)
+        connection.send(request, answer)
+
+    def released(self, connection: _Connection, *, kept: bool) -> None:
+        """A connection has no request any more. kept: whether it may have another one."""
+        if not kept:
+            self._replace(connection)
+        elif self._waiting:
+            connection.send(*self._waiting.popleft())
+        else:
+            self._idle.append(connection)
+
+    def lost(self, connection: _Connection) -> None:
+        """A connection has been closed."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+        self._replace(connection)
+
+    def _replace(self, connection: _Connection) -> None:
+        if connection in self._open:
+            self._open.remove(connection)
+            if self._waiting and not self._closed:
+                self._start_connecting(*self._waiting.popleft())
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, with at most one request under way. Its other methods are called by asyncio and the parser."""
+
+    def __init__(self, pool: Connections) -> None:
+        self._pool = pool
+        self._answer: asyncio.Future[Response] | None = None
+        self._response = Response("")
+        self._parser = httptools.HttpResponseParser(self)
+
+    def send(self, request: bytes, answer: asyncio.Future[Response]) -> None:
+        self._answer = answer
+        self._transport.write(request)
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._end(Response(type(error).__name__), kept=False)
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(Response(type(exc or ConnectionResetError()).__name__), kept=False)
+        self._pool.lost(self)
+
+    def on_message_begin(self) -> None:
+        self._response = Response("")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"retry-after":
+            self._response.retry_after = True
+
+    def on_body(self, body: bytes) -> None:
+        self._response.content += body
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < _INTERIM:
+            return
+        self._response.status = str(status)
+        kept = self._parser.should_keep_alive()
+        self._end(self._response, kept=kept)
+        if not kept:
+            self._transport.close()
+
+    def _end(self, response: Response, *, kept: bool) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            _answer(answer, response)
+            self._pool.released(self, kept=kept)
+
+
+def _answer(answer: asyncio.Future[Response], response: Response) -> None:
+    response.at_s = time.perf_counter()
+    if not answer.done():  # its sender has given up
+        answer.set_result(response)

@@ -1,0 +1,84 @@
+"""The load generator's connections, against servers that answer byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gliner_bento.loadtest.connections import Connections
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nxx"
+
+
+def exchange(answers: list[bytes], sent: int, **limits):
+    """Responses to `sent` concurrent requests; the server has one answer for each, and closes after an empty one.
+    Also the number of connections, and the requests."""
+    requests = []
+    left = iter(answers)
+
+    async def serve(reader, writer):
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                requests.append(head + await reader.readexactly(size))
+                answer = next(left)
+                for byte in answer:
+                    writer.write(bytes([byte]))
+                await writer.drain()
+                if not answer:
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def scene():
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        connections = Connections(f"http://{host}:{port}/v1/extract?a=b", {"X-Api-Key": "k"}, **limits)
+        got = await asyncio.gather(*(connections.send(b"body") for _ in range(sent)))
+        connections.close()
+        server.close()
+        await server.wait_closed()
+        await asyncio.sleep(0.01)
+        return got, connections.opened, requests
+
+    return asyncio.run(scene())
+
+
+def test_a_request_has_its_headers_and_body():
+    _, _, (request,) = exchange([OK], 1)
+    line, *_ = request.split(b"\r\n")
+    assert line == b"POST /v1/extract?a=b HTTP/1.1"
+    assert b"\r\nX-Api-Key: k\r\nContent-Length: 4\r\n\r\nbody" in request
+
+
+def test_requests_beyond_the_limit_wait_for_a_connection():
+    responses, opened, _ = exchange([OK] * 9, 9, limit=2)
+    assert [response.status for response in responses] == ["200"] * 9
+    assert opened == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "content"),
+    [
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + OK, "200", b"xx"),
+        (b"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n", "503", b"abc"),
+        (b"HTTP/1.1 429 X\r\nretry-after: 3\r\nContent-Length: 0\r\n\r\n", "429", b""),
+        (b"no HTTP\r\n\r\n", "HttpParserError", b""),
+        (b"", "ConnectionResetError", b""),
+    ],
+)
+def test_a_response_is_its_status_and_body_or_the_name_of_an_error(answer, status, content):
+    (response,), _, _ = exchange([answer], 1)
+    assert (response.status.replace("InvalidStatus", "Parser"), response.content) == (status, content)
+    assert response.retry_after == (status == "429")
+
+
+def test_a_connection_that_is_not_kept_is_replaced():
+    closing = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    responses, opened, _ = exchange([closing, closing, OK], 3, limit=1)
+    assert [response.status for response in responses] == ["200"] * 3
+    assert opened == 3
