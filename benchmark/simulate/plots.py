@@ -65,6 +65,7 @@ def _adapters(axes: Sequence[Any], data: Data) -> None:
     axes[0].set(title="Adapters loaded from disk", ylabel="per 1,000 requests")
     axes[1].set(title="p50", ylabel="ms")
     for one in axes:
+        one.margins(y=0.3)  # room for the legend
         names = [f"{replicas} replicas,\n{adapters:,} adapters,\nload {load:g}" for replicas, adapters, load in groups]
         one.set_xticks(range(len(groups)), names, fontsize=8)
 
