@@ -5,8 +5,6 @@ Ray's processes find this package where this process does, or installed on their
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import threading
 
@@ -17,9 +15,6 @@ from gliner_bento.settings import load_or_exit
 
 NAME = "gliner-bento"
 
-_CAUSE = re.compile(r"^(?:[\w.]*\.)?(?:StartupError|SettingsError|ModelError|OSError): (.+)$", re.MULTILINE)
-"""In Ray's message about a replica that has failed to start: the line with our reason."""
-
 
 def main(host: str, port: int) -> None:
     """Serve with the settings of the environment until SIGTERM or Ctrl+C. What cannot start ends the process with one
@@ -29,16 +24,16 @@ def main(host: str, port: int) -> None:
         check(settings)
     except SettingsError as error:
         exit_with(str(error))
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray  # noqa: PLC0415
         from ray import serve  # noqa: PLC0415
 
-        from gliner_bento.ray.app import application  # noqa: PLC0415  # needs the extra ray
+        from gliner_bento.ray.app import application  # noqa: PLC0415
+        from gliner_bento.ray.cluster import connect, reason  # noqa: PLC0415  # need the extra ray
     except ImportError as missing:
         exit_with(f"--backend ray: {one_line(missing)}; install gliner-bento[ray]")
     try:
-        ray.init(address=os.environ.get("RAY_ADDRESS"), include_dashboard=False)
+        connect()
     except Exception as error:
         exit_with(f"Ray does not start: {one_line(error)}")
     stopped = threading.Event()
@@ -52,13 +47,8 @@ def main(host: str, port: int) -> None:
         write_line(f"serving on http://{host}:{port} (Ctrl+C ends)")
         stopped.wait()
     except Exception as error:
-        failure = _reason(error)
+        failure = reason(error)
     serve.shutdown()
     ray.shutdown()
     if failure:
         exit_with(failure)
-
-
-def _reason(error: Exception) -> str:
-    causes: list[str] = _CAUSE.findall(str(error))
-    return causes[-1] if causes else one_line(error)

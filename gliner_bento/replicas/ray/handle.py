@@ -11,7 +11,7 @@ import logging
 import math
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -112,8 +112,9 @@ class RayReplica:
                             name, raw = await self._within(anext(parts), parts.cancel, call, aborted)
                         part: StreamPart = _stream_part.decode(raw)
                         self._count(name, part.tokens_run, requests=int(not begun))
+                        content = part.last.unwrap() if part.last else part.entities
                         begun = True
-                        yield part.last.unwrap() if part.last else part.entities
+                        yield content
                         if part.last:
                             return
                 except NotReady as error:
@@ -127,7 +128,9 @@ class RayReplica:
 
     async def abort(self, request_id: str) -> bool:
         """See `Replica`. Reaches all replicas, and what waits here for one."""
-        replies = await self.call_all(bool, "abort", {"request_id": request_id})
+        replies: dict[str, Any] = {}
+        with suppress(NotReady):
+            replies = await self.call_all(bool, "abort", {"request_id": request_id})
         waiting = self._aborts.get(request_id, set())
         for aborted in waiting:
             if not aborted.done():

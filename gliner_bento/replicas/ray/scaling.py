@@ -10,6 +10,9 @@ WAITING_TOKENS = "waiting_tokens"
 BUSY_LANES = "busy_lanes"
 """Names of what each replica reports: tokens that wait, and the fraction of its lanes that run a batch."""
 
+_SATURATED = 0.8
+"""From this fraction of busy lanes on, a replica is as busy as it can be: it decodes, or waits for a request."""
+
 _SLACK = 0.05
 """So many lanes may be busy for a moment without a reason to keep a replica."""
 
@@ -17,12 +20,13 @@ _SLACK = 0.05
 class Context(Protocol):
     """What is used of Ray's `AutoscalingContext`. aggregated_metrics: means by name and replica."""
 
-    current_num_replicas: int
+    target_num_replicas: int
     aggregated_metrics: Mapping[str, Mapping[Any, float]] | None
 
 
 class WaitingTokensPolicy:
-    """One replica per `target_waiting_tokens` that wait, and not fewer than are busy.
+    """One replica per `target_waiting_tokens` that wait, and not fewer than are busy. While all are busy, those that
+    start are still needed.
 
     Ray keeps the result between `min_replicas` and `max_replicas`, and applies the delays of the configuration.
     """
@@ -35,6 +39,9 @@ class WaitingTokensPolicy:
         metrics = context.aggregated_metrics or {}
         waiting, busy = metrics.get(WAITING_TOKENS), metrics.get(BUSY_LANES)
         if not waiting or not busy:  # nothing has been reported
-            return context.current_num_replicas, {}
-        needed = math.ceil(sum(waiting.values()) / self._target)
-        return max(1, needed, math.ceil(sum(busy.values()) - _SLACK)), {}
+            return context.target_num_replicas, {}
+        waited_for = math.ceil(sum(waiting.values()) / self._target)
+        kept = math.ceil(sum(busy.values()) - _SLACK)
+        if sum(busy.values()) >= _SATURATED * len(busy):
+            kept = max(kept, context.target_num_replicas)
+        return max(1, waited_for, kept), {}

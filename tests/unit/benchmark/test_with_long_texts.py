@@ -43,8 +43,8 @@ def test_memory_is_sampled_on_entry_and_exit():
     with memory_samples(Server("", os.getpid())) as sizes:
         assert len(sizes) == 1
         held = bytearray(os.urandom(1 << 20) * 64)
-    assert len(sizes) == 2
-    assert sizes[1] - sizes[0] > len(held) / 2
+    assert len(sizes) >= 2
+    assert sizes[-1] - sizes[0] > len(held) / 2
 
 
 def test_a_load_without_a_successful_response_is_kept_and_not_measured(tmp_path):

@@ -12,13 +12,13 @@ from gliner_bento.replicas.ray.scaling import BUSY_LANES, WAITING_TOKENS, Waitin
 
 @dataclass
 class Context:
-    current_num_replicas: int
+    target_num_replicas: int
     aggregated_metrics: dict[str, dict[Any, float]] | None
 
 
-def wanted(waiting: list[float], busy: list[float]) -> int:
+def wanted(waiting: list[float], busy: list[float], target: int | None = None) -> int:
     metrics = {WAITING_TOKENS: dict(enumerate(waiting)), BUSY_LANES: dict(enumerate(busy))}
-    number, state = WaitingTokensPolicy(1000)(Context(len(waiting), metrics))
+    number, state = WaitingTokensPolicy(1000)(Context(target or len(waiting), metrics))
     assert state == {}
     return number
 
@@ -38,6 +38,13 @@ def wanted(waiting: list[float], busy: list[float]) -> int:
 )
 def test_a_replica_per_target_that_waits_and_not_fewer_than_are_busy(waiting, busy, expected):
     assert wanted(waiting, busy) == expected
+
+
+def test_replicas_that_start_are_kept_while_all_others_are_busy():
+    assert wanted([0], [1.0], target=3) == 3
+    assert wanted([0, 0], [1.0, 0.99], target=3) == 3
+    assert wanted([0], [0.5], target=3) == 1
+    assert wanted([0, 0, 0], [1.0, 0.2, 0.1], target=4) == 2
 
 
 @pytest.mark.parametrize("metrics", [None, {}, {WAITING_TOKENS: {}, BUSY_LANES: {}}])

@@ -1,0 +1,109 @@
+"""Throughput of one replica on Ray Serve and of one under BentoML: `python -m benchmark.ray_throughput`, 6 minutes.
+
+Needs the extra `ray`, and a machine that does nothing else. Both servers have the same settings and cores; they run one
+at a time, in turns. Writes docs/measurements/ray-throughput.json and .md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmark.server import started
+from gliner_bento.loadtest import workload
+from gliner_bento.loadtest.load import closed_loop
+from gliner_bento.loadtest.machine import provenance
+from gliner_bento.loadtest.table import table
+from gliner_bento.settings import PROJECT_ROOT
+
+COMMAND = "python -m benchmark.ray_throughput"
+FOLDER = PROJECT_ROOT / "docs" / "measurements"
+BACKENDS = ("bentoml", "ray")
+ROUNDS = 3
+SECONDS = 20.0
+WARM_UP_S = 5.0
+CONCURRENCIES = (1, 8, 32)
+TARGET = 0.85
+
+
+def main() -> None:
+    """Measure, write and print."""
+    at_start = provenance()
+    bodies = workload.encoded(workload.WORKLOADS["mixed"](256, 0))
+    points = [
+        {"round": number, "backend": backend, **point}
+        for number in range(ROUNDS)
+        for backend in BACKENDS
+        for point in measure(backend, bodies)
+    ]
+    rows = [row(points, concurrency) for concurrency in CONCURRENCIES]
+    met = rows[-1]["ratio"] >= TARGET and not any(point["failed"] for point in points)
+    data = {**at_start, "command": COMMAND, "target": TARGET, "met": met, "rows": rows, "points": points}
+    (FOLDER / "ray-throughput.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    text = page(at_start, rows, met=met)
+    (FOLDER / "ray-throughput.md").write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
+
+
+def measure(backend: str, bodies: list[bytes]) -> list[dict[str, Any]]:
+    """Requests/s and latencies of one server, at each concurrency."""
+    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--backend", backend, "--port", "{port}"]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        started(command, cwd=PROJECT_ROOT, log=Path(folder) / "log", env=environment(), start_s=300.0) as server,
+    ):
+        url = f"{server.url}/v1/extract"
+        closed_loop(url, bodies, concurrency=max(CONCURRENCIES), seconds=WARM_UP_S)
+        points = []
+        for concurrency in CONCURRENCIES:
+            run = closed_loop(url, bodies, concurrency=concurrency, seconds=SECONDS)
+            statuses = [reply.status for reply in run.replies]
+            failed = sum(status != "200" for status in statuses)
+            summary = {name: value for name, value in run.summary().items() if name != "latencies_ms"}
+            points.append({"concurrency": concurrency, "failed": failed, **summary})
+        return points
+
+
+def environment() -> dict[str, str]:
+    """Nothing is refused, so that what is compared is throughput. Ray's own settings are its defaults."""
+    return {"GLINER_MAX_QUEUE_WAIT_S": "60", "RAY_ADDRESS": "local", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+
+
+def row(points: list[dict[str, Any]], concurrency: int) -> dict[str, Any]:
+    """Medians over the rounds."""
+    rates = {
+        backend: [
+            point["requests_per_s"]
+            for point in points
+            if (point["backend"], point["concurrency"]) == (backend, concurrency)
+        ]
+        for backend in BACKENDS
+    }
+    medians = {backend: median(values) for backend, values in rates.items()}
+    return {"concurrency": concurrency, **medians, "ratio": medians["ray"] / medians["bentoml"]}
+
+
+def page(at_start: dict[str, Any], rows: list[dict[str, Any]], *, met: bool) -> str:
+    """The results as Markdown."""
+    lines = [
+        [str(one["concurrency"]), f"{one['bentoml']:.1f}", f"{one['ray']:.1f}", f"{one['ratio']:.2f}x"] for one in rows
+    ]
+    machine = at_start["machine"]
+    return "\n".join(
+        [
+            "# One replica on Ray Serve and under BentoML\n",
+            f"`{COMMAND}`, commit {str(at_start['commit'])[:12]}, {machine['cpu']}, {machine['cores']} cores.",
+            f"Medians of {ROUNDS} rounds of {SECONDS:g} s, in turns; workload `mixed`, default settings.\n",
+            table(["concurrent requests", "BentoML, requests/s", "Ray, requests/s", "ratio"], lines),
+            f"\nTarget: {TARGET}x at {CONCURRENCIES[-1]} concurrent requests: {'met' if met else 'missed'}.\n",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

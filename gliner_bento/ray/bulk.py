@@ -1,0 +1,169 @@
+"""Bulk extraction with Ray Data: rows of Parquet or JSONL files in, the same rows with their entities out.
+
+The input is divided into blocks of rows, each of which becomes one output file, written under another name and then
+renamed. A job that is started again skips the blocks whose files are there. Actors hold the engine and its scheduler;
+each submits a whole block, of which the scheduler makes batches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.data
+from ray.exceptions import RayError
+
+from gliner_bento.errors import GLiNERBentoError, NotReady
+from gliner_bento.exits import StartupError
+from gliner_bento.ray.cluster import connect, reason
+from gliner_bento.ray.tables import FORMATS, Block, blocks_of
+from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.settings import Settings
+from gliner_bento.types import Extraction, Item
+
+JOB_FILE = "job.json"
+"""In the output folder: what the files there were made with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to do. inputs: files, or folders of them. output: a folder, which all nodes see under this path.
+
+    labels, relations: names with their descriptions. text_column: of the input; its other columns are kept.
+    block_rows: rows of an output file. actors: how many hold the model, at most. cpus, gpus: of each.
+    """
+
+    inputs: Sequence[str]
+    output: str
+    labels: Mapping[str, str]
+    relations: Mapping[str, str] = field(default_factory=dict)
+    threshold: float = 0.5
+    adapter_id: str | None = None
+    text_column: str = "text"
+    block_rows: int = 1024
+    actors: int = 1
+    cpus: float = 1
+    gpus: float = 0
+
+    def identity(self) -> dict[str, Any]:
+        """What the content of the output files depends on, but for the model."""
+        placed = {"output", "actors", "cpus", "gpus"}
+        return {name: value for name, value in asdict(self).items() if name not in placed}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Of a run. skipped: blocks that an earlier run has written. errors: rows without a result, by code."""
+
+    blocks: int
+    skipped: int
+    rows: int
+    errors: Mapping[str, int]
+
+
+def run(job: Job, settings: Settings, on_block: Callable[[int, int], None] = lambda done, all_blocks: None) -> Report:
+    """Run the job, or what an earlier run has left of it. Connects to a cluster if the caller has not.
+
+    on_block: called with the number of blocks that are written, and of all. Raises `StartupError` for files that
+    cannot be read, for an output folder of another job, and if actors do not start or die too often.
+    """
+    output = Path(job.output).resolve()
+    blocks = blocks_of([Path(one).resolve() for one in job.inputs], job.block_rows, job.text_column)
+    _claim(output, {**job.identity(), "model": settings.model})
+    missing = [block for block in blocks if not (output / block.output).exists()]
+    done, errors = len(blocks) - len(missing), Counter[str]()
+    if missing:
+        if not ray.is_initialized():
+            connect()
+        tasks = ray.data.from_items([asdict(block) for block in missing], override_num_blocks=len(missing))
+        written = tasks.map_batches(
+            Extractor,
+            fn_constructor_args=[job, settings, str(output)],
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=min(job.actors, len(missing))),
+            batch_size=1,
+            num_cpus=job.cpus,
+            num_gpus=job.gpus,
+        )
+        try:
+            for row in written.iter_rows():
+                done += 1
+                errors.update(json.loads(row["errors"]))
+                on_block(done, len(blocks))
+        except RayError as error:
+            raise StartupError(f"the job ended after {done} of {len(blocks)} blocks: {reason(error)}") from None
+    return Report(len(blocks), len(blocks) - len(missing), sum(block.rows for block in missing), errors)
+
+
+def _claim(output: Path, identity: dict[str, Any]) -> None:
+    """Make the folder of this job, or check that it is; delete what was not finished."""
+    output.mkdir(parents=True, exist_ok=True)
+    file = output / JOB_FILE
+    if not file.exists():
+        if any(output.iterdir()):
+            raise StartupError(f"{output}: the folder is not empty, and not of a bulk job; choose another one")
+        file.write_text(json.dumps(identity, indent=1))
+    before = json.loads(file.read_text())
+    if differing := sorted(name for name in identity if before.get(name) != json.loads(json.dumps(identity[name]))):
+        raise StartupError(f"{output}: the folder is of a job with other {', '.join(differing)}; choose another one")
+    for unfinished in output.glob(".*.unfinished"):
+        unfinished.unlink()
+
+
+class Extractor:
+    """An actor of the job: engine, scheduler and adapters of one replica."""
+
+    def __init__(self, job: Job, settings: Settings, output: str) -> None:
+        self._job = job
+        self._output = Path(output)
+        capacity = max(settings.queue_capacity, job.block_rows)
+        own = settings.model_copy(update={"num_instances": 1, "queue_capacity": capacity})
+        self._replica = LocalReplica.load(own, cores=max(1, int(job.cpus)))
+
+    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
+        """Write the output of each block of the batch; the numbers of its errors, as JSON."""
+        rows = ({name: _plain(values[row]) for name, values in batch.items()} for row in range(len(batch["file"])))
+        return {"errors": [json.dumps(self._run(Block(**row))) for row in rows]}
+
+    def _run(self, block: Block) -> Counter[str]:
+        kind = FORMATS[Path(block.file).suffix]
+        rows, texts = kind.read(block, self._job.text_column)
+        outcomes = list(self._extract(texts))
+        unfinished = self._output / f".{block.output}.{uuid.uuid4().hex}.unfinished"
+        kind.write(unfinished, rows, [_columns(outcome) for outcome in outcomes])
+        os.replace(unfinished, self._output / block.output)
+        return Counter(outcome.code for outcome in outcomes if not isinstance(outcome, Extraction))
+
+    def _extract(self, texts: Sequence[Any]) -> Iterator[Extraction | GLiNERBentoError]:
+        """The outcomes, in order. A null is an empty text. Raises `NotReady`; Ray then starts another actor."""
+        job = self._job
+        shared = job.labels, job.relations, job.threshold, job.threshold
+        items = [Item("" if text is None else str(text), *shared, adapter_id=job.adapter_id) for text in texts]
+        for future in self._replica.scheduler.submit_many(items, request_id="bulk"):
+            try:
+                yield future.result()
+            except NotReady:
+                raise
+            except GLiNERBentoError as error:
+                yield error
+
+
+def _columns(outcome: Extraction | GLiNERBentoError) -> dict[str, Any]:
+    """What is added to a row."""
+    found = outcome if isinstance(outcome, Extraction) else Extraction()
+    return {
+        "entities": [asdict(one) for one in found.entities],
+        "relations": [asdict(one) for one in found.relations],
+        "error": None if isinstance(outcome, Extraction) else f"{outcome.code}: {outcome.message}",
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Ray's batches are numpy arrays."""
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,25 @@
+"""Connects to a Ray cluster, and reads its errors."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import ray
+
+from gliner_bento.exits import one_line
+
+_CAUSE = re.compile(r"^(?:[\w.]*\.)?(?:StartupError|SettingsError|ModelError|OSError): (.+)$", re.MULTILINE)
+
+
+def connect() -> None:
+    """To the cluster of RAY_ADDRESS, or to a new one on this machine, which ends with this process. Nothing is sent to
+    Ray's makers."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(address=os.environ.get("RAY_ADDRESS", "local"), include_dashboard=False)
+
+
+def reason(error: BaseException) -> str:
+    """In one line: the message of our own error in the traceback that Ray's message contains; else Ray's."""
+    causes: list[str] = _CAUSE.findall(str(error))
+    return causes[-1] if causes else one_line(error)

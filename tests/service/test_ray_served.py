@@ -1,0 +1,314 @@
+"""The server on a Ray cluster of two nodes: answers, adapters, aborts, a lost node, scaling. Needs the extra `ray`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from test_adapter_api import BODY, adapters, put, scores, zipped
+
+from benchmark.server import free_port
+from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.settings import PROJECT_ROOT, Settings
+from gliner_bento.types import Item
+
+pytest.importorskip("ray.serve", reason="needs Ray: pip install 'gliner-bento[ray]'")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+__all__ = ["adapters"]
+
+PATIENCE_S = 240.0
+CONCURRENT = 16
+AFTER_THE_LOSS = 60
+CONFIGURATION = PROJECT_ROOT / "deploy" / "ray" / "serve.yaml"
+TEXTS = [
+    "Bill Gates founded Microsoft in Albuquerque in 1975.",
+    "Steve Jobs presented the iPhone in San Francisco.",
+    "Marie Curie was born in Warsaw and worked in Paris.",
+    "Ada Lovelace met Charles Babbage in London in 1833.",
+]
+LABELS = ["person", "company", "city", "year"]
+LONG = {"texts": [" ".join(TEXTS * 40)] * 16, "labels": LABELS, "timeout_ms": 200_000}
+MAX_QUEUED_TOKENS = 60_000  # one LONG fits, two do not
+
+Entities = list[tuple[str, str, float]]
+
+
+class Cluster:
+    """Two nodes, in a program that takes orders."""
+
+    def __init__(self, log: Path, environment: dict[str, str]) -> None:
+        with log.open("w") as out:
+            self._program = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("ray_cluster_program.py"))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=out,
+                text=True,
+                env=environment,
+            )
+        assert self._program.stdin
+        assert self._program.stdout
+        self._orders, self._answers = self._program.stdin, self._program.stdout
+        self.address = self._answers.readline().strip()
+        assert self.address, log.read_text()
+
+    def order(self, line: str) -> None:
+        print(line, file=self._orders, flush=True)
+        self._answers.readline()
+
+    def stop(self) -> None:
+        self.order("stop")
+        self._program.wait(60)
+        self._orders.close()
+        self._answers.close()
+
+
+class Served:
+    """The application in a cluster."""
+
+    def __init__(self, cluster: Cluster, url: str) -> None:
+        self.cluster = cluster
+        self.http = httpx.Client(base_url=url, timeout=PATIENCE_S)
+
+    def extract(self, text: str) -> httpx.Response:
+        return self.http.post("/v1/extract", json={"text": text, "labels": LABELS})
+
+    def replicas(self) -> list[dict[str, Any]]:
+        answer = self.http.get("/v1/replicas")
+        return answer.json()["replicas"] if answer.is_success else []
+
+    def ready(self) -> int:
+        return sum(one["state"] == "ready" for one in self.replicas())
+
+    def answers(self) -> bool:
+        with suppress(httpx.TransportError):
+            return self.http.get("/readyz").is_success
+        return False
+
+    def metric(self, name: str) -> float:
+        lines = [line for line in self.http.get("/metrics").text.splitlines() if line.startswith(name)]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def report(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+def until(holds: Callable[[], Any], what: str) -> None:
+    latest_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < latest_s, what
+        time.sleep(0.2)
+
+
+@contextmanager
+def serving(folder: Path, scaling: dict[str, Any] | None = None, **settings: Any) -> Iterator[Served]:
+    """deploy/ray/serve.yaml on another port, with other settings and scaling (None: off), by Ray's own command."""
+    port = free_port()
+    content = yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))
+    content["http_options"] |= {"host": "127.0.0.1", "port": port}
+    (application,) = content["applications"]
+    common = {"dtype": "float32", "request_timeout_s": 300, "max_queue_wait_s": 300, "allow_anonymous": True}
+    application["args"] = {**common, "disk_cache_dir": str(folder / "adapters"), **settings}
+    (replica,) = application["deployments"]
+    replica["ray_actor_options"] = {"num_cpus": 1, "num_gpus": 0}
+    if scaling:
+        replica["autoscaling_config"] |= scaling
+    else:
+        del replica["autoscaling_config"]
+    (folder / "serve.yaml").write_text(yaml.safe_dump(content))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GLINER_")}
+    environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
+    environment |= {"PYTHONPATH": str(PROJECT_ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
+    environment |= {"RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1"}
+    cluster = Cluster(folder / "cluster.log", environment)
+    log = folder / "serve.log"
+    command = [sys.executable, "-m", "ray.serve.scripts", "run", str(folder / "serve.yaml")]
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [*command, "--address", cluster.address], env=environment, stdout=out, stderr=subprocess.STDOUT
+        )
+    served = Served(cluster, f"http://127.0.0.1:{port}")
+    try:
+        until(lambda: served.answers() or server.poll() is not None, "it never was ready")
+        assert server.poll() is None, log.read_text()[-4000:]
+        yield served
+    finally:
+        served.http.close()
+        server.kill()
+        server.wait()
+        cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[Entities]:
+    """The answers of the plain engine and scheduler, in this process."""
+    replica = LocalReplica.load(Settings(dtype="float32", warmup_iterations=0))
+    labels = {label: label for label in LABELS}
+    futures = replica.scheduler.submit_many([Item(text, labels) for text in TEXTS], request_id="expected")
+    found = [[(one.text, one.label, one.score) for one in future.result(PATIENCE_S).entities] for future in futures]
+    replica.close()
+    assert all(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    settings = {"num_instances": 2, "enable_lora": True, "max_queued_tokens": MAX_QUEUED_TOKENS}
+    with serving(tmp_path_factory.mktemp("ray"), **settings) as served:
+        until(lambda: served.ready() == 2, "the second replica was never ready")
+        yield served
+
+
+def is_right(answer: httpx.Response, entities: Entities) -> bool:
+    given = [(one["text"], one["label"], one["score"]) for one in answer.json()["entities"]]
+    same = [one[:2] for one in given] == [one[:2] for one in entities]
+    return same and all(abs(one[2] - other[2]) < 1e-4 for one, other in zip(given, entities, strict=True))
+
+
+class Load:
+    """CONCURRENT clients that send TEXTS until the context ends. outcomes: how often each status, and "wrong"."""
+
+    def __init__(self, served: Served, expected: list[Entities]) -> None:
+        self.outcomes: Counter[Any] = Counter()
+        self._served, self._expected = served, expected
+        self._stopped = threading.Event()
+        self._pool = ThreadPoolExecutor(CONCURRENT)
+        self._clients = [self._pool.submit(self._send, number) for number in range(CONCURRENT)]
+
+    def __enter__(self) -> Load:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._pool.shutdown()
+        for client in self._clients:
+            client.result()
+
+    @property
+    def answered(self) -> int:
+        return sum(self.outcomes.values())
+
+    def _send(self, number: int) -> None:
+        while not self._stopped.is_set():
+            number = (number + 1) % len(TEXTS)
+            answer = self._served.extract(TEXTS[number])
+            right = answer.status_code != 200 or is_right(answer, self._expected[number])
+            self.outcomes[answer.status_code if right else "wrong"] += 1
+
+
+def test_answers_are_those_of_the_plain_engine(served: Served, expected: list[Entities]) -> None:
+    assert all(is_right(served.extract(text), entities) for text, entities in zip(TEXTS, expected, strict=True))
+    assert served.http.get("/v1/model").json()["family"] == "UniEncoderSpanRelexGLiNER"
+    body = {"text": " ".join(TEXTS * 20), "labels": LABELS}
+    lines = served.http.post("/v1/extract/stream", json=body).text.splitlines()
+    whole = served.http.post("/v1/extract", json=body).json()["entities"]
+    streamed = [json.loads(line)["entity"] for line in lines[:-1]]
+    assert [(one["start"], one["label"]) for one in streamed] == [(one["start"], one["label"]) for one in whole]
+    assert len(streamed) > 100
+
+
+def test_both_replicas_work_and_metrics_are_those_of_all(served: Served, expected: list[Entities]) -> None:
+    with Load(served, expected) as load:
+        until(lambda: load.answered >= 60, "nothing is answered")
+    assert set(load.outcomes) == {200}
+    replicas = served.replicas()
+    assert min(one["requests"] for one in replicas) > 10
+    for one in replicas:
+        assert served.metric(f'gliner_items_total{{outcome="completed",replica="{one["name"]}"}}') > 10
+    assert served.metric("gliner_ready ") == 1
+
+
+def test_an_adapter_is_on_both(served: Served, adapters: dict[str, Path]) -> None:
+    assert put(served.http, "tenant-a", zipped(adapters["one"])).status_code == 201
+    assert [one["resident_adapters"] for one in served.replicas()] == [["tenant-a"]] * 2
+    wanted = scores(served.http, "tenant-a")
+    assert wanted != scores(served.http)
+    before = {one["name"]: one["requests"] for one in served.replicas()}
+    with ThreadPoolExecutor(CONCURRENT) as pool:
+        for answer in pool.map(lambda _: scores(served.http, "tenant-a"), range(2 * CONCURRENT)):
+            assert answer == pytest.approx(wanted, abs=1e-4)
+    assert min(one["requests"] - before[one["name"]] for one in served.replicas()) > 0
+    served.http.delete("/v1/adapters/tenant-a").raise_for_status()
+    body = BODY | {"adapter_id": "tenant-a"}
+    assert {served.http.post("/v1/extract", json=body).status_code for _ in range(6)} == {404}
+
+
+def outstanding(served: Served) -> int:
+    return sum(one["outstanding_tokens"] for one in served.replicas())
+
+
+def test_an_abort_reaches_the_replica_and_a_full_server_refuses(served: Served) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(served.http.post, "/v1/extract/batch", json={**LONG, "request_id": "long"})
+        until(lambda: outstanding(served) > 0, "it never began")
+        refused = served.http.post("/v1/extract/batch", json=LONG)
+        assert served.http.post("/v1/requests/long/abort").json()["aborted"] is True
+        errors = [one["error"] for one in asked.result().json()["results"]]
+    assert "aborted" in [error and error["code"] for error in errors]
+    assert served.http.post("/v1/requests/long/abort").json()["aborted"] is False
+    assert refused.status_code == 429
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert refused.json()["error"]["code"] == "queue_full"
+
+
+def test_a_client_that_leaves_aborts_its_items(served: Served) -> None:
+    name = 'gliner_items_total{outcome="aborted"'
+    before = served.metric(name)
+    with pytest.raises(httpx.ReadTimeout):
+        served.http.post("/v1/extract/batch", json=LONG, timeout=1.0)
+    until(lambda: served.metric(name) > before, "nothing was aborted")
+    until(lambda: outstanding(served) == 0, "something still runs")
+
+
+def test_a_lost_node_costs_nobody_an_answer_and_is_replaced(served: Served, expected: list[Entities]) -> None:
+    """Runs last of those with this cluster."""
+    with Load(served, expected) as load:
+        until(lambda: load.answered >= 30, "nothing is answered")
+        before = load.answered
+        served.cluster.order("remove")
+        until(lambda: load.answered >= before + AFTER_THE_LOSS, "nothing is answered after the loss")
+    report(f"{CONCURRENT} clients, one of two nodes removed: {dict(load.outcomes)}")
+    assert set(load.outcomes) == {200}
+    repeated = served.metric("gliner_repeated_items_total ")
+    report(f"items repeated: {repeated:g}")
+    assert repeated > 0
+    until(lambda: served.ready() == 1, "the lost replica is shown as ready")
+    served.cluster.order("add")
+    until(lambda: served.ready() == 2, "no replica was started on the new node")
+
+
+def test_replicas_follow_the_load(tmp_path: Path, expected: list[Entities]) -> None:
+    scaling = {"max_replicas": 2, "upscale_delay_s": 1, "downscale_delay_s": 10, "look_back_period_s": 5}
+    scaling["policy"] = {
+        "policy_function": "gliner_bento.replicas.ray.scaling:WaitingTokensPolicy",
+        "policy_kwargs": {"target_waiting_tokens": 50},
+    }
+    with serving(tmp_path, scaling, num_instances=1, max_instances=2, max_batch_size=4) as served:  # so that some wait
+        assert served.ready() == 1
+        began_s = time.monotonic()
+        with Load(served, expected) as load:
+            until(lambda: served.ready() == 2, "no second replica was started")
+            up_s = time.monotonic() - began_s
+            answered = load.answered
+            until(lambda: load.answered >= answered + 60, "nothing is answered")
+            assert min(one["requests"] for one in served.replicas()) > 0
+        began_s = time.monotonic()
+        until(lambda: served.ready() == 1, "no replica was stopped")
+        report(f"second replica ready after {up_s:.0f} s of load, gone {time.monotonic() - began_s:.0f} s after it")
+        assert set(load.outcomes) == {200}
+        assert is_right(served.extract(TEXTS[0]), expected[0])
