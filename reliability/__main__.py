@@ -17,6 +17,7 @@ from reliability.image import image
 from reliability.invariance import PRECISIONS, invariance
 from reliability.measurement import FOLDER, Measurement
 from reliability.overload import overload
+from reliability.pod import pod
 from reliability.regression import regression
 from reliability.soak import soak
 
@@ -49,6 +50,8 @@ def _measure(flags: argparse.Namespace, log: Path) -> Measurement:
     settings = dict(flags.set)
     if flags.what == "image":
         return image(**arguments, settings=settings)
+    if flags.what == "pod":
+        return pod(**arguments, settings=settings)
     if flags.what == "soak":
         return soak(log, flags.out, **arguments, settings=settings)
     return _HARNESSES[flags.what](log, **arguments, settings=settings)
@@ -103,6 +106,10 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("image", help="the container image under restrictions, with podman")
     command.add_argument("--base", help="an image with Python 3.11 (default: one made of Debian's packages)")
     command.add_argument("--torch", choices=("cpu", "cuda"), default="cpu", help="build of torch (default: cpu)")
+    command = commands.add_parser("pod", help="the pod of the Helm chart, with podman")
+    command.add_argument(
+        "--image", default="localhost/gliner-bento:latest", help="(default: localhost/gliner-bento:latest)"
+    )
     for command in commands.choices.values():
         command.add_argument(
             "--out", type=Path, default=FOLDER, help="folder of the results (default: docs/measurements)"

@@ -33,7 +33,7 @@ RESTRICTIONS = (
     *("--network", "none", "--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp"),
     *("--cap-drop", "all", "--security-opt", "no-new-privileges"),
 )
-_ASK = """
+ASK = """
 import json, sys, urllib.error, urllib.request
 path, headers, body = json.load(sys.stdin)
 data = None if body is None else json.dumps(body).encode()
@@ -142,7 +142,7 @@ class Container:
         """Status and body of a request from inside: POST if it has a body. Status 0: no answer."""
         try:
             status, content = json.loads(
-                self.execute("python3", "-c", _ASK, given=json.dumps([path, headers or {}, body]))
+                self.execute("python3", "-c", ASK, given=json.dumps([path, headers or {}, body]))
             )
         except ContainerError as error:
             return 0, str(error)

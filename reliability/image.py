@@ -107,7 +107,7 @@ def _restricted(name: str, variables: Mapping[str, str], facts: dict[str, Any]) 
     open_to_all = {"GLINER_ALLOW_ANONYMOUS": "true", "GLINER_MAX_QUEUE_WAIT_S": "60"}
     with running(name, {**open_to_all, **variables}) as container:
         healthy_s = container.wait_healthy(_HEALTHY_S)
-        different = _readme_differences(container)
+        different = readme_differences(container)
         return [
             Target("until HEALTHCHECK says healthy", "s", healthy_s, _HEALTHY_S),
             Target("differences from the README's answer", "values", different, 0),
@@ -117,7 +117,7 @@ def _restricted(name: str, variables: Mapping[str, str], facts: dict[str, Any]) 
         ]
 
 
-def _readme_differences(container: Container) -> float:
+def readme_differences(container: Container) -> float:
     """How many parts of the answer to the README's request differ from what the README shows."""
     request = re.search(r"/v1/extract .*?-d '(.*?)'\n```", _README, re.DOTALL)
     shown = re.search(r"```json\n(.*?)```", _README, re.DOTALL)
