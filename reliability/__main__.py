@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gliner_bento.settings import Settings
 from reliability.chaos import chaos
+from reliability.containers import ContainerError
 from reliability.faults import FAULTS
 from reliability.fuzz import fuzz
 from reliability.image import image
@@ -35,7 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, store, print; the exit code."""
     flags = _parser().parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder:
-        measurement = _measure(flags, Path(folder) / "server.log")
+        try:
+            measurement = _measure(flags, Path(folder) / "server.log")
+        except ContainerError as error:
+            sys.stderr.write(f"{flags.what}: {error}\n")
+            return 1
     sys.stdout.write(measurement.store(flags.out))
     return 0 if measurement.met else 1
 

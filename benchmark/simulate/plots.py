@@ -42,7 +42,7 @@ def _latency(axes: Sequence[Any], data: Data) -> None:
     for policy in ("random", "tokens alone", "round robin", "power of two", "ours"):
         _over_load(right, [one for one in data["sizes"] if (one["replicas"], one["policy"]) == (10, policy)],
                    color=_COLOURS[policy], label=policy)  # fmt: skip
-    left.set_title("p99, fewest outstanding tokens and texts")
+    left.set_title("p99, ours")
     right.set_title("p99, 10 replicas")
     right.set_ylim(bottom=0)
     left.set_yscale("log")
@@ -65,8 +65,9 @@ def _adapters(axes: Sequence[Any], data: Data) -> None:
     axes[0].set(title="Adapters loaded from disk", ylabel="per 1,000 requests")
     axes[1].set(title="p50", ylabel="ms")
     for one in axes:
+        one.margins(y=0.3)  # room for the legend
         names = [f"{replicas} replicas,\n{adapters:,} adapters,\nload {load:g}" for replicas, adapters, load in groups]
-        one.set_xticks(range(len(groups)), names)
+        one.set_xticks(range(len(groups)), names, fontsize=8)
 
 
 def _events(axes: Sequence[Any], data: Data) -> None:
@@ -81,9 +82,9 @@ def _events(axes: Sequence[Any], data: Data) -> None:
     left.set(title="A death: p99", xlabel="s", ylabel="ms")
     for one, colour in zip(data["growth"], _SHADES[1:], strict=False):
         right.plot([span["s"] for span in one["timeline"]], [(span["p50_ms"] or 0) / 1000 for span in one["timeline"]],
-                   color=colour, label=f"new replicas after {one['delay_s']:g} s")  # fmt: skip
+                   color=colour, label=f"more replicas after {one['delay_s']:g} s")  # fmt: skip
     right.set(title="Load doubles after 10 s: p50", xlabel="s", ylabel="s")
-    right.set_ylim(bottom=0)
+    right.set_ylim(0, 1.4 * max((span["p50_ms"] or 0) / 1000 for one in data["growth"] for span in one["timeline"]))
 
 
 def _overhead(axes: Sequence[Any], data: Data) -> None:

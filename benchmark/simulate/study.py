@@ -106,7 +106,7 @@ def _adapters(share: float) -> list[Data]:
         Scene(replicas=10, load=load, adapters=1000, requests=int(10_000 * share), warm_up=0.3) for load in (0.3, 0.6)
     ]
     scenes.append(Scene(replicas=100, load=0.6, adapters=10_000, requests=int(25_000 * share), warm_up=0.5))
-    return list(_compared(scenes, ("ours", "without affinity", "round robin")))
+    return list(_compared(scenes, ("ours", "without affinity", *_POLICIES[1:])))
 
 
 def _slow(share: float) -> list[Data]:

@@ -50,7 +50,7 @@ ALLOWED_IN = {
     "uvicorn": r"gliner_bento/gateway/http_protocol\.py",
     "httpx": r"gliner_bento/client/|benchmark/server\.py|reliability/",
     "fast_gliner": JOBS,
-    "matplotlib": r"(benchmark/plots|reliability/soak_plot)\.py",
+    "matplotlib": r"(benchmark/(simulate/)?plots|reliability/soak_plot)\.py",
     "psutil": r"(benchmark/server|reliability/(served|faults))\.py",
     "prometheus_client": r"gliner_bento/metrics\.py",
     "opentelemetry": r"gliner_bento/otel\.py",
