@@ -20,12 +20,14 @@ from reliability.overload import overload
 from reliability.pod import pod
 from reliability.regression import regression
 from reliability.soak import soak
+from reliability.worst import worst
 
 _HARNESSES: dict[str, Callable[..., Measurement]] = {
     "chaos": chaos,
     "fuzz": fuzz,
     "invariance": invariance,
     "overload": overload,
+    "worst": worst,
     "regression": regression,
 }
 
@@ -110,6 +112,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--image", default="localhost/gliner-bento:latest", help="(default: localhost/gliner-bento:latest)"
     )
+    command = commands.add_parser("worst", help="short texts beside the most expensive requests")
+    command.add_argument("--seconds", type=float, default=30.0, help="duration beside each request (default: 30)")
     for command in commands.choices.values():
         command.add_argument(
             "--out", type=Path, default=FOLDER, help="folder of the results (default: docs/measurements)"
