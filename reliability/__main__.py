@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gliner_bento.settings import Settings
 from reliability.chaos import chaos
+from reliability.containers import ContainerError
 from reliability.faults import FAULTS
 from reliability.fuzz import fuzz
 from reliability.image import image
@@ -19,12 +20,14 @@ from reliability.overload import overload
 from reliability.pod import pod
 from reliability.regression import regression
 from reliability.soak import soak
+from reliability.worst import worst
 
 _HARNESSES: dict[str, Callable[..., Measurement]] = {
     "chaos": chaos,
     "fuzz": fuzz,
     "invariance": invariance,
     "overload": overload,
+    "worst": worst,
     "regression": regression,
 }
 
@@ -33,7 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, store, print; the exit code."""
     flags = _parser().parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder:
-        measurement = _measure(flags, Path(folder) / "server.log")
+        try:
+            measurement = _measure(flags, Path(folder) / "server.log")
+        except ContainerError as error:
+            sys.stderr.write(f"{flags.what}: {error}\n")
+            return 1
     sys.stdout.write(measurement.store(flags.out))
     return 0 if measurement.met else 1
 
@@ -105,6 +112,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--image", default="localhost/gliner-bento:latest", help="(default: localhost/gliner-bento:latest)"
     )
+    command = commands.add_parser("worst", help="short texts beside the most expensive requests")
+    command.add_argument("--seconds", type=float, default=30.0, help="duration beside each request (default: 30)")
     for command in commands.choices.values():
         command.add_argument(
             "--out", type=Path, default=FOLDER, help="folder of the results (default: docs/measurements)"

@@ -9,6 +9,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,11 +47,13 @@ except urllib.error.HTTPError as error:
 
 
 class ContainerError(Exception):
-    """A command of podman failed. The message is its last line."""
+    """The image cannot be tried, or a command of podman failed. The message is one line."""
 
 
 def podman(*arguments: str, given: str | None = None) -> str:
     """What a podman command prints. Raises `ContainerError`."""
+    if not shutil.which("podman"):
+        raise ContainerError("podman is not installed")
     ended = subprocess.run(["podman", *arguments], input=given, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise ContainerError(f"podman {arguments[0]}: {(ended.stderr.strip().splitlines() or ['failed'])[-1]}")
@@ -59,8 +62,10 @@ def podman(*arguments: str, given: str | None = None) -> str:
 
 def make_base() -> None:
     """Make the image `BASE` of Debian's packages, unless it exists."""
-    if subprocess.run(["podman", "image", "exists", BASE], check=False).returncode == 0:
+    if podman("images", "--quiet", BASE):
         return
+    if not shutil.which("mmdebstrap"):
+        raise ContainerError("mmdebstrap is not installed, which makes the base image; or name one with --base")
     with tempfile.TemporaryDirectory(prefix="debian-") as folder:
         archive = Path(folder) / "base.tar"
         bootstrap = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={_PACKAGES}", _DEBIAN[0], str(archive)]
