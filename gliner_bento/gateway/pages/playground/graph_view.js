@@ -36,7 +36,7 @@ export function graphOf({ extraction, relations }) {
 export class GraphView {
   constructor(root, { links, onChoose }) {
     Object.assign(this, { _root: root, _links: links, _onChoose: onChoose });
-    this._canvas = el("div", { class: "canvas", role: "img" });
+    this._canvas = el("div", { class: "canvas", role: "img", "aria-label": "Graph of the relations" });
     this._note = el("p", { class: "hint", role: "note" });
     root.append(this._canvas, this._note);
     links.listen((entities) => this._highlight(entities));
