@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmark import fairness, report
 from benchmark.bench import MODELS, QUICK, Bench, Plan, log_progress
 from benchmark.sections import DEFAULT, SECTIONS, measure
+from benchmark.simulate import report as simulate_report
+from benchmark.simulate.study import study
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.loadtest.measure import new_folder
+
+SIMULATION = "simulate.json"
+PRICE_PER_HOUR = 0.10
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,7 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         rows = flags.rows.split(",") if flags.rows else None
         plan = QUICK if flags.quick else Plan.of(flags.seconds)
-        if flags.fairness:
+        if flags.simulate:
+            page = simulation(flags)
+        elif flags.fairness:
             page = fairness.compare(new_folder(flags.out), plan.seconds)
         else:
             page = report.render(flags.report) if flags.report else compare(flags.out, rows, plan)
@@ -49,6 +58,20 @@ def compare(out: Path | None, rows: Sequence[str] | None, plan: Plan) -> str:
     return page
 
 
+def simulation(flags: argparse.Namespace) -> str:
+    """Simulate fleets, or render the report of old results."""
+    if flags.report:
+        folder = flags.report
+        data = json.loads((folder / SIMULATION).read_text("utf-8"))
+    else:
+        folder, at_start = new_folder(flags.out), provenance()
+        data = study(share=0.05 if flags.quick else 1.0) | at_start
+        data["date"] = time.strftime("%Y-%m-%d %H:%M")
+    data["price_per_hour"] = flags.price_per_hour or data.get("price_per_hour", PRICE_PER_HOUR)
+    (folder / SIMULATION).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return simulate_report.render(data, folder)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmark",
@@ -58,6 +81,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows", help="sections to measure, separated by commas (default: all but soak)")
     parser.add_argument("--quick", action="store_true", help="smoke test: the bundled model, about a second per load")
     parser.add_argument("--fairness", action="store_true", help="instead: one tenant beside the flood of another one")
+    parser.add_argument("--simulate", action="store_true", help="instead: fleets of 1 to 1,000 simulated replicas")
+    parser.add_argument(
+        "--price-per-hour", type=float, help=f"of a simulated replica, for costs (default: {PRICE_PER_HOUR:g})"
+    )
     parser.add_argument("--seconds", type=float, default=Plan.seconds, help="duration of each load (default: 15)")
     parser.add_argument("--out", type=Path, help="folder for the results (default: build/bench/<time>)")
     parser.add_argument("--report", type=Path, metavar="DIR", help="only render the report of the results in DIR")

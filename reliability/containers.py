@@ -9,6 +9,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ RESTRICTIONS = (
     *("--network", "none", "--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp"),
     *("--cap-drop", "all", "--security-opt", "no-new-privileges"),
 )
-_ASK = """
+ASK = """
 import json, sys, urllib.error, urllib.request
 path, headers, body = json.load(sys.stdin)
 data = None if body is None else json.dumps(body).encode()
@@ -46,11 +47,13 @@ except urllib.error.HTTPError as error:
 
 
 class ContainerError(Exception):
-    """A command of podman failed. The message is its last line."""
+    """The image cannot be tried, or a command of podman failed. The message is one line."""
 
 
 def podman(*arguments: str, given: str | None = None) -> str:
     """What a podman command prints. Raises `ContainerError`."""
+    if not shutil.which("podman"):
+        raise ContainerError("podman is not installed")
     ended = subprocess.run(["podman", *arguments], input=given, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise ContainerError(f"podman {arguments[0]}: {(ended.stderr.strip().splitlines() or ['failed'])[-1]}")
@@ -59,8 +62,10 @@ def podman(*arguments: str, given: str | None = None) -> str:
 
 def make_base() -> None:
     """Make the image `BASE` of Debian's packages, unless it exists."""
-    if subprocess.run(["podman", "image", "exists", BASE], check=False).returncode == 0:
+    if podman("images", "--quiet", BASE):
         return
+    if not shutil.which("mmdebstrap"):
+        raise ContainerError("mmdebstrap is not installed, which makes the base image; or name one with --base")
     with tempfile.TemporaryDirectory(prefix="debian-") as folder:
         archive = Path(folder) / "base.tar"
         bootstrap = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={_PACKAGES}", _DEBIAN[0], str(archive)]
@@ -137,7 +142,7 @@ class Container:
         """Status and body of a request from inside: POST if it has a body. Status 0: no answer."""
         try:
             status, content = json.loads(
-                self.execute("python3", "-c", _ASK, given=json.dumps([path, headers or {}, body]))
+                self.execute("python3", "-c", ASK, given=json.dumps([path, headers or {}, body]))
             )
         except ContainerError as error:
             return 0, str(error)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
+from gliner_bento.token_estimate import ITEM_TOKENS
 
 
 class Metered(Dispatcher):
@@ -47,6 +48,15 @@ class LeastOutstanding(Metered):
         return super()._choose(None)
 
 
+class TokensAlone(Metered):
+    """As the fleet's own, but for texts, which count nothing besides their tokens. For requests of one text."""
+
+    def submit(self, ticket: Ticket, *, first: bool = False) -> bool:
+        """See `Dispatcher`."""
+        ticket.cost = max(1, ticket.cost - ITEM_TOKENS)
+        return super().submit(ticket, first=first)
+
+
 class RoundRobin(Metered):
     """The next replica that is not full."""
 
@@ -60,6 +70,21 @@ class RoundRobin(Metered):
                 self._latest = replica
                 return replica
         return None
+
+
+class Random(Metered):
+    """Any replica that is not full, as a Kubernetes Service does per connection."""
+
+    def __init__(self, replicas: int, max_outstanding_tokens: int) -> None:
+        super().__init__(replicas, max_outstanding_tokens)
+        self._rng = random.Random(replicas)
+
+    def _choose(self, adapter_id: str | None) -> int | None:
+        least = super()._choose(None)
+        if least is None:
+            return None
+        outstanding, _, replica = self._rng.choice(self._order)
+        return replica if outstanding < self._max else least
 
 
 class PowerOfTwo(Metered):
@@ -79,7 +104,9 @@ class PowerOfTwo(Metered):
 
 POLICIES: dict[str, Callable[[int, int], Metered]] = {
     "ours": Metered,
-    "least outstanding": LeastOutstanding,
+    "tokens alone": TokensAlone,
+    "without affinity": LeastOutstanding,
     "power of two": PowerOfTwo,
     "round robin": RoundRobin,
+    "random": Random,
 }

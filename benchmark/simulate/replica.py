@@ -34,8 +34,9 @@ class _Entry:
 class SimulatedReplica:
     """Implements `Replica`, but for adapter management. Its adapters in memory are the last `adapter_capacity` used.
 
-    texts: by their text. slowdown: factor on its seconds. received: gets the request id of every call.
-    loads: adapters loaded from disk. reachable: False drops all connections and answers nothing.
+    texts: by their text. resident: adapters in memory at first. slowdown: factor on its seconds. received: gets the
+    request id of every call. loads: adapters loaded from disk. reachable: False drops all connections and answers
+    nothing.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class SimulatedReplica:
         limits: BatchLimits,
         *,
         adapter_capacity: int,
+        resident: Sequence[str] = (),
         slowdown: float = 1.0,
         reachable: bool = True,
         received: Callable[[str], None] = lambda request_id: None,
@@ -61,7 +63,7 @@ class SimulatedReplica:
         self._waiting: deque[_Entry] = deque()
         self._running: dict[int, tuple[asyncio.TimerHandle, list[_Entry]]] = {}
         self._batches = 0
-        self._resident: OrderedDict[str, None] = OrderedDict()
+        self._resident: OrderedDict[str, None] = OrderedDict.fromkeys(resident)
         self._changed: set[asyncio.Future[None]] = set()
 
     @property

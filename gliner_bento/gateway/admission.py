@@ -33,6 +33,10 @@ The next burst can come when the queue is half as long as it may be."""
 ASSUMED_TOKENS_PER_S = 2500.0
 """The throughput before it has been measured."""
 
+_ASSUMED_TOKENS = 64.0
+_WEIGHT = 0.1
+"""The average cost of a request before there was one, and the weight of each."""
+
 _HALF_LIFE_S = 5.0
 _MEASURED_S = 0.2
 
@@ -91,6 +95,7 @@ class Admission:
         self._items = 0
         self._tokens = 0.0
         self._turns = 0.0
+        self._average = _ASSUMED_TOKENS
         self._overloaded_since_s: float | None = None
 
     def check(self, tenant: Tenant) -> None:
@@ -123,15 +128,17 @@ class Admission:
             excess_s = (ahead + self._of_others(load, ahead + cost) + cost) / rate - (deadline_s - self._clock())
             if excess_s > 0:
                 raise _refusal(excess_s)
-        load = self._loads.setdefault(tenant.name, load)
-        request = Admitted(len(items), cost, min(cost, _turn(rate)))
-        self._count(load, request, 1)
+        self._average += _WEIGHT * (cost - self._average)
+        leave = self._enter(tenant, Admitted(len(items), cost, min(cost, _turn(rate))))
         try:
             yield
         finally:
-            self._count(load, request, -1)
-            if not load.requests:
-                del self._loads[tenant.name]
+            leave()
+
+    def expect(self, tenant: Tenant) -> Callable[[], None]:
+        """Count a request that waits to be read, as if its cost were the average; returns what ends this."""
+        cost = self._average
+        return self._enter(tenant, Admitted(1, cost, min(cost, _turn(self._throughput.rate))))
 
     def retry_after_s(self, items: int) -> int:
         """When so many items may find a place in a queue that is full of items."""
@@ -145,6 +152,18 @@ class Admission:
     def observe(self, tokens_run: int) -> None:
         """Note how many tokens the replica has run."""
         self._throughput.observe(tokens_run)
+
+    def _enter(self, tenant: Tenant, request: Admitted) -> Callable[[], None]:
+        """Count a request; returns what ends this."""
+        load = self._loads.setdefault(tenant.name, self._load_of(tenant))
+        self._count(load, request, 1)
+
+        def leave() -> None:
+            self._count(load, request, -1)
+            if not load.requests:
+                del self._loads[tenant.name]
+
+        return leave
 
     def _lasts(self, wait_s: float) -> bool:
         """Whether the wait has been too long for more than `BURST_S`."""

@@ -80,6 +80,7 @@ class GatewayApp:
             self._access,
             self.limits,
             self._check_load,
+            self._expect,
             self._recorder,
             cors=bool(options.cors_origins),
         )
@@ -138,6 +139,9 @@ class GatewayApp:
 
     def _check_load(self, tenant: Tenant) -> None:
         self.gateway.check_load(tenant)
+
+    def _expect(self, tenant: Tenant) -> Callable[[], None]:
+        return self.gateway.expect(tenant)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, with the middleware."""

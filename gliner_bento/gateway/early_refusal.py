@@ -44,7 +44,8 @@ class EarlyRefusal:
     """Decides which requests are refused, and records those that are.
 
     refusable: methods and paths of extractions; all others are never refused. check_load: raises `QueueFull` if the
-    server is overloaded for a tenant. cors: whether responses to pages of other origins have headers of their own.
+    server is overloaded for a tenant. expect: see `Gateway.expect`.
+    cors: whether responses to pages of other origins have headers of their own.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class EarlyRefusal:
         access: Access,
         limits: TenantLimits,
         check_load: Callable[[Tenant], None],
+        expect: Callable[[Tenant], Callable[[], None]],
         recorder: Recorder,
         *,
         cors: bool,
@@ -61,6 +63,7 @@ class EarlyRefusal:
         self._access = access
         self._limits = limits
         self._check_load = check_load
+        self._expect = expect
         self._recorder = recorder
         self._cors = cors
 
@@ -87,6 +90,14 @@ class EarlyRefusal:
             self._recorder.refused(scope, record, tenant, refusal.status, time.perf_counter() - started_s)
             return refusal
         return None
+
+    def expect(self, scope: Scope) -> Callable[[], None]:
+        """Count a request that waits to be read as load; returns what ends this."""
+        try:
+            tenant = self._access.tenant_of(scope, Headers(scope=scope), _path(scope))
+        except GLiNERBentoError:
+            return lambda: None
+        return self._expect(tenant)
 
     def _check(self, tenant: Tenant) -> None:
         """Raise what `GatewayApp.admit` would raise. A request that it would not refuse is not counted here."""

@@ -136,6 +136,10 @@ class Gateway:
         """Raise `QueueFull` if a tenant's requests would wait too long; for one that has not been read."""
         self._admission.check(tenant)
 
+    def expect(self, tenant: Tenant) -> Callable[[], None]:
+        """Count a request of `tenant` that waits to be read; returns what ends this."""
+        return self._admission.expect(tenant)
+
     async def ready(self) -> bool:
         """Whether the replica admits items."""
         try:

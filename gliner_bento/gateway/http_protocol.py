@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from starlette.responses import Response
@@ -154,10 +155,18 @@ class HttpProtocol(HttpToolsProtocol):
         if not (self._limits and self.early and self.early.may_refuse(scope)):
             super()._start_asgi_task(cycle, app)
         elif not self._refused(cycle):
-            self.turns.take(lambda: self._start_or_refuse(cycle, app))
+            start = super()._start_asgi_task
+            if self.turns.free:
+                self.turns.take(lambda: start(cycle, app))
+            else:
+                expected = self.early.expect(scope)
+                self.turns.take(lambda: self._start_or_refuse(cycle, app, expected))
 
-    def _start_or_refuse(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """What was admitted meanwhile may be enough."""
+    def _start_or_refuse(
+        self, cycle: RequestResponseCycle, app: ASGI3Application, expected: Callable[[], None]
+    ) -> None:
+        """What was admitted meanwhile may have cost more than was expected."""
+        expected()
         if not self._refused(cycle):
             super()._start_asgi_task(cycle, app)
 

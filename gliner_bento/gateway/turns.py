@@ -21,16 +21,21 @@ class Turns:
 
     def take(self, work: Callable[[], object]) -> None:
         """Do `work` now, or in a later iteration if this one has its work."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop, self._taken = loop, False
-            self._waiting.clear()
-        if self._taken:
+        if not self.free:
             self._waiting.append(work)
             return
         self._taken = True
-        loop.call_soon(self._next)
+        asyncio.get_running_loop().call_soon(self._next)
         work()
+
+    @property
+    def free(self) -> bool:
+        """Whether this iteration has no work yet."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:  # the other one has ended
+            self._loop, self._taken = loop, False
+            self._waiting.clear()
+        return not self._taken
 
     async def wait(self) -> None:
         """Return in a turn of the caller's own."""

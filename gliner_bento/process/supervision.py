@@ -62,6 +62,9 @@ _EXPECTED = (StartupError, SettingsError, OSError, MemoryError)
 _OUT_OF_MEMORY = "out of memory"
 """In the message of torch's errors for it; their classes cannot be imported without torch."""
 
+_COLLECT_AFTER = (20_000, 20, 20)
+"""See `gc.set_threshold`; Python's are (700, 10, 10)."""
+
 Event = Literal["started", "ready", "stopped", "died"]
 
 
@@ -122,6 +125,14 @@ def _not_listening_yet(record: logging.LogRecord) -> bool:
     return True
 
 
+def _spare_garbage_collection() -> None:
+    """Collections stopped the event loop of a busy gateway for up to a quarter of a second. What start-up has made is
+    there to stay, and most of what requests make is freed without them."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
+
+
 class ServiceProcess:
     """A process of a service, as the supervisor's rules see it. Make it before metrics are declared."""
 
@@ -149,8 +160,7 @@ class ServiceProcess:
                 yield
             except Exception as error:
                 self._fail(error)
-        gc.collect()
-        gc.freeze()  # a full collection of what stays would stop the event loop for up to a quarter of a second
+        _spare_garbage_collection()
         self._report("ready")
 
     def serve(self, *, needed_by: str | None = None, fail: Callable[[], object] = lambda: None) -> None:

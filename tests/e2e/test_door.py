@@ -15,6 +15,7 @@ import bentoml
 import httpx
 import pytest
 import yaml
+from chromium import chromium, executable
 
 from benchmark.server import running_server, started
 from gliner_bento.api_keys import hash_of
@@ -70,10 +71,28 @@ def test_without_a_host_it_binds_one_loopback_address(locked):
 
 
 def test_probes_and_pages_are_open_and_metrics_have_a_scope(locked):
-    for path in ("/livez", "/readyz", "/healthz", "/", "/docs.json", "/static_content/swagger-ui.css"):
+    for path in ("/livez", "/readyz", "/healthz", "/", "/playground", "/docs.json", "/static_content/swagger-ui.css"):
         assert httpx.get(locked + path).status_code == 200, path
     answers = [httpx.get(f"{locked}/metrics", headers={"X-API-Key": key}) for key in ("", "key-app", "key-monitor")]
     assert [answer.status_code for answer in answers] == [401, 403, 200]
+
+
+@pytest.mark.skipif(executable() is None, reason="Chromium is not installed")
+def test_the_playground_asks_for_a_key_and_keeps_it_out_of_links_and_code(locked, tmp_path):
+    with chromium(tmp_path) as page:
+        page.open(f"{locked}/playground")
+        for key, shown in (("wrong", "'the API key is not valid'"), ("key-app", "'Warsaw'")):
+            page.wait("!document.getElementById('key-form').hidden")
+            page.click("#key")
+            page.type(key)
+            page.press("Enter", 13)
+            page.wait(f"document.querySelector('.results').innerText.includes({shown})")
+        page.wait("document.querySelector('mark') !== null && location.hash.length > 1")
+        page.click("#tab-code")
+        assert "Bearer $GLINER_CLIENT_API_KEY" in page.evaluate("document.querySelector('pre').textContent")
+        assert "key-app" not in page.evaluate(
+            "location.href + document.body.innerText + JSON.stringify({...localStorage})"
+        )
 
 
 def test_a_key_that_is_withdrawn_ends_without_a_restart(locked, keys):

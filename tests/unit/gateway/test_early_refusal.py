@@ -351,3 +351,27 @@ def test_every_refusal_is_in_the_metrics_and_the_access_log(caplog):
             }
 
     asyncio.run(scene())
+
+
+def test_requests_that_wait_to_be_read_count_as_load():
+    """Else all that come while the first is admitted wait behind it, to be refused."""
+
+    async def scene():
+        async with serving() as served:
+            scope = {
+                **{"type": "http", "method": "POST", "path": "/v1/extract", "headers": []},
+                **{"client": ("127.0.0.1", 1), "server": served.address},
+            }
+            early, leaving = served.app.early, []
+            assert early.refuse(scope)
+            await served.recover()
+            assert early.refuse(scope) is None
+            while early.refuse(scope) is None:
+                leaving.append(early.expect(scope))
+            assert OPTIONS.max_batch_size <= len(leaving)
+            leaving.pop()()
+            assert early.refuse(scope) is None
+            for leave in leaving:
+                leave()
+
+    asyncio.run(scene())

@@ -50,6 +50,10 @@ def serving(server: Server) -> Iterator[Server]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.run_until_complete(runner.cleanup())
+        unfinished = asyncio.all_tasks(loop)
+        for task in unfinished:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*unfinished, return_exceptions=True))
         loop.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from reliability.__main__ import main
 from reliability.containers import _pip_configuration
 
 
@@ -23,3 +24,13 @@ def test_pip_is_configured_in_the_build_as_it_is_here(tmp_path, monkeypatch):
     assert {index, "retries = 1"} <= set(lines)
     assert f"{wheels}:{wheels}:ro" in volumes
     assert not [volume for volume in volumes if volume.startswith(("/missing", str(given)))]
+
+
+def test_without_podman_there_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["image", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == "image: podman is not installed\n"
+    (tmp_path / "podman").write_text("#!/bin/sh\n")
+    (tmp_path / "podman").chmod(0o755)
+    assert main(["image", "--out", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("image: mmdebstrap is not installed")

@@ -75,7 +75,7 @@
   {{- toYaml .Values.cache | nindent 2 }}
 {{- with .Values.apiKeys.existingSecret }}
 - name: keys
-  secret: {secretName: {{ . }}, defaultMode: 0440}
+  secret: {secretName: {{ . }}, defaultMode: 0440, optional: false}
 {{- end }}
 {{- if .Values.services }}
 - name: configuration

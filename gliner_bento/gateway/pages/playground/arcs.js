@@ -63,8 +63,9 @@ export class Arcs {
       const box = this._elementsOf(index)[0].getClientRects()[0];
       const used = counts.get(index) ?? 0;
       counts.set(index, used + 1);
-      const x = box.left - origin.left + Math.min(box.width - 4, box.width * 0.5 + (used % 2 ? -1 : 1) * used * 3.5);
-      return { x: Math.max(x, box.left - origin.left + 3), y: box.top - origin.top };
+      const aside = (used % 2 ? -1 : 1) * used * 6; // the next to the left, the one after to the right
+      const inside = Math.min(Math.max(box.width / 2 + aside, 3), box.width - 3);
+      return { x: box.left - origin.left + inside, y: box.top - origin.top };
     };
     return relations.flatMap((relation) => {
       const [head, tail] = [anchor(relation.head), anchor(relation.tail)];

@@ -9,16 +9,27 @@ const MAX_SHOWN = 4000; // characters of code; what is copied is whole
 export const KINDS = {
   curl: () => curl(requestBody({ asked: false })),
   Python: () => python(requestBody({ asked: false })),
-  JSON: () => JSON.stringify(requestBody({ asked: false }), null, 2),
+  JSON: () => json(requestBody({ asked: false })),
   Response: (response) => (response ? JSON.stringify(response, null, 2) : ""),
 };
+
+/** A line for each field. */
+function json(body) {
+  const spaced = (value) => {
+    if (Array.isArray(value)) return `[${value.map(spaced).join(", ")}]`;
+    if (typeof value !== "object") return JSON.stringify(value);
+    return `{${Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${spaced(one)}`).join(", ")}}`;
+  };
+  const lines = Object.entries(body).map(([name, value]) => `  ${JSON.stringify(name)}: ${spaced(value)}`);
+  return `{\n${lines.join(",\n")}\n}`;
+}
 
 /** A here-document: nothing in the JSON has a meaning for the shell. */
 export function curl(body) {
   const key = apiKey() ? " \\\n  -H \"Authorization: Bearer $GLINER_CLIENT_API_KEY\"" : "";
   return (
     `curl -s ${address("/v1/extract")} \\\n  -H 'Content-Type: application/json'${key} \\\n  --data-binary @- <<'JSON'\n` +
-    `${JSON.stringify(body, null, 2)}\nJSON\n`
+    `${json(body)}\nJSON\n`
   );
 }
 

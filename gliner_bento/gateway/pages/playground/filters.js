@@ -29,12 +29,13 @@ export class Filters {
       const ends = Math.min(extraction.entities[head].score, extraction.entities[tail].score);
       count(relationKey(relation), ends >= state.scores.entity ? score : 0, state.scores.relation);
     }
-    for (const [key, button] of this._buttons)
-      if (!counts.has(key)) {
-        button.remove();
-        this._buttons.delete(key);
-      }
-    for (const [key, number] of counts) this._button(key).lastChild.textContent = number;
+    const keys = [...counts.keys()];
+    if (keys.join("\n") !== this._keys) {
+      this._keys = keys.join("\n");
+      this._buttons = new Map(keys.map((key) => [key, this._button(key)]));
+      this._legend.replaceChildren(...this._buttons.values());
+    }
+    for (const [key, number] of counts) this._buttons.get(key).lastChild.textContent = number;
     this._sliders.relation.field.hidden = !state.relations.length;
     this._legend.hidden = !counts.size;
     for (const [name, slider] of Object.entries(this._sliders)) slider.set(state.scores[name]);
@@ -54,8 +55,6 @@ export class Filters {
       button.setAttribute("aria-pressed", String(!this.hidden.has(key)));
       this._onChange();
     });
-    this._buttons.set(key, button);
-    this._legend.append(button);
     return button;
   }
 

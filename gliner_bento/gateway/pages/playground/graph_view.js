@@ -36,7 +36,7 @@ export function graphOf({ extraction, relations }) {
 export class GraphView {
   constructor(root, { links, onChoose }) {
     Object.assign(this, { _root: root, _links: links, _onChoose: onChoose });
-    this._canvas = el("div", { class: "canvas", role: "img" });
+    this._canvas = el("div", { class: "canvas", role: "img", "aria-label": "Graph of the relations" });
     this._note = el("p", { class: "hint", role: "note" });
     root.append(this._canvas, this._note);
     links.listen((entities) => this._highlight(entities));
@@ -108,14 +108,18 @@ const edgeElement = ({ id, source, target, name, entities }) => ({
   data: { id, source, target, name, entities: [...entities] },
 });
 
-/** Place the nodes; a long graph lies down if the canvas is wide. */
+/** Place the nodes, in the canvas's proportions. */
 function arrange(graph, count) {
   const options = { animate: false, fit: false, randomize: true };
   if (count > 40) graph.layout({ name: "concentric", minNodeSpacing: 30, ...options }).run();
   else graph.layout({ name: "cose", idealEdgeLength: 90, nodeRepulsion: 3e4, nodeOverlap: 30, ...options }).run();
   const box = graph.nodes().boundingBox();
-  if (box.h > box.w && graph.width() > graph.height())
-    graph.nodes().positions((node) => ({ x: node.position("y"), y: node.position("x") }));
+  const [long, short] = box.h > box.w ? ["y", "x"] : ["x", "y"];
+  const wanted = graph.width() / graph.height();
+  const ratio = Math.max(box.w, box.h) / Math.max(1, Math.min(box.w, box.h));
+  const stretch = Math.sqrt(Math.min(4, Math.max(1, wanted / ratio)));
+  if (wanted > 1)
+    graph.nodes().positions((node) => ({ x: node.position(long) * stretch, y: node.position(short) / stretch }));
   graph.fit(undefined, 24);
 }
 
@@ -133,6 +137,8 @@ function styleOf(canvas, note) {
         "font-family": "system-ui, sans-serif",
         "text-valign": "bottom",
         "text-margin-y": 5,
+        "text-background-color": panel,
+        "text-background-opacity": 0.9,
         width: 18,
         height: 18,
         "background-color": (node) => rgbOf(node.data("hue")),

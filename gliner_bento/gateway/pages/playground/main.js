@@ -90,6 +90,7 @@ function run() {
 function onStart() {
   byId("run").textContent = "Stop";
   byId("document").setAttribute("aria-busy", "true");
+  byId("document").classList.add("stale");
   byId("progress").hidden = false;
   byId("progress").removeAttribute("value");
   notices();
@@ -100,12 +101,14 @@ function onStart() {
 function onProgress(extraction) {
   byId("progress").value = extraction.progress;
   status.textContent = `${Math.round(extraction.progress * 100)} % · ${number(extraction.entities.length, "entity", "entities")}`;
+  byId("document").classList.remove("stale");
   results.show(extraction);
 }
 
 function onEnd(extraction, response) {
   const { usage, model, adapter_id } = response;
   results.response = response;
+  byId("document").classList.remove("stale");
   results.show(extraction);
   idle(
     [

@@ -156,8 +156,7 @@ function underline(mark, entities, lanes) {
 
 function tag({ index, label, score }) {
   const element = el("span", { class: "tag", data: { entities: index } });
-  element.append(el("span", { class: "unseen", text: " (" }), label, " ", el("b", { text: score.toFixed(2) }));
-  element.append(el("span", { class: "unseen", text: ") " }));
+  element.append(label, " ", el("b", { text: score.toFixed(2) }));
   return paint(element, label);
 }
 

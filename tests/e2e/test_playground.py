@@ -1,0 +1,280 @@
+"""The playground in a browser, over a real server: what a visitor sees, clicks and types."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from chromium import Page, chromium, executable
+
+from gliner_bento.settings import PROJECT_ROOT
+
+pytestmark = pytest.mark.skipif(executable() is None, reason="Chromium is not installed")
+
+TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
+PAYLOAD = "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>"
+REQUESTS = "performance.getEntriesByType('resource').filter(({name}) => name.includes('/v1/extract')).length"
+MARKS = "[...document.querySelectorAll('#document mark')].map((mark) => mark.textContent)"
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory) -> Iterator[Page]:
+    with chromium(tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+@pytest.fixture
+def page(tab, server) -> Page:
+    """The playground with the example of business relations, extracted."""
+    tab.open(f"{server}/playground")
+    tab.wait("document.querySelectorAll('#presets button').length === 5 && document.querySelectorAll('mark').length")
+    tab.click("#presets button:nth-child(3)")
+    wait_for_marks(tab, "Microsoft")
+    return tab
+
+
+def put(page: Page, selector: str, value: str | float, event: str = "input") -> None:
+    """Give a field a value, as a visitor does who pastes, drags or chooses."""
+    page.evaluate(
+        f"(() => {{ const field = document.querySelector({json.dumps(selector)}); field.value = {json.dumps(value)}; "
+        f"field.dispatchEvent(new Event({json.dumps(event)})); }})()"
+    )
+
+
+def enter(page: Page, text: str) -> None:
+    """Replace the text."""
+    put(page, "#text", text)
+
+
+def wait_for_marks(page: Page, *texts: str) -> None:
+    page.wait(f"{json.dumps(texts)}.every((text) => {MARKS}.includes(text))")
+
+
+def test_an_example_is_shown_in_the_text_in_tables_and_as_a_graph(page):
+    assert {"Bill Gates", "Microsoft", "1975", "Redmond"} <= set(page.evaluate(MARKS))
+    assert page.evaluate("document.querySelector('#document mark + .tag').innerText").startswith("person 1.00")
+    arcs = "[...document.querySelectorAll('.arcs text')].map((text) => text.textContent)"
+    assert set(page.wait(f"{arcs}.length > 2 && {arcs}")) == {"founded", "founded in", "headquartered in"}
+    assert "1 window" in page.evaluate("document.getElementById('status').textContent")
+    assert page.evaluate("document.querySelectorAll('.pane.entities tbody tr[data-place]').length") >= 4
+    page.click("#tab-relations")
+    assert page.wait("document.querySelectorAll('.pane.relations tbody tr[data-place]').length") == 3
+    page.click("#tab-graph")
+    assert page.wait("document.querySelectorAll('.canvas canvas').length")
+    assert page.evaluate("document.querySelector('.canvas').ariaLabel") == "Graph of 4 entities and 3 relations"
+    assert page.messages == []
+
+
+def test_it_extracts_as_one_types_and_labels_can_be_pasted(page):
+    page.click("#labels .heading button")
+    enter(page, "Ada Lovelace lived in London 😀 and Charles Babbage too.")
+    page.wait("document.getElementById('status').textContent === 'Add a label'")
+    page.click("#labels-input")
+    page.evaluate(
+        "(() => { const data = new DataTransfer(); data.setData('text', 'person\\n- city'); document.activeElement"
+        ".dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, cancelable: true})); })()"
+    )
+    wait_for_marks(page, "Ada Lovelace", "London", "Charles Babbage")  # offsets count code points
+    page.type("date")
+    page.press("Enter", 13)
+    page.press("Backspace", 8)
+    names = "[...document.querySelectorAll('#labels .chip span')].map((name) => name.textContent)"
+    assert page.evaluate(names) == ["person", "city"]
+    assert page.messages == []
+
+
+def test_nothing_in_a_text_or_a_label_is_executed(page):
+    page.click("#labels-input")
+    page.type(f"{PAYLOAD}")
+    page.press("Enter", 13)
+    enter(page, f"{PAYLOAD} Ada Lovelace lived in London. {PAYLOAD}")
+    wait_for_marks(page, "Ada Lovelace")
+    for tab in ("relations", "code", "entities"):
+        page.click(f"#tab-{tab}")
+    assert page.evaluate(f"document.querySelector('#labels .chip:last-child').textContent.startsWith({PAYLOAD!r})")
+    assert PAYLOAD in page.evaluate("document.querySelector('.block').textContent")
+    assert page.evaluate("document.querySelectorAll('main img, main script').length") == 0
+    assert page.evaluate("document.title") == "Playground · gliner-bento"
+    with pytest.raises(RuntimeError, match="TrustedHTML"):
+        page.evaluate("document.body.innerHTML = '<p>markup</p>'")
+
+
+def test_a_slider_and_the_legend_filter_without_asking_again(page):
+    asked, shown = page.evaluate(REQUESTS), len(page.evaluate(MARKS))
+    put(page, ".slider input", 1)
+    page.wait(f"{MARKS}.length < {shown}")
+    put(page, ".slider input", 0.4)
+    page.wait(f"{MARKS}.length >= {shown}")
+    page.click(".legend button")  # person
+    page.wait(f"!{MARKS}.includes('Bill Gates')")
+    assert page.evaluate("document.querySelector('.legend button').ariaPressed") == "false"
+    assert page.evaluate(REQUESTS) == asked
+    put(page, ".slider input", 0.1)
+    page.wait(f"{REQUESTS} > {asked}")  # below what was asked for
+
+
+def test_what_is_pointed_at_is_highlighted_in_every_view(page):
+    page.click("#tab-relations")
+    page.wait("document.querySelector('.pane.relations tr[data-place]') !== null")
+    page.hover("#document mark")
+    lit = "document.querySelectorAll('mark.on').length && document.querySelectorAll('.arcs .on').length"
+    assert page.wait(f"{lit} && document.querySelectorAll('.pane.relations tr.on').length") == 1
+    page.hover(".pane.relations tbody tr[data-place]:nth-child(3) td")
+    page.wait("document.querySelectorAll('mark.on').length === 2")
+
+
+def test_the_keyboard_reaches_entities_and_tabs(page):
+    page.evaluate("document.getElementById('document').focus()")
+    page.press("ArrowRight", 39)
+    page.wait("document.getElementById('focused').textContent.startsWith('Bill Gates: person, score')")
+    page.evaluate("document.getElementById('tab-entities').focus()")
+    page.press("ArrowLeft", 37)
+    assert page.evaluate("document.activeElement.id") == "tab-code"
+    assert page.evaluate("document.querySelector('.pane.code').hidden") is False
+
+
+def test_the_code_does_what_the_page_did(page, server):
+    page.click("#tab-code")
+    code = {}
+    for place, kind in enumerate(("curl", "python", "json", "response"), 1):
+        page.click(f".choices button:nth-child({place})")
+        code[kind] = page.evaluate("document.querySelector('pre').textContent")
+    entities = {(one["text"], one["label"]) for one in json.loads(code["response"])["entities"] if one["score"] >= 0.5}
+    answers = [
+        json.loads(run("bash", "-c", code["curl"])),
+        httpx.post(
+            f"{server}/v1/extract", content=code["json"], headers={"Content-Type": "application/json"}, timeout=60
+        ).json(),
+    ]
+    assert [{(one["text"], one["label"]) for one in answer["entities"]} for answer in answers] == [entities, entities]
+    printed = run(sys.executable, "-c", code["python"])
+    assert all(f"{text} {label} " in printed for text, label in entities)
+    assert "Bill Gates founded Microsoft" in printed
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_link_has_all_that_was_entered(page, server):
+    enter(page, "Grace Hopper worked in New York. Überall “quotes” 😀")
+    page.click("#relations .heading button")
+    wait_for_marks(page, "Grace Hopper")
+    before = page.evaluate("location.hash")
+    page.wait(f"document.querySelector('#count').textContent.startsWith('50 ') && location.hash !== {before!r} || true")
+    link = page.wait("new Promise((resolve) => setTimeout(() => resolve(location.href), 600))")
+    page.open(link)
+    wait_for_marks(page, "Grace Hopper")
+    assert page.evaluate("document.getElementById('text').value").endswith("“quotes” 😀")
+    assert page.evaluate("document.querySelectorAll('#relations .chip').length") == 0
+
+
+def test_an_error_is_shown_as_the_api_says_it(page):
+    put(page, ".pair input", "3", "change")
+    error = page.wait("document.querySelector('.notice.error')?.innerText")
+    assert "window_words: Input should be greater than or equal to 8" in error
+    assert "422 · invalid_field · field window_words · request" in error
+    assert (
+        page.evaluate("document.querySelector('#options [aria-invalid]').parentElement.textContent")
+        == "Words per window"
+    )
+    put(page, ".pair input", "", "change")
+    page.wait("document.querySelector('.notice') === null")
+
+
+def test_a_file_can_be_dropped(page):
+    request = {"text": "Ada Lovelace lived in London.", "labels": {"city": "a city or town"}}
+    page.evaluate(
+        "(() => { const data = new DataTransfer(); data.items.add(new File(["
+        f"{json.dumps(json.dumps(request))}], 'request.json')); dispatchEvent(new DragEvent('drop', "
+        "{dataTransfer: data, cancelable: true})); })()"
+    )
+    wait_for_marks(page, "London")
+    assert page.evaluate("document.querySelector('#labels .chip').title") == "a city or town"
+    assert page.evaluate("document.querySelector('#labels .rows input').value") == "a city or town"
+
+
+def test_overlapping_spans_have_lanes_of_their_own(page):
+    lanes = """import("/playground/extraction.js").then(({ lanesOf, segmentsOf, blocksOf }) => {
+      const spans = [[0, 22], [0, 10], [14, 30], [24, 30], [24, 30]];
+      const entities = spans.map(([start, end], index) => ({ start, end, index }));
+      const text = ("Ein Satz \\u{1f600}. ".repeat(40) + "\\n").repeat(9) + "x".repeat(5000);
+      return {
+        lanes: [...lanesOf(entities)].sort().map(([, lane]) => lane),
+        segments: segmentsOf(entities, 0, 40).map((one) => [one.start, one.end, one.entities.map((e) => e.index)]),
+        whole: blocksOf(text).map(([start, end]) => text.slice(start, end)).join("") === text,
+        characters: blocksOf(text).every(([start]) => !/[\\udc00-\\udfff]/.test(text[start])),
+      };
+    })"""
+    assert page.evaluate(lanes) == {
+        "lanes": [1, 0, 2, 0, 1],
+        "segments": [
+            [0, 10, [0, 1]],
+            [10, 14, [0]],
+            [14, 22, [0, 2]],
+            [22, 24, [2]],
+            [24, 30, [2, 3, 4]],
+            [30, 40, []],
+        ],
+        "whole": True,
+        "characters": True,
+    }
+
+
+def test_a_second_request_aborts_the_first(page):
+    ended = """import("/playground/extractor.js").then(async ({ Extractor }) => {
+      const ended = [];
+      const onEnd = (extraction) => ended.push(extraction.text.length);
+      const extractor = new Extractor({ onStart() {}, onProgress() {}, onError: (error) => ended.push(error), onEnd });
+      await Promise.all([extractor.run(), extractor.run()]);
+      return ended;
+    })"""
+    assert page.evaluate(ended) == [page.evaluate("document.getElementById('text').value.length")]
+
+
+def test_a_long_text_is_streamed_and_only_what_is_near_has_elements(page):
+    page.click("#relations .heading button")
+    sentences = "Ada Lovelace met Charles Babbage in London in 1843.\n" * 300
+    enter(page, sentences)
+    page.wait("document.getElementById('progress').value > 0")
+    page.wait("document.getElementById('status').textContent.includes(' windows')")
+    entities = page.evaluate("Number(document.querySelector('#tab-entities .number').textContent)")
+    assert entities > 900
+    assert 0 < page.evaluate("document.querySelectorAll('mark').length") < entities / 2
+    assert page.evaluate("document.querySelectorAll('.pane.entities tr').length") < 100
+    assert page.evaluate("document.querySelector('.content').textContent.length") > len(sentences)
+    page.evaluate("document.querySelector('#document').scrollTop = 1e6")
+    last = "document.querySelector('.block:last-of-type').querySelectorAll('mark').length"
+    assert page.wait(last)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 820, 390])
+def test_it_is_accessible(tab, server, theme, width, axe):
+    tab.open(f"{server}/playground", width=width, theme=theme)
+    wait_for_marks(tab, "Marie Curie")
+    tab.evaluate("document.querySelectorAll('details').forEach((details) => (details.open = true))")
+    for name in ("entities", "relations", "graph", "code"):
+        tab.click(f"#tab-{name}")
+        tab.evaluate(f"(() => {{ {axe} }})()")
+        result = tab.evaluate("axe.run().then(({passes, violations}) => [passes.length, violations])")
+        assert result[0] > 15
+        assert [(one["id"], one["nodes"][0]["target"]) for one in result[1]] == []
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory) -> str:
+    """axe-core, from npm."""
+    folder = tmp_path_factory.mktemp("axe")
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        subprocess.run(["npm", "pack", "axe-core@4.14.1"], cwd=folder, check=True, capture_output=True, timeout=120)
+        subprocess.run(["tar", "xzf", "axe-core-4.14.1.tgz"], cwd=folder, check=True)
+        return Path(folder, "package", "axe.min.js").read_text(encoding="utf-8")
+    pytest.skip("axe-core cannot be fetched from npm")
