@@ -29,6 +29,7 @@ SECONDS = 20.0
 WARM_UP_S = 5.0
 CONCURRENCIES = (1, 8, 32)
 TARGET = 0.85
+CPU_COLUMNS = ("BentoML, model", "BentoML, all", "Ray, model", "Ray, all")
 
 
 def main() -> None:
@@ -61,11 +62,14 @@ def measure(backend: str, bodies: list[bytes]) -> list[dict[str, Any]]:
         closed_loop(url, bodies, concurrency=max(CONCURRENCIES), seconds=WARM_UP_S)
         points = []
         for concurrency in CONCURRENCIES:
+            before = server.cpu_seconds()
             run = closed_loop(url, bodies, concurrency=concurrency, seconds=SECONDS)
+            used = [after - before.get(pid, 0.0) for pid, after in server.cpu_seconds().items()]
             statuses = [reply.status for reply in run.replies]
             failed = sum(status != "200" for status in statuses)
             summary = {name: value for name, value in run.summary().items() if name != "latencies_ms"}
-            points.append({"concurrency": concurrency, "failed": failed, **summary})
+            cpu = {"model": 1000 * max(used) / len(statuses), "all": 1000 * sum(used) / len(statuses)}
+            points.append({"concurrency": concurrency, "failed": failed, "cpu_ms": cpu, **summary})
         return points
 
 
@@ -76,16 +80,22 @@ def environment() -> dict[str, str]:
 
 def row(points: list[dict[str, Any]], concurrency: int) -> dict[str, Any]:
     """Medians over the rounds."""
-    rates = {
-        backend: [
-            point["requests_per_s"]
-            for point in points
-            if (point["backend"], point["concurrency"]) == (backend, concurrency)
-        ]
+    own = {
+        backend: [point for point in points if (point["backend"], point["concurrency"]) == (backend, concurrency)]
         for backend in BACKENDS
     }
-    medians = {backend: median(values) for backend, values in rates.items()}
-    return {"concurrency": concurrency, **medians, "ratio": medians["ray"] / medians["bentoml"]}
+    medians = {backend: median(point["requests_per_s"] for point in of_it) for backend, of_it in own.items()}
+    cpu = {
+        f"{backend}_{part}_cpu_ms": median(point["cpu_ms"][part] for point in of_it)
+        for backend, of_it in own.items()
+        for part in ("model", "all")
+    }
+    return {"concurrency": concurrency, **medians, "ratio": medians["ray"] / medians["bentoml"], **cpu}
+
+
+def cpu_of(one: dict[str, Any]) -> list[str]:
+    """The CPU times of a row, in the order of `CPU_COLUMNS`."""
+    return [f"{one[f'{backend}_{part}_cpu_ms']:.1f}" for backend in BACKENDS for part in ("model", "all")]
 
 
 def page(at_start: dict[str, Any], rows: list[dict[str, Any]], *, met: bool) -> str:
@@ -100,6 +110,9 @@ def page(at_start: dict[str, Any], rows: list[dict[str, Any]], *, met: bool) -> 
             f"`{COMMAND}`, commit {str(at_start['commit'])[:12]}, {machine['cpu']}, {machine['cores']} cores.",
             f"Medians of {ROUNDS} rounds of {SECONDS:g} s, in turns; workload `mixed`, default settings.\n",
             table(["concurrent requests", "BentoML, requests/s", "Ray, requests/s", "ratio"], lines),
+            "\nCPU time per request, in ms: of the process with the model, and of all processes. Where the gateway and",
+            "Ray's proxy have cores of their own, the first decides; where all share the cores, the second.\n",
+            table(["concurrent requests", *CPU_COLUMNS], [[one["concurrency"], *cpu_of(one)] for one in rows]),
             f"\nTarget: {TARGET}x at {CONCURRENCIES[-1]} concurrent requests: {'met' if met else 'missed'}.\n",
         ]
     )

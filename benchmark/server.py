@@ -37,6 +37,15 @@ class Server:
                 sizes.append(process.memory_info().rss)
         return {"model_process": max(sizes), "all_processes": sum(sizes)}
 
+    def cpu_seconds(self) -> dict[int, float]:
+        """CPU time that each process has used, by process id."""
+        used = {}
+        for process in tree_of(self.pid):
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                used[process.pid] = times.user + times.system
+        return used
+
 
 @contextlib.contextmanager
 def memory_samples(server: Server) -> Iterator[list[int]]:

@@ -40,12 +40,11 @@ _GLINER_SERVE = {
 }
 """All variables of its container but the model and the quantization, which the bundled model would not show."""
 
-_KILL = """
-import os, signal
+_MODEL_PIDS = """
+import os
 for pid in filter(str.isdigit, os.listdir("/proc")):
     words = open(f"/proc/{pid}/cmdline").read().split(chr(0))
     if "--service-name" in words and words[words.index("--service-name") + 1] == "GLiNERRunner":
-        os.kill(int(pid), signal.SIGKILL)
         print(pid)
 """
 
@@ -152,8 +151,10 @@ def _inside(container: Container, facts: dict[str, Any]) -> list[Target]:
 
 def _killed(container: Container, facts: dict[str, Any]) -> list[Target]:
     """The model's process gets SIGKILL; the container lives on, and answers again."""
-    if not container.execute("python3", "-c", _KILL):
+    killed = container.execute("python3", "-c", _MODEL_PIDS).split()
+    if not killed:
         raise ContainerError("there is no process of the model")
+    container.execute("sh", "-c", f"kill -KILL {' '.join(killed)}")
     began_s, again_s = time.monotonic(), None
     facts["statuses_after_kill"] = Counter[str]()
     while again_s is None and time.monotonic() - began_s < _AGAIN_S:
@@ -165,6 +166,9 @@ def _killed(container: Container, facts: dict[str, Any]) -> list[Target]:
             again_s = time.monotonic() - began_s
         else:
             time.sleep(0.5)
+    facts["model_pids"] = [killed, container.execute("python3", "-c", _MODEL_PIDS).split()]
+    if facts["model_pids"][1] == killed:
+        raise ContainerError("the process of the model was not killed")
     return [Target("from SIGKILL of the model's process to the next answer", "s", again_s, _AGAIN_S)]
 
 

@@ -46,6 +46,7 @@ def main(host: str, port: int) -> None:
         serve.run(application(settings), name=NAME, route_prefix="/", blocking=False)
         write_line(f"serving on http://{host}:{port} (Ctrl+C ends)")
         stopped.wait()
+        serve.delete(NAME)  # waits for the requests; the end of the proxies would drop their connections
     except Exception as error:
         failure = reason(error)
     serve.shutdown()
