@@ -51,6 +51,8 @@ DEFAULT_WINDOW = 512
 DEFAULT_RETRY_S = 120.0
 
 _MAX_CHARS = 2**18
+_REST_S = 1.0
+"""Of a server that does not answer, at least; others are sent its texts meanwhile."""
 _TRANSIENT = {QueueFull.code, RateLimited.code, NotReady.code}
 _OF_THE_CALLER = (Unauthorized, Forbidden, RouteNotFound)
 _DEPENDS_ON_THE_BATCH = {LimitExceeded.code, DeadlineExceeded.code}
@@ -167,9 +169,11 @@ class Sender:
         retry_after_s: float = 0.0,
     ) -> None:
         server.window.under_way -= texts
-        if any(_code(result) in _TRANSIENT for result in results):
+        codes = {_code(result) for result in results}
+        if codes & _TRANSIENT:
             server.window.refused(sent_in)
-            server.resting_until_s = time.monotonic() + retry_after_s
+            rest_s = max(retry_after_s, _REST_S) if NotReady.code in codes else retry_after_s
+            server.resting_until_s = time.monotonic() + rest_s
         else:
             server.window.accepted(len(results))
         async with self._changed:
