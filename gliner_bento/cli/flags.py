@@ -9,13 +9,16 @@ from typing import Any, NoReturn
 
 from gliner_bento import __version__
 from gliner_bento.api_keys import ALL_SCOPES
-from gliner_bento.cli import backend, extract
+from gliner_bento.cli import backend, bulk, extract
 from gliner_bento.configuration import SettingsError, refuse_unknown
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import ALIASES, aliases_of, flag_name
 
 FETCH_SETTINGS = ("revision", "token", "cache_dir")
+_BULK_FLAGS = [
+    *("--output", "--text-column", "--labels-column", "--adapter-column", "--overwrite", "--json", "--quiet"),
+]
 _BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--out", "--api-key"]
 
 
@@ -43,7 +46,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     _add_serve(commands)
     _add_settings(_command(commands, "settings", "print the effective settings and the origin of each value"))
-    _add_extract(commands)
+    for name, text, module in (
+        ("extract", "extract entities and relations from a text", extract),
+        ("bulk", "extract from all records of many files", bulk),
+    ):
+        command = _command(commands, name, text, module.EXAMPLES)
+        module.add_flags(command)
+        _add_settings(command, backend.SETTINGS)
     _add_bench(commands)
     _add_models(commands)
     _add_keys(commands)
@@ -84,12 +93,6 @@ def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[str] = tup
                 const="false",
                 help=f"the same as {flag_name(name)} false",
             )
-
-
-def _add_extract(commands: Any) -> None:
-    parser = _command(commands, "extract", "extract entities and relations from a text", extract.EXAMPLES)
-    extract.add_flags(parser)
-    _add_settings(parser, backend.SETTINGS)
 
 
 def _add_bench(commands: Any) -> None:
@@ -139,6 +142,7 @@ def _flags_of(command: str) -> list[str]:
         "docs": ["--check"],
         "bench": _BENCH_FLAGS,
         "keys": ["--scopes", "--tenant"],
+        "bulk": [*backend.FLAGS, *_BULK_FLAGS, *map(flag_name, backend.SETTINGS)],
         "extract": [*backend.FLAGS, "--table", "--json", *map(flag_name, backend.SETTINGS)],
         "models": ["--output", *map(flag_name, FETCH_SETTINGS)],
     }.get(command, [])
