@@ -1,4 +1,4 @@
-"""The command line: `gliner-bento serve`, `extract`, `settings`, `models`, `keys`, `bench` and `docs`, one
+"""The command line: `gliner-bento serve`, `extract`, `redact`, `settings`, `models`, `keys`, `bench` and `docs`, one
 module each.
 
 Importing it loads no server code."""
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gliner_bento.cli import bench, docs, extract, keys, models, serve, settings
+from gliner_bento.cli import bench, docs, extract, keys, models, redact, serve, settings
 from gliner_bento.cli.flags import parse
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import write_line
@@ -15,6 +15,7 @@ from gliner_bento.exits import write_line
 _COMMANDS = {
     "serve": serve.run,
     "extract": extract.run,
+    "redact": redact.run,
     "settings": settings.run,
     "models": models.run,
     "keys": keys.run,

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from gliner_bento import __version__
 from gliner_bento.api_keys import ALL_SCOPES
-from gliner_bento.cli import backend, extract
+from gliner_bento.cli import backend, extract, redact
 from gliner_bento.configuration import SettingsError, refuse_unknown
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_settings(_command(commands, "settings", "print the effective settings and the origin of each value"))
     _add_extract(commands)
+    _add_redact(commands)
     _add_bench(commands)
     _add_models(commands)
     _add_keys(commands)
@@ -89,6 +90,13 @@ def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[str] = tup
 def _add_extract(commands: Any) -> None:
     parser = _command(commands, "extract", "extract entities and relations from a text", extract.EXAMPLES)
     extract.add_flags(parser)
+    _add_settings(parser, backend.SETTINGS)
+
+
+def _add_redact(commands: Any) -> None:
+    parser = _command(commands, "redact", "replace entities in files, and restore them", redact.EXAMPLES)
+    redact.add_flags(parser)
+    backend.add_flags(parser, several=False)
     _add_settings(parser, backend.SETTINGS)
 
 
@@ -140,6 +148,7 @@ def _flags_of(command: str) -> list[str]:
         "bench": _BENCH_FLAGS,
         "keys": ["--scopes", "--tenant"],
         "extract": [*backend.FLAGS, "--table", "--json", *map(flag_name, backend.SETTINGS)],
+        "redact": [*redact.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],
         "models": ["--output", *map(flag_name, FETCH_SETTINGS)],
     }.get(command, [])
     if command not in ("serve", "settings"):
