@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from gliner_bento import __version__
 from gliner_bento.api_keys import ALL_SCOPES
-from gliner_bento.cli import backend, bulk, extract
+from gliner_bento.cli import backend, bulk, extract, graph, redact
 from gliner_bento.configuration import SettingsError, refuse_unknown
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
@@ -46,13 +46,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     _add_serve(commands)
     _add_settings(_command(commands, "settings", "print the effective settings and the origin of each value"))
-    for name, text, module in (
-        ("extract", "extract entities and relations from a text", extract),
-        ("bulk", "extract from all records of many files", bulk),
-    ):
-        command = _command(commands, name, text, module.EXAMPLES)
-        module.add_flags(command)
-        _add_settings(command, backend.SETTINGS)
+    _add_extract(commands)
+    _add_bulk(commands)
+    _add_redact(commands)
+    _add_graph(commands)
     _add_bench(commands)
     _add_models(commands)
     _add_keys(commands)
@@ -93,6 +90,32 @@ def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[str] = tup
                 const="false",
                 help=f"the same as {flag_name(name)} false",
             )
+
+
+def _add_extract(commands: Any) -> None:
+    parser = _command(commands, "extract", "extract entities and relations from a text", extract.EXAMPLES)
+    extract.add_flags(parser)
+    _add_settings(parser, backend.SETTINGS)
+
+
+def _add_bulk(commands: Any) -> None:
+    parser = _command(commands, "bulk", "extract from all records of many files", bulk.EXAMPLES)
+    bulk.add_flags(parser)
+    _add_settings(parser, backend.SETTINGS)
+
+
+def _add_redact(commands: Any) -> None:
+    parser = _command(commands, "redact", "replace entities in files, and restore them", redact.EXAMPLES)
+    redact.add_flags(parser)
+    backend.add_flags(parser, several=False)
+    _add_settings(parser, backend.SETTINGS)
+
+
+def _add_graph(commands: Any) -> None:
+    parser = _command(commands, "graph", "merge entities and relations of many documents", graph.EXAMPLES)
+    graph.add_flags(parser)
+    backend.add_flags(parser, several=False)
+    _add_settings(parser, backend.SETTINGS)
 
 
 def _add_bench(commands: Any) -> None:
@@ -144,6 +167,8 @@ def _flags_of(command: str) -> list[str]:
         "keys": ["--scopes", "--tenant"],
         "bulk": [*backend.FLAGS, *_BULK_FLAGS, *map(flag_name, backend.SETTINGS)],
         "extract": [*backend.FLAGS, "--table", "--json", *map(flag_name, backend.SETTINGS)],
+        "redact": [*redact.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],
+        "graph": [*graph.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],
         "models": ["--output", *map(flag_name, FETCH_SETTINGS)],
     }.get(command, [])
     if command not in ("serve", "settings"):

@@ -113,6 +113,7 @@ def csv_records(delimiter: str) -> Callable[[Iterable[str], Sequence[str]], Iter
     cell = re.compile(rf'("(?:[^"]|"")*"|[^"{special}\r\n][^{special}\r\n]*|)({special}|\r\n|\n|\r|$)')
 
     def records(lines: Iterable[str], columns: Sequence[str]) -> Iterator[Record]:
+        names: list[str] = []
         wanted: list[int] | None = None
         for number, raw in _csv_rows(lines):
             cells = list(_csv_cells(cell, raw, number))
@@ -122,6 +123,8 @@ def csv_records(delimiter: str) -> Callable[[Iterable[str], Sequence[str]], Iter
                 wanted = [index for index, name in enumerate(names) if name in columns]
                 yield Record(raw)
             else:
+                if len(cells) != len(names) and raw.strip("\r\n"):
+                    raise ValueError(f"line {number}: has {len(cells)} cells, and the header has {len(names)}")
                 yield Record(raw, [Field(*cells[index]) for index in wanted if index < len(cells)])
 
     return records

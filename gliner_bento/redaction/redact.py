@@ -77,6 +77,14 @@ def restore(text: str, replacements: Iterable[Replacement]) -> str:
     return "".join([*pieces, text[position:]])
 
 
+def restore_anyway(text: str, replacements: Sequence[Replacement]) -> str:
+    """The original; of an edited text, with the placeholders that are still in it. Raises RestoreError."""
+    try:
+        return restore(text, replacements)
+    except RestoreError:
+        return restore_placeholders(text, replacements)
+
+
 def restore_placeholders(text: str, replacements: Iterable[Replacement]) -> str:
     """An edited text with the first original of every placeholder and hash in it.
 

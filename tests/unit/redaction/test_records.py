@@ -57,6 +57,8 @@ def test_a_part_of_a_json_string_leaves_the_escapes_of_the_rest():
     delimiter=st.sampled_from([",", ";", "\t"]),
 )
 def test_csv(rows, end, quoting, delimiter):
+    if quoting == csv.QUOTE_MINIMAL:  # Python 3.11 leaves a lone \r without quotes, and reads it as the end of a row
+        rows = [tuple(text.replace("\r", "\n") for text in row) for row in rows]
     out = io.StringIO(newline="")
     writer = csv.writer(out, delimiter=delimiter, lineterminator=end, quoting=quoting)
     writer.writerows([("id", "text"), *rows])
@@ -81,6 +83,7 @@ def test_csv(rows, end, quoting, delimiter):
         (".jsonl", '{"text": ["a"]}\n', "line 1: text: must be a string or null"),
         (".jsonl", "[1]\n", "line 1: must be a JSON object"),
         (".csv", "id,txt\n1,a\n", "no column 'text'"),
+        (".csv", "id,text\n1,a\n2,a\rb\n", "line 4: has 1 cells, and the header has 2"),
         (".csv", 'id,text\n1,"a\n', "line 2: a quote is not closed"),
         (".csv", 'id,text\n1,a\n2,"a"b"c"\n', "line 3: a quote is inside a cell"),
     ],
