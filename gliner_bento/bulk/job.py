@@ -109,9 +109,10 @@ async def run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, o
     lock = job.beside("lock")
     try:
         with file_lock(lock, wait=False):
-            report = await _run(job, clients, progress, overwrite=overwrite)
-            lock.unlink(missing_ok=True)
-            return report
+            try:
+                return await _run(job, clients, progress, overwrite=overwrite)
+            finally:
+                lock.unlink(missing_ok=True)
     except BlockingIOError:
         raise StartupError(f"{job.output}: another run writes it") from None
 

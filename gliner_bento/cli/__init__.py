@@ -1,5 +1,5 @@
-"""The command line: `gliner-bento serve`, `extract`, `redact`, `graph`, `settings`, `models`, `keys`, `bench` and
-`docs`, one module each.
+"""The command line: `gliner-bento serve`, `extract`, `bulk`, `redact`, `graph`, `settings`, `models`, `keys`,
+`bench` and `docs`, one module each.
 
 Importing it loads no server code."""
 
