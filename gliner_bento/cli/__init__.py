@@ -1,5 +1,5 @@
 """The command line: `gliner-bento serve`, `extract`, `bulk`, `redact`, `graph`, `settings`, `models`, `keys`,
-`bench` and `docs`, one module each.
+`bench`, `adapters`, `doctor` and `docs`, one module each.
 
 Importing it loads no server code."""
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gliner_bento.cli import bench, bulk, docs, extract, graph, keys, models, redact, serve, settings
+from gliner_bento.cli import adapters, bench, bulk, docs, doctor, extract, graph, keys, models, redact, serve, settings
 from gliner_bento.cli.flags import parse
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import write_line
@@ -22,6 +22,8 @@ _COMMANDS = {
     "models": models.run,
     "keys": keys.run,
     "bench": bench.run,
+    "adapters": adapters.run,
+    "doctor": doctor.run,
     "docs": docs.run,
 }
 
