@@ -49,7 +49,8 @@ ALLOWED_IN = {
     "starlette": r"gliner_bento/(gateway/|replicas/http/server\.py|asgi\.py|disconnect\.py|log\.py|ray/app\.py)",
     "ray": r"gliner_bento/(ray|replicas/ray)/",
     "uvicorn": r"gliner_bento/gateway/http_protocol\.py",
-    "httpx": r"gliner_bento/client/|benchmark/server\.py|reliability/",
+    "httpx": r"gliner_bento/(client/|cli/|in_process\.py)|benchmark/server\.py|reliability/",
+    "rich": r"gliner_bento/cli/",
     "fast_gliner": JOBS,
     "matplotlib": r"(benchmark/(simulate/)?plots|reliability/soak_plot)\.py",
     "psutil": r"(benchmark/server|reliability/(served|faults))\.py",
@@ -247,7 +248,7 @@ def test_every_word_splitter_has_an_extra():
     project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
-    others = {"bench", "client", "dev", "onnx", "otel", "ray"}
+    others = {"bench", "client", "dev", "graph", "onnx", "otel", "ray"}
     assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
 
 
