@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import jsonschema
 
 from gliner_bento.loadtest.machine import provenance
 from reliability.fuzz_cases import Case, Cases
@@ -40,10 +41,34 @@ class Answer:
     content: bytes = b""
 
 
+class OwnErrors:
+    """The error bodies of routes that speak another server's format. document: the server's OpenAPI document."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        components = document.get("components", {})
+        self._schemas: dict[str, jsonschema.Draft202012Validator] = {}
+        for path, methods in document.get("paths", {}).items():
+            for operation in methods.values():
+                for status, response in operation["responses"].items():
+                    schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+                    if int(status) >= 400 and not schema.get("$ref", "/ErrorBody").endswith("/ErrorBody"):
+                        self._schemas[path] = jsonschema.Draft202012Validator(schema | {"components": components})
+
+    def matches(self, case: Case, content: bytes) -> bool:
+        """Whether this is an error body of the case's route."""
+        path = case.data.split(b" ", 2)[1].partition(b"?")[0].decode(errors="replace")
+        schema = self._schemas.get(path)
+        try:
+            return schema is not None and schema.is_valid(json.loads(content))
+        except ValueError:
+            return False
+
+
 @dataclass(slots=True)
 class Findings:
     """Counts by kind of fault, statuses by kind of case, and the first faulty cases."""
 
+    own_errors: OwnErrors = field(default_factory=lambda: OwnErrors({}))
     faults: Counter[str] = field(default_factory=Counter)
     statuses: dict[str, Counter[int]] = field(default_factory=dict)
     examples: list[dict[str, Any]] = field(default_factory=list)
@@ -51,7 +76,7 @@ class Findings:
     def add(self, case: Case, answer: Answer | None) -> None:
         """Judge one answer."""
         self.statuses.setdefault(case.kind, Counter())[answer.status if answer else -1] += 1
-        if fault := fault_of(case, answer):
+        if fault := fault_of(case, answer, self.own_errors):
             self.faults[fault] += 1
             if len(self.examples) < _KEPT:
                 sent, got = repr(case.data[:600]), repr(answer.content[:300]) if answer else None
@@ -61,12 +86,13 @@ class Findings:
 
 def fuzz(log: Path, *, requests: int, seed: int, settings: Mapping[str, object]) -> Measurement:
     """Send `requests` cases over a few connections, then one valid request."""
-    at_start, findings = provenance(), Findings()
+    at_start = provenance()
     with tempfile.TemporaryDirectory(prefix="adapters-") as store:
         given = {"enable_lora": True, "disk_cache_dir": store, **settings}
         with serving(log, given) as server:
             before = {name: process.pid for name, process in processes(server).items()}
             document = httpx.get(f"{server.url}/docs.json").json()
+            findings = Findings(OwnErrors(document))
             _send(server.url, itertools.islice(Cases(document, seed), requests), findings)
             valid = httpx.post(f"{server.url}/v1/extract", json=_BODY, timeout=HUNG_S)
             restarted = before != {name: process.pid for name, process in processes(server).items()}
@@ -77,7 +103,7 @@ def fuzz(log: Path, *, requests: int, seed: int, settings: Mapping[str, object])
         Target("answers >= 500, but for those that state a condition", "answers", findings.faults["server error"], 0),
         Target("hung", "requests", findings.faults["hung"], 0),
         Target("closed without an answer", "requests", findings.faults["no answer"], 0),
-        Target("errors without the one error body", "answers", findings.faults["error body"], 0),
+        Target("errors without the error body of their route", "answers", findings.faults["error body"], 0),
         Target("successes that are no JSON", "answers", findings.faults["success body"], 0),
         Target("tracebacks in the log", "", tracebacks, 0),
         Target(
@@ -99,19 +125,23 @@ def fuzz(log: Path, *, requests: int, seed: int, settings: Mapping[str, object])
     return Measurement("fuzz", f"make fuzz ARGS='--requests {requests} --seed {seed}'", targets, facts, at_start, notes)
 
 
-def fault_of(case: Case, answer: Answer | None) -> str | None:
-    """What is wrong with an answer; None if nothing is. answer: None if there was none in time."""
+def fault_of(case: Case, answer: Answer | None, own_errors: OwnErrors) -> str | None:
+    """What is wrong with an answer; None if nothing is. answer: None if there was none in time.
+
+    A body of another server's format has no code: its status states the condition.
+    """
     if answer is None:
         return "hung"
     if answer.status == 0:
         return "no answer" if case.whole else None
     code = _error_code(answer.content)
-    if answer.status >= 500 and (code is None or code not in HONEST.get(answer.status, "")):
+    own = code is None and answer.status >= 400 and own_errors.matches(case, answer.content)
+    if answer.status >= 500 and not _states_a_condition(answer.status, code, own=own):
         return "server error"
     if case.method == "HEAD":
         return None
     if answer.status >= 400:
-        return None if code else "error body"
+        return None if code or own else "error body"
     return None if _is_success(case, answer) else "success body"
 
 
@@ -140,6 +170,10 @@ def _send(url: str, cases: Iterable[Case], findings: Findings) -> None:
         while block := list(itertools.islice(cases, 50 * CONNECTIONS)):
             for case, answer in zip(block, pool.map(lambda case: exchange(url, case), block), strict=True):
                 findings.add(case, answer)
+
+
+def _states_a_condition(status: int, code: str | None, *, own: bool) -> bool:
+    return status in HONEST and (own or (code is not None and code in HONEST[status]))
 
 
 def _error_code(content: bytes) -> str | None:

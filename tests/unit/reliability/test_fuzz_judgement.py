@@ -7,12 +7,16 @@ import json
 
 import pytest
 
+from gliner_bento.gateway.compat import vllm_factory
 from gliner_bento.gateway.openapi import openapi_document
+from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1 import adapters, extract, server
-from reliability.fuzz import Answer, fault_of
+from gliner_bento.settings import Settings
+from reliability.fuzz import Answer, OwnErrors, fault_of
 from reliability.fuzz_cases import Case, Cases
 
 WHOLE = Case("fields", "POST", b"POST /v1/extract HTTP/1.1\r\n\r\n")
+POOLING = Case("fields", "POST", b"POST /pooling?a=1 HTTP/1.1\r\n\r\n")
 PART = Case("raw", "POST", b"POST /v1", whole=False)
 
 
@@ -34,12 +38,18 @@ def error(code: str) -> bytes:
         (WHOLE, Answer(200, b"<html>"), "success body"),
         (WHOLE, Answer(0), "no answer"),
         (WHOLE, None, "hung"),
+        (POOLING, Answer(400, b'{"error": {"message": "m", "type": "t", "param": null, "code": 400}}'), None),
+        (POOLING, Answer(504, b'{"error": {"message": "m", "type": "t", "param": null, "code": 504}}'), None),
+        (POOLING, Answer(500, b'{"error": {"message": "m", "type": "t", "param": null, "code": 500}}'), "server error"),
+        (POOLING, Answer(400, b'{"error": {"code": 400}}'), "error body"),
+        (POOLING, Answer(400, error("malformed_request")), None),
         (PART, Answer(0), None),
         (PART, None, "hung"),
     ],
 )
 def test_an_answer_is_judged(case: Case, answer: Answer | None, fault: str | None):
-    assert fault_of(case, answer) == fault
+    document = json.loads(openapi_document(vllm_factory.endpoints(Settings().view(GatewayOptions))))
+    assert fault_of(case, answer, OwnErrors(document)) == fault
 
 
 def test_cases_of_a_seed_are_the_same_and_reach_every_documented_route():
