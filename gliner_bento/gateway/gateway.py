@@ -312,8 +312,8 @@ class Gateway:
     def _described(self, names: Sequence[str] | Mapping[str, str], param: str) -> dict[str, str]:
         """Names with their descriptions; a name without one is its own description. Repeated names count once."""
         described = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
-        if len(described) > self.options.max_labels:
-            limit = self.options.max_labels
+        limit = self.options.max_labels
+        if 0 < limit < len(described):
             raise InvalidField(f"{param}: {len(described)} of at most {limit} (max_labels)", param=param)
         return described
 

@@ -81,6 +81,12 @@ def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _count_or_unlimited(value: int) -> int:
+    if value == 0:
+        raise ValueError("must be at least 1, or -1 for no limit")
+    return value
+
+
 def text_of(value: object) -> str:
     """A value as it is written in a flag, the environment or the docs."""
     if isinstance(value, bool):
@@ -98,6 +104,7 @@ Timeout = Annotated[float, Field(gt=0, le=3600)]
 Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")]
 Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_comma_separated)]
 Count = Annotated[int, Field(ge=1)]
+CountOrUnlimited = Annotated[int, Field(ge=-1), AfterValidator(_count_or_unlimited)]
 CountOrAuto = Annotated[int, Field(ge=0)]
 CudaDevices = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[\w-]+$")], ...],

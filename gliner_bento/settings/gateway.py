@@ -7,7 +7,15 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from gliner_bento.settings.field_types import ApiKeysSource, Count, HeaderName, Origins, Probability, Timeout
+from gliner_bento.settings.field_types import (
+    ApiKeysSource,
+    Count,
+    CountOrUnlimited,
+    HeaderName,
+    Origins,
+    Probability,
+    Timeout,
+)
 from gliner_bento.types import MAX_ENTITIES, MAX_RELATIONS
 
 
@@ -16,8 +24,10 @@ class GatewayFields(BaseSettings):
 
     default_threshold: Probability = Field(0.5, description="Default threshold for entities.")
     default_relation_threshold: Probability = Field(0.5, description="Default threshold for relations.")
-    max_labels: Count = Field(
-        1000, description="Maximum number of entity labels, and of relation labels, of an item; more are refused (422)."
+    max_labels: CountOrUnlimited = Field(
+        1000,
+        description="Maximum number of entity labels, and of relation labels, of an item; more are refused (422); -1: "
+        "no limit.",
     )
     max_text_chars: Count = Field(
         2_000_000, description="Maximum length of a text, in characters; longer texts are refused (413)."
