@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -64,6 +64,15 @@ def extract_stream(text: str, labels: Labels, options: dict[str, Any]) -> Call[S
 def extract_batch(texts: Sequence[str], labels: Labels, options: dict[str, Any]) -> Call[ExtractBatchResponse]:
     """`POST /v1/extract/batch`, with options that all texts share."""
     body = {"texts": list(texts), "labels": labels, **options}
+    return Call("POST", "/v1/extract/batch", _parsed(ExtractBatchResponse), body)
+
+
+def extract_items(
+    texts: Sequence[str | Mapping[str, Any]], labels: Labels | None, options: dict[str, Any]
+) -> Call[ExtractBatchResponse]:
+    """`POST /v1/extract/batch`, with texts that may have options of their own."""
+    items = [{"text": text} if isinstance(text, str) else dict(text) for text in texts]
+    body = {"items": items, **({} if labels is None else {"labels": labels}), **options}
     return Call("POST", "/v1/extract/batch", _parsed(ExtractBatchResponse), body)
 
 

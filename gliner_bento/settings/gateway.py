@@ -8,9 +8,11 @@ from pydantic import Field
 from pydantic_settings import BaseSettings
 
 from gliner_bento.settings.field_types import (
+    FORMATS,
     ApiKeysSource,
     Count,
     CountOrUnlimited,
+    Formats,
     HeaderName,
     Origins,
     Probability,
@@ -45,6 +47,10 @@ class GatewayFields(BaseSettings):
     )
     max_body_bytes: Count = Field(
         32 * 2**20, description="Maximum size of a request body, in bytes; larger bodies are refused (413)."
+    )
+    compat: Formats = Field(
+        ("all",),
+        description=f"Wire formats of other servers that are served: all, none, or some of {', '.join(FORMATS)}.",
     )
     route_prefix: str = Field(
         "/gliner",
