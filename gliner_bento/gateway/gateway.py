@@ -13,6 +13,7 @@ from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, Que
 from gliner_bento.gateway import request_id, request_record, tenants
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.admission import Admission
+from gliner_bento.gateway.blocked_ids import BlockedIds
 from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.status import RecentErrors, server_status
@@ -69,6 +70,7 @@ class Gateway:
             max_batch_size=options.max_batch_size,
         )
         self._turns = Turns()
+        self._blocked_ids = BlockedIds()
         self._errors = errors or RecentErrors()
         self._started_s = time.monotonic()
         self._model: ModelInfo | None = None
@@ -159,8 +161,11 @@ class Gateway:
         )
         return ReplicaList(status.replicas or [alone])
 
-    async def abort(self, aborted_id: str) -> AbortResponse:
-        """Abort a request of the current tenant; `aborted` is false if none has this id."""
+    async def abort(self, aborted_id: str, *, block_s: float = 0.0) -> AbortResponse:
+        """Abort a request of the current tenant; `aborted` is false if none has this id. block_s: refuse the id so long
+        afterwards."""
+        if block_s:
+            self._blocked_ids.block(tenants.own_id(aborted_id), block_s)
         return AbortResponse(aborted_id, await self._replica.abort(tenants.own_id(aborted_id)))
 
     async def model(self) -> ModelCard:
@@ -238,6 +243,7 @@ class Gateway:
         record = request_record.current()
         record.request_id = request_id.adopt(request.request_id)
         own_id = tenants.own_id(request_id.current())
+        self._blocked_ids.check(own_id)
         tenant = tenants.current()
         return Call(
             own_id,

@@ -15,7 +15,9 @@ from gliner_bento.settings.field_types import FORMATS
 
 ROUTES = {
     "gliner_serve": {"/gliner", "/gliner/adapter-cache"},
+    "label_studio": {"/setup", "/predict", "/webhook", "/versions", "/health"},
     "vllm_factory": {"/pooling", "/health"},
+    "xinference": {"/v1/models/{model_uid}/requests/{request_id}/abort", "/v1/models"},
 }
 """The routes of each format."""
 
