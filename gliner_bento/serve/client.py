@@ -10,7 +10,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 from gliner_bento.serve.names import PORT
 
@@ -59,8 +59,8 @@ def _labels_of(labels: Labels, texts: int) -> list[LabelSet]:
     if isinstance(labels, list) and labels and isinstance(labels[0], (list, dict)):
         if len(labels) != texts:
             raise ValueError(f"Per-text labels must have length {texts}, got {len(labels)}")
-        return labels  # type: ignore[return-value]
-    return [labels] * texts
+        return labels
+    return [cast(LabelSet, labels)] * texts
 
 
 class GLiNERClient:

@@ -59,7 +59,7 @@ def test_more_texts_than_the_queue_may_hold_are_all_answered(factory):
     [
         ({"threshold": 2.0}, "invalid_field: threshold"),
         ({"labels": []}, "invalid_field: labels"),
-        ({"adapter_id": "gone"}, "gone"),
+        ({"adapter_id": "gone"}, "adapter_not_found: adapter_id: adapters are not enabled"),
     ],
 )
 def test_a_wrong_request_is_the_clients_error(factory, options, message):

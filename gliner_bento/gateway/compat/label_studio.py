@@ -137,7 +137,7 @@ def _labelling(config: str) -> _Labelling:
 def _named(parent: ElementTree.Element, tag: str) -> dict[str, str]:
     """Values in the annotations, and what the model reads: the hint if there is one."""
     tags = [one for one in parent.iter(tag) if one.get("value")]
-    return {one.get("alias") or one.get("value", ""): one.get("hint") or one.get("value", "") for one in tags}
+    return {one.get("alias") or one.attrib["value"]: one.get("hint") or one.attrib["value"] for one in tags}
 
 
 async def _version(gateway: Gateway) -> str:
