@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from gliner_bento import __version__
 from gliner_bento.api_keys import ALL_SCOPES
-from gliner_bento.cli import backend, extract, redact
+from gliner_bento.cli import backend, extract, graph, redact
 from gliner_bento.configuration import SettingsError, refuse_unknown
 from gliner_bento.serve.names import CHECKED
 from gliner_bento.settings import Settings
@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_settings(_command(commands, "settings", "print the effective settings and the origin of each value"))
     _add_extract(commands)
     _add_redact(commands)
+    _add_graph(commands)
     _add_bench(commands)
     _add_models(commands)
     _add_keys(commands)
@@ -130,6 +131,13 @@ def _add_redact(commands: Any) -> None:
     _add_settings(parser, backend.SETTINGS)
 
 
+def _add_graph(commands: Any) -> None:
+    parser = _command(commands, "graph", "merge entities and relations of many documents", graph.EXAMPLES)
+    graph.add_flags(parser)
+    backend.add_flags(parser, several=False)
+    _add_settings(parser, backend.SETTINGS)
+
+
 def _add_bench(commands: Any) -> None:
     parser = _command(commands, "bench", "measure a running server")
     parser.add_argument("url", help="of a running gliner-bento server")
@@ -179,6 +187,7 @@ def _flags_of(command: str) -> list[str]:
         "keys": ["--scopes", "--tenant"],
         "extract": [*backend.FLAGS, "--table", "--json", *map(flag_name, backend.SETTINGS)],
         "redact": [*redact.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],
+        "graph": [*graph.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],
         "models": ["--output", *map(flag_name, FETCH_SETTINGS)],
     }.get(command, [])
     if command not in ("serve", "settings"):
