@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from gliner_bento import __version__
 from gliner_bento.api_keys import ALL_SCOPES
-from gliner_bento.cli import backend, extract, graph, redact
+from gliner_bento.cli import adapters, backend, doctor, extract, graph, redact
 from gliner_bento.configuration import SettingsError, refuse_unknown
 from gliner_bento.serve.names import CHECKED
 from gliner_bento.settings import Settings
@@ -58,6 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_bench(commands)
     _add_models(commands)
     _add_keys(commands)
+    _add_adapters(commands)
+    _add_doctor(commands)
     docs = _command(commands, "docs", "generate docs/settings.md, docs/metrics.md and files of the Helm chart")
     docs.add_argument("--check", action="store_true", help="write nothing; exit with 1 if one is stale")
     return parser
@@ -167,6 +169,17 @@ def _add_keys(commands: Any) -> None:
     new.add_argument("--tenant", help="several keys may have one tenant (default: the name)")
 
 
+def _add_adapters(commands: Any) -> None:
+    parser = _command(commands, "adapters", "manage the LoRA adapters of a server", adapters.EXAMPLES)
+    adapters.add_flags(parser.add_subparsers(dest="action", required=True), _command)
+
+
+def _add_doctor(commands: Any) -> None:
+    parser = _command(commands, "doctor", "show what this machine can do, and test the model", doctor.EXAMPLES)
+    doctor.add_flags(parser)
+    _add_settings(parser, backend.SETTINGS)
+
+
 def _command(commands: Any, name: str, text: str, examples: str | None = None) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
@@ -188,6 +201,8 @@ def _flags_of(command: str) -> list[str]:
         "extract": [*backend.FLAGS, "--table", "--json", *map(flag_name, backend.SETTINGS)],
         "redact": [*redact.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],
         "graph": [*graph.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],
+        "adapters": adapters.FLAGS,
+        "doctor": [*doctor.FLAGS, *map(flag_name, backend.SETTINGS)],
         "models": ["--output", *map(flag_name, FETCH_SETTINGS)],
     }.get(command, [])
     if command not in ("serve", "settings"):
