@@ -15,6 +15,10 @@ from gliner_bento.settings.field_types import FORMATS
 
 ROUTES = {
     "gliner_serve": {"/gliner", "/gliner/adapter-cache"},
+    "djl": {
+        *("/ping", "/predictions/{model}", "/predictions/{model}/{version}", "/invocations"),
+        *("/models", "/models/{model}"),
+    },
     "label_studio": {"/setup", "/predict", "/webhook", "/versions", "/health"},
     "vllm_factory": {"/pooling", "/health"},
     "xinference": {"/v1/models/{model_uid}/requests/{request_id}/abort", "/v1/models"},
