@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from gliner_bento import __version__
 from gliner_bento.api_keys import ALL_SCOPES
-from gliner_bento.cli import adapters, backend, doctor, extract, graph, redact
+from gliner_bento.cli import adapters, backend, bulk, doctor, extract, graph, redact
 from gliner_bento.configuration import SettingsError, refuse_unknown
 from gliner_bento.serve.names import CHECKED
 from gliner_bento.settings import Settings
@@ -20,6 +20,9 @@ from gliner_bento.settings.names import ALIASES, aliases_of, flag_name
 _CHECKED = "checked."
 FETCH_SETTINGS = ("revision", "token", "cache_dir")
 _SERVE_FLAGS = ["--port", "--host", "--backend", "--ray-address", "--no-compile"]
+_BULK_FLAGS = [
+    *("--output", "--text-column", "--labels-column", "--adapter-column", "--overwrite", "--json", "--quiet"),
+]
 _BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--out", "--api-key"]
 
 
@@ -53,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_settings(_command(commands, "settings", "print the effective settings and the origin of each value"))
     _add_extract(commands)
+    _add_bulk(commands)
     _add_redact(commands)
     _add_graph(commands)
     _add_bench(commands)
@@ -123,6 +127,12 @@ def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[str] = tup
 def _add_extract(commands: Any) -> None:
     parser = _command(commands, "extract", "extract entities and relations from a text", extract.EXAMPLES)
     extract.add_flags(parser)
+    _add_settings(parser, backend.SETTINGS)
+
+
+def _add_bulk(commands: Any) -> None:
+    parser = _command(commands, "bulk", "extract from all records of many files", bulk.EXAMPLES)
+    bulk.add_flags(parser)
     _add_settings(parser, backend.SETTINGS)
 
 
@@ -198,6 +208,7 @@ def _flags_of(command: str) -> list[str]:
         "docs": ["--check"],
         "bench": _BENCH_FLAGS,
         "keys": ["--scopes", "--tenant"],
+        "bulk": [*backend.FLAGS, *_BULK_FLAGS, *map(flag_name, backend.SETTINGS)],
         "extract": [*backend.FLAGS, "--table", "--json", *map(flag_name, backend.SETTINGS)],
         "redact": [*redact.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],
         "graph": [*graph.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],

@@ -20,6 +20,17 @@ ROUTES = {
         *("/models", "/models/{model}"),
     },
     "label_studio": {"/setup", "/predict", "/webhook", "/versions", "/health"},
+    "nemo_guardrails": {
+        *(
+            "/v1/chat/completions",
+            "/v1/models",
+            "/nemo/v1/extract",
+            "/nemo/v1/models",
+            "/nemo/v1/labels",
+            "/nemo/health",
+        ),
+    },
+    "presidio": {"/analyze", "/anonymize", "/supportedentities", "/recognizers", "/anonymizers", "/health"},
     "vllm_factory": {"/pooling", "/health"},
     "xinference": {"/v1/models/{model_uid}/requests/{request_id}/abort", "/v1/models"},
 }
