@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gliner_bento.types import Name, Strict
+from gliner_bento.label_types import Name
+from gliner_bento.types import Strict
 
 
 class AdapterOptions(Strict):

@@ -11,18 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+from pydantic import BaseModel, Field, StringConstraints, create_model
 
 from gliner_bento.errors import ErrorDetail
+from gliner_bento.label_types import STRICT, Labels, Relations, Score
 
 _TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
 _LABELS = ["person", "organization", "date", "location"]
 _RELATIONS = ["founded", "founded in", "headquartered in"]
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
-Labels = Annotated[list[Name] | dict[Name, Name], Field(min_length=1)]
-Relations = list[Name] | dict[Name, Name]
-Score = Annotated[float, Field(ge=0, le=1)]
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:\-]{1,128}$")]
 LongText = Literal["window", "truncate", "reject"]
 OnLimit = Literal["error", "truncate"]
@@ -46,7 +43,7 @@ class Strict(BaseModel):
     Error messages do not contain the input: messages are logged, and the callers' texts must not be.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+    model_config = STRICT
 
 
 class ExtractOptions(Strict):
@@ -54,13 +51,15 @@ class ExtractOptions(Strict):
 
     labels: Labels = Field(
         description="Entity types to extract: names, or {name: description}: the model gets the description, the "
-        "response has the name. Repeated names count once; two names may not share a description.",
+        "response has the name. Repeated names count once; two names may not share a description. Instead of a "
+        "description, an object may also set a threshold of the label.",
         examples=[_LABELS],
     )
     relations: Relations | None = Field(
         default=None,
-        description="Relation types to extract between the entities: names, or {name: description}. Needs a relation "
-        "extraction model.",
+        description="Relation types to extract between the entities: names, or {name: description}. Instead of a "
+        "description, an object may also set a threshold of the relation, and the labels that its head and its tail "
+        "may have. Needs a relation extraction model.",
         examples=[_RELATIONS],
     )
     threshold: Score | None = Field(
@@ -149,6 +148,8 @@ class Item:
     `labels` and `relations` map a name to its description; a name without one is its own description. Names are
     unique, non-empty, and returned as they are; descriptions are what the model reads.
 
+    label_thresholds, relation_thresholds: of those with a threshold of their own, by name. relation_heads,
+    relation_tails: of those that do not relate all labels, by name: which they may have, as indexes into `labels`.
     window_words, window_overlap_words: in words; None: the engine's default.
     max_entities, max_relations: of the result; see `on_limit`.
     """
@@ -167,6 +168,17 @@ class Item:
     on_limit: OnLimit = "error"
     max_entities: int = MAX_ENTITIES
     max_relations: int = MAX_RELATIONS
+    label_thresholds: Mapping[str, float] = field(default_factory=dict)
+    relation_thresholds: Mapping[str, float] = field(default_factory=dict)
+    relation_heads: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    relation_tails: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def lowest_threshold(self) -> float:
+        """Of its labels."""
+        if not self.label_thresholds:
+            return self.threshold
+        return min(self.label_thresholds.get(name, self.threshold) for name in self.labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,18 +14,19 @@ from pydantic import TypeAdapter, ValidationError
 
 from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.errors import ErrorBody, ErrorDetail, InternalError, NotReady, from_detail
+from gliner_bento.label_types import LabelOptions
 from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import (
     AbortResponse,
     ExtractBatchResponse,
     ExtractResponse,
-    Labels,
     ModelCard,
     StreamedEnd,
     StreamedEntity,
 )
 
 Answer = TypeVar("Answer")
+Labels = list[str] | Mapping[str, str | LabelOptions]
 
 
 @dataclass(frozen=True, slots=True)
