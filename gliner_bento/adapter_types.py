@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gliner_bento.label_types import Name
-from gliner_bento.types import Strict
+from gliner_bento.types import Name, Strict
 
 
 class AdapterOptions(Strict):

@@ -29,9 +29,14 @@ class ErrorDetail:
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """The one error body of every route."""
+    """The error body of every route but those of other servers' formats."""
 
     error: ErrorDetail
+
+    @classmethod
+    def of(cls, detail: ErrorDetail, _status: int) -> ErrorBody:
+        """The body of an error."""
+        return cls(detail)
 
 
 class GLiNERBentoError(Exception):

@@ -11,15 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, Field, StringConstraints, create_model
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, create_model
+from typing_extensions import TypedDict
 
 from gliner_bento.errors import ErrorDetail
-from gliner_bento.label_types import STRICT, Labels, Relations, Score
 
 _TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
 _LABELS = ["person", "organization", "date", "location"]
 _RELATIONS = ["founded", "founded in", "headquartered in"]
 
+Name = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
+Names = list[Name] | dict[Name, Name]
+Score = Annotated[float, Field(ge=0, le=1)]
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:\-]{1,128}$")]
 LongText = Literal["window", "truncate", "reject"]
 OnLimit = Literal["error", "truncate"]
@@ -43,7 +46,30 @@ class Strict(BaseModel):
     Error messages do not contain the input: messages are logged, and the callers' texts must not be.
     """
 
-    model_config = STRICT
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+
+class LabelOptions(TypedDict, total=False):
+    """An entity type."""
+
+    __pydantic_config__ = Strict.model_config  # type: ignore[misc]
+
+    description: Annotated[Name | None, Field(description="What the model reads. Default: the name.")]
+    threshold: Annotated[Score | None, Field(description="Lowest score. Default: the request's.")]
+
+
+class RelationOptions(LabelOptions, total=False):
+    """A relation type."""
+
+    head: Annotated[list[Name] | None, Field(min_length=1, description="Labels that a head may have. Default: any.")]
+    tail: Annotated[list[Name] | None, Field(min_length=1, description="Labels that a tail may have. Default: any.")]
+
+
+_BY_TYPE = Discriminator(lambda value: "str" if isinstance(value, str) else "dict[options]")
+_LabelValue = Annotated[Annotated[Name, Tag("str")] | Annotated[LabelOptions, Tag("dict[options]")], _BY_TYPE]
+_RelationValue = Annotated[Annotated[Name, Tag("str")] | Annotated[RelationOptions, Tag("dict[options]")], _BY_TYPE]
+Labels = Annotated[list[Name] | dict[Name, _LabelValue], Field(min_length=1)]
+Relations = list[Name] | dict[Name, _RelationValue]
 
 
 class ExtractOptions(Strict):
@@ -172,13 +198,6 @@ class Item:
     relation_thresholds: Mapping[str, float] = field(default_factory=dict)
     relation_heads: Mapping[str, Sequence[int]] = field(default_factory=dict)
     relation_tails: Mapping[str, Sequence[int]] = field(default_factory=dict)
-
-    @property
-    def lowest_threshold(self) -> float:
-        """Of its labels."""
-        if not self.label_thresholds:
-            return self.threshold
-        return min(self.label_thresholds.get(name, self.threshold) for name in self.labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""The command line: `gliner-bento serve`, `settings`, `models`, `keys`, `bench` and `docs`, one module each.
+"""The command line: `gliner-bento serve`, `extract`, `redact`, `settings`, `models`, `keys`, `bench` and `docs`, one
+module each.
 
 Importing it loads no server code."""
 
@@ -6,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gliner_bento.cli import bench, docs, keys, models, serve, settings
+from gliner_bento.cli import bench, docs, extract, keys, models, redact, serve, settings
 from gliner_bento.cli.flags import parse
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import write_line
 
 _COMMANDS = {
     "serve": serve.run,
+    "extract": extract.run,
+    "redact": redact.run,
     "settings": settings.run,
     "models": models.run,
     "keys": keys.run,

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from gliner_bento import __version__
 from gliner_bento.api_keys import ALL_SCOPES
+from gliner_bento.cli import backend, extract, redact
 from gliner_bento.configuration import SettingsError, refuse_unknown
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
@@ -42,6 +43,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     _add_serve(commands)
     _add_settings(_command(commands, "settings", "print the effective settings and the origin of each value"))
+    _add_extract(commands)
+    _add_redact(commands)
     _add_bench(commands)
     _add_models(commands)
     _add_keys(commands)
@@ -84,6 +87,19 @@ def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[str] = tup
             )
 
 
+def _add_extract(commands: Any) -> None:
+    parser = _command(commands, "extract", "extract entities and relations from a text", extract.EXAMPLES)
+    extract.add_flags(parser)
+    _add_settings(parser, backend.SETTINGS)
+
+
+def _add_redact(commands: Any) -> None:
+    parser = _command(commands, "redact", "replace entities in files, and restore them", redact.EXAMPLES)
+    redact.add_flags(parser)
+    backend.add_flags(parser, several=False)
+    _add_settings(parser, backend.SETTINGS)
+
+
 def _add_bench(commands: Any) -> None:
     parser = _command(commands, "bench", "measure a running server")
     parser.add_argument("url", help="of a running gliner-bento server")
@@ -113,8 +129,15 @@ def _add_keys(commands: Any) -> None:
     new.add_argument("--tenant", help="several keys may have one tenant (default: the name)")
 
 
-def _command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+def _command(commands: Any, name: str, text: str, examples: str | None = None) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=text,
+        description=text,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter if examples else argparse.HelpFormatter,
+        allow_abbrev=False,
+    )
     return parser
 
 
@@ -124,6 +147,8 @@ def _flags_of(command: str) -> list[str]:
         "docs": ["--check"],
         "bench": _BENCH_FLAGS,
         "keys": ["--scopes", "--tenant"],
+        "extract": [*backend.FLAGS, "--table", "--json", *map(flag_name, backend.SETTINGS)],
+        "redact": [*redact.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],
         "models": ["--output", *map(flag_name, FETCH_SETTINGS)],
     }.get(command, [])
     if command not in ("serve", "settings"):

@@ -14,12 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.errors import ErrorBody, ErrorDetail, InternalError, NotReady, from_detail
-from gliner_bento.label_types import LabelOptions
 from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import (
     AbortResponse,
     ExtractBatchResponse,
     ExtractResponse,
+    LabelOptions,
     ModelCard,
     StreamedEnd,
     StreamedEntity,
@@ -65,6 +65,15 @@ def extract_stream(text: str, labels: Labels, options: dict[str, Any]) -> Call[S
 def extract_batch(texts: Sequence[str], labels: Labels, options: dict[str, Any]) -> Call[ExtractBatchResponse]:
     """`POST /v1/extract/batch`, with options that all texts share."""
     body = {"texts": list(texts), "labels": labels, **options}
+    return Call("POST", "/v1/extract/batch", _parsed(ExtractBatchResponse), body)
+
+
+def extract_items(
+    texts: Sequence[str | Mapping[str, Any]], labels: Labels | None, options: dict[str, Any]
+) -> Call[ExtractBatchResponse]:
+    """`POST /v1/extract/batch`, with texts that may have options of their own."""
+    items = [{"text": text} if isinstance(text, str) else dict(text) for text in texts]
+    body = {"items": items, **({} if labels is None else {"labels": labels}), **options}
     return Call("POST", "/v1/extract/batch", _parsed(ExtractBatchResponse), body)
 
 

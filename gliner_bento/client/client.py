@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,10 +13,12 @@ from typing_extensions import Self
 from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.client import calls
 from gliner_bento.client.calls import Labels
+from gliner_bento.client.many import DEFAULT_RETRY_S, DEFAULT_WINDOW, Sender, Text, in_order, in_order_from_a_thread
 from gliner_bento.client.upload import opened, pieces
 from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import (
     AbortResponse,
+    BatchResult,
     Entity,
     ExtractBatchResponse,
     ExtractResponse,
@@ -45,6 +47,7 @@ class Client:
     """
 
     def __init__(self, url: str = DEFAULT_URL, *, api_key: str | None = None, timeout_s: float = 60.0) -> None:
+        self._url, self._api_key, self._timeout_s = url, api_key, timeout_s
         self._http = httpx.Client(base_url=url, timeout=timeout_s, headers=_authorization(api_key))
 
     def extract(self, text: str, labels: Labels, **options: Any) -> ExtractResponse:
@@ -68,6 +71,29 @@ class Client:
     def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchResponse:
         """One result or error per text, in order."""
         return self._send(calls.extract_batch(texts, labels, options))
+
+    def extract_many(
+        self,
+        texts: Iterable[Text],
+        labels: Labels | None = None,
+        *,
+        window: int = DEFAULT_WINDOW,
+        retry_s: float = DEFAULT_RETRY_S,
+        **options: Any,
+    ) -> Iterator[BatchResult]:
+        """One result or error per text, in order, for any number of texts.
+
+        Several requests run concurrently, as many as the server accepts. A refused one (429, 503) is sent again after
+        `Retry-After` and some jitter.
+
+        texts: texts, or mappings with a `text` and options of its own (`labels`, `adapter_id`, ...). Read as needed.
+        window: texts that have been read and whose results have not been taken, at most.
+        retry_s: for how long a request may be refused, or the server be unreachable; then its error is raised.
+        """
+        _check_window(window)
+        own = AsyncClient(self._url, api_key=self._api_key, timeout_s=self._timeout_s)
+        sender = Sender([own.send], labels, options, window=window, retry_s=retry_s)
+        return in_order_from_a_thread(texts, sender, window, own.aclose)
 
     def abort(self, request_id: str) -> AbortResponse:
         """Stop a waiting or running request."""
@@ -132,10 +158,18 @@ class Client:
 
 
 class AsyncClient:
-    """`Client` for asyncio: the same methods, awaited."""
+    """`Client` for asyncio: the same methods, awaited. transport: httpx's, for example an app in this process."""
 
-    def __init__(self, url: str = DEFAULT_URL, *, api_key: str | None = None, timeout_s: float = 60.0) -> None:
-        self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, headers=_authorization(api_key))
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 60.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        headers = _authorization(api_key)
+        self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, headers=headers, transport=transport)
 
     async def extract(self, text: str, labels: Labels, **options: Any) -> ExtractResponse:
         """As `Client.extract`."""
@@ -155,6 +189,24 @@ class AsyncClient:
     async def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchResponse:
         """As `Client.extract_batch`."""
         return await self._send(calls.extract_batch(texts, labels, options))
+
+    def extract_many(
+        self,
+        texts: Iterable[Text] | AsyncIterable[Text],
+        labels: Labels | None = None,
+        *,
+        window: int = DEFAULT_WINDOW,
+        retry_s: float = DEFAULT_RETRY_S,
+        **options: Any,
+    ) -> AsyncGenerator[BatchResult, None]:
+        """As `Client.extract_many`; the texts may be an asynchronous iterable."""
+        _check_window(window)
+        sender = Sender([self.send], labels, options, window=window, retry_s=retry_s)
+        return in_order(texts, sender, window)
+
+    async def send(self, call: calls.Call[Any]) -> httpx.Response:
+        """The response to a call, which is not parsed."""
+        return await self._http.request(call.method, call.path, json=call.body, params=call.query)
 
     async def abort(self, request_id: str) -> AbortResponse:
         """As `Client.abort`."""
@@ -215,6 +267,11 @@ class AsyncClient:
                 headers={"Content-Length": str(os.fstat(file.fileno()).st_size)} if file else None,
             )
         return call.read(answer)
+
+
+def _check_window(window: int) -> None:
+    if window < 1:
+        raise ValueError("window: must be at least 1")
 
 
 def _authorization(api_key: str | None) -> dict[str, str]:

@@ -19,6 +19,7 @@ from gliner_bento.engine.families import Family
 from gliner_bento.engine.heads.decode import (
     decode_padded_spans,
     decode_padded_tags,
+    lowest_threshold,
     probabilities,
     thresholds_of,
 )
@@ -72,7 +73,7 @@ class GlinerForward:
             name: value.to(device) if isinstance(value, torch.Tensor) else value
             for name, value in self._collate([text]).inputs.items()
         }
-        lowest = text.item.lowest_threshold
+        lowest = lowest_threshold(text.item)
         output = self._entities(**tensors, threshold=lowest)
         spans = self._spans(output, text)
         resolved = resolve(text, spans)

@@ -18,13 +18,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gliner_bento.disconnect import CancelOnDisconnect
-from gliner_bento.errors import QueueFull
 from gliner_bento.gateway import playground, tenants
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.compat import compat_endpoints
 from gliner_bento.gateway.early_refusal import EarlyRefusal
-from gliner_bento.gateway.endpoint import Endpoint
-from gliner_bento.gateway.error_body import STATUSES, respond
+from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
+from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.gateway import Gateway, MetricsReader
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
@@ -56,11 +55,7 @@ class GatewayApp:
         self._gateway: Gateway | None = None
         v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
         self.endpoints = [*v1, *compat_endpoints(options)]
-        self._refusable = {
-            (endpoint.method, endpoint.path)
-            for endpoint in self.endpoints
-            if endpoint.operation and STATUSES[QueueFull.code] in endpoint.operation.errors
-        }
+        self._table = EndpointTable(self.endpoints)
         self._document = openapi_document(self.endpoints, needs_key=bool(options.api_keys))
         page = INDEX_PAGE.read_text(encoding="utf-8")
         self._index_page = page if options.enable_playground else page.replace(PLAYGROUND_LINK, "")
@@ -76,7 +71,7 @@ class GatewayApp:
         )
         self._access = Access([*self.endpoints, *pages], options)
         self.early = EarlyRefusal(
-            self._refusable,
+            self.refusable,
             self._access,
             self.limits,
             self._check_load,
@@ -103,7 +98,7 @@ class GatewayApp:
             "max_adapter_bytes": options.max_adapter_bytes,
             "admit": self.admit,
             "quota": self.quota,
-            "requests": {endpoint.path: endpoint.request for endpoint in self.endpoints if endpoint.request},
+            "nearest": self._table.nearest,
         }
         cors = [(CORSMiddleware, {**_CORS, "allow_origins": options.cors_origins})] if options.cors_origins else []
         record = (RecordRequests, {"recorder": self._recorder})
@@ -126,7 +121,7 @@ class GatewayApp:
     def admit(self, method: str, path: str) -> Iterator[None]:
         """Count a request that has not been read, until it is answered. Raises `RateLimited` or `QueueFull` instead if
         it would add to what its tenant or the replica has too much of."""
-        if (method, path) not in self._refusable:
+        if not self.refusable(method, path):
             yield
             return
         with self.limits.request(tenants.current()):
@@ -135,7 +130,12 @@ class GatewayApp:
 
     def quota(self, method: str, path: str) -> Mapping[str, str]:
         """The headers with what the request's tenant may still send."""
-        return self.limits.headers(tenants.current()) if (method, path) in self._refusable else {}
+        return self.limits.headers(tenants.current()) if self.refusable(method, path) else {}
+
+    def refusable(self, method: str, path: str) -> Endpoint | None:
+        """The endpoint at a path if an overloaded server refuses its requests."""
+        endpoint = self._table.find(method, path)
+        return endpoint if endpoint and endpoint.is_refusable else None
 
     def _check_load(self, tenant: Tenant) -> None:
         self.gateway.check_load(tenant)
@@ -162,7 +162,8 @@ class GatewayApp:
 
     async def _handle(self, methods: dict[str, Endpoint], request: Request) -> Response:
         endpoint = methods[request.method if request.method in methods else "GET"]  # HEAD is handled as GET
-        return await respond(endpoint.answer(self.gateway, request), endpoint.statuses, endpoint.request)
+        answer = endpoint.answer(self.gateway, request)
+        return await respond(answer, endpoint.statuses, endpoint.request, endpoint.error)
 
     async def _docs(self, _: Gateway, __: Request) -> Response:
         return Response(self._document, media_type=JSON)

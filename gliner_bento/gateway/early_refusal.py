@@ -8,17 +8,17 @@ where the HTTP server is another one. Knows nothing of sockets.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from gliner_bento.errors import ErrorBody, GLiNERBentoError, QueueFull, RateLimited
+from gliner_bento.errors import GLiNERBentoError, QueueFull, RateLimited
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.access import Access
-from gliner_bento.gateway.error_body import STATUSES
+from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.request_record import Recorder, RequestRecord
 from gliner_bento.gateway.security_headers import SECURITY_HEADERS
@@ -43,14 +43,14 @@ class Refusal:
 class EarlyRefusal:
     """Decides which requests are refused, and records those that are.
 
-    refusable: methods and paths of extractions; all others are never refused. check_load: raises `QueueFull` if the
-    server is overloaded for a tenant. expect: see `Gateway.expect`.
+    refusable: finds the endpoint of an extraction by method and path; all others are never refused. check_load: raises
+    `QueueFull` if the server is overloaded for a tenant. expect: see `Gateway.expect`.
     cors: whether responses to pages of other origins have headers of their own.
     """
 
     def __init__(
         self,
-        refusable: Collection[tuple[str, str]],
+        refusable: Callable[[str, str], Endpoint | None],
         access: Access,
         limits: TenantLimits,
         check_load: Callable[[Tenant], None],
@@ -69,7 +69,7 @@ class EarlyRefusal:
 
     def may_refuse(self, scope: Scope) -> bool:
         """Whether a request is for an extraction."""
-        return (scope["method"], _path(scope)) in self._refusable
+        return self._refusable(scope["method"], _path(scope)) is not None
 
     def refuse(self, scope: Scope) -> Refusal | None:
         """The refusal of a request for an extraction, of which the headers have been read; None if the app is to answer
@@ -86,7 +86,9 @@ class EarlyRefusal:
             self._check(tenant)
         except (QueueFull, RateLimited) as error:
             record = RequestRecord(request_id.choose(headers.get(request_id.HEADER)), error=error.code)
-            refusal = self._response(error, record, tenant)
+            endpoint = self._refusable(scope["method"], _path(scope))
+            assert endpoint is not None, "only an extraction is refused"
+            refusal = self._response(endpoint, error, record, tenant)
             self._recorder.refused(scope, record, tenant, refusal.status, time.perf_counter() - started_s)
             return refusal
         return None
@@ -108,12 +110,15 @@ class EarlyRefusal:
             with self._limits.request(tenant):
                 raise
 
-    def _response(self, error: QueueFull | RateLimited, record: RequestRecord, tenant: Tenant) -> Refusal:
-        body = msgspec.json.encode(ErrorBody(error.detail(record.request_id)))
+    def _response(
+        self, endpoint: Endpoint, error: QueueFull | RateLimited, record: RequestRecord, tenant: Tenant
+    ) -> Refusal:
+        status = endpoint.statuses[error.code]
+        body = msgspec.json.encode(endpoint.error.of(error.detail(record.request_id), status))
         headers = _HEADERS % (len(body), error.retry_after_s, (record.request_id or "").encode())
         for name, value in self._limits.headers(tenant).items():
             headers += f"{name}: {value}\r\n".encode()
-        return Refusal(STATUSES[error.code], headers, body)
+        return Refusal(status, headers, body)
 
 
 def _path(scope: Scope) -> str:

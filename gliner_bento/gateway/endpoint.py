@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import compile_path
 
 from gliner_bento.api_keys import KeyScope
-from gliner_bento.gateway.error_body import STATUSES
+from gliner_bento.errors import ErrorBody, QueueFull
+from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_pieces import is_large, json_pieces
 from gliner_bento.gateway.media import JSON
@@ -48,7 +50,8 @@ class Endpoint:
 
     scope: what an API key needs to call it; None for a route that needs no key.
 
-    statuses: HTTP statuses by error code; the wire format of another server may have its own.
+    statuses: HTTP statuses by error code. error: the body of errors. The wire format of another server may have its
+    own.
     """
 
     method: str
@@ -57,11 +60,47 @@ class Endpoint:
     answer: Callable[[Gateway, Request], Awaitable[Response]]
     operation: Operation | None = None
     statuses: Mapping[str, int] = field(default_factory=lambda: STATUSES)
+    error: type[ErrorType] = ErrorBody
 
     @property
     def request(self) -> type[Any] | None:
         """The type of the request's body."""
         return self.operation.request if self.operation else None
+
+    @property
+    def is_refusable(self) -> bool:
+        """Whether an overloaded server refuses its requests: it extracts."""
+        return (
+            self.method == "POST"
+            and self.scope == "extract"
+            and self.operation is not None
+            and self.statuses[QueueFull.code] in self.operation.errors
+        )
+
+
+class EndpointTable:
+    """Finds the endpoint of a request."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._methods: dict[str, dict[str, Endpoint]] = {}
+        for endpoint in endpoints:
+            self._methods.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+        self._patterns = [(compile_path(path)[0], path) for path in self._methods if "{" in path]
+
+    def find(self, method: str, path: str) -> Endpoint | None:
+        """The endpoint of a method at a path."""
+        return self._at(path).get(method)
+
+    def nearest(self, method: str, path: str) -> Endpoint | None:
+        """The same; if the path has none for this method, another one, whose errors have the same format."""
+        methods = self._at(path)
+        return methods.get(method) or next(iter(methods.values()), None)
+
+    def _at(self, path: str) -> Mapping[str, Endpoint]:
+        methods = self._methods.get(path)
+        if methods is None:
+            methods = next((self._methods[known] for regex, known in self._patterns if regex.match(path)), {})
+        return methods
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,10 +1,10 @@
-"""The one place where failures become HTTP: statuses, headers and the one error body."""
+"""The one place where failures become HTTP: statuses, headers and the error body."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from pydantic import ValidationError
@@ -15,6 +15,7 @@ from gliner_bento.errors import (
     Aborted,
     DeadlineExceeded,
     ErrorBody,
+    ErrorDetail,
     GLiNERBentoError,
     InternalError,
     MalformedRequest,
@@ -71,52 +72,70 @@ _FRAMEWORK: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
 }
 
 
+class ErrorType(Protocol):
+    """The class of an error body: `ErrorBody`, or that of another server's format."""
+
+    @classmethod
+    def of(cls, detail: ErrorDetail, status: int, /) -> Any:
+        """The body of an error that has this HTTP status."""
+
+
 async def respond(
-    answer: Awaitable[Response], statuses: Mapping[str, int] = STATUSES, request: type[Any] | None = None
+    answer: Awaitable[Response],
+    statuses: Mapping[str, int] = STATUSES,
+    request: type[Any] | None = None,
+    body: type[ErrorType] = ErrorBody,
 ) -> Response:
     """Wait for `answer`; an error that concerns the caller becomes its error response.
 
-    statuses: by error code. request: the type of the body, whose fields are suggested for an unknown one.
+    statuses: by error code. request: the type of the body, whose fields are suggested for an unknown one. body: of
+    errors.
     Any other exception is a fault of the server and propagates to the middleware.
     """
     try:
         return await answer
     except GLiNERBentoError as error:
-        return error_response(error, statuses)
+        return error_response(error, statuses, body)
     except ValidationError as invalid:
-        return error_response(from_model(invalid, request), statuses)
+        return error_response(from_model(invalid, request), statuses, body)
     except ClientDisconnect:
-        return error_response(Aborted("the body ended before it was complete"), statuses)
+        return error_response(Aborted("the body ended before it was complete"), statuses, body)
 
 
-def error_response(error: GLiNERBentoError, statuses: Mapping[str, int] = STATUSES) -> Response:
+def error_response(
+    error: GLiNERBentoError, statuses: Mapping[str, int] = STATUSES, body: type[ErrorType] = ErrorBody
+) -> Response:
     """`error` as an HTTP response."""
-    return _response(error, statuses[error.code])
+    return _response(error, statuses[error.code], body)
 
 
-def from_framework(status: int, body: bytes, request: type[Any] | None = None) -> Response | None:
-    """An error response of the framework, with the one error body; None if `body` already is one.
+def from_framework(
+    status: int, sent: bytes, request: type[Any] | None = None, body: type[ErrorType] = ErrorBody
+) -> Response | None:
+    """An error response of the framework, with an error body of ours; None if `sent` already is one.
 
-    request: the type of the request's body.
+    request: the type of the request's body. body: that of errors.
     """
+    if request_record.current().error is not None:
+        return None
     try:
-        content = json.loads(body)
+        content = json.loads(sent)
     except ValueError:
         content = None
     if isinstance(content, dict):
         if isinstance(content.get("error"), dict) and "code" in content["error"]:
             return None
         if status == STATUSES["malformed_request"] and isinstance(content.get("detail"), list) and content["detail"]:
-            return error_response(from_validation(content["detail"], request))
+            return error_response(from_validation(content["detail"], request), body=body)
     kind, message = _FRAMEWORK.get(status, _FRAMEWORK[400])
     error = kind(message) if status < STATUSES["internal"] or status in _FRAMEWORK else InternalError()
-    return _response(error, status)
+    return _response(error, status, body)
 
 
-def _response(error: GLiNERBentoError, status: int) -> Response:
+def _response(error: GLiNERBentoError, status: int, body: type[ErrorType]) -> Response:
     headers = {"Retry-After": str(getattr(error, "retry_after_s", 1))} if status in _RETRYABLE else {}
     if status == STATUSES["unauthorized"]:
         headers["WWW-Authenticate"] = "Bearer"
     request_record.current().error = error.code
-    content = msgspec.json.encode(ErrorBody(error.detail(request_id.current())))
+    content = msgspec.json.encode(body.of(error.detail(request_id.current()), status))
     return Response(content, status_code=status, media_type=JSON, headers=headers)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gliner_bento.errors import InvalidField
-from gliner_bento.label_types import Labels, Relations
+from gliner_bento.types import Labels, Relations
 
 _MAX_SUGGESTED_CHARS = 100
 _ENDS_PER_LABEL = 10

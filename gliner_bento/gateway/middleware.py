@@ -1,4 +1,4 @@
-"""Rules of every route, BentoML's own included: request ids, access, the limit on bodies, JSON, the one error body."""
+"""Rules of every route, BentoML's own included: request ids, access, the limit on bodies, JSON, the error body."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.access import Access
+from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.media import JSON, is_json, media_type
 from gliner_bento.gateway.security_headers import secure
@@ -29,7 +30,7 @@ _OWN_HEADERS = {"content-length", "content-type"}
 class GatewayMiddleware:
     """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
 
-    access: who may call what. admit, quota: see `GatewayApp`. requests: types of the bodies, by path.
+    access: who may call what. admit, quota: see `GatewayApp`. nearest: see `EndpointTable`.
     """
 
     def __init__(
@@ -40,13 +41,13 @@ class GatewayMiddleware:
         max_adapter_bytes: int,
         admit: Callable[[str, str], AbstractContextManager[None]],
         quota: Callable[[str, str], Mapping[str, str]],
-        requests: Mapping[str, type[Any]],
+        nearest: Callable[[str, str], Endpoint | None],
     ) -> None:
         self.app = app
         self._access = access
         self._admit = admit
         self._quota = quota
-        self._requests = requests
+        self._nearest = nearest
         self._limits = {"max_body_bytes": max_body_bytes, "max_adapter_bytes": max_adapter_bytes}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,7 +62,8 @@ class GatewayMiddleware:
         name = "max_adapter_bytes" if upload else "max_body_bytes"
         raises = path.startswith(adapters.PATH)
         body = _LimitedBody(receive, self._limits[name], name, raises=raises)
-        answer = _Answer(scope, send, body, self._requests.get(path))
+        endpoint = self._nearest(scope["method"], path)
+        answer = _Answer(scope, send, body, endpoint)
         try:
             self._access.admit(scope, headers, path)
             answer.quota = partial(self._quota, scope["method"], path)
@@ -70,12 +72,12 @@ class GatewayMiddleware:
                     body.refuse_early(headers, upload=upload)
                 await self.app(scope, body.receive, answer.send)
         except GLiNERBentoError as error:
-            await error_response(error)(scope, receive, answer.stamp)
+            await _error_response(error, endpoint)(scope, receive, answer.stamp)
         except Exception:
             if answer.started:
                 raise
             logger.exception("%s %s failed outside its handler", scope["method"], scope["path"])
-            await error_response(InternalError())(scope, receive, answer.stamp)
+            await _error_response(InternalError(), endpoint)(scope, receive, answer.stamp)
 
 
 class _LimitedBody:
@@ -120,16 +122,16 @@ class _LimitedBody:
 
 
 class _Answer:
-    """One response on its way out: stamped with the request's id, framework errors rewritten as the one error body.
+    """One response on its way out: stamped with the request's id, framework errors rewritten as ours.
 
     quota: headers with what the request's tenant may still send, once it is known.
     """
 
-    def __init__(self, scope: Scope, send: Send, body: _LimitedBody, request: type[Any] | None) -> None:
+    def __init__(self, scope: Scope, send: Send, body: _LimitedBody, endpoint: Endpoint | None) -> None:
         self._scope = scope
         self._send = send
         self._body = body
-        self._request = request
+        self._endpoint = endpoint
         self._held: Message | None = None
         self._content = b""
         self.started = False
@@ -158,7 +160,11 @@ class _Answer:
 
     async def _rewrite(self, start: Message) -> None:
         error = self._body.error
-        response = error_response(error) if error else from_framework(start["status"], self._content, self._request)
+        response = (
+            _error_response(error, self._endpoint)
+            if error
+            else _from_framework(start["status"], self._content, self._endpoint)
+        )
         if response is None:
             await self.stamp(start)
             await self.stamp({"type": "http.response.body", "body": self._content})
@@ -167,6 +173,14 @@ class _Answer:
             if name not in _OWN_HEADERS:
                 response.headers[name] = value
         await response(self._scope, _nothing, self.stamp)
+
+
+def _error_response(error: GLiNERBentoError, endpoint: Endpoint | None) -> Response:
+    return error_response(error, endpoint.statuses, endpoint.error) if endpoint else error_response(error)
+
+
+def _from_framework(status: int, sent: bytes, endpoint: Endpoint | None) -> Response | None:
+    return from_framework(status, sent, endpoint.request, endpoint.error) if endpoint else from_framework(status, sent)
 
 
 async def _nothing() -> Message:

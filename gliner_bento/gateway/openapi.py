@@ -6,7 +6,7 @@ It replaces BentoML's document, which shows only the first branch of a union, an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -51,7 +51,7 @@ def openapi_document(endpoints: Iterable[Endpoint], *, needs_key: bool = False) 
             "tags": [{"name": name, "description": description} for name, description in _TAGS.items()],
             "paths": paths,
             "components": {
-                "schemas": _schemas(operation for _, operation in documented),
+                "schemas": _schemas(documented),
                 **({"securitySchemes": _SECURITY_SCHEMES} if needs_key else {}),
             },
         }
@@ -60,14 +60,14 @@ def openapi_document(endpoints: Iterable[Endpoint], *, needs_key: bool = False) 
 
 def _documented(endpoint: Endpoint, operation: Operation, *, needs_key: bool) -> dict[str, Any]:
     """The operation, with the scope that a key needs for it."""
-    document = _operation(operation, endpoint.statuses)
+    document = _operation(operation, endpoint)
     if needs_key and endpoint.scope:
         document["security"] = [{scheme: [endpoint.scope]} for scheme in _SECURITY_SCHEMES]
-        document["responses"] |= {str(status): _error(status, endpoint.statuses) for status in (401, 403)}
+        document["responses"] |= {str(status): _error(status, endpoint) for status in (401, 403)}
     return document
 
 
-def _operation(operation: Operation, statuses: Mapping[str, int]) -> dict[str, Any]:
+def _operation(operation: Operation, endpoint: Endpoint) -> dict[str, Any]:
     content = {"schema": _reference(operation.answer) if operation.answer else {"type": "object"}}
     if operation.answer and operation.answer in operation.examples:
         content["example"] = operation.examples[operation.answer]
@@ -82,14 +82,15 @@ def _operation(operation: Operation, statuses: Mapping[str, int]) -> dict[str, A
     if operation.request is not None:
         body = {"schema": _reference(operation.request), "example": operation.examples[operation.request]}
         document["requestBody"] = {"required": True, "content": {JSON: body}}
-    document["responses"] |= {str(status): _error(status, statuses) for status in operation.errors}
+    document["responses"] |= {str(status): _error(status, endpoint) for status in operation.errors}
     return operation.extra(document) if operation.extra else document
 
 
-def _schemas(operations: Iterable[Operation]) -> dict[str, Any]:
+def _schemas(documented: Iterable[tuple[Endpoint, Operation]]) -> dict[str, Any]:
     types: dict[type[Any], None] = {ErrorBody: None}
-    for operation in operations:
-        types |= dict.fromkeys(kind for kind in (operation.request, operation.answer, *operation.more_types) if kind)
+    for endpoint, operation in documented:
+        kinds = (operation.request, operation.answer, endpoint.error, *operation.more_types)
+        types |= dict.fromkeys(kind for kind in kinds if kind)
     _, definitions = TypeAdapter.json_schemas(
         [(kind.__name__, "validation", TypeAdapter(kind)) for kind in types],
         ref_template="#/components/schemas/{model}",
@@ -114,6 +115,6 @@ def _reference(kind: type[Any]) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
-def _error(status: int, statuses: Mapping[str, int]) -> dict[str, Any]:
-    codes = sorted(code for code, of_code in statuses.items() if of_code == status)
-    return {"description": " or ".join(codes), "content": {JSON: {"schema": _reference(ErrorBody)}}}
+def _error(status: int, endpoint: Endpoint) -> dict[str, Any]:
+    codes = sorted(code for code, of_code in endpoint.statuses.items() if of_code == status)
+    return {"description": " or ".join(codes), "content": {JSON: {"schema": _reference(endpoint.error)}}}

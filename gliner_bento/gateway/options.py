@@ -29,6 +29,7 @@ class GatewayOptions:
     enable_lora: bool
     adapter_id_pattern: str
     compat_long_text: LongText
+    compat: tuple[str, ...]
     route_prefix: str
     tenant_header: str | None
     api_keys: str | None

@@ -25,7 +25,7 @@ logger = logging.getLogger("gliner_bento.access")
 UNKNOWN = "unknown"
 """The route of every path that is none, and the method of every name that is none."""
 
-PROBES = frozenset({"/livez", "/healthz", "/readyz", "/metrics"})
+PROBES = frozenset({"/health", "/livez", "/healthz", "/readyz", "/metrics"})
 """Routes that are polled: logged at level debug while they succeed."""
 
 _STATIC_FILES = "/static_content"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 import ray
 
@@ -19,7 +20,8 @@ def connect() -> None:
     ray.init(address=os.environ.get("RAY_ADDRESS", "local"), include_dashboard=False)
 
 
-def reason(error: BaseException) -> str:
-    """In one line: the message of our own error in the traceback that Ray's message contains; else Ray's."""
-    causes: list[str] = _CAUSE.findall(str(error))
+def reason(error: BaseException, details: Sequence[str] = ()) -> str:
+    """In one line: the message of our own error in the traceback that Ray's message, or its details, contain; else
+    Ray's."""
+    causes: list[str] = _CAUSE.findall("\n".join([str(error), *details]))
     return causes[-1] if causes else one_line(error)

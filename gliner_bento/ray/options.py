@@ -30,6 +30,7 @@ MEANINGLESS = {
     "body_timeout_s": "Ray's proxy accepts the connections",
     "max_restarts": "Ray starts replicas again without a limit",
     "restart_window_s": "Ray starts replicas again without a limit",
+    "shutdown_timeout_s": "actors end when their requests have ended (request_timeout_s)",
 }
 """Settings that would change nothing, and why."""
 

@@ -48,7 +48,9 @@ def main(host: str, port: int) -> None:
         stopped.wait()
         serve.delete(NAME)  # waits for the requests; the end of the proxies would drop their connections
     except Exception as error:
-        failure = reason(error)
+        failed = serve.status().applications.get(NAME)
+        details = [deployment.message for deployment in failed.deployments.values()] if failed else []
+        failure = reason(error, details)
     serve.shutdown()
     ray.shutdown()
     if failure:

@@ -14,6 +14,9 @@ from gliner_bento.api_keys import is_content, read_keys
 from gliner_bento.configuration import PACKAGE, PROJECT_ROOT
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+FORMATS = tuple(sorted(file.stem for file in (PACKAGE / "gateway" / "compat").glob("[!_]*.py")))
+"""Names of other servers' wire formats: a file each."""
+
 _DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -81,6 +84,13 @@ def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _formats(values: tuple[str, ...]) -> tuple[str, ...]:
+    """`all`, `none`, or names of formats. Raises ValueError."""
+    if set(values) <= {*FORMATS} or values in (("all",), ("none",)):
+        return values
+    raise ValueError(f"all, none, or a list of {', '.join(FORMATS)}")
+
+
 def text_of(value: object) -> str:
     """A value as it is written in a flag, the environment or the docs."""
     if isinstance(value, bool):
@@ -99,6 +109,12 @@ Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")]
 Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_comma_separated)]
 Count = Annotated[int, Field(ge=1)]
 CountOrAuto = Annotated[int, Field(ge=0)]
+Formats = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[a-z_]+$")], ...],
+    NoDecode,
+    BeforeValidator(_comma_separated),
+    AfterValidator(_formats),
+]
 CudaDevices = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[\w-]+$")], ...],
     NoDecode,

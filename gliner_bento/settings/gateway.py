@@ -7,7 +7,16 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from gliner_bento.settings.field_types import ApiKeysSource, Count, HeaderName, Origins, Probability, Timeout
+from gliner_bento.settings.field_types import (
+    FORMATS,
+    ApiKeysSource,
+    Count,
+    Formats,
+    HeaderName,
+    Origins,
+    Probability,
+    Timeout,
+)
 from gliner_bento.types import MAX_ENTITIES, MAX_RELATIONS
 
 
@@ -35,6 +44,10 @@ class GatewayFields(BaseSettings):
     )
     max_body_bytes: Count = Field(
         32 * 2**20, description="Maximum size of a request body, in bytes; larger bodies are refused (413)."
+    )
+    compat: Formats = Field(
+        ("all",),
+        description=f"Wire formats of other servers that are served: all, none, or some of {', '.join(FORMATS)}.",
     )
     route_prefix: str = Field(
         "/gliner",

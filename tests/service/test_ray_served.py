@@ -320,3 +320,21 @@ def test_replicas_follow_the_load(tmp_path: Path, expected: list[Entities]) -> N
         report(f"second replica ready after {up_s:.0f} s of load, gone {time.monotonic() - began_s:.0f} s after it")
         assert set(load.outcomes) == {200}
         assert is_right(served.extract(TEXTS[0]), expected[0])
+
+
+def test_a_model_that_does_not_load_ends_the_command_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "gliner_config.json").write_text("{}")
+    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--backend", "ray", "--port", str(free_port())]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    ended = subprocess.run(
+        [*command, "--model", str(tmp_path)],
+        env=environment | {"PYTHONPATH": str(PROJECT_ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("gliner-bento: ")
+    assert "has no weights" in last

@@ -49,6 +49,13 @@ def above_own_threshold(text: Prepared, spans: SpanTable) -> SpanTable:
     return spans.take(spans.score.astype(np.float32) > thresholds[spans.label])
 
 
+def lowest_threshold(item: Item) -> float:
+    """Of all labels."""
+    if not item.label_thresholds:
+        return item.threshold
+    return min(item.label_thresholds.get(name, item.threshold) for name in item.labels)
+
+
 def thresholds_of(item: Item) -> float | NDArray[np.float64]:
     """Of all labels, or of each."""
     if not item.label_thresholds:
@@ -63,7 +70,7 @@ def decode_spans(logits: Sequence[torch.Tensor], texts: Sequence[Prepared]) -> l
     """
     device = logits[0].device
     sizes = torch.tensor([scores.numel() for scores in logits])
-    thresholds = torch.tensor([text.item.lowest_threshold for text in texts], dtype=torch.float32)
+    thresholds = torch.tensor([lowest_threshold(text.item) for text in texts], dtype=torch.float32)
     if device.type != "cpu":
         sizes, thresholds = sizes.to(device), thresholds.to(device)
     flat = torch.cat([text.flatten() for text in logits])

@@ -17,6 +17,7 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads.decode import (
     decode_tags,
+    lowest_threshold,
     probabilities,
     proposed_spans,
     tag_scores,
@@ -68,7 +69,7 @@ class TokenHead:
         slot_rows_of: SlotRowsOf,
     ) -> Predictions:
         """The predictions of one text. Raises LimitExceeded."""
-        proposed = proposed_spans(scores, text.item.lowest_threshold) if self._uses_proposals(text) else []
+        proposed = proposed_spans(scores, lowest_threshold(text.item)) if self._uses_proposals(text) else []
         if self._scores_spans:
             with self._own_shapes():
                 spans = score_spans(represent, labels, proposed, thresholds_of(text.item))

@@ -21,13 +21,14 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS, LABELS, TEXT
-from gliner_bento.label_types import Names, Score
 from gliner_bento.types import (
     BASE_ADAPTER_ID,
     Entity,
     ExtractRequest,
+    Names,
     Relation,
     RelationArgument,
+    Score,
     Strict,
 )
 

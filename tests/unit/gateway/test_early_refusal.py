@@ -274,6 +274,19 @@ def test_a_path_with_a_slash_and_a_page_of_another_origin_get_the_apps_refusal()
     asyncio.run(scene())
 
 
+def test_a_refusal_has_the_body_of_the_routes_format():
+    async def scene():
+        async with serving() as served:
+            normal = await served.in_process.post("/pooling", json={})
+            early = await (await served.connect()).answer(post(path=b"/pooling") + BODY)
+            assert early.status_code == normal.status_code == 429
+            assert early.json() == normal.json()
+            assert early.json()["error"]["type"] == "RateLimitError"
+            assert int(early.headers["retry-after"]) >= 1
+
+    asyncio.run(scene())
+
+
 def test_who_has_no_key_gets_401_and_not_429():
     async def scene():
         async with serving(api_keys=KEYS, key="key-a") as served:

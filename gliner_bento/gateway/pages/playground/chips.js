@@ -21,7 +21,7 @@ export function parseNames(text) {
 const entry = (name, about = "") => ({ name, description: typeof about === "string" && about !== name ? about : "" });
 
 export class Chips {
-  /** entries: the list to edit, which is replaced by `set`. colored: whether its names have colours. */
+  /** colored: whether the names have colours. onChange: called with the entries, [{name, description}]. */
   constructor(root, { title, placeholder, colored, onChange }) {
     this.entries = [];
     this._onChange = onChange;
@@ -44,14 +44,11 @@ export class Chips {
     this._about = el("details", { class: "about" }, el("summary", { text: "Descriptions" }), this._rows);
     const box = el("div", { class: "box", on: { click: (event) => event.target === box && this._input.focus() } });
     box.append(this._list, this._input);
-    this.hint = el("p", { id: `${id}-hint`, class: "unseen", text: "Enter or comma adds; Backspace removes the last" });
-    this.note = el("p", { class: "hint", hidden: true });
+    const hint = el("p", { id: `${id}-hint`, class: "unseen", text: "Enter or comma adds; Backspace removes the last" });
     const clear = el("button", { type: "button", class: "quiet", text: "Clear", on: { click: () => this._change([]) } });
     this._clear = clear;
     const heading = el("div", { class: "heading" }, el("label", { for: id, text: title }), clear);
-    root.append(heading, box, this.hint, this.note, this._about);
-    this.root = root;
-    this._title = title;
+    root.append(heading, box, hint, this._about);
   }
 
   /** Replace the list, without a call to `onChange`. */

@@ -17,7 +17,7 @@ export function graphOf({ extraction, relations }) {
     node.degree++;
     return node;
   };
-  const edges = new Map(); // {id, source, target, name, relations}
+  const edges = new Map(); // {id, source, target, name, entities}
   for (const { relation, head, tail } of relations) {
     const [source, target] = [nodeOf(head), nodeOf(tail)];
     const id = JSON.stringify([source.id, relation, target.id]);
@@ -57,11 +57,8 @@ export class GraphView {
       ? left_out && `The ${nodes.length} entities with the most relations; ${left_out} more are in the table.`
       : "No relations to draw.";
     this._note.hidden = nodes.length > 0 && !left_out;
-    if (!nodes.length || signature === this._signature) {
-      if (!nodes.length) this._signature = this._graph?.destroy();
-      else this._refresh(nodes, edges);
-      return;
-    }
+    if (!nodes.length) return;
+    if (signature === this._signature) return void this._refresh(nodes, edges);
     this._signature = signature;
     this._graph?.destroy();
     this._graph = cytoscape({

@@ -1,0 +1,104 @@
+"""What `extract` and `bulk` ask: servers, by their URLs, or the model in this process."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gliner_bento.configuration import SettingsError
+from gliner_bento.settings import Settings
+from gliner_bento.settings.names import flag_name
+
+SETTINGS = (
+    *("model", "revision", "token", "cache_dir", "device", "dtype", "runtime", "quantization"),
+    *("inference_lanes", "torch_threads", "max_batch_tokens", "enable_lora", "disk_cache_dir", "config"),
+)
+"""Those of the model in this process that are flags here; the others come from the environment and the file."""
+
+FLAGS = [
+    "--labels",
+    "--relations",
+    "--threshold",
+    "--relation-threshold",
+    "--adapter-id",
+    "--nested",
+    "--url",
+    "--api-key",
+]
+_TIMEOUT_S = 600.0
+
+
+def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
+    """What to extract, and who does it. several: URLs."""
+    parser.add_argument(
+        "--labels", metavar="NAMES", help="separated by commas; or @FILE: YAML or JSON, a list or {name: description}"
+    )
+    parser.add_argument("--relations", metavar="NAMES", help="as --labels")
+    parser.add_argument("--threshold", type=float, metavar="X", help="lowest score of an entity, 0 to 1")
+    parser.add_argument("--relation-threshold", type=float, metavar="X", help="lowest score of a relation, 0 to 1")
+    parser.add_argument("--adapter-id", metavar="ID", help="LoRA adapter to use")
+    parser.add_argument("--nested", action="store_true", help="allow entities inside other entities")
+    parser.add_argument(
+        "--url",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="of a server" + (", several times for several ones" if several else "") + "; default: load the model here",
+    )
+    parser.add_argument(
+        "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
+    )
+
+
+def request_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a request, without labels. Raises `SettingsError`."""
+    fields = {
+        "relations": names(options.relations, "--relations"),
+        "threshold": options.threshold,
+        "relation_threshold": options.relation_threshold,
+        "adapter_id": options.adapter_id,
+        "flat_ner": False if options.nested else None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def names(value: str | None, flag: str) -> list[str] | dict[str, str] | None:
+    """Names, or names with descriptions. Raises `SettingsError`."""
+    if value is None:
+        return None
+    if not value.startswith("@"):
+        return [name for name in map(str.strip, value.split(",")) if name]
+    path = Path(value[1:])
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{flag}: {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{flag}: {path}: invalid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, list | dict) or not content:
+        raise SettingsError(f"{flag}: {path}: must be a list of names, or names with descriptions")
+    return content
+
+
+@asynccontextmanager
+async def clients(options: argparse.Namespace, flags: Mapping[str, Any]) -> AsyncIterator[Sequence[Any]]:
+    """An `AsyncClient` of each URL, or one of the model in this process."""
+    if options.url and flags:
+        raise SettingsError(f"{flag_name(next(iter(flags)))}: is of the model in this process; leave out --url")
+    async with AsyncExitStack() as stack:
+        if options.url:
+            from gliner_bento.client import AsyncClient  # noqa: PLC0415
+
+            yield [
+                await stack.enter_async_context(AsyncClient(url, api_key=options.api_key, timeout_s=_TIMEOUT_S))
+                for url in options.url
+            ]
+        else:
+            from gliner_bento.in_process import in_process  # noqa: PLC0415  # imports torch
+
+            yield [await stack.enter_async_context(in_process(Settings.load(flags)))]

@@ -1,0 +1,90 @@
+"""`gliner-bento extract`: entities and relations of one text."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gliner_bento.cli import backend
+from gliner_bento.configuration import SettingsError
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.exits import StartupError, one_line
+from gliner_bento.types import ExtractResponse
+
+EXAMPLES = """examples:
+  gliner-bento extract "Ada Lovelace lived in London." --labels person,city
+  gliner-bento extract letter.txt --labels @labels.yaml --table
+  cat letter.txt | gliner-bento extract - --labels person --json --url http://localhost:3000
+
+exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which"""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The command's own, beside those of `backend`."""
+    parser.add_argument("text", metavar="TEXT|FILE|-", help="a text, a file that exists, or - for standard input")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--table", action="store_true", help="show tables instead of the text")
+    shape.add_argument("--json", action="store_true", help="print the answer of /v1/extract")
+    backend.add_flags(parser, several=False)
+
+
+def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
+    """Print the extraction."""
+    import httpx  # noqa: PLC0415
+
+    labels = backend.names(options.labels, "--labels")
+    if not labels:
+        raise SettingsError("extract: --labels is required: names, separated by commas")
+    if len(options.url) > 1:
+        raise SettingsError("extract: --url: one is enough")
+    text = _read(options.text)
+    fields = backend.request_options(options)
+    try:
+        result = asyncio.run(_extract(options, flags, text, {"labels": labels, **fields}))
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SettingsError(f"extract: {options.url[0]}: {one_line(error)}") from None
+    except (GLiNERBentoError, StartupError) as error:
+        raise SettingsError(f"extract: {one_line(error)}") from None
+    _print(options, text, result)
+    return 0
+
+
+async def _extract(
+    options: argparse.Namespace, flags: Mapping[str, Any], text: str, fields: dict[str, Any]
+) -> ExtractResponse:
+    async with backend.clients(options, flags) as (client,):
+        answer: ExtractResponse = await client.extract(text, **fields)
+        return answer
+
+
+def _print(options: argparse.Namespace, text: str, result: ExtractResponse) -> None:
+    if options.json:
+        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+        return
+    from gliner_bento.cli import show  # noqa: PLC0415
+
+    console = show.console()
+    for part in show.tables(result) if options.table else [show.in_text(text, result)]:
+        console.print(part)
+    for warning in result.warnings:
+        sys.stderr.write(f"gliner-bento: warning: {warning.message}\n")
+
+
+def _read(source: str) -> str:
+    """The text. Raises `SettingsError` for a file that is no UTF-8 text."""
+    try:
+        if source == "-":
+            return sys.stdin.buffer.read().decode("utf-8-sig")
+        if len(source) < 4096 and "\n" not in source and Path(source).is_file():
+            return Path(source).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"extract: {source}: not UTF-8: byte {error.start}") from None
+    except OSError as error:
+        raise SettingsError(f"extract: {source}: {error.strerror}") from None
+    return source

@@ -1,0 +1,247 @@
+"""`gliner-bento redact`: copies of files without the entities that the model and the pattern rules find in them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import codecs
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from gliner_bento.cli import backend
+from gliner_bento.configuration import SettingsError
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.exits import StartupError, one_line, write_line
+from gliner_bento.redaction.files import (
+    SUFFIXES,
+    Job,
+    Report,
+    check_files,
+    find_files,
+    redact_files,
+    restore_files,
+)
+from gliner_bento.redaction.styles import Placeholders, Replace, hashes, mask, remove
+from gliner_bento.redaction.text_file import Reading
+from gliner_bento.types import BatchResult, Extraction
+
+LABELS = ("person", "phone number", "email address", "street address", "city", "date of birth", "credit card number")
+KEY_VARIABLE = "GLINER_REDACT_KEY"
+FILES_FAILED, LEFT = 2, 3
+
+EXAMPLES = f"""examples:
+  gliner-bento redact letters -o redacted
+  gliner-bento redact letters -o redacted --labels person,city --scope run --mapping mapping.jsonl
+  gliner-bento redact --restore mapping.jsonl redacted -o restored
+  gliner-bento redact customers.csv -o customers-redacted.csv --columns name,note --url http://localhost:3000
+  {KEY_VARIABLE}=... gliner-bento redact tickets.jsonl -o tickets-redacted.jsonl --style hash
+  cat letter.txt | gliner-bento redact - --patterns-only
+  gliner-bento redact --check redacted
+
+exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which;
+{FILES_FAILED} files without a copy, one line each; {LEFT} --check has found something"""
+
+FLAGS = [
+    *("--output", "--columns", "--encoding", "--style", "--scope", "--mapping", "--restore", "--check", "--format"),
+    *("--patterns-only", "--no-patterns", "--json"),
+]
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The command's own, beside those of `backend`, which has `--labels`."""
+    parser.add_argument(
+        "inputs", nargs="+", metavar="FILE|FOLDER|-", help=f"{', '.join(SUFFIXES)}; - for standard input"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="PATH", help="a folder; for one input file, the file to write"
+    )
+    parser.add_argument(
+        "--columns", default="text", metavar="NAMES", help="to redact, of JSONL, CSV and Parquet (default: text)"
+    )
+    parser.add_argument(
+        "--encoding", default="utf-8", help="of text without a byte order mark (default: utf-8)", metavar="NAME"
+    )
+    parser.add_argument(
+        "--format", default="txt", choices=[one[1:] for one in SUFFIXES if one != ".parquet"],
+        help="of standard input (default: txt)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--style",
+        default="placeholder",
+        choices=["placeholder", "mask", "hash", "remove"],
+        help=f"[PERSON_1], ****, [PERSON_<hash>] with the key in {KEY_VARIABLE}, or nothing (default: placeholder)",
+    )
+    parser.add_argument(
+        "--scope",
+        default="document",
+        choices=["document", "run"],
+        help="where equal names have equal placeholders: a text file or a record, or all inputs (default: document)",
+    )
+    parser.add_argument("--mapping", type=Path, metavar="FILE", help="write the originals to this file, for --restore")
+    doing = parser.add_mutually_exclusive_group()
+    doing.add_argument("--restore", type=Path, metavar="MAPPING", help="write the originals of redacted files")
+    doing.add_argument(
+        "--check",
+        action="store_true",
+        help="show e-mail addresses, phone numbers, IBANs and card numbers in the files; with -o, in the copies",
+    )
+    rules = parser.add_mutually_exclusive_group()
+    rules.add_argument("--patterns-only", action="store_true", help="use no model")
+    rules.add_argument("--no-patterns", action="store_true", help="redact only what the model finds")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
+    """Redact, restore or check the inputs."""
+    import httpx  # noqa: PLC0415
+
+    if options.relations or options.relation_threshold is not None:
+        raise SettingsError("redact: --relations: only entities are redacted")
+    report = Report()
+    try:
+        with _inputs(options) as (inputs, output):
+            _run(options, flags, inputs, output, report)
+    except SettingsError:
+        raise
+    except (
+        GLiNERBentoError,
+        StartupError,
+        LookupError,
+        OSError,
+        ValueError,
+        httpx.HTTPError,
+        httpx.InvalidURL,
+    ) as error:
+        raise SettingsError(f"redact: {one_line(error)}") from None
+    _print(options, report)
+    return FILES_FAILED if report.failed else LEFT if report.left else 0
+
+
+def _run(
+    options: argparse.Namespace, flags: Mapping[str, Any], inputs: list[Path], output: Path | None, report: Report
+) -> None:
+    if output is None and not options.check:
+        raise SettingsError("redact: -o is required: where to write")
+    codecs.lookup(options.encoding)
+    reading = Reading([*filter(None, map(str.strip, options.columns.split(",")))], options.encoding)
+    jobs, report.skipped = find_files(inputs, output)
+    if options.restore:
+        with options.restore.open(encoding="utf-8") as mapping:
+            restore_files(jobs, reading, mapping, report)
+    elif output is not None:
+        with _mapping(options.mapping) as mapping:
+            asyncio.run(_redact(options, flags, jobs, reading, mapping, report))
+    if options.check:
+        written = [job.output or job.source for job in jobs]
+        check_files([Job(path, None, path.name) for path in written if path.exists()], reading, report)
+
+
+@contextmanager
+def _inputs(options: argparse.Namespace) -> Iterator[tuple[list[Path], Path | None]]:
+    """The inputs and the output; standard input is a file, whose copy goes to standard output unless there is -o."""
+    if "-" not in options.inputs:
+        yield [Path(one) for one in options.inputs], options.output
+        return
+    if len(options.inputs) > 1:
+        raise SettingsError("redact: -: must be the only input")
+    with tempfile.TemporaryDirectory(prefix="gliner-bento-") as folder:
+        source, copy = Path(folder, f"stdin.{options.format}"), Path(folder, f"stdout.{options.format}")
+        source.write_bytes(sys.stdin.buffer.read())
+        to_stdout = options.output is None and not options.check
+        yield [source], copy if to_stdout else options.output
+        if to_stdout and copy.exists():
+            sys.stdout.buffer.write(copy.read_bytes())
+            sys.stdout.buffer.flush()
+
+
+@contextmanager
+def _mapping(path: Path | None) -> Iterator[IO[str] | None]:
+    """The file, which only its owner can read."""
+    if path is None:
+        yield None
+        return
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        yield file
+
+
+async def _redact(
+    options: argparse.Namespace,
+    flags: Mapping[str, Any],
+    jobs: list[Job],
+    reading: Reading,
+    mapping: IO[str] | None,
+    report: Report,
+) -> None:
+    styles, patterns = _styles(options), not options.no_patterns
+    if options.patterns_only:
+        await redact_files(jobs, reading, styles, _nothing, patterns=patterns, mapping=mapping, report=report)
+        return
+    fields = backend.request_options(options)
+    labels = backend.names(options.labels, "--labels") or list(LABELS)
+    async with backend.clients(options, flags) as (client, *others):
+        if others:
+            raise SettingsError("redact: --url: one is enough")
+
+        def answers(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
+            found: AsyncIterator[BatchResult] = client.extract_many(map(_sendable, texts), labels, **fields)
+            return found
+
+        await redact_files(jobs, reading, styles, answers, patterns=patterns, mapping=mapping, report=report)
+
+
+async def _nothing(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
+    for _ in texts:
+        yield BatchResult(Extraction())
+
+
+def _sendable(text: str) -> str:
+    """A JSON file may have halves of surrogate pairs, which no request can have."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+def _styles(options: argparse.Namespace) -> Callable[[], Replace]:
+    """The replacement of each document. Raises `SettingsError`."""
+    if options.style == "placeholder":
+        shared = Placeholders()
+        return Placeholders if options.scope == "document" else lambda: shared
+    if options.style == "hash":
+        key = os.environ.get(KEY_VARIABLE, "")
+        if len(key) < 16:
+            raise SettingsError(f"redact: --style hash: {KEY_VARIABLE} must have a key of at least 16 characters")
+        keyed = hashes(key.encode())
+        return lambda: keyed
+    return lambda: mask if options.style == "mask" else remove
+
+
+def _print(options: argparse.Namespace, report: Report) -> None:
+    for path, reason in report.failed.items():
+        write_line(f"redact: {path}: {reason}")
+    to = sys.stderr if options.inputs == ["-"] and not options.check else sys.stdout
+    if options.json:
+        shown = {
+            "files": report.files,
+            "records": report.records,
+            "redacted": dict(report.redacted),
+            "failed": report.failed,
+            "skipped": report.skipped,
+            "left": [{"file": path, **asdict(one)} for path, one in report.left],
+        }
+        to.write(json.dumps(shown, ensure_ascii=False) + "\n")
+        return
+    for path, one in report.left:
+        to.write(f"{path}:{one.line}: {one.label}: {one.text}\n")
+    if report.skipped:
+        to.write(f"skipped, no format to read: {', '.join(report.skipped)}\n")
+    if options.check:
+        to.write(f"{len(report.left)} left by the pattern rules\n")
+    if options.output or not options.check:
+        counts = ", ".join(f"{number} {label}" for label, number in report.redacted.most_common()) or "nothing replaced"
+        to.write(f"{report.files} files{', restored' if options.restore else f': {counts}'}\n")

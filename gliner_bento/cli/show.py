@@ -1,0 +1,78 @@
+"""An extraction in a terminal: entities in the text, or in a table. Text never controls the terminal."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gliner_bento.types import Entity, Extraction
+
+_COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+_VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"} | {
+    code: 0xFFFD for code in range(0x7F, 0xA0)
+}
+"""Control characters, each as one character that is shown."""
+
+_PIPE_COLUMNS = 10_000
+
+
+def console() -> Console:
+    """Of standard output; lines are not wrapped where it is no terminal."""
+    made = Console(highlight=False, soft_wrap=True)
+    if not made.is_terminal:
+        made.width = _PIPE_COLUMNS
+    return made
+
+
+def in_text(text: str, result: Extraction) -> Text:
+    """The text with its entities in colour, each followed by its label; then a line for each relation."""
+    shown = Text(text.translate(_VISIBLE))
+    for entity in result.entities:
+        shown.stylize(f"bold {_color(entity.label)}", entity.start, entity.end)
+    labels: dict[int, list[Entity]] = {}
+    for entity in result.entities:
+        labels.setdefault(entity.end, []).append(entity)
+    ends = sorted(end for end in labels if end < len(text))
+    joined = Text()
+    end = 0
+    for piece in shown.divide(ends):
+        end += len(piece)
+        joined.append_text(piece)
+        for entity in labels.get(end, ()):
+            joined.append(f" [{entity.label}]".translate(_VISIBLE), f"dim {_color(entity.label)}")
+    for line in _relations(result):
+        joined.append("\n").append_text(line)
+    return joined
+
+
+def tables(result: Extraction) -> Iterator[Table]:
+    """The entities, and the relations if there are any."""
+    table = Table("start", "end", "text", "label", "score", box=None, pad_edge=False)
+    for one in result.entities:
+        label = Text(_shown(one.label), _color(one.label))
+        table.add_row(str(one.start), str(one.end), Text(_shown(one.text)), label, f"{one.score:.2f}")
+    yield table
+    if result.relations:
+        table = Table("head", "relation", "tail", "score", box=None, pad_edge=False)
+        for relation in result.relations:
+            words = (relation.head.text, relation.relation, relation.tail.text)
+            table.add_row(*(Text(_shown(word)) for word in words), f"{relation.score:.2f}")
+        yield table
+
+
+def _relations(result: Extraction) -> Iterator[Text]:
+    for one in result.relations:
+        line = f"{_shown(one.head.text)} --{_shown(one.relation)}--> {_shown(one.tail.text)}"
+        yield Text(line).append(f" {one.score:.2f}", "dim")
+
+
+def _shown(word: str) -> str:
+    return " ".join(word.split()).translate(_VISIBLE)
+
+
+def _color(label: str) -> str:
+    return _COLORS[zlib.crc32(label.encode()) % len(_COLORS)]

@@ -1,0 +1,300 @@
+"""Extraction of many texts: several per request, as many requests at a time as the servers accept, results in order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from gliner_bento.client.aimd import SendWindow, delay_s
+from gliner_bento.client.calls import Call, Labels, extract_items
+from gliner_bento.errors import (
+    DeadlineExceeded,
+    Forbidden,
+    GLiNERBentoError,
+    LimitExceeded,
+    NotReady,
+    QueueFull,
+    RateLimited,
+    RouteNotFound,
+    TooLarge,
+    Unauthorized,
+    from_detail,
+)
+from gliner_bento.types import BatchResult, ExtractBatchResponse
+
+Text = str | Mapping[str, Any]
+"""A text, or a text with options of its own: the fields of `ExtractItem`."""
+
+MAX_TEXTS = 16
+"""Of one request."""
+
+DEFAULT_WINDOW = 512
+DEFAULT_RETRY_S = 120.0
+
+_MAX_CHARS = 2**18
+_REST_S = 1.0
+"""Of a server that does not answer, at least; others are sent its texts meanwhile."""
+_TRANSIENT = {QueueFull.code, RateLimited.code, NotReady.code}
+_OF_THE_CALLER = (Unauthorized, Forbidden, RouteNotFound)
+_DEPENDS_ON_THE_BATCH = {LimitExceeded.code, DeadlineExceeded.code}
+_LIMIT_WARNINGS = {"max_entities", "max_relations"}
+
+Send = Callable[[Call[ExtractBatchResponse]], Awaitable[httpx.Response]]
+
+
+@dataclass(eq=False)
+class _Server:
+    """A server and what it may be sent. resting_until_s: it has refused; others are preferred until then."""
+
+    send: Send
+    window: SendWindow
+    resting_until_s: float = 0.0
+
+
+class Sender:
+    """Sends groups of texts to one or several servers that serve the same model.
+
+    retry_s: for how long a group may be refused (429, 503) or not be answered. window: texts of each server, at most.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[Send],
+        labels: Labels | None,
+        options: dict[str, Any],
+        *,
+        window: int = DEFAULT_WINDOW,
+        retry_s: float = DEFAULT_RETRY_S,
+    ) -> None:
+        self._servers = [_Server(send, SendWindow(window, MAX_TEXTS)) for send in servers]
+        self._labels, self._options = labels, options
+        self._retry_s = retry_s
+        self._changed = asyncio.Condition()
+
+    async def send(self, texts: Sequence[Text]) -> list[BatchResult]:
+        """A result or an error for each text.
+
+        Raises the error of a request that no text has caused: the key is wrong, or no server has accepted the group
+        for `retry_s`.
+        """
+        results: dict[int, BatchResult] = {}
+        waiting, attempt, end_s = list(range(len(texts))), 0, time.monotonic() + self._retry_s
+        while True:
+            answered, retry_after_s = await self._request([texts[place] for place in waiting])
+            results.update(zip(waiting, answered, strict=True))
+            waiting = [place for place in waiting if _code(results[place]) in _TRANSIENT]
+            if not waiting:
+                return [results[place] for place in range(len(texts))]
+            pause_s = delay_s(attempt, retry_after_s)
+            if time.monotonic() + pause_s > end_s:
+                error = results[waiting[0]].error
+                assert error
+                raise from_detail(error)
+            await asyncio.sleep(pause_s)
+            attempt += 1
+
+    async def _request(self, texts: Sequence[Text]) -> tuple[list[BatchResult], float]:
+        """One request; then one for each text whose result would be another one alone. The seconds of `Retry-After`."""
+        call = extract_items(texts, self._labels, self._options)
+        server = await self._reserve(len(texts))
+        sent_in = server.window.round
+        try:
+            response = await server.send(call)
+            results = list(call.read(response).results)
+        except (*_OF_THE_CALLER, httpx.UnsupportedProtocol):
+            raise
+        except httpx.TransportError as error:
+            results = _failed(texts, NotReady(f"{error.request.url.host}: {str(error) or type(error).__name__}"))
+            retry_after_s = 0.0
+        except GLiNERBentoError as error:
+            results = _failed(texts, error)
+            retry_after_s = _retry_after_s(response)
+            if error.code not in _TRANSIENT and len(texts) > 1:
+                await self._release(server, len(texts))
+                return await self._divided(texts, 2 if isinstance(error, TooLarge) else len(texts)), 0.0
+        else:
+            retry_after_s = 1.0
+        await self._release(server, len(texts), results, sent_in, retry_after_s)
+        if len(texts) > 1:
+            again = [place for place, result in enumerate(results) if _depends_on_the_batch(result)]
+            alone = await asyncio.gather(*(self.send([texts[place]]) for place in again))
+            for place, (result,) in zip(again, alone, strict=True):
+                results[place] = result
+        return results, retry_after_s
+
+    async def _divided(self, texts: Sequence[Text], parts: int) -> list[BatchResult]:
+        size = -(-len(texts) // parts)
+        groups = [texts[start : start + size] for start in range(0, len(texts), size)]
+        return [result for part in await asyncio.gather(*map(self.send, groups)) for result in part]
+
+    async def _reserve(self, texts: int) -> _Server:
+        """The server with the fewest texts under way that has room, as soon as one has."""
+        async with self._changed:
+            while not (server := self._with_room(texts)):
+                await self._changed.wait()
+            server.window.under_way += texts
+            return server
+
+    def _with_room(self, texts: int) -> _Server | None:
+        now_s = time.monotonic()
+        awake = [server for server in self._servers if server.resting_until_s <= now_s] or self._servers
+        free = [server for server in awake if server.window.has_room(texts)]
+        return min(free, key=lambda server: server.window.under_way, default=None)
+
+    async def _release(
+        self,
+        server: _Server,
+        texts: int,
+        results: Sequence[BatchResult] = (),
+        sent_in: int = 0,
+        retry_after_s: float = 0.0,
+    ) -> None:
+        server.window.under_way -= texts
+        codes = {_code(result) for result in results}
+        if codes & _TRANSIENT:
+            server.window.refused(sent_in)
+            rest_s = max(retry_after_s, _REST_S) if NotReady.code in codes else retry_after_s
+            server.resting_until_s = time.monotonic() + rest_s
+        else:
+            server.window.accepted(len(results))
+        async with self._changed:
+            self._changed.notify_all()
+
+
+async def in_order(
+    texts: Iterable[Text] | AsyncIterable[Text], sender: Sender, window: int
+) -> AsyncGenerator[BatchResult, None]:
+    """One result or error per text. window: texts that are read and whose results are not taken, at most, or so."""
+    waiting: deque[asyncio.Task[list[BatchResult]]] = deque()
+    try:
+        async for group in _grouped_async(texts):
+            waiting.append(asyncio.create_task(sender.send(group)))
+            await asyncio.sleep(0)
+            while waiting and (waiting[0].done() or len(waiting) * MAX_TEXTS >= window):
+                for result in await waiting.popleft():
+                    yield result
+        while waiting:
+            for result in await waiting.popleft():
+                yield result
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def in_order_from_a_thread(
+    texts: Iterable[Text], sender: Sender, window: int, close: Callable[[], Awaitable[None]]
+) -> Iterator[BatchResult]:
+    """`in_order` for code without an event loop: a thread sends, the caller's thread reads `texts`.
+
+    close: called in the thread at the end.
+    """
+    waiting: deque[Future[list[BatchResult]]] = deque()
+    with _loop_in_a_thread() as loop:
+
+        async def end() -> None:
+            sending = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in sending:
+                task.cancel()
+            await asyncio.gather(*sending, return_exceptions=True)
+            await close()
+
+        try:
+            for group in _grouped(texts):
+                waiting.append(asyncio.run_coroutine_threadsafe(sender.send(group), loop))
+                while waiting and (waiting[0].done() or len(waiting) * MAX_TEXTS >= window):
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            asyncio.run_coroutine_threadsafe(end(), loop).result()
+
+
+@contextmanager
+def _loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="extract_many", daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+class _Groups:
+    """Collects what one request may have."""
+
+    def __init__(self) -> None:
+        self.group: list[Text] = []
+        self._chars = 0
+
+    def add(self, text: Text) -> list[Text] | None:
+        """The group, if it is complete."""
+        self.group.append(text)
+        self._chars += len(text if isinstance(text, str) else str(text.get("text", "")))
+        if len(self.group) < MAX_TEXTS and self._chars < _MAX_CHARS:
+            return None
+        complete, self.group, self._chars = self.group, [], 0
+        return complete
+
+
+def _grouped(texts: Iterable[Text]) -> Iterator[list[Text]]:
+    groups = _Groups()
+    yield from filter(None, map(groups.add, texts))
+    if groups.group:
+        yield groups.group
+
+
+async def _grouped_async(texts: Iterable[Text] | AsyncIterable[Text]) -> AsyncIterator[list[Text]]:
+    if not isinstance(texts, AsyncIterable):
+        for group in _grouped(texts):
+            yield group
+        return
+    groups = _Groups()
+    async for text in texts:
+        if complete := groups.add(text):
+            yield complete
+    if groups.group:
+        yield groups.group
+
+
+def _failed(texts: Sequence[Text], error: GLiNERBentoError) -> list[BatchResult]:
+    return [BatchResult(error=error.detail()) for _ in texts]
+
+
+def _code(result: BatchResult) -> str | None:
+    return result.error.code if result.error else None
+
+
+def _depends_on_the_batch(result: BatchResult) -> bool:
+    """The texts of a batch share a deadline and the limits of the answer."""
+    if result.error:
+        return result.error.code in _DEPENDS_ON_THE_BATCH
+    return any(warning.code in _LIMIT_WARNINGS for warning in result.result.warnings) if result.result else False
+
+
+def _retry_after_s(response: httpx.Response) -> float:
+    """A date counts as absent: the server's clock may differ."""
+    value = response.headers.get("Retry-After", "")
+    return float(value) if value.isdigit() else 0.0

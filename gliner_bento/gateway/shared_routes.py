@@ -1,0 +1,103 @@
+"""Routes that several servers' formats have: one response serves the clients of all.
+
+A format's `endpoints` returns the ones that its clients call; they are served while one such format is on.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gliner_bento.errors import ErrorDetail, NotReady
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response
+from gliner_bento.gateway.gateway import Gateway
+
+
+@dataclass(frozen=True, slots=True)
+class MessageError:
+    """An error body that is one sentence: Presidio's, and that of vllm-factory's dispatcher."""
+
+    error: str
+
+    @classmethod
+    def of(cls, detail: ErrorDetail, _status: int) -> MessageError:
+        """The body of an error."""
+        return cls(detail.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The answer of `GET /health`."""
+
+    status: Literal["UP"] = "UP"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model in the list of OpenAI's API, with the fields that NeMo and Xinference add."""
+
+    id: str
+    model_name: str
+    revision: Annotated[str | None, Field(description="The fingerprint of the weights.")]
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "gliner-bento"
+    model_type: str = "token-classification"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModels:
+    """The answer of `GET /v1/models`."""
+
+    data: list[ListedModel]
+    object: Literal["list"] = "list"
+
+
+def now_s() -> int:
+    """The time of day, for `created` in answers."""
+    return int(time.time())
+
+
+async def _health(gateway: Gateway, _: Request) -> Response:
+    if not await gateway.ready():
+        raise NotReady("no healthy backends")
+    return json_response(Health())
+
+
+async def _models(gateway: Gateway, _: Request) -> Response:
+    model = await gateway.model_info()
+    return json_response(ListedModels([ListedModel(model.model, model.model, model.fingerprint)]))
+
+
+HEALTH = Endpoint(
+    method="GET",
+    path="/health",
+    scope=None,
+    answer=_health,
+    error=MessageError,
+    operation=Operation(
+        name="health",
+        tag="compat",
+        summary="Whether the server answers requests, for clients of other servers",
+        answer=Health,
+        errors=(503,),
+    ),
+)
+MODELS = Endpoint(
+    method="GET",
+    path="/v1/models",
+    scope="extract",
+    answer=_models,
+    operation=Operation(
+        name="list_models",
+        tag="compat",
+        summary="The served model as OpenAI's API lists it",
+        answer=ListedModels,
+        errors=READ_ERRORS,
+    ),
+)

@@ -1,0 +1,45 @@
+"""The server's API in this process, without a server: the gateway over a replica, called without a socket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from gliner_bento.client import AsyncClient
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.settings import Settings
+
+_DAY_S = 86_400.0
+_ONE_CALLER: dict[str, Any] = {
+    "num_instances": 1,
+    "max_instances": 0,
+    "api_keys": None,
+    "tenant_header": None,
+    "max_queue_wait_s": _DAY_S,
+    "request_timeout_s": _DAY_S,
+    "max_queued_tokens": 0,
+    "max_tenant_concurrency": 0,
+    "max_tenant_requests_per_s": 0.0,
+}
+"""What protects a server from its callers does not apply."""
+
+
+@asynccontextmanager
+async def in_process(settings: Settings) -> AsyncIterator[AsyncClient]:
+    """A client of the model that `settings` name, which is loaded. Raises `StartupError`, `ModelError` included."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    own = settings.model_copy(update=_ONE_CALLER)
+    replica = LocalReplica.load(own)
+    try:
+        app = GatewayApp(own.view(GatewayOptions))
+        app.bind(replica)
+        async with AsyncClient("http://in-process", timeout_s=_DAY_S, transport=httpx.ASGITransport(app)) as client:
+            yield client
+    finally:
+        replica.close()

@@ -1,0 +1,254 @@
+"""Files and folders to redact: which there are, where their copies go, and the run over all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from gliner_bento.redaction.parquet_file import ParquetFile
+from gliner_bento.redaction.patterns import find_patterns
+from gliner_bento.redaction.records import FORMATS, Record
+from gliner_bento.redaction.spans import Span
+from gliner_bento.redaction.styles import Replace
+from gliner_bento.redaction.text_file import Entry, Finding, Reading, TextFile
+from gliner_bento.types import BatchResult
+
+SUFFIXES = (*FORMATS, ".parquet")
+Answers = Callable[[Iterable[str]], AsyncIterator[BatchResult]]
+"""A result or an error for each text, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A file to read, the copy to write, and its name in mappings: the path below the input folder."""
+
+    source: Path
+    output: Path | None
+    name: str
+
+
+@dataclass(slots=True)
+class Report:
+    """Of a run. redacted: replacements by label. failed: files without a copy, with the reason. left: `--check`."""
+
+    files: int = 0
+    records: int = 0
+    redacted: Counter[str] = field(default_factory=Counter)
+    failed: dict[str, str] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+    left: list[tuple[str, Finding]] = field(default_factory=list)
+
+
+def find_files(inputs: Sequence[Path], output: Path | None) -> tuple[list[Job], list[str]]:
+    """The jobs, and the files of folders that have no format to read. Raises ValueError.
+
+    output: a file for one input file, else a folder; None: nothing is written.
+    """
+    jobs, skipped = [], []
+    alone = len(inputs) == 1 and inputs[0].is_file() and not (output and output.is_dir())
+    for source in inputs:
+        if source.is_dir():
+            if output and output.resolve().is_relative_to(source.resolve()):
+                raise ValueError(f"{output}: is inside the input {source}")
+            for path in sorted(path for path in source.rglob("*") if path.is_file()):
+                name = path.relative_to(source).as_posix()
+                if path.suffix.lower() in SUFFIXES:
+                    jobs.append(Job(path, output / name if output else None, name))
+                else:
+                    skipped.append(str(path))
+        elif not source.is_file():
+            raise ValueError(f"{source}: no such file or folder")
+        elif source.suffix.lower() not in SUFFIXES:
+            raise ValueError(f"{source}: must be one of {', '.join(SUFFIXES)}")
+        else:
+            jobs.append(Job(source, output if alone or not output else output / source.name, source.name))
+    _check_outputs(jobs)
+    return jobs, skipped
+
+
+def _check_outputs(jobs: Sequence[Job]) -> None:
+    names = Counter(job.name for job in jobs)
+    if repeated := next((name for name, number in names.items() if number > 1), None):
+        raise ValueError(f"{repeated}: two inputs have this name")
+    sources = {job.source.resolve() for job in jobs}
+    for job in jobs:
+        if job.output and job.output.resolve() in sources:
+            raise ValueError(f"{job.output}: is an input; choose another output")
+
+
+class _Copy:
+    """A file and the copy that is made of it, which appears complete or not at all. Raises OSError, ValueError."""
+
+    def __init__(self, job: Job, reading: Reading) -> None:
+        self.job = job
+        self.error: str | None = None
+        self._stack = contextlib.ExitStack()
+        self._temporary: Path | None = None
+        with contextlib.ExitStack() as stack:
+            source = stack.enter_context(job.source.open("rb"))
+            out: IO[bytes] = io.BytesIO()
+            if job.output:
+                job.output.parent.mkdir(parents=True, exist_ok=True)
+                self._temporary = job.output.with_name(f".{job.output.name}.{os.getpid()}.part")
+                stack.callback(self._temporary.unlink, missing_ok=True)
+                out = stack.enter_context(self._temporary.open("wb"))
+            self.content: TextFile | ParquetFile
+            if job.source.suffix.lower() == ".parquet":
+                self.content = ParquetFile(source, out, reading)
+            else:
+                self.content = TextFile(source, out, job.source.suffix.lower(), reading)
+            self._out = out
+            self._stack = stack.pop_all()
+
+    def finish(self) -> None:
+        """Give the copy its name."""
+        with self._stack:
+            self.content.close()
+            self._out.close()
+            if self._temporary and self.job.output:
+                self._temporary.replace(self.job.output)
+
+    def discard(self) -> None:
+        """Leave nothing."""
+        self._stack.close()
+
+
+@dataclass(eq=False, slots=True)
+class _Step:
+    """A record of a file and what the model finds in it. Without a record: the end of the file."""
+
+    copy: _Copy
+    record: Record | None = None
+    results: list[BatchResult] = field(default_factory=list)
+
+    @property
+    def texts(self) -> list[str]:
+        """What the model reads."""
+        return [one.text for one in self.record.fields] if self.record else []
+
+
+async def redact_files(
+    jobs: Iterable[Job],
+    reading: Reading,
+    styles: Callable[[], Replace],
+    answers: Answers,
+    *,
+    patterns: bool,
+    mapping: IO[str] | None,
+    report: Report,
+) -> None:
+    """Write the redacted copies. A file with an error has none, and the others are not affected.
+
+    styles: the replacement of a document (a text file, or a record). patterns: also redact what the pattern rules find.
+    """
+    async for step in _answered(_steps(jobs, reading, report), answers):
+        copy = step.copy
+        try:
+            if step.record is None:
+                copy.finish()
+                report.files += 1
+            elif not copy.error:
+                for entry in copy.content.redact(step.record, _spans(step, patterns), styles()):
+                    report.redacted[entry["label"]] += 1
+                    if mapping:
+                        mapping.write(json.dumps({"file": copy.job.name, **entry}, ensure_ascii=False) + "\n")
+                report.records += 1
+        except (OSError, ValueError) as error:
+            copy.error = report.failed[str(copy.job.source)] = str(error)
+            copy.discard()
+
+
+def _steps(jobs: Iterable[Job], reading: Reading, report: Report) -> Iterator[_Step]:
+    for job in jobs:
+        copy = None
+        try:
+            copy = _Copy(job, reading)
+            for record in copy.content.records():
+                yield _Step(copy, record)
+                if copy.error:
+                    break
+            else:
+                yield _Step(copy)
+        except (OSError, ValueError) as error:
+            report.failed[str(job.source)] = str(error)
+            if copy:
+                copy.error = str(error)
+                copy.discard()
+
+
+async def _answered(steps: Iterator[_Step], answers: Answers) -> AsyncIterator[_Step]:
+    """The steps in order, with their results."""
+    waiting: deque[_Step] = deque()
+
+    def texts() -> Iterator[str]:
+        for step in steps:
+            waiting.append(step)
+            yield from step.texts
+
+    async for result in answers(texts()):
+        while not waiting[0].texts:
+            yield waiting.popleft()
+        waiting[0].results.append(result)
+        if len(waiting[0].results) == len(waiting[0].texts):
+            yield waiting.popleft()
+    while waiting:
+        yield waiting.popleft()
+
+
+def _spans(step: _Step, patterns: bool) -> list[list[Span]]:
+    """Of each text of the record. Raises ValueError for the error of one."""
+    found = []
+    for text, result in zip(step.texts, step.results, strict=True):
+        if result.result is None:
+            raise ValueError(result.error.message if result.error else "no result")
+        if result.result.truncated:
+            raise ValueError("the model has read only the beginning of the text")
+        spans = [Span(one.start, one.end, one.label) for one in result.result.entities]
+        found.append([*spans, *(find_patterns(text) if patterns else [])])
+    return found
+
+
+def restore_files(jobs: Iterable[Job], reading: Reading, mapping: Iterable[str], report: Report) -> None:
+    """Write the originals of redacted files. A file with an error has none. Raises ValueError for a bad mapping."""
+    of_file: dict[str, list[Entry]] = {}
+    for number, line in enumerate(mapping, 1):
+        try:
+            entry = json.loads(line)
+            of_file.setdefault(entry.pop("file"), []).append(entry)
+        except (ValueError, KeyError, AttributeError):
+            raise ValueError(f"line {number}: not a line of a mapping") from None
+    jobs = list(jobs)
+    alone = next(iter(of_file.values())) if len(of_file) == len(jobs) == 1 else []
+    for job in jobs:
+        try:
+            copy = _Copy(job, reading)
+            try:
+                copy.content.restore(of_file.get(job.name, alone))
+            except BaseException:
+                copy.discard()
+                raise
+            copy.finish()
+            report.files += 1
+        except (OSError, TypeError, ValueError) as error:
+            report.failed[str(job.source)] = str(error)
+
+
+def check_files(jobs: Iterable[Job], reading: Reading, report: Report) -> None:
+    """Report what the pattern rules find."""
+    for job in jobs:
+        try:
+            copy = _Copy(Job(job.source, None, job.name), reading)
+            try:
+                report.left += [(str(job.source), one) for one in copy.content.findings(find_patterns)]
+            finally:
+                copy.discard()
+            report.files += 1
+        except (OSError, ValueError) as error:
+            report.failed[str(job.source)] = str(error)

@@ -1,0 +1,123 @@
+"""Pattern rules: e-mail addresses, phone numbers, IBANs and card numbers, the last two by their checksums."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gliner_bento.redaction.spans import Span, merged
+
+_IBAN_CHARS = {
+    **{"AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BI": 27, "BR": 29},
+    **{"BY": 28, "CH": 21, "CR": 22, "CY": 28, "CZ": 24, "DE": 22, "DJ": 27, "DK": 18, "DO": 28, "EE": 20, "EG": 29},
+    **{"ES": 24, "FI": 18, "FK": 18, "FO": 18, "FR": 27, "GB": 22, "GE": 22, "GI": 23, "GL": 18, "GR": 27, "GT": 28},
+    **{"HN": 28, "HR": 21, "HU": 28, "IE": 22, "IL": 23, "IQ": 23, "IS": 26, "IT": 27, "JO": 30, "KW": 30, "KZ": 20},
+    **{"LB": 28, "LC": 32, "LI": 21, "LT": 20, "LU": 20, "LV": 21, "LY": 25, "MC": 27, "MD": 24, "ME": 22, "MK": 19},
+    **{"MN": 20, "MR": 27, "MT": 31, "MU": 30, "NI": 28, "NL": 18, "NO": 15, "OM": 23, "PK": 24, "PL": 28, "PS": 29},
+    **{"PT": 25, "QA": 29, "RO": 24, "RS": 22, "RU": 33, "SA": 24, "SC": 31, "SD": 18, "SE": 24, "SI": 19, "SK": 24},
+    **{"SM": 27, "SO": 23, "ST": 25, "SV": 28, "TL": 23, "TN": 24, "TR": 26, "UA": 29, "VA": 22, "VG": 24, "XK": 20},
+    "YE": 30,
+}
+"""Length of an IBAN by country, as registered with SWIFT."""
+
+
+def passes_luhn(digits: str) -> bool:
+    """Whether the last digit is the check digit of ISO/IEC 7812."""
+    doubled = [int(digit) * (1 + position % 2) for position, digit in enumerate(reversed(digits))]
+    return sum(number // 10 + number % 10 for number in doubled) % 10 == 0
+
+
+def is_card(text: str) -> bool:
+    """Whether the digits are a card number: length, first digit, check digit."""
+    digits = re.sub(r"\D", "", text)
+    return 13 <= len(digits) <= 19 and digits[0] in "23456" and passes_luhn(digits)
+
+
+def is_iban(text: str) -> bool:
+    """Whether the text is an IBAN of ISO 13616: the country's length, and the check digits."""
+    code = re.sub(r"[ \-]", "", text).upper()
+    if _IBAN_CHARS.get(code[:2]) != len(code):
+        return False
+    return int("".join(str(int(char, 36)) for char in code[4:] + code[:4])) % 97 == 1
+
+
+def _iban_at(match: re.Match[str]) -> int:
+    """Characters of the IBAN at the beginning of the match, which may run into the next words; 0: none."""
+    text = match[0]
+    wanted = _IBAN_CHARS.get(text[:2].upper(), 0)
+    seen = 0
+    for position, char in enumerate(text):
+        seen += char not in " -"
+        if seen == wanted:
+            code, after = text[: position + 1], text[position + 1 : position + 2]
+            return len(code) if not after.isalnum() and is_iban(code) else 0
+    return 0
+
+
+def _card_at(match: re.Match[str]) -> int:
+    """Characters of the longest card number at the beginning of the match, which may run into other numbers."""
+    text = match[0]
+    ends = [len(text), *(gap.start() for gap in reversed([*re.finditer(r"[ \-]", text)]))]
+    return next((end for end in ends if is_card(text[:end])), 0)
+
+
+def _is_phone(text: str) -> bool:
+    """International, or with a leading 0 or an area code in parentheses; 7 to 15 digits; no date."""
+    digits = re.sub(r"\D", "", text)
+    if not 7 <= len(digits) <= 15 or re.fullmatch(r"\d{2}[./\-]\d{2}[./\-]\d{4}", text):
+        return False
+    return text[0] in "+(0" or bool(re.fullmatch(r"\d{3}[ .\-]\d{3}[ .\-]\d{4}", text))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """chars: of the finding at the beginning of a match; 0: it is none."""
+
+    label: str
+    pattern: re.Pattern[str]
+    chars: Callable[[re.Match[str]], int]
+
+
+def _whole(is_one: Callable[[str], bool]) -> Callable[[re.Match[str]], int]:
+    return lambda match: len(match[0]) if is_one(match[0]) else 0
+
+
+_RULES = (
+    _Rule(
+        "email",
+        re.compile(r"(?<![\w.+\-])[\w.!#$%&'*+/=?^`{|}~\-]{1,64}@(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.)+[^\W\d_]{2,24}\b"),
+        lambda match: len(match[0]),
+    ),
+    _Rule("iban", re.compile(r"(?<!\w)[A-Za-z]{2}\d{2}(?:[ \-]?[A-Za-z0-9]){11,30}"), _iban_at),
+    _Rule("card", re.compile(r"(?<![\w+])\d(?:[ \-]?\d){12,18}(?!\w)"), _card_at),
+    _Rule("phone", re.compile(r"(?<![\w.+])(?:\+|\(|\d)(?:[ ./()\-]{0,3}\d){6,15}(?![\w@])"), _whole(_is_phone)),
+)
+
+PATTERN_LABELS = tuple(rule.label for rule in _RULES)
+"""The labels of what the rules find."""
+
+
+def find_patterns(text: str) -> list[Span]:
+    """What the rules find, in order, without overlaps; of overlapping findings, the earlier rule's."""
+    taken: list[Span] = []
+    for rule in _RULES:
+        found = [span for span in _found(rule, text) if _is_free(span, taken)]
+        taken = merged([*taken, *found])
+    return taken
+
+
+def _found(rule: _Rule, text: str) -> Iterator[Span]:
+    position = 0
+    while match := rule.pattern.search(text, position):
+        chars = rule.chars(match)
+        if chars:
+            yield Span(match.start(), match.start() + chars, rule.label)
+        position = match.start() + (chars or 1)
+
+
+def _is_free(span: Span, taken: list[Span]) -> bool:
+    """taken: in order, without overlaps."""
+    following = bisect_right(taken, span.start, key=lambda one: one.end)
+    return following == len(taken) or span.end <= taken[following].start

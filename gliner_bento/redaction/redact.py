@@ -1,0 +1,102 @@
+"""Replaces spans of a text, and restores them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gliner_bento.mentions import normalized
+from gliner_bento.redaction.spans import Span, merged
+from gliner_bento.redaction.styles import Replace
+
+
+class RestoreError(ValueError):
+    """A text cannot be restored; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """start: first character in the redacted text. text: the original."""
+
+    start: int
+    label: str
+    replacement: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Redacted:
+    """A redacted text, and what was replaced in it, in order."""
+
+    text: str
+    replacements: Sequence[Replacement]
+
+
+def redact(text: str, spans: Iterable[Span], replace: Replace) -> Redacted:
+    """Replace the spans, whose overlaps are resolved; every other character is kept.
+
+    Raises ValueError for a span that is not inside the text.
+    """
+    return substituted(text, redactions(text, spans, replace))
+
+
+def redactions(text: str, spans: Iterable[Span], replace: Replace) -> list[tuple[Span, str]]:
+    """Spans without overlaps, in order, each with its replacement. Raises ValueError."""
+    resolved = merged(spans)
+    for span in resolved:
+        if span.start < 0 or span.end > len(text):
+            raise ValueError(f"span {span.start} to {span.end} is not inside a text of {len(text)} characters")
+    return [(span, replace(text, span)) for span in resolved]
+
+
+def substituted(text: str, redactions: Iterable[tuple[Span, str]]) -> Redacted:
+    """Put replacements in the place of spans, which are in order and do not overlap."""
+    pieces: list[str] = []
+    replacements = []
+    position = chars = 0
+    for span, replacement in redactions:
+        chars += span.start - position
+        replacements.append(Replacement(chars, span.label, replacement, text[span.start : span.end]))
+        pieces += [text[position : span.start], replacement]
+        chars += len(replacement)
+        position = span.end
+    return Redacted("".join([*pieces, text[position:]]), replacements)
+
+
+def restore(text: str, replacements: Iterable[Replacement]) -> str:
+    """The original of a text that has not changed since it was redacted. Raises RestoreError."""
+    pieces = []
+    position = 0
+    for one in replacements:
+        end = one.start + len(one.replacement)
+        if one.start < position or text[one.start : end] != one.replacement:
+            raise RestoreError(f"character {one.start} is not {one.replacement!r}: the text is not the redacted one")
+        pieces += [text[position : one.start], one.text]
+        position = end
+    return "".join([*pieces, text[position:]])
+
+
+def restore_anyway(text: str, replacements: Sequence[Replacement]) -> str:
+    """The original; of an edited text, with the placeholders that are still in it. Raises RestoreError."""
+    try:
+        return restore(text, replacements)
+    except RestoreError:
+        return restore_placeholders(text, replacements)
+
+
+def restore_placeholders(text: str, replacements: Iterable[Replacement]) -> str:
+    """An edited text with the first original of every placeholder and hash in it.
+
+    Raises RestoreError if masked or removed text would be needed, or if a placeholder has several originals.
+    """
+    originals: dict[str, str] = {}
+    for one in replacements:
+        if not re.fullmatch(r"\[.+_\w+\]", one.replacement, re.DOTALL):
+            raise RestoreError("the text has changed, and only placeholders and hashes can be found in it again")
+        original = originals.setdefault(one.replacement, one.text)
+        if normalized(original) != normalized(one.text):
+            raise RestoreError(f"the text has changed, and {one.replacement} has several originals")
+    if not originals:
+        return text
+    return re.sub("|".join(map(re.escape, originals)), lambda match: originals[match[0]], text)

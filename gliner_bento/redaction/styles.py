@@ -1,0 +1,66 @@
+"""What a span is replaced with: placeholders, masks, hashes, nothing. One function per document."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gliner_bento.mentions import normalized
+from gliner_bento.redaction.spans import Span
+
+Replace = Callable[[str, Span], str]
+"""The replacement of a span of a text."""
+
+_HASH_CHARS = 16
+
+
+def tag(label: str) -> str:
+    """A label as it is written in a placeholder: `phone number` is PHONE_NUMBER."""
+    return re.sub(r"\W+", "_", label.upper()).strip("_") or "ENTITY"
+
+
+@dataclass(slots=True)
+class Placeholders:
+    """`[PERSON_1]`: equal names of a label have equal numbers. Numbers that the text has itself are left out."""
+
+    _of_name: dict[tuple[str, str], str] = field(default_factory=dict)
+    _last: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, text: str, span: Span) -> str:
+        """See `Replace`."""
+        name = (span.label, normalized(text[span.start : span.end]))
+        placeholder = self._of_name.get(name)
+        if placeholder is None:
+            placeholder = self._of_name[name] = self._next(tag(span.label), text)
+        return placeholder
+
+    def _next(self, kind: str, text: str) -> str:
+        while True:
+            self._last[kind] += 1
+            placeholder = f"[{kind}_{self._last[kind]}]"
+            if placeholder not in text:
+                return placeholder
+
+
+def mask(text: str, span: Span) -> str:
+    """A `*` for every character that is no white space."""
+    return re.sub(r"\S", "*", text[span.start : span.end])
+
+
+def remove(_text: str, _span: Span) -> str:
+    """Nothing."""
+    return ""
+
+
+def hashes(key: bytes) -> Replace:
+    """`[PERSON_6ac3c336e4094835]`: HMAC-SHA-256 of label and name; equal names are equal in all runs with this key."""
+
+    def replace(text: str, span: Span) -> str:
+        message = f"{span.label}\0{normalized(text[span.start : span.end])}".encode("utf-8", "surrogatepass")
+        return f"[{tag(span.label)}_{hmac.new(key, message, hashlib.sha256).hexdigest()[:_HASH_CHARS]}]"
+
+    return replace

@@ -1,0 +1,45 @@
+"""`gliner-bento extract` with the bundled model in this process."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gliner_bento import cli
+
+TEXT = "Bill Gates founded Microsoft in 1975."
+
+
+def test_a_text_and_a_file_are_extracted_without_a_server(capsys, tmp_path):
+    assert cli.main(["extract", TEXT, "--labels", "person,organization", "--relations", "founded"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "Bill Gates [person] founded Microsoft [organization] in 1975."
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "labels.yaml").write_text("person: a human being\n")
+    assert cli.main(["extract", str(tmp_path / "a.txt"), "--labels", f"@{tmp_path}/labels.yaml", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [(one["text"], one["label"]) for one in answer["entities"]] == [("Bill Gates", "person")]
+    assert answer["model"] == "demo"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["extract", TEXT], "--labels is required"),
+        (["extract", TEXT, "--labels", "@gone.yaml"], "--labels: gone.yaml: No such file or directory"),
+        (["extract", TEXT, "--labels", "a", "--url", "http://127.0.0.1:9"], "http://127.0.0.1:9: "),
+        (["extract", TEXT, "--labels", "a", "--url", "localhost"], "localhost: "),
+        (["extract", TEXT, "--labels", "a", "--url", "http://a", "--url", "http://b"], "--url: one is enough"),
+        (["extract", TEXT, "--labels", "a", "--url", "http://a", "--device", "cpu"], "--device: is of the model in"),
+        (["extract", TEXT, "--labels", "a", "--thresold", "1"], "unknown flag --thresold; did you mean --threshold"),
+        (["extract", TEXT, "--labels", "a", "--model", "nobody/none"], "'nobody/none' is no folder"),
+        (["extract", "{folder}/latin.txt", "--labels", "a"], "latin.txt: not UTF-8: byte 3"),
+    ],
+)
+def test_what_cannot_work_is_one_line_and_code_1(capsys, tmp_path, arguments, message):
+    (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
+    assert cli.main([argument.format(folder=tmp_path) for argument in arguments]) == 1
+    written = capsys.readouterr()
+    assert message in written.err
+    assert written.err.count("\n") == 1
+    assert written.out == ""

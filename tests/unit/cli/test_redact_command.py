@@ -1,0 +1,108 @@
+"""`gliner-bento redact`: files in, copies out; by the pattern rules alone, so that no model is loaded."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import sys
+
+import pytest
+
+from gliner_bento import cli
+
+TEXT = "Write to ada@example.org, or ADA@example.org.\r\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_bytes(TEXT.encode())
+    (tmp_path / "in" / "b.jsonl").write_text('{"text": "bob@example.org", "note": "bob@example.org"}\n')
+    return tmp_path
+
+
+def redact(folder, *arguments):
+    words = ["redact", *(word.replace("{}", str(folder)) for word in arguments)]
+    return cli.main(words if "--check" in words or "--restore" in words else [*words, "--patterns-only"])
+
+
+def test_a_folder_is_redacted_and_restored(folder, capsys):
+    assert redact(folder, "{}/in", "-o", "{}/out", "--mapping", "{}/mapping.jsonl") == 0
+    assert capsys.readouterr().out == "2 files: 3 email\n"
+    assert (folder / "out" / "a.txt").read_bytes() == b"Write to [EMAIL_1], or [EMAIL_1].\r\n"
+    assert (folder / "out" / "b.jsonl").read_text() == '{"text": "[EMAIL_1]", "note": "bob@example.org"}\n'
+    assert stat.S_IMODE((folder / "mapping.jsonl").stat().st_mode) == 0o600
+    assert redact(folder, "--restore", "{}/mapping.jsonl", "{}/out", "-o", "{}/again") == 0
+    for name in ("a.txt", "b.jsonl"):
+        assert (folder / "again" / name).read_bytes() == (folder / "in" / name).read_bytes()
+
+
+def test_a_run_may_share_its_placeholders(folder):
+    assert redact(folder, "{}/in", "-o", "{}/out", "--scope", "run", "--columns", "text,note") == 0
+    assert (folder / "out" / "b.jsonl").read_text() == '{"text": "[EMAIL_2]", "note": "[EMAIL_2]"}\n'
+
+
+@pytest.mark.parametrize(
+    ("style", "expected"),
+    [
+        ("mask", "Write to ***************, or ***************.\r\n"),
+        ("remove", "Write to , or .\r\n"),
+        ("hash", "Write to [EMAIL_{}], or [EMAIL_{}].\r\n"),
+    ],
+)
+def test_styles(folder, monkeypatch, style, expected):
+    monkeypatch.setenv("GLINER_REDACT_KEY", "0123456789abcdef")
+    assert redact(folder, "{}/in/a.txt", "-o", "{}/a.txt", "--style", style) == 0
+    written = (folder / "a.txt").read_bytes().decode()
+    digest = written.partition("_")[2][:16]
+    assert written == expected.format(digest, digest)
+
+
+def test_check_shows_what_is_left_and_the_exit_code_says_so(folder, capsys):
+    assert redact(folder, "--check", "{}/in/a.txt") == 3
+    assert capsys.readouterr().out.splitlines() == [
+        f"{folder}/in/a.txt:1: email: ada@example.org",
+        f"{folder}/in/a.txt:1: email: ADA@example.org",
+        "2 left by the pattern rules",
+    ]
+    assert redact(folder, "{}/in", "-o", "{}/out", "--patterns-only", "--check", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report == {"files": 4, "records": 2, "redacted": {"email": 3}, "failed": {}, "skipped": [], "left": []}
+
+
+def test_standard_input_goes_to_standard_output(folder, monkeypatch, capsysbinary):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    assert redact(folder, "-") == 0
+    written = capsysbinary.readouterr()
+    assert written.out == b"Write to [EMAIL_1], or [EMAIL_1].\r\n"
+    assert written.err == b"1 files: 2 email\n"
+
+
+def test_a_file_that_fails_is_one_line_and_code_2(folder, capsys):
+    (folder / "in" / "c.txt").write_bytes(b"\xff\xff")
+    assert redact(folder, "{}/in", "-o", "{}/out") == 2
+    assert f"redact: {folder}/in/c.txt: not utf-8" in capsys.readouterr().err
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["a.txt", "b.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{}/in"], "redact: -o is required"),
+        (["{}/gone", "-o", "{}/out"], "gone: no such file or folder"),
+        (["{}/in", "-o", "{}/in/out"], "is inside the input"),
+        (["{}/in", "-o", "{}/out", "--encoding", "nope"], "redact: unknown encoding: nope"),
+        (["{}/in", "-o", "{}/out", "--style", "hash"], "GLINER_REDACT_KEY must have a key of at least 16 characters"),
+        (["{}/in", "-o", "{}/out", "--relations", "a"], "redact: --relations: only entities are redacted"),
+        (["{}/in", "-", "-o", "{}/out"], "redact: -: must be the only input"),
+        (["{}/in", "-o", "{}/out", "--no-patterns"], "not allowed with argument"),
+    ],
+)
+def test_what_cannot_run_is_one_line_and_code_1(folder, capsys, monkeypatch, arguments, message):
+    monkeypatch.delenv("GLINER_REDACT_KEY", raising=False)
+    assert redact(folder, *arguments) == 1
+    written = capsys.readouterr().err
+    assert message in written
+    assert written.count("\n") == 1
+    assert not (folder / "out").exists()

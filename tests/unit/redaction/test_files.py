@@ -1,0 +1,182 @@
+"""Files and folders: what is kept byte for byte, what fails alone, and the way back."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+from collections.abc import AsyncIterator, Iterable
+
+import pytest
+
+from gliner_bento.errors import InvalidField
+from gliner_bento.redaction.files import Report, check_files, find_files, redact_files, restore_files
+from gliner_bento.redaction.redact import RestoreError, restore_anyway
+from gliner_bento.redaction.styles import Placeholders, mask
+from gliner_bento.redaction.text_file import Reading
+from gliner_bento.types import BatchResult, Entity, Extraction
+
+UTF16 = "Ada\r\nmet\rAda\nBob \U0001f600".encode("utf-16")
+
+
+async def people(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
+    """A model that knows two names."""
+    for text in texts:
+        await asyncio.sleep(0)
+        if "refused" in text:
+            yield BatchResult(error=InvalidField("text: too long").detail())
+        else:
+            found = [Entity(one.start(), one.end(), one[0], "person", 1.0) for one in re.finditer("Ada|Bob", text)]
+            yield BatchResult(Extraction(found))
+
+
+def redact_folder(folder, out, reading=Reading(), styles=Placeholders, patterns=True):  # noqa: B008
+    report, mapping = Report(), io.StringIO()
+    jobs, report.skipped = find_files([folder], out)
+    asyncio.run(redact_files(jobs, reading, styles, people, patterns=patterns, mapping=mapping, report=report))
+    return report, mapping.getvalue().splitlines()
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("style", [Placeholders, lambda: mask])
+def test_a_folder_is_redacted_and_restored_byte_for_byte(tmp_path, style):
+    files = {
+        "a.txt": b"\xef\xbb\xbfAda met Bob,\r\nand bob@example.org.\n",
+        "sub/b.md": UTF16,
+        "c.jsonl": b'{"id":1,  "text" : "Caf\\u00e9 Ada", "more": "Ada"}\r\n\n{"text": null}\n',
+        "d.csv": 'id;text\r\n"1";"x ""Ada"" y"\r\n'.replace(";", ",").encode(),
+        "empty.txt": b"",
+        "e.TXT": b"no name",
+    }
+    for name, content in files.items():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(content)
+    (tmp_path / "in" / "f.pdf").write_bytes(b"Ada")
+    report, mapping = redact_folder(tmp_path / "in", tmp_path / "out", styles=style)
+    assert (report.files, report.failed, report.redacted) == (6, {}, {"person": 7, "email": 1})
+    assert report.skipped == [str(tmp_path / "in" / "f.pdf")]
+    redacted = contents(tmp_path / "out")
+    assert redacted.keys() == files.keys()
+    if style is Placeholders:
+        assert redacted["a.txt"] == b"\xef\xbb\xbf[PERSON_1] met [PERSON_2],\r\nand [EMAIL_1].\n"
+        assert redacted["sub/b.md"].decode("utf-16") == "[PERSON_1]\r\nmet\r[PERSON_1]\n[PERSON_2] \U0001f600"
+        assert redacted["c.jsonl"] == files["c.jsonl"].replace(b"9 Ada", b"9 [PERSON_1]")
+        assert redacted["d.csv"] == files["d.csv"].replace(b"Ada", b"[PERSON_1]")
+    jobs, _ = find_files([tmp_path / "out"], tmp_path / "again")
+    report = Report()
+    restore_files(jobs, Reading(), mapping, report)
+    assert report.failed == {}
+    assert contents(tmp_path / "again") == files
+
+
+def test_a_legacy_encoding_is_named_and_kept(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_bytes("Zoë met Ada".encode("cp1252"))
+    report, _ = redact_folder(tmp_path / "in", tmp_path / "out")
+    assert "not utf-8" in report.failed[str(tmp_path / "in" / "a.txt")]
+    assert not list((tmp_path / "out").rglob("*.txt*"))
+    report, _ = redact_folder(tmp_path / "in", tmp_path / "out", Reading(encoding="cp1252"))
+    assert contents(tmp_path / "out") == {"a.txt": "Zoë met [PERSON_1]".encode("cp1252")}
+
+
+def test_an_encoding_that_does_not_keep_every_byte_is_refused(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_bytes(b"+AEEAZABh-")  # UTF-7 writes Ada without escapes
+    report, _ = redact_folder(tmp_path / "in", tmp_path / "out", Reading(encoding="utf-7"))
+    assert "does not keep every byte" in report.failed[str(tmp_path / "in" / "a.txt")]
+    assert contents(tmp_path / "out") == {}
+
+
+def test_a_file_that_fails_leaves_no_copy_and_the_others_are_written(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name, text in {"a.txt": "Ada", "b.txt": "refused Ada", "c.txt": "Bob"}.items():
+        (tmp_path / "in" / name).write_text(text)
+    (tmp_path / "in" / "d.jsonl").write_text('{"text": "Ada"}\n{"text": "refused"}\n{"text": "Bob"}\n')
+    (tmp_path / "in" / "e.jsonl").write_text('{"text": "Ada"}\n{"txt": "Ada"}\n')
+    report, _ = redact_folder(tmp_path / "in", tmp_path / "out")
+    assert contents(tmp_path / "out") == {"a.txt": b"[PERSON_1]", "c.txt": b"[PERSON_1]"}
+    assert {name.rpartition("/")[2]: reason for name, reason in report.failed.items()} == {
+        "b.txt": "text: too long",
+        "d.jsonl": "text: too long",
+        "e.jsonl": "line 2: no column 'text'; there are 'txt': choose with --columns",
+    }
+
+
+def test_documents_are_records_and_a_run_may_share_its_numbers(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("text\nAda\nBob\nAda\n")
+    redact_folder(tmp_path / "in", tmp_path / "out")
+    assert (tmp_path / "out" / "a.csv").read_text() == "text\n[PERSON_1]\n[PERSON_1]\n[PERSON_1]\n"
+    shared = Placeholders()
+    redact_folder(tmp_path / "in", tmp_path / "out", styles=lambda: shared)
+    assert (tmp_path / "out" / "a.csv").read_text() == "text\n[PERSON_1]\n[PERSON_2]\n[PERSON_1]\n"
+
+
+def test_an_edited_copy_is_restored_where_its_placeholders_are_unambiguous(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("Ada met Bob")
+    _, mapping = redact_folder(tmp_path / "in", tmp_path / "out")
+    (tmp_path / "out" / "a.txt").write_text("Summary: [PERSON_2] was met by [PERSON_1].")
+    report = Report()
+    restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], Reading(), mapping, report)
+    assert (tmp_path / "again" / "a.txt").read_text() == "Summary: Bob was met by Ada."
+    from gliner_bento.redaction.redact import Replacement
+
+    entries = [Replacement(0, "person", "[PERSON_1]", name) for name in ("Ada", "Bob")]
+    with pytest.raises(RestoreError, match="several originals"):
+        restore_anyway("x [PERSON_1]", entries)
+
+
+def test_check_reports_what_is_left_with_its_line(tmp_path):
+    (tmp_path / "a.txt").write_text("x\r\nwrite to ada@example.org\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "x"}\n{"text": "4111 1111 1111 1111"}\n')
+    report = Report()
+    check_files(find_files([tmp_path], None)[0], Reading(), report)
+    assert [(name.rpartition("/")[2], one.line, one.label, one.text) for name, one in report.left] == [
+        ("a.txt", 2, "email", "ada@example.org"),
+        ("b.jsonl", 2, "card", "4111 1111 1111 1111"),
+    ]
+
+
+def test_inputs_and_outputs_that_cannot_be_are_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("Ada")
+    (tmp_path / "b.pdf").write_text("Ada")
+    for inputs, output, message in [
+        ([tmp_path], tmp_path / "out", "is inside the input"),
+        ([tmp_path / "a.txt"], tmp_path / "a.txt", "is an input"),
+        ([tmp_path / "gone"], None, "no such file or folder"),
+        ([tmp_path / "b.pdf"], None, "must be one of .txt"),
+        ([tmp_path / "a.txt", tmp_path], tmp_path.parent / "other", "two inputs have this name"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            find_files(inputs, output)
+
+
+def test_parquet_keeps_other_columns_types_and_row_groups(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    table = pa.table(
+        {
+            "id": pa.array([1, 2, 3], pa.int16()),
+            "text": pa.array(["Ada", None, "x Bob"], pa.large_string()),
+            "note": pa.array(["Ada", "b", None]),
+        }
+    ).replace_schema_metadata({"k": "v"})
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in" / "a.parquet", row_group_size=2, compression="gzip")
+    report, mapping = redact_folder(tmp_path / "in", tmp_path / "out", Reading(columns=["text"]))
+    assert report.failed == {}
+    written = pq.ParquetFile(tmp_path / "out" / "a.parquet")
+    assert written.read().column("text").to_pylist() == ["[PERSON_1]", None, "x [PERSON_1]"]
+    assert written.schema_arrow.equals(table.schema, check_metadata=True)
+    assert [written.metadata.row_group(group).num_rows for group in range(written.num_row_groups)] == [2, 1]
+    assert written.metadata.row_group(0).column(0).compression == "GZIP"
+    assert json.loads(mapping[1])["row"] == 2
+    report = Report()
+    restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], Reading(), mapping, report)
+    assert report.failed == {}
+    assert pq.read_table(tmp_path / "again" / "a.parquet").equals(table)

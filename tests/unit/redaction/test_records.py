@@ -1,0 +1,98 @@
+"""Records: the texts are those of the standard library's parsers, and what is replaced is nothing else."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gliner_bento.redaction.records import FORMATS, csv_records, jsonl_records, redact_record
+from gliner_bento.redaction.redact import restore
+from gliner_bento.redaction.spans import Span
+from gliner_bento.redaction.styles import Placeholders
+
+TEXTS = st.text(
+    st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from('",\\\r\n\t;é\U0001f600')), max_size=20
+)
+
+
+def lines_of(text: str) -> list[str]:
+    return list(io.StringIO(text, newline=""))
+
+
+@given(
+    rows=st.lists(st.tuples(TEXTS, TEXTS, st.integers()), min_size=1, max_size=4),
+    ascii_only=st.booleans(),
+    indent=st.sampled_from([(",", ":"), (" , ", " :  ")]),
+)
+def test_jsonl(rows, ascii_only, indent):
+    objects = [{"a": {"text": [a]}, "text": text, "n": n, "b": a} for text, a, n in rows]
+    raw = "".join(json.dumps(one, ensure_ascii=ascii_only, separators=indent) + "\r\n" for one in objects)
+    records = list(jsonl_records(lines_of(raw), ["text", "b"]))
+    assert "".join(record.raw for record in records) == raw
+    for record, one in zip(records, objects, strict=True):
+        assert [field.text for field in record.fields] == [one["text"], one["b"]]
+        redacted = redact_record(record, [[Span(0, len(one["text"]), "x")], []], Placeholders())
+        expected = one | ({"text": "[X_1]"} if one["text"] else {})
+        assert json.loads(redacted.text) == expected
+        assert restore(redacted.text, redacted.replacements) == record.raw
+
+
+def test_a_part_of_a_json_string_leaves_the_escapes_of_the_rest():
+    line = '{"text": "caf\\u00e9 \\ud83d\\ude00\\n\\"Ada\\" \\/ é"}\n'
+    (record,) = jsonl_records([line], ["text"])
+    start = record.fields[0].text.index("Ada")
+    redacted = redact_record(record, [[Span(start, start + 3, "person")]], Placeholders())
+    assert redacted.text == line.replace("Ada", "[PERSON_1]")
+
+
+@given(
+    rows=st.lists(st.tuples(TEXTS, TEXTS), max_size=4),
+    end=st.sampled_from(["\n", "\r\n"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    delimiter=st.sampled_from([",", ";", "\t"]),
+)
+def test_csv(rows, end, quoting, delimiter):
+    if quoting == csv.QUOTE_MINIMAL:  # Python 3.11 leaves a lone \r without quotes, and reads it as the end of a row
+        rows = [tuple(text.replace("\r", "\n") for text in row) for row in rows]
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, delimiter=delimiter, lineterminator=end, quoting=quoting)
+    writer.writerows([("id", "text"), *rows])
+    raw = out.getvalue()
+    header, *records = csv_records(delimiter)(lines_of(raw), ["text"])
+    assert "".join(record.raw for record in [header, *records]) == raw
+    assert [field.text for record in records for field in record.fields] == [text for _, text in rows]
+    redacted = [
+        redact_record(record, [[Span(0, len(field.text), "x")] for field in record.fields], Placeholders())
+        for record in records
+    ]
+    again = csv.reader(lines_of(header.raw + "".join(one.text for one in redacted)), delimiter=delimiter)
+    assert list(again)[1:] == [[name, "[X_1]" if text else ""] for name, text in rows]
+    assert [restore(one.text, one.replacements) for one in redacted] == [record.raw for record in records]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "message"),
+    [
+        (".jsonl", '{"text": "a"}\n{"text": \n', "line 2: invalid JSON"),
+        (".jsonl", '{"txt": "a"}\n', "line 1: no column 'text'; there are 'txt'"),
+        (".jsonl", '{"text": ["a"]}\n', "line 1: text: must be a string or null"),
+        (".jsonl", "[1]\n", "line 1: must be a JSON object"),
+        (".csv", "id,txt\n1,a\n", "no column 'text'"),
+        (".csv", "id,text\n1,a\n2,a\rb\n", "line 4: has 1 cells, and the header has 2"),
+        (".csv", 'id,text\n1,"a\n', "line 2: a quote is not closed"),
+        (".csv", 'id,text\n1,a\n2,"a"b"c"\n', "line 3: a quote is inside a cell"),
+    ],
+)
+def test_a_file_that_is_not_what_its_name_says_is_refused(suffix, content, message):
+    with pytest.raises(ValueError, match=message):
+        list(FORMATS[suffix](lines_of(content), ["text"]))
+
+
+def test_null_and_blank_lines_have_no_text():
+    records = list(jsonl_records(['{"text": null}\n', "\n", '{"text": "a"}'], ["text"]))
+    assert [len(record.fields) for record in records] == [0, 0, 1]
