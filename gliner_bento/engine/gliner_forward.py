@@ -20,6 +20,7 @@ from gliner_bento.engine.heads.decode import (
     decode_padded_spans,
     decode_padded_tags,
     lowest_threshold,
+    on_device,
     probabilities,
     thresholds_of,
 )
@@ -93,7 +94,9 @@ class GlinerForward:
         if getattr(output, "span_logits", None) is None:
             return self._decode(output.logits, [text])[0]
         scores = probabilities(output.span_logits[0]).cpu()
-        above = (scores > torch.as_tensor(thresholds_of(text.item))) & output.span_mask[0].bool().cpu()[:, None]
+        above = (scores > on_device(thresholds_of(text.item), scores.device)) & output.span_mask[0].bool().cpu()[
+            :, None
+        ]
         span, label = above.nonzero(as_tuple=True)
         first, last = output.span_idx[0].cpu()[span].numpy().T
         return SpanTable(first, last, label.numpy(), scores[span, label].double().numpy())
@@ -113,7 +116,7 @@ def related(output: Any, text: Prepared, entities: SpanTable) -> Related:
         index_of.setdefault(span, index)
     ends = np.array([index_of.get((first, last), -1) for first, last in output.entity_spans[0].tolist()], np.int64)
     scores = probabilities(output.rel_logits[0]).cpu()
-    thresholds = torch.as_tensor(relation_thresholds_of(text.item))
+    thresholds = on_device(relation_thresholds_of(text.item), scores.device)
     above = (scores.double() > thresholds) & output.rel_mask[0].bool().cpu()[:, None]
     pair, relation = above.nonzero(as_tuple=True)
     head, tail = ends[output.rel_idx[0].cpu()[pair].numpy()].T

@@ -168,7 +168,7 @@ def test_one_threshold_for_all_labels_is_the_requests(family: str, engine: Any) 
             label_thresholds=dict.fromkeys(item.labels, item.threshold),
             relation_thresholds=dict.fromkeys(item.relations, item.relation_threshold),
             relation_threshold=0.999,
-            relation_heads=dict.fromkeys(item.relations, list(range(len(item.labels)))),
+            relation_heads={name: list(range(len(item.labels))) for name in item.relations},
         )
         assert extract_one(served, own) == extract_one(served, item)
 
@@ -214,7 +214,7 @@ def test_typed_relations_in_a_chunked_request(number: int, engine: Any) -> None:
 def test_only_pairs_that_a_relation_may_hold_between_are_scored(engine: Any, monkeypatch: Any) -> None:
     served = engine("relex-span", **LIVELY)
     item = Item(TEXTS[4], named(LABELS), named(RELATIONS[:2]), threshold=0.1, relation_threshold=0.1)
-    item = replace(item, relation_heads=dict.fromkeys(item.relations, [0]), relation_tails={RELATIONS[0]: [2]})
+    item = replace(item, relation_heads={name: [0] for name in item.relations}, relation_tails={RELATIONS[0]: [2]})
 
     def scored(asked: Item) -> int:
         numbers = []
@@ -232,4 +232,4 @@ def test_only_pairs_that_a_relation_may_hold_between_are_scored(engine: Any, mon
     predicted = {entity.label for entity in extract_one(served, item).entities}
     none = [number for number, name in enumerate(item.labels) if name not in predicted]
     assert none
-    assert scored(replace(item, relation_heads=dict.fromkeys(item.relations, none))) == 0
+    assert scored(replace(item, relation_heads={name: none for name in item.relations})) == 0

@@ -98,7 +98,9 @@ def test_labels_and_relations_with_options_in_every_route(service):
     assert ("Bill Gates", "WHO") in found(other["result"])
     lines = service.request("POST", "/v1/extract/stream", json={"text": TEXT, **TYPED}).text.splitlines()
     *entities, end = map(json.loads, lines)
-    assert typed_found({"entities": [line["entity"] for line in entities], "relations": end["relations"]}) == TYPED_FOUND
+    assert (
+        typed_found({"entities": [line["entity"] for line in entities], "relations": end["relations"]}) == TYPED_FOUND
+    )
 
 
 def test_the_requests_of_the_page_on_labels_are_answered(service):

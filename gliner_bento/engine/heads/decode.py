@@ -63,6 +63,11 @@ def thresholds_of(item: Item) -> float | NDArray[np.float64]:
     return np.array([item.label_thresholds.get(name, item.threshold) for name in item.labels])
 
 
+def on_device(thresholds: float | NDArray[np.float64], device: torch.device) -> float | torch.Tensor:
+    """To be compared with scores on `device`."""
+    return torch.from_numpy(thresholds).to(device) if isinstance(thresholds, np.ndarray) else thresholds
+
+
 def decode_spans(logits: Sequence[torch.Tensor], texts: Sequence[Prepared]) -> list[SpanTable]:
     """Spans above each text's lowest threshold. logits: of each text, shape (words, width - 1, labels).
 

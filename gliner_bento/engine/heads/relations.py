@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.heads.decode import probabilities
+from gliner_bento.engine.heads.decode import on_device, probabilities
 from gliner_bento.engine.heads.overlap import Resolved, chars_of
 from gliner_bento.engine.heads.predictions import PredictedRelation, Predictions, SpanTable, WordSpan
 from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thresholds_of
@@ -181,7 +181,7 @@ class RelationHead:
             )
         heads, tails = related.nonzero(as_tuple=True)
         found = Found(text, entities, len(relations))
-        thresholds = torch.as_tensor(relation_thresholds_of(text.item), dtype=torch.float64, device=ends.device)
+        thresholds = on_device(relation_thresholds_of(text.item), ends.device)
         score = self._score(ends, relations, slot_rows_of)
         for at in self._chunks(len(heads), relations):
             if text.cancellation.requested:

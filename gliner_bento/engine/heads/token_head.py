@@ -18,6 +18,7 @@ from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads.decode import (
     decode_tags,
     lowest_threshold,
+    on_device,
     probabilities,
     proposed_spans,
     tag_scores,
@@ -101,7 +102,6 @@ def score_spans(
     if not spans:
         return NO_SPANS
     scores = probabilities(represent(spans) @ labels.T).double()
-    least = torch.as_tensor(thresholds, dtype=scores.dtype, device=scores.device)
-    span, label = (scores > least).nonzero(as_tuple=True)
+    span, label = (scores > on_device(thresholds, scores.device)).nonzero(as_tuple=True)
     first, last = np.array(spans, np.int64)[span.cpu().numpy()].T
     return SpanTable(first, last, label.cpu().numpy(), scores[span, label].cpu().numpy())

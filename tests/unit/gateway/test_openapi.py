@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 
+import pytest
 from gateway_options import OPTIONS
 from openapi_spec_validator import validate
 
