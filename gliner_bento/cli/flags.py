@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from gliner_bento import __version__
 from gliner_bento.api_keys import ALL_SCOPES
-from gliner_bento.cli import backend, extract, redact
+from gliner_bento.cli import adapters, backend, doctor, extract, graph, redact
 from gliner_bento.configuration import SettingsError, refuse_unknown
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
@@ -45,9 +45,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_settings(_command(commands, "settings", "print the effective settings and the origin of each value"))
     _add_extract(commands)
     _add_redact(commands)
+    _add_graph(commands)
     _add_bench(commands)
     _add_models(commands)
     _add_keys(commands)
+    _add_adapters(commands)
+    _add_doctor(commands)
     docs = _command(commands, "docs", "generate docs/settings.md, docs/metrics.md and files of the Helm chart")
     docs.add_argument("--check", action="store_true", help="write nothing; exit with 1 if one is stale")
     return parser
@@ -100,6 +103,13 @@ def _add_redact(commands: Any) -> None:
     _add_settings(parser, backend.SETTINGS)
 
 
+def _add_graph(commands: Any) -> None:
+    parser = _command(commands, "graph", "merge entities and relations of many documents", graph.EXAMPLES)
+    graph.add_flags(parser)
+    backend.add_flags(parser, several=False)
+    _add_settings(parser, backend.SETTINGS)
+
+
 def _add_bench(commands: Any) -> None:
     parser = _command(commands, "bench", "measure a running server")
     parser.add_argument("url", help="of a running gliner-bento server")
@@ -129,6 +139,17 @@ def _add_keys(commands: Any) -> None:
     new.add_argument("--tenant", help="several keys may have one tenant (default: the name)")
 
 
+def _add_adapters(commands: Any) -> None:
+    parser = _command(commands, "adapters", "manage the LoRA adapters of a server", adapters.EXAMPLES)
+    adapters.add_flags(parser.add_subparsers(dest="action", required=True), _command)
+
+
+def _add_doctor(commands: Any) -> None:
+    parser = _command(commands, "doctor", "show what this machine can do, and test the model", doctor.EXAMPLES)
+    doctor.add_flags(parser)
+    _add_settings(parser, backend.SETTINGS)
+
+
 def _command(commands: Any, name: str, text: str, examples: str | None = None) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
@@ -149,6 +170,9 @@ def _flags_of(command: str) -> list[str]:
         "keys": ["--scopes", "--tenant"],
         "extract": [*backend.FLAGS, "--table", "--json", *map(flag_name, backend.SETTINGS)],
         "redact": [*redact.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],
+        "graph": [*graph.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],
+        "adapters": adapters.FLAGS,
+        "doctor": [*doctor.FLAGS, *map(flag_name, backend.SETTINGS)],
         "models": ["--output", *map(flag_name, FETCH_SETTINGS)],
     }.get(command, [])
     if command not in ("serve", "settings"):

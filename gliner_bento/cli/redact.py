@@ -34,7 +34,7 @@ from gliner_bento.redaction.text_file import Reading
 from gliner_bento.types import BatchResult, Extraction
 
 LABELS = ("person", "phone number", "email address", "street address", "city", "date of birth", "credit card number")
-KEY_VARIABLE = "GLINER_REDACT_KEY"
+KEY_VARIABLE = "GLINER_CLIENT_REDACT_KEY"
 FILES_FAILED, LEFT = 2, 3
 
 EXAMPLES = f"""examples:

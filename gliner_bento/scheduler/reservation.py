@@ -6,7 +6,7 @@ Pure, no clock. A large request (bulk) is one that takes more than one turn: man
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gliner_bento.scheduler.entry import Entry
@@ -37,7 +37,8 @@ class Reservation:
 @dataclass(frozen=True, slots=True)
 class BatchShare:
     """What each tenant may have of a batch while another one sends: one entry, and more up to a cost of `tokens`. The
-    same for a tenant's large requests, while somebody sends small ones.
+    same for a tenant's large requests, while somebody sends small ones: then no batch has both, so that a small one
+    does not wait for a pass of a large one.
 
     senders: the tenants that send. small: somebody sends small requests.
     """
@@ -46,16 +47,18 @@ class BatchShare:
     senders: set[str]
     small: bool
 
-    def of(self, waiting: Iterable[Entry]) -> list[Entry]:
+    def of(self, waiting: Sequence[Entry]) -> list[Entry]:
         """The entries that are in their shares, the first of each included."""
-        costs: Counter[tuple[str, bool]] = Counter()
+        costs: Counter[str] = Counter()
         admitted = []
         for entry in waiting:
-            share = entry.tenant.name, entry.is_bulk
-            cost = costs[share] + entry.cost
-            limited = (self.small and entry.is_bulk) or self.senders - {entry.tenant.name}
+            if self.small and entry.is_bulk != waiting[0].is_bulk:
+                continue
+            tenant = entry.tenant.name
+            cost = costs[tenant] + entry.cost
+            limited = (self.small and entry.is_bulk) or self.senders - {tenant}
             if cost == entry.cost or cost <= self.tokens or not limited:
-                costs[share] = cost
+                costs[tenant] = cost
                 admitted.append(entry)
         return admitted
 

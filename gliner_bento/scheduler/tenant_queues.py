@@ -24,6 +24,8 @@ from gliner_bento.types import Item
 ITEMS_PER_TURN = 32
 CHARS_PER_PLACE = 250
 """A longer text counts as one item more for each of so many characters."""
+ALL_SPANS_THRESHOLD = 0.1
+"""Below this threshold, relations are scored between most spans of a text: it counts as a large request."""
 
 _MAX_IDLE = 1024  # tenants without entries whose virtual time is kept
 
@@ -33,7 +35,11 @@ Rank = tuple[int, float, int]
 
 def places_of(items: Sequence[Item]) -> list[int]:
     """How many items each of them counts as."""
-    return [1 + len(item.text) // CHARS_PER_PLACE for item in items]
+    return [1 + len(item.text) // CHARS_PER_PLACE + _places_of_pairs(item) for item in items]
+
+
+def _places_of_pairs(item: Item) -> int:
+    return ITEMS_PER_TURN if item.relations and item.threshold < ALL_SPANS_THRESHOLD else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class SchedulingFields(BaseSettings):
         "and the requests' deadlines.",
     )
     max_queue_wait_s: float = Field(
-        1.2,
+        1.0,
         gt=0,
         le=86_400,
         description="Estimated wait in the queue, in seconds, beyond which requests are refused (429 with "

@@ -55,7 +55,9 @@ T = TypeVar("T", bound="DataclassInstance")
 
 # Kubernetes sets these variables in every pod of a namespace that has a Service named gliner or gliner-bento.
 # The clients read CLIENT_API_KEY.
-_NO_SETTING = re.compile(r"GLINER(_BENTO)?_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?|CLIENT_API_KEY)")
+_NO_SETTING = re.compile(
+    r"GLINER(_BENTO)?_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?|CLIENT_(API|REDACT)_KEY)"
+)
 
 _MAX_CPU_LANES = 4
 _AUTO_BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}

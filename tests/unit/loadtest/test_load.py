@@ -49,12 +49,16 @@ def serving(server: Server) -> Iterator[Server]:
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        loop.run_until_complete(runner.cleanup())
-        unfinished = asyncio.all_tasks(loop)
-        for task in unfinished:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*unfinished, return_exceptions=True))
+        loop.run_until_complete(ended(runner))
         loop.close()
+
+
+async def ended(runner: web.AppRunner) -> None:
+    await runner.cleanup()
+    unfinished = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in unfinished:
+        task.cancel()
+    await asyncio.gather(*unfinished, return_exceptions=True)
 
 
 def test_a_closed_loop_keeps_its_concurrency_and_every_response():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stage import Clock, Gate, MakeItem, Start, Until, ending_of
 
 from gliner_bento.engine.fake import FakeEngine
@@ -139,7 +141,7 @@ def test_a_large_request_alone_has_all_lanes(start: Start, gate: Gate, item: Mak
     until(lambda: scheduler.stats.lanes_free == 0)
 
 
-def test_a_small_request_that_waits_for_a_large_one_is_in_a_batch_with_little_of_it(
+def test_a_small_request_is_in_no_batch_with_a_large_one(
     start: Start, gate: Gate, item: MakeItem, until: Until
 ) -> None:
     engine = FakeEngine(on_forward=gate, packs=True, cost=lambda one: 100 if one.text.startswith("flood") else 1)
@@ -154,4 +156,18 @@ def test_a_small_request_that_waits_for_a_large_one_is_in_a_batch_with_little_of
     flood, small = batch_of(gate)
     if not small:  # what was collated before it came
         flood, small = batch_of(gate)
-    assert (flood, small) == (2, 1)
+    assert (flood, small) == (0, 1)
+    assert batch_of(gate) == (2, 0), "little of the large one: the next small one does not wait long"
+
+
+def test_a_request_that_scores_all_pairs_is_a_large_one(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
+    engine = FakeEngine(on_forward=gate, packs=True)
+    scheduler = start(engine, inference_lanes=1, max_batch_size=32)
+    scheduler.submit(item("Ada"), request_id="first")
+    gate.arrival()
+    pairs = replace(item("flood"), threshold=0.0, relations={"met": "met"})
+    scheduler.submit(pairs, request_id="pairs")
+    scheduler.submit(item("Charles"), request_id="small")
+    until(lambda: scheduler.stats.waiting_items == 2)
+    gate.let_through()
+    assert sorted([batch_of(gate), batch_of(gate)]) == [(0, 1), (1, 0)]

@@ -1,0 +1,99 @@
+"""`gliner-bento adapters`: the LoRA adapters of a server."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gliner_bento.adapter_types import AdapterInfo
+from gliner_bento.configuration import SettingsError
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.exits import one_line
+
+DEFAULT_URL = "http://localhost:3000"
+FLAGS = ["--url", "--api-key", "--json", "--pinned", "--replace", "--revision", "--on-server"]
+EXAMPLES = """examples:
+  gliner-bento adapters list
+  gliner-bento adapters put tenant-a ./adapter --pinned --url https://gliner.example.org
+  gliner-bento adapters put tenant-b hub:owner/name --revision v2
+  gliner-bento adapters pin tenant-b
+  gliner-bento adapters delete tenant-a
+
+exit codes: 0 done; 1 an argument or the server's answer is wrong, and one line says which"""
+
+
+def add_flags(actions: Any, command: Any) -> None:
+    """Those of each action. command: makes a parser."""
+    listed = command(actions, "list", "show all adapters")
+    put = command(actions, "put", "upload a folder or archive, or install one that the server can read")
+    put.add_argument("id")
+    put.add_argument("source", help="a local folder that PEFT saved, or a .zip or .tar.gz of it; hub:owner/name")
+    put.add_argument("--pinned", action="store_true", default=None, help="evict it from memory last")
+    put.add_argument("--replace", action="store_true", help="replace an adapter of this id with other content")
+    put.add_argument("--on-server", action="store_true", help="the source is a folder below the server's adapter_root")
+    put.add_argument("--revision", help="of a hub repository")
+    pin = command(actions, "pin", "evict an adapter from memory last")
+    unpin = command(actions, "unpin", "evict an adapter from memory like the others")
+    delete = command(actions, "delete", "delete an adapter")
+    for one in (pin, unpin, delete):
+        one.add_argument("id")
+    for one in (listed, put, pin, unpin, delete):
+        one.add_argument("--url", default=DEFAULT_URL, help=f"of the server (default: {DEFAULT_URL})")
+        one.add_argument("--api-key", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)")
+        one.add_argument("--json", action="store_true", help="print what the API answers")
+
+
+def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
+    """Call the server and print its answer."""
+    import httpx  # noqa: PLC0415
+
+    from gliner_bento.client import Client  # noqa: PLC0415
+
+    try:
+        with Client(options.url, api_key=options.api_key) as client:
+            adapters = _call(client, options)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SettingsError(f"adapters: {options.url}: {one_line(error)}") from None
+    except (GLiNERBentoError, OSError) as error:
+        raise SettingsError(f"adapters: {one_line(error)}") from None
+    if options.json:
+        plain = [asdict(one) for one in adapters]
+        shown: Any = {"adapters": plain} if options.action == "list" else plain[0] if plain else None
+        sys.stdout.write(json.dumps(shown) + "\n")
+    elif options.action == "delete":
+        sys.stdout.write(f"{options.id} is deleted\n")
+    else:
+        sys.stdout.write(_table(adapters))
+    return 0
+
+
+def _call(client: Any, options: argparse.Namespace) -> list[AdapterInfo]:
+    if options.action == "list":
+        return list(client.adapters().adapters)
+    if options.action == "delete":
+        client.delete_adapter(options.id)
+        return []
+    if options.action == "put":
+        is_named = options.on_server or options.source.startswith("hub:")
+        source = options.source if is_named else Path(options.source)
+        return [
+            client.put_adapter(
+                options.id, source, revision=options.revision, pinned=options.pinned, replace=options.replace
+            )
+        ]
+    return [client.put_adapter(options.id, pinned=options.action == "pin", preload=False)]
+
+
+def _table(adapters: list[AdapterInfo]) -> str:
+    rows = [("id", "source", "rank", "MB", "tier", "pinned", "uses")]
+    rows += [
+        (one.id, one.source, str(one.rank), f"{one.bytes / 1e6:.1f}", one.tier, str(one.pinned).lower(), str(one.uses))
+        for one in adapters
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join("  ".join(map(str.ljust, row, widths)).rstrip() + "\n" for row in rows)

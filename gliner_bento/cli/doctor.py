@@ -1,0 +1,118 @@
+"""`gliner-bento doctor`: what this machine can do, the settings that are chosen on it, and a test of the model."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from gliner_bento.cli import backend
+from gliner_bento.configuration import SettingsError
+from gliner_bento.cores import usable_cores
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.exits import StartupError, one_line
+from gliner_bento.settings import Settings
+
+FLAGS = ["--url", "--api-key", "--json"]
+FAILED = 2
+EXAMPLES = f"""examples:
+  gliner-bento doctor
+  gliner-bento doctor --dtype float32 --json
+  gliner-bento doctor --url https://gliner.example.org
+
+exit codes: 0 the model answers as it should; {FAILED} it does not; 1 an argument, a setting, the model or the server is
+wrong, and one line says which"""
+
+_TEXT = "Bill Gates founded Microsoft in 1975."
+_DECIDED = ("inference_lanes", "torch_threads", "max_batch_tokens")
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The command's own."""
+    parser.add_argument(
+        "--url", action="append", default=[], metavar="URL", help="of a server to test; default: load the model here"
+    )
+    parser.add_argument(
+        "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
+    """Print the report."""
+    import httpx  # noqa: PLC0415
+
+    from gliner_bento.loadtest.machine import provenance, versions  # noqa: PLC0415
+
+    if len(options.url) > 1:
+        raise SettingsError("doctor: --url: one is enough")
+    report: dict[str, Any] = {}
+    if not options.url:
+        machine = provenance()["machine"]
+        report["machine"] = {
+            "cpu": machine["cpu"],
+            "usable_cores": usable_cores(),
+            "cpu_flags": machine["flags"],
+            "memory_gib": round(machine["memory_bytes"] / 2**30, 1),
+            "gpus": _gpus(),
+            "python": machine["python"],
+        }
+        report["packages"] = versions(("gliner-bento", "bentoml", "torch", "transformers", "gliner"))
+    try:
+        report["model"] = card = asyncio.run(_test(options, flags))
+        if not options.url:
+            decided = Settings.load(flags).decided_for(card["device"])
+            report["settings"] = {name: getattr(decided, name) for name in _DECIDED}
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SettingsError(f"doctor: {options.url[0]}: {one_line(error)}") from None
+    except (GLiNERBentoError, StartupError) as error:
+        raise SettingsError(f"doctor: {one_line(error)}") from None
+    sys.stdout.write(json.dumps(report) + "\n" if options.json else _shown(report))
+    return FAILED if card["self_test"] == "failed" or not card["entities_found"] else 0
+
+
+async def _test(options: argparse.Namespace, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The model, and what it finds in a sentence."""
+    async with backend.clients(options, flags) as (client,):
+        card = await client.model()
+        started_s = time.monotonic()
+        found = await client.extract(_TEXT, ["person", "organization"])
+        return {
+            **{name: getattr(card, name) for name in ("model", "family", "device", "dtype", "forward")},
+            **{name: getattr(card, name) for name in ("supports_relations", "supports_adapters", "max_words")},
+            "self_test": card.self_test,
+            "entities_found": [f"{one.text} [{one.label}]" for one in found.entities],
+            "answer_ms": round((time.monotonic() - started_s) * 1000, 1),
+        }
+
+
+def _gpus() -> list[str]:
+    """Of NVIDIA, as the driver names them."""
+    if not (program := shutil.which("nvidia-smi")):
+        return []
+    query = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        ended = subprocess.run(query, capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return ended.stdout.splitlines() if not ended.returncode else []
+
+
+def _shown(report: Mapping[str, Mapping[str, Any]]) -> str:
+    lines = []
+    for title, section in report.items():
+        lines.append(title)
+        lines += [f"  {name:20} {_value(value)}" for name, value in section.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)

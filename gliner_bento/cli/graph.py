@@ -1,0 +1,131 @@
+"""`gliner-bento graph`: entities and relations of many documents in one graph."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gliner_bento.cli import backend
+from gliner_bento.configuration import SettingsError
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.exits import StartupError, one_line, write_line
+from gliner_bento.graph.build import GraphBuilder
+from gliner_bento.graph.documents import SUFFIXES, find_documents, read_documents
+from gliner_bento.graph.formats import FORMATS
+
+EXAMPLES = """examples:
+  gliner-bento graph results.jsonl -o graph.graphml
+  gliner-bento graph articles -o graph.jsonld --labels person,organization --relations founded,"works for"
+  gliner-bento graph results.parquet -o import --format csv
+
+exit codes: 0 done; 1 an argument, an input, a setting, the model or the server is wrong, and one line says which;
+2 documents without a result, one line each; the graph has the others"""
+
+FLAGS = ["--output", "--format", "--column", "--json"]
+DOCUMENTS_FAILED = 2
+_SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", "": "csv"}
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The command's own, beside those of `backend`."""
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        type=Path,
+        metavar="FILE|FOLDER",
+        help=f"{', '.join(SUFFIXES)}; rows with `entities` (and `relations`) are used as they are, texts need --labels",
+    )
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="PATH", help="a file; a folder for csv")
+    parser.add_argument(
+        "--format", choices=[*FORMATS], help="default: by the suffix of the output; csv for one without a suffix"
+    )
+    parser.add_argument("--column", default="text", metavar="NAME", help="of the text in rows (default: text)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
+    """Build and write the graph."""
+    import httpx  # noqa: PLC0415
+
+    kind = options.format or _SUFFIXES.get(options.output.suffix)
+    if kind is None:
+        raise SettingsError(f"graph: --output: {options.output.suffix} is no format; choose with --format")
+    if not find_spec("networkx"):
+        raise SettingsError("graph: networkx is not installed; install gliner-bento[graph]")
+    builder, failed = GraphBuilder(), dict[str, str]()
+    try:
+        texts = _add_results(options, builder, failed)
+        if texts:
+            asyncio.run(_add_texts(options, flags, builder, failed))
+        graph = builder.graph()
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        FORMATS[kind](graph, options.output)
+    except SettingsError:
+        raise
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SettingsError(f"graph: {options.url[0]}: {one_line(error)}") from None
+    except (GLiNERBentoError, StartupError, OSError, ValueError) as error:
+        raise SettingsError(f"graph: {one_line(error)}") from None
+    for place, reason in failed.items():
+        write_line(f"graph: {place}: {reason}")
+    counts = {"documents": builder.documents, "entities": len(graph), "relations": graph.number_of_edges()}
+    if options.json:
+        sys.stdout.write(json.dumps({**counts, "failed": failed}, ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write(", ".join(f"{number} {name}" for name, number in counts.items()) + f": {options.output}\n")
+    return DOCUMENTS_FAILED if failed else 0
+
+
+def _add_results(options: argparse.Namespace, builder: GraphBuilder, failed: dict[str, str]) -> int:
+    """Add the rows that have a result; the number of texts, which have none."""
+    texts = 0
+    for path in find_documents(options.inputs):
+        for place, document in read_documents(path, options.column):
+            if isinstance(document, str):
+                texts += 1
+            elif document.get("error"):
+                failed[place] = str(document["error"])
+            else:
+                try:
+                    builder.add(document["entities"] or (), document.get("relations") or ())
+                except ValueError as error:
+                    raise ValueError(f"{place}: {error}") from None
+    return texts
+
+
+async def _add_texts(
+    options: argparse.Namespace, flags: Mapping[str, Any], builder: GraphBuilder, failed: dict[str, str]
+) -> None:
+    labels = backend.names(options.labels, "--labels")
+    if not labels:
+        raise SettingsError("graph: --labels is required for texts: names, separated by commas")
+    waiting: list[str] = []
+
+    def texts() -> Iterator[str]:
+        for path in find_documents(options.inputs):
+            for place, document in read_documents(path, options.column):
+                if isinstance(document, str):
+                    waiting.append(place)
+                    yield document
+
+    async with backend.clients(options, flags) as (client, *others):
+        if others:
+            raise SettingsError("graph: --url: one is enough")
+        async for one in client.extract_many(texts(), labels, **backend.request_options(options)):
+            place = waiting.pop(0)
+            if one.result is None:
+                failed[place] = one.error.message
+            else:
+                builder.add(*_plain(one.result))
+
+
+def _plain(result: Any) -> tuple[list[Any], list[Any]]:
+    from dataclasses import asdict  # noqa: PLC0415
+
+    return [asdict(one) for one in result.entities], [asdict(one) for one in result.relations]

@@ -1,0 +1,94 @@
+"""Merges the entities of documents by label and normalized name, and their relations. Needs networkx."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gliner_bento.mentions import normalized
+
+_NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
+
+Node = tuple[str, str]
+"""Label and normalized name."""
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Of an entity or a relation. names: as they are written. score: the highest."""
+
+    mentions: int = 0
+    documents: int = 0
+    score: float = 0.0
+    names: Counter[str] = field(default_factory=Counter)
+    last_document: int = -1
+
+    def add(self, document: int, score: float) -> None:
+        """A mention in a document; documents come in order."""
+        self.mentions += 1
+        self.documents += document != self.last_document
+        self.last_document = document
+        self.score = max(self.score, score)
+
+    def attributes(self) -> dict[str, Any]:
+        """Of a node or an edge."""
+        return {"mentions": self.mentions, "documents": self.documents, "score": self.score}
+
+
+class GraphBuilder:
+    """Takes documents one by one; memory grows with the number of different entities and relations."""
+
+    def __init__(self) -> None:
+        self.documents = 0
+        self._nodes: dict[Node, _Counts] = {}
+        self._edges: dict[tuple[Node, Node, str], _Counts] = {}
+
+    def add(self, entities: Sequence[Mapping[str, Any]], relations: Sequence[Mapping[str, Any]]) -> None:
+        """A document's entities and relations, as the API returns them. Raises ValueError for anything else."""
+        try:
+            nodes = [(_node(one), str(one["text"]), float(one["score"])) for one in entities]
+            edges = [
+                ((_node(one["head"]), _node(one["tail"]), str(one["relation"])), float(one["score"]))
+                for one in relations
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not entities and relations as the API returns them: {error!r}") from None
+        for node, name, score in nodes:
+            counts = self._nodes.setdefault(node, _Counts())
+            counts.add(self.documents, score)
+            counts.names[_shown(name)] += 1
+        for edge, score in edges:
+            for node in edge[:2]:
+                if node not in self._nodes:
+                    raise ValueError(f"a relation of {node[1]!r}, which is no entity of the document")
+            self._edges.setdefault(edge, _Counts()).add(self.documents, score)
+        self.documents += 1
+
+    def graph(self) -> Any:
+        """A networkx MultiDiGraph: nodes with name, label, mentions, documents and score; edges with their relation."""
+        import networkx as nx  # noqa: PLC0415  # an extra
+
+        graph = nx.MultiDiGraph()
+        for (label, name), counts in self._nodes.items():
+            shown = counts.names.most_common(1)[0][0]
+            graph.add_node(_id((label, name)), name=shown, label=_shown(label), **counts.attributes())
+        for (head, tail, relation), counts in self._edges.items():
+            shown = _shown(relation)
+            graph.add_edge(_id(head), _id(tail), key=shown, relation=shown, **counts.attributes())
+        return graph
+
+
+def _node(mention: Mapping[str, Any]) -> Node:
+    return str(mention["label"]), normalized(str(mention["text"]))
+
+
+def _id(node: Node) -> str:
+    return _shown(f"{node[0]}/{node[1]}")
+
+
+def _shown(text: str) -> str:
+    """On one line, and with characters that XML can have."""
+    return " ".join(_NO_TEXT.sub(" ", text).split())

@@ -1,0 +1,72 @@
+"""Writes a graph: GraphML, CSV for Neo4j, JSON-LD."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+_NAMESPACE = "urn:gliner-bento:"
+_COUNTS = ("mentions", "documents", "score")
+
+
+def write_graphml(graph: Any, path: Path) -> None:
+    """One file, for Gephi, yEd, Cytoscape, igraph."""
+    import networkx as nx  # noqa: PLC0415  # an extra
+
+    nx.write_graphml(graph, path, named_key_ids=True)
+
+
+def write_csv(graph: Any, folder: Path) -> None:
+    """nodes.csv and relationships.csv with the headers of `neo4j-admin database import`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    counts = ["mentions:int", "documents:int", "score:float"]
+    with (folder / "nodes.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id:ID", "name", *counts, ":LABEL"])
+        for node, one in graph.nodes(data=True):
+            rows.writerow([node, one["name"], *(one[name] for name in _COUNTS), _label(one["label"])])
+    with (folder / "relationships.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow([":START_ID", ":END_ID", *counts, ":TYPE"])
+        for head, tail, one in graph.edges(data=True):
+            rows.writerow([head, tail, *(one[name] for name in _COUNTS), _type(one["relation"])])
+
+
+def write_jsonld(graph: Any, path: Path) -> None:
+    """One file: nodes of a type, with a property for each relation."""
+    nodes: dict[str, dict[str, Any]] = {
+        node: {
+            "@id": _iri(node),
+            "@type": _iri(one["label"]),
+            "name": one["name"],
+            **{name: one[name] for name in _COUNTS},
+        }
+        for node, one in graph.nodes(data=True)
+    }
+    for head, tail, one in graph.edges(data=True):
+        nodes[head].setdefault(_iri(one["relation"]), []).append({"@id": _iri(tail)})
+    terms = {name: f"{_NAMESPACE}{name}" for name in _COUNTS}
+    content = {"@context": {"name": "https://schema.org/name", **terms}, "@graph": [*nodes.values()]}
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+FORMATS: dict[str, Callable[[Any, Path], None]] = {"graphml": write_graphml, "csv": write_csv, "jsonld": write_jsonld}
+
+
+def _iri(name: str) -> str:
+    return _NAMESPACE + quote(name, safe="/")
+
+
+def _label(name: str) -> str:
+    """`phone number` as PhoneNumber."""
+    return "".join(word[:1].upper() + word[1:] for word in re.findall(r"\w+", name)) or "Entity"
+
+
+def _type(name: str) -> str:
+    """`headquartered in` as HEADQUARTERED_IN."""
+    return "_".join(re.findall(r"\w+", name)).upper() or "RELATED_TO"

@@ -1,0 +1,104 @@
+"""`gliner-bento adapters`: what a server gets, and what is printed of its answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from gliner_bento import cli
+
+CARD = {
+    "id": "a", "source": "upload", "rank": 4, "targets": [], "bytes": 3_000_000, "tier": "cpu", "pinned": True,
+    "uses": 7, "last_used": None,
+}  # fmt: skip
+
+
+@pytest.fixture
+def server():
+    """Notes method, path and body of each request; has the adapter `a` alone."""
+    requests: list[tuple[str, str, bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            requests.append((self.command, self.path, body))
+            if self.path.endswith("/gone"):
+                status, answer = 404, {"error": {"code": "adapter_not_found", "message": "no adapter 'gone'"}}
+            elif self.command == "DELETE":
+                status, answer = 204, None
+            else:
+                status, answer = 200, {"adapters": [CARD]} if self.path == "/v1/adapters" else CARD
+            content = json.dumps(answer).encode() if answer else b""
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_PUT = do_DELETE = answer
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}", requests
+        http.shutdown()
+        thread.join()
+
+
+def test_each_action_is_a_call_of_the_api(server, capsys, tmp_path):
+    url, requests = server
+    (tmp_path / "a.zip").write_bytes(b"archive")
+    for words in (
+        ["list"],
+        ["put", "a", str(tmp_path / "a.zip"), "--pinned"],
+        ["put", "a", "hub:owner/name", "--revision", "v2", "--replace"],
+        ["put", "a", "tenant-a", "--on-server"],
+        ["pin", "a"],
+        ["unpin", "a"],
+        ["delete", "a"],
+    ):
+        assert cli.main(["adapters", *words, "--url", url]) == 0
+    assert [(method, path.partition("?")[0]) for method, path, _ in requests] == [
+        ("GET", "/v1/adapters"),
+        *[("PUT", "/v1/adapters/a")] * 5,
+        ("DELETE", "/v1/adapters/a"),
+    ]
+    assert "pinned=true" in requests[1][1]
+    assert requests[1][2] == b"archive"
+    assert json.loads(requests[2][2]) == {
+        "source": "hub:owner/name", "revision": "v2", "replace": True, "preload": True,
+    }  # fmt: skip
+    assert json.loads(requests[3][2])["source"] == "tenant-a"
+    assert "pinned=true" in requests[4][1]
+    assert "pinned=false" in requests[5][1]
+    written = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in written[:2]] == [
+        ["id", "source", "rank", "MB", "tier", "pinned", "uses"],
+        ["a", "upload", "4", "3.0", "cpu", "true", "7"],
+    ]
+    assert written[-1] == "a is deleted"
+
+
+def test_json_is_the_answer_of_the_api(server, capsys):
+    url, _ = server
+    assert cli.main(["adapters", "list", "--url", url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"adapters": [CARD]}
+
+
+def test_what_cannot_work_is_one_line_and_code_1(server, capsys):
+    url, _ = server
+    for words, message in (
+        (["delete", "gone", "--url", url], "adapters: no adapter 'gone'"),
+        (["put", "a", "nowhere", "--url", url], "No such file or directory: 'nowhere'"),
+        (["list", "--url", "http://127.0.0.1:9"], "adapters: http://127.0.0.1:9: "),
+        (["list", "--jsn"], "adapters: unknown flag --jsn; did you mean --json?"),
+    ):
+        assert cli.main(["adapters", *words]) == 1
+        written = capsys.readouterr().err
+        assert message in written
+        assert written.count("\n") == 1

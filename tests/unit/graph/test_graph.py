@@ -1,0 +1,128 @@
+"""Graphs: what is merged, what is counted, and that the field's readers read them."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from gliner_bento import cli
+from gliner_bento.graph.build import GraphBuilder
+from gliner_bento.graph.formats import FORMATS
+
+nx = pytest.importorskip("networkx")
+
+
+def entity(text, label="person", score=0.9):
+    return {"start": 0, "end": len(text), "text": text, "label": label, "score": score}
+
+
+def relation(head, name, tail, score=0.8):
+    return {"relation": name, "score": score, "head": head, "tail": tail}
+
+
+GATES, SHORT, MS, MSFT = (
+    entity("Bill Gates"),
+    entity("BILL\ngates", score=0.5),
+    entity("Microsoft", "org"),
+    entity("MICROSOFT", "org"),
+)
+
+
+@pytest.fixture
+def graph():
+    builder = GraphBuilder()
+    builder.add([GATES, GATES, MS], [relation(GATES, "worked for", MS)])
+    builder.add([SHORT, MSFT, entity("Ada \x00\ud800 & <b>", "person")], [relation(SHORT, "worked for", MSFT, 0.95)])
+    builder.add([entity("Microsoft", "product")], [])
+    return builder.graph()
+
+
+def test_mentions_are_merged_by_label_and_normalized_name(graph):
+    assert graph.nodes["person/bill gates"] == {
+        "name": "Bill Gates", "label": "person", "mentions": 3, "documents": 2, "score": 0.9,
+    }  # fmt: skip
+    assert graph.nodes["org/microsoft"]["mentions"] == 2
+    assert graph.nodes["product/microsoft"]["mentions"] == 1
+    assert list(graph.edges(data=True)) == [
+        (
+            "person/bill gates",
+            "org/microsoft",
+            {"relation": "worked for", "mentions": 2, "documents": 2, "score": 0.95},
+        )
+    ]
+
+
+def test_graphml_is_read_again(graph, tmp_path):
+    FORMATS["graphml"](graph, tmp_path / "g.graphml")
+    again = nx.read_graphml(tmp_path / "g.graphml", force_multigraph=True)
+    assert dict(again.nodes(data=True)) == dict(graph.nodes(data=True))
+    assert list(again.edges(data=True)) == list(graph.edges(data=True))
+    assert "person/ada & <b>" in again
+
+
+def test_csv_has_the_headers_of_neo4j(graph, tmp_path):
+    FORMATS["csv"](graph, tmp_path / "g")
+    nodes, edges = (
+        list(csv.DictReader((tmp_path / "g" / name).read_text(encoding="utf-8").splitlines()))
+        for name in ("nodes.csv", "relationships.csv")
+    )
+    assert nodes[0] == {
+        "id:ID": "person/bill gates", "name": "Bill Gates", "mentions:int": "3", "documents:int": "2",
+        "score:float": "0.9", ":LABEL": "Person",
+    }  # fmt: skip
+    assert [edge[":TYPE"] for edge in edges] == ["WORKED_FOR"]
+    ids = {node["id:ID"] for node in nodes}
+    assert {edges[0][":START_ID"], edges[0][":END_ID"]} <= ids
+
+
+def test_jsonld_has_an_iri_for_each_entity(graph, tmp_path):
+    FORMATS["jsonld"](graph, tmp_path / "g.jsonld")
+    nodes = {one["@id"]: one for one in json.loads((tmp_path / "g.jsonld").read_text())["@graph"]}
+    gates = nodes["urn:gliner-bento:person/bill%20gates"]
+    assert (gates["@type"], gates["name"]) == ("urn:gliner-bento:person", "Bill Gates")
+    assert gates["urn:gliner-bento:worked%20for"] == [{"@id": "urn:gliner-bento:org/microsoft"}]
+
+
+def test_results_of_many_files_become_one_graph(tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    rows = [{"text": "x", "entities": [GATES, MS], "relations": [relation(GATES, "founded", MS)], "error": None}]
+    rows += [{"text": "y", "entities": None, "relations": None, "error": "text: too long"}]
+    (tmp_path / "in" / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "in" / "b.jsonl").write_text(json.dumps({"entities": [MSFT]}) + "\n")
+    assert cli.main(["graph", str(tmp_path / "in"), "-o", str(tmp_path / "g.graphml"), "--json"]) == 2
+    written = capsys.readouterr()
+    place = f"{tmp_path}/in/a.jsonl:2"
+    assert json.loads(written.out) == {
+        "documents": 2, "entities": 2, "relations": 1, "failed": {place: "text: too long"},
+    }  # fmt: skip
+    assert written.err == f"gliner-bento: graph: {place}: text: too long\n"
+    assert len(nx.read_graphml(tmp_path / "g.graphml")) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "message"),
+    [
+        ("{", ["-o", "g.graphml"], "a.jsonl:1: invalid JSON"),
+        ('{"entities": [{"text": "a"}]}', ["-o", "g.graphml"], "a.jsonl:1: not entities and relations"),
+        ('{"txt": "a"}', ["-o", "g.graphml"], "a.jsonl:1: has neither 'entities' nor a text 'text'"),
+        ('{"text": "a"}', ["-o", "g.graphml"], "--labels is required for texts"),
+        ("{}", ["-o", "g.xml"], "--output: .xml is no format"),
+        ("{}", [], "the following arguments are required"),
+    ],
+)
+def test_what_cannot_be_a_graph_is_one_line(tmp_path, capsys, monkeypatch, content, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jsonl").write_text(content + "\n")
+    assert cli.main(["graph", "a.jsonl", *arguments]) == 1
+    written = capsys.readouterr().err
+    assert message in written
+    assert written.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_without_networkx_the_extra_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("gliner_bento.cli.graph.find_spec", lambda name: None)
+    assert cli.main(["graph", "a.jsonl", "-o", "g.graphml"]) == 1
+    assert capsys.readouterr().err == ("gliner-bento: graph: networkx is not installed; install gliner-bento[graph]\n")
