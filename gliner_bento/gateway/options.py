@@ -30,6 +30,11 @@ class GatewayOptions:
     adapter_id_pattern: str
     compat_long_text: LongText
     compat: tuple[str, ...]
+    nemo_prefix: str
+    nemo_labels: tuple[str, ...]
+    presidio_labels: tuple[str, ...]
+    presidio_entities: tuple[str, ...]
+    presidio_min_score: float
     route_prefix: str
     tenant_header: str | None
     api_keys: str | None

@@ -14,7 +14,12 @@ _current: ContextVar[str] = ContextVar("request_id")
 
 def choose(sent: str | None) -> str:
     """The id that was `sent` if it is valid, else a new one."""
-    return sent if sent and _VALID.fullmatch(sent) else uuid.uuid4().hex
+    return valid(sent) or uuid.uuid4().hex
+
+
+def valid(sent: str | None) -> str | None:
+    """The id that was `sent`, if it can be one."""
+    return sent if sent and _VALID.fullmatch(sent) else None
 
 
 def begin(sent: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Routes that several servers' formats have: one response serves the clients of all.
+"""Routes and error bodies that several servers' formats have: one response serves the clients of all.
 
 A format's `endpoints` returns the ones that its clients call; they are served while one such format is on.
 """
@@ -26,6 +26,18 @@ class MessageError:
 
     @classmethod
     def of(cls, detail: ErrorDetail, _status: int) -> MessageError:
+        """The body of an error."""
+        return cls(detail.message)
+
+
+@dataclass(frozen=True, slots=True)
+class DetailError:
+    """An error body of FastAPI, with one sentence: that of NeMo's servers, and Fastino's."""
+
+    detail: str
+
+    @classmethod
+    def of(cls, detail: ErrorDetail, _status: int) -> DetailError:
         """The body of an error."""
         return cls(detail.message)
 
@@ -69,7 +81,8 @@ async def _health(gateway: Gateway, _: Request) -> Response:
     return json_response(Health())
 
 
-async def _models(gateway: Gateway, _: Request) -> Response:
+async def list_models(gateway: Gateway, _: Request) -> Response:
+    """The served model as OpenAI's API lists it."""
     model = await gateway.model_info()
     return json_response(ListedModels([ListedModel(model.model, model.model, model.fingerprint)]))
 
@@ -92,7 +105,7 @@ MODELS = Endpoint(
     method="GET",
     path="/v1/models",
     scope="extract",
-    answer=_models,
+    answer=list_models,
     operation=Operation(
         name="list_models",
         tag="compat",

@@ -84,6 +84,11 @@ def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _named(value: object) -> object:
+    """`{name: label}` as `name=label`."""
+    return tuple(f"{name}={label}" for name, label in value.items()) if isinstance(value, dict) else value
+
+
 def _formats(values: tuple[str, ...]) -> tuple[str, ...]:
     """`all`, `none`, or names of formats. Raises ValueError."""
     if set(values) <= {*FORMATS} or values in (("all",), ("none",)):
@@ -115,6 +120,16 @@ Formats = Annotated[
     BeforeValidator(_comma_separated),
     AfterValidator(_formats),
 ]
+EntityTypes = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[^\s=,]+$")], ...], NoDecode, BeforeValidator(_comma_separated)
+]
+NamedLabels = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[^\s=]+=\s*\S")], ...],
+    NoDecode,
+    BeforeValidator(_comma_separated),
+    BeforeValidator(_named),
+]
+NemoLabels = Annotated[tuple[Annotated[str, Field(pattern=r"\S")], ...], NoDecode, BeforeValidator(_comma_separated)]
 CudaDevices = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[\w-]+$")], ...],
     NoDecode,

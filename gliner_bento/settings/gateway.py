@@ -11,8 +11,11 @@ from gliner_bento.settings.field_types import (
     FORMATS,
     ApiKeysSource,
     Count,
+    EntityTypes,
     Formats,
     HeaderName,
+    NamedLabels,
+    NemoLabels,
     Origins,
     Probability,
     Timeout,
@@ -48,6 +51,32 @@ class GatewayFields(BaseSettings):
     compat: Formats = Field(
         ("all",),
         description=f"Wire formats of other servers that are served: all, none, or some of {', '.join(FORMATS)}.",
+    )
+    presidio_labels: NamedLabels = Field(
+        (),
+        description="Entity types of /analyze and the labels that the model reads for them, as NAME=label; in the file "
+        "also as an object. They add to Presidio's names, or replace their labels (docs/migrate/presidio.md).",
+    )
+    presidio_entities: EntityTypes = Field(
+        (),
+        description="Entity types that /analyze looks for when a request names none. Unset: those that Presidio looks "
+        "for in English, and organizations.",
+    )
+    presidio_min_score: Probability = Field(
+        0.3, description="Lowest score of an entity from /analyze; a request's score_threshold can raise it."
+    )
+    nemo_prefix: str = Field(
+        "/nemo",
+        pattern=r"^(/[A-Za-z0-9._~-]+)+$",
+        description="Path prefix of the routes of NeMo's earlier GLiNER server, one of which is /v1/extract there.",
+    )
+    nemo_labels: NemoLabels = Field(
+        (
+            *("name", "first_name", "last_name", "street_address", "city", "postcode", "email", "phone_number"),
+            *("date_of_birth", "ssn", "national_id", "passport_number", "credit_debit_card", "account_number"),
+            *("ipv4", "mac_address", "user_name", "password", "medical_record_number", "license_plate"),
+        ),
+        description="Labels of NeMo's requests that name none.",
     )
     route_prefix: str = Field(
         "/gliner",

@@ -15,6 +15,17 @@ from gliner_bento.settings.field_types import FORMATS
 
 ROUTES = {
     "gliner_serve": {"/gliner", "/gliner/adapter-cache"},
+    "nemo_guardrails": {
+        *(
+            "/v1/chat/completions",
+            "/v1/models",
+            "/nemo/v1/extract",
+            "/nemo/v1/models",
+            "/nemo/v1/labels",
+            "/nemo/health",
+        ),
+    },
+    "presidio": {"/analyze", "/anonymize", "/supportedentities", "/recognizers", "/anonymizers", "/health"},
     "vllm_factory": {"/pooling", "/health"},
 }
 """The routes of each format."""

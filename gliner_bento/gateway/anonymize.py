@@ -1,0 +1,193 @@
+"""Presidio's anonymizer (2.2.366): resolves conflicts of spans, and applies an operator to each.
+
+Encryption is not here: this server keeps no keys, and gets none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field
+
+from gliner_bento.errors import InvalidField, TooLarge
+
+_DIGESTS = {"sha256": hashlib.sha256, "sha512": hashlib.sha512}
+_MIN_SALT_BYTES = 16
+
+
+class _Operator(BaseModel):
+    """Unknown parameters are ignored, as in Presidio."""
+
+    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
+
+
+class Replace(_Operator):
+    """Replaces a span with a text; default: its entity type in angle brackets."""
+
+    type: Literal["replace"] = "replace"
+    new_value: str | None = None
+
+    def apply(self, _text: str, entity_type: str) -> str:
+        """The text in the span's place."""
+        return self.new_value or f"<{entity_type}>"
+
+
+class Redact(_Operator):
+    """Removes a span."""
+
+    type: Literal["redact"]
+
+    def apply(self, _text: str, _entity_type: str) -> str:
+        """The text in the span's place."""
+        return ""
+
+
+class Keep(_Operator):
+    """Leaves a span, and reports it."""
+
+    type: Literal["keep"]
+
+    def apply(self, text: str, _entity_type: str) -> str:
+        """The text in the span's place."""
+        return text
+
+
+class Mask(_Operator):
+    """Replaces characters of a span, from its start or its end."""
+
+    type: Literal["mask"]
+    masking_char: Annotated[str, Field(max_length=1)]
+    chars_to_mask: int
+    from_end: bool = False
+
+    def apply(self, text: str, _entity_type: str) -> str:
+        """The text in the span's place."""
+        masked = max(0, min(len(text), self.chars_to_mask))
+        mask = self.masking_char * masked
+        return text[: len(text) - masked] + mask if self.from_end else mask + text[masked:]
+
+
+class Hash(_Operator):
+    """Replaces a span with its digest; salt: at least 16 bytes, default: another one for each span."""
+
+    type: Literal["hash"]
+    hash_type: Literal["sha256", "sha512"] = "sha256"
+    salt: str | None = None
+
+    def apply(self, text: str, _entity_type: str) -> str:
+        """The text in the span's place."""
+        salt = os.urandom(32) if self.salt is None else self.salt.encode()
+        if len(salt) < _MIN_SALT_BYTES:
+            raise InvalidField(f"salt: must have at least {_MIN_SALT_BYTES} bytes", param="salt")
+        return _DIGESTS[self.hash_type](text.encode() + salt).hexdigest()
+
+
+Operator = Annotated[Replace | Redact | Keep | Mask | Hash, Discriminator("type")]
+OPERATORS = ("hash", "keep", "mask", "redact", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """A span with its entity type."""
+
+    start: int
+    end: int
+    entity_type: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Anonymized:
+    """What is in a span's place: `text[start:end]` of the anonymized text."""
+
+    start: int
+    end: int
+    entity_type: str
+    text: str
+    operator: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class AnonymizedText:
+    """The answer of `POST /anonymize`; the last item comes first."""
+
+    text: str
+    items: Sequence[Anonymized]
+
+
+def anonymize(
+    text: str, detected: Sequence[Detected], operators: Mapping[str, Operator], max_chars: int
+) -> AnonymizedText:
+    """Apply to each span the operator of its entity type, that of DEFAULT, or `replace`.
+
+    Raises `InvalidField` for a span outside the text, `TooLarge` for a result of more than `max_chars` characters.
+    """
+    for place, span in enumerate(detected):
+        if not 0 <= span.start <= span.end <= len(text):
+            param = f"analyzer_results.{place}"
+            raise InvalidField(f"{param}: not a span of the text, which has {len(text)} characters", param=param)
+    default = operators.get("DEFAULT") or Replace()
+    pieces: list[str] = []
+    items: list[Anonymized] = []
+    copied = length = 0
+    spans = _resolved(text, detected)
+    ends = [*(span.start for span in spans[1:]), len(text)]  # a span that runs into the next one ends there
+    for span, next_start in zip(spans, ends, strict=False):
+        operator = operators.get(span.entity_type) or default
+        put = operator.apply(text[span.start : span.end], span.entity_type)
+        start = length + span.start - copied
+        length = start + len(put)
+        if length > max_chars:
+            raise TooLarge(f"the anonymized text has more than {max_chars} characters")
+        items.append(Anonymized(start, length, span.entity_type, put, operator.type, span.score))
+        pieces += [text[copied : span.start], put]
+        copied = min(span.end, next_start)
+    return AnonymizedText("".join([*pieces, text[copied:]]), items[::-1])
+
+
+def _resolved(text: str, detected: Sequence[Detected]) -> list[Detected]:
+    """By position: spans of a type that overlap are one, as are those that only spaces separate; what another span
+    contains is dropped."""
+    kept: list[Detected] = []
+    for span in _outermost(_merged(detected)):
+        previous = kept[-1] if kept else None
+        gap = text[previous.end : span.start] if previous and previous.entity_type == span.entity_type else ""
+        if previous and gap and not gap.strip(" "):
+            kept[-1] = replace(span, start=previous.start)
+        else:
+            kept.append(span)
+    return kept
+
+
+def _merged(detected: Sequence[Detected]) -> list[Detected]:
+    """Spans of a type that overlap are one, with the highest score and the place of the last one."""
+    merged: list[tuple[int, Detected]] = []
+    ordered = sorted(detected, key=lambda span: (span.start, span.end))
+    by_type = sorted(enumerate(ordered), key=lambda placed: placed[1].entity_type)
+    for _, group in groupby(by_type, key=lambda placed: placed[1].entity_type):
+        (current_place, current), *others = group
+        for place, span in others:
+            if min(current.end, span.end) > max(current.start, span.start):
+                current = replace(current, end=max(current.end, span.end), score=max(current.score, span.score))
+            else:
+                merged.append((current_place, current))
+                current = span
+            current_place = place
+        merged.append((current_place, current))
+    return [span for _, span in sorted(merged, key=lambda placed: placed[0])]
+
+
+def _outermost(spans: Sequence[Detected]) -> list[Detected]:
+    """By position, without those that another one contains; of equal spans, the one with the highest score, or the
+    last."""
+    kept: list[Detected] = []
+    for span in sorted(reversed(spans), key=lambda span: (span.start, -span.end, -span.score)):
+        if not kept or span.end > kept[-1].end:
+            kept.append(span)
+    return kept

@@ -1,0 +1,248 @@
+"""The wire formats of NeMo Guardrails' GLiNER rail (0.24.1): the NIM's chat completion, and its earlier server's.
+
+Unknown fields are ignored, because clients of chat completions send some. Spans never overlap, whatever `flat_ner`
+says: the rail writes over them from the end, which garbles a text with nested ones. `chunk_length` and `overlap` are
+checked and not used: long texts are processed in windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gliner_bento.errors import InvalidField, NotReady
+from gliner_bento.gateway import request_id
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.shared_routes import MODELS, DetailError, ListedModels, list_models, now_s
+from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
+from gliner_bento.types import Entity, ExtractRequest, ExtractResponse, Name, Score
+
+
+class _Detection(BaseModel):
+    """Fields that both formats have."""
+
+    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
+
+    labels: list[Name] | None = Field(default=None, description="Default: the server's nemo_labels.")
+    threshold: Score = 0.5
+    chunk_length: Annotated[int, Field(ge=1)] = Field(default=384, description="Characters. Checked and not used.")
+    overlap: Annotated[int, Field(ge=0)] = Field(default=128, description="Characters. Checked and not used.")
+    flat_ner: bool = Field(default=False, description="Not used: spans never overlap.")
+
+    @model_validator(mode="after")
+    def _check_overlap(self) -> _Detection:
+        if "overlap" in self.model_fields_set and self.overlap >= self.chunk_length:
+            raise ValueError("overlap: must be smaller than chunk_length")
+        return self
+
+
+class TextPart(BaseModel):
+    """A part of a message."""
+
+    text: str
+
+
+class ChatMessage(BaseModel):
+    """A message of a chat."""
+
+    content: str | list[TextPart]
+    role: str = "user"
+
+
+class ChatCompletionRequest(_Detection):
+    """The body of `POST /v1/chat/completions`: the text is the last message."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    model: str | None = Field(default=None, description="Ignored: a server has one model.")
+    stream: bool | None = Field(default=None, description="true is refused.")
+
+
+class NemoExtractRequest(_Detection):
+    """The body of the earlier server's `POST /v1/extract`."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DetectedEntities:
+    """The JSON in the content of a chat completion."""
+
+    entities: Sequence[Entity]
+    total_entities: int
+    tagged_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessage:
+    """The message with the answer: `content` is the JSON of `DetectedEntities`."""
+
+    content: str
+    role: Literal["assistant"] = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatChoice:
+    """The only choice."""
+
+    message: AssistantMessage
+    index: int = 0
+    finish_reason: Literal["stop"] = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatUsage:
+    """Tokens that were processed."""
+
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCompletion:
+    """The answer of `POST /v1/chat/completions`."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: ChatUsage
+    object: Literal["chat.completion"] = "chat.completion"
+
+
+@dataclass(frozen=True, slots=True)
+class NemoEntity:
+    """An entity, as the earlier server names its fields."""
+
+    value: str
+    suggested_label: str
+    start_position: int
+    end_position: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class NemoExtractResponse:
+    """The answer of the earlier server's `POST /v1/extract`."""
+
+    entities: Sequence[NemoEntity]
+    total_entities: int
+    tagged_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class NemoLabelList:
+    """The answer of the earlier server's `GET /v1/labels`."""
+
+    labels: Sequence[str]
+    count: int
+    categories: dict[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NemoHealth:
+    """The answer of the earlier server's `GET /health`."""
+
+    model_name: str
+    device: str
+    default_labels_count: int
+    status: Literal["healthy"] = "healthy"
+    server: str = "gliner-bento"
+
+
+async def _chat(gateway: Gateway, request: Request) -> Response:
+    asked = ChatCompletionRequest.model_validate_json(await request.body() or b"{}")
+    if asked.stream:
+        raise InvalidField("stream: not supported", param="stream")
+    content = asked.messages[-1].content
+    text = content if isinstance(content, str) else "".join(part.text for part in content)
+    answer = await _detect(gateway, text, asked)
+    found = DetectedEntities(answer.entities, len(answer.entities), _tagged(text, answer.entities))
+    tokens = answer.usage.tokens
+    return json_response(
+        ChatCompletion(
+            id=f"chatcmpl-{request_id.current()}",
+            created=now_s(),
+            model=answer.model,
+            choices=[ChatChoice(AssistantMessage(msgspec.json.encode(found).decode()))],
+            usage=ChatUsage(tokens, tokens),
+        )
+    )
+
+
+async def _extract(gateway: Gateway, request: Request) -> Response:
+    asked = NemoExtractRequest.model_validate_json(await request.body() or b"{}")
+    found = (await _detect(gateway, asked.text, asked)).entities
+    entities = [NemoEntity(one.text, one.label, one.start, one.end, one.score) for one in found]
+    return json_response(NemoExtractResponse(entities, len(entities), _tagged(asked.text, found)))
+
+
+async def _labels(gateway: Gateway, _: Request) -> Response:
+    labels = gateway.options.nemo_labels
+    return json_response(NemoLabelList(labels, len(labels)))
+
+
+async def _health(gateway: Gateway, _: Request) -> Response:
+    model = await gateway.model_info()
+    if not await gateway.ready():
+        raise NotReady("the server is not ready")
+    return json_response(NemoHealth(model.model, model.device, len(gateway.options.nemo_labels)))
+
+
+async def _detect(gateway: Gateway, text: str, asked: _Detection) -> ExtractResponse:
+    labels = asked.labels or list(gateway.options.nemo_labels)
+    request = ExtractRequest.model_construct(text=text, labels=labels, threshold=asked.threshold, flat_ner=True)
+    return await gateway.extract(request)
+
+
+def _tagged(text: str, entities: Sequence[Entity]) -> str:
+    """The text with each entity as `[text](label)`. entities: by position, without overlaps."""
+    pieces, copied = [], 0
+    for entity in entities:
+        pieces.append(f"{text[copied : entity.start]}[{entity.text}]({entity.label})")
+        copied = entity.end
+    return "".join([*pieces, text[copied:]])
+
+
+_TEXT = "Ada Lovelace lives in London."
+_ERRORS = tuple(status for status in EXTRACT_ERRORS if status != 404)
+_SHARED = {"labels": ["name", "city"], "threshold": 0.5, "chunk_length": 384, "overlap": 128, "flat_ner": False}
+_EXAMPLES: dict[type[Any], Any] = {
+    ChatCompletionRequest: {"model": "nvidia/gliner-pii", "messages": [{"role": "user", "content": _TEXT}], **_SHARED},
+    NemoExtractRequest: {"text": _TEXT, **_SHARED},
+}
+
+
+def _post(name: str, path: str, handler: Any, request: type[Any], answer: type[Any], summary: str) -> Endpoint:
+    operation = Operation(
+        name=name, tag="compat", summary=summary, request=request, answer=answer, errors=_ERRORS, examples=_EXAMPLES
+    )
+    return Endpoint(method="POST", path=path, scope="extract", answer=handler, error=DetailError, operation=operation)
+
+
+def _get(name: str, path: str, handler: Any, answer: type[Any], summary: str) -> Endpoint:
+    operation = Operation(name=name, tag="compat", summary=summary, answer=answer, errors=READ_ERRORS)
+    return Endpoint(method="GET", path=path, scope="extract", answer=handler, error=DetailError, operation=operation)
+
+
+def endpoints(options: GatewayOptions) -> list[Endpoint]:
+    """The NIM's routes, and the earlier server's below `nemo_prefix`."""
+    prefix, server = options.nemo_prefix, "of NeMo's earlier GLiNER server"
+    chat = ("nemo_chat_completion", "/v1/chat/completions", _chat, ChatCompletionRequest, ChatCompletion)
+    extract = ("nemo_extract", f"{prefix}/v1/extract", _extract, NemoExtractRequest, NemoExtractResponse)
+    return [
+        _post(*chat, "The format of the GLiNER NIM"),
+        MODELS,
+        _post(*extract, f"The format {server}"),
+        _get("nemo_models", f"{prefix}/v1/models", list_models, ListedModels, f"The models {server}"),
+        _get("nemo_labels", f"{prefix}/v1/labels", _labels, NemoLabelList, f"The default labels {server}"),
+        _get("nemo_health", f"{prefix}/health", _health, NemoHealth, f"The state {server}"),
+    ]

@@ -1,0 +1,103 @@
+"""Presidio's names of entity types, and the label that the model reads for each. Labels are distinct."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+_COUNTRIES = {
+    **{"AU": "Australian", "CA": "Canadian", "DE": "German", "ES": "Spanish", "FI": "Finnish", "IN": "Indian"},
+    **{"IT": "Italian", "KR": "Korean", "NG": "Nigerian", "PH": "Philippine", "PL": "Polish", "SE": "Swedish"},
+    **{"SG": "Singapore", "TH": "Thai", "TR": "Turkish", "UK": "UK", "US": "US", "ZA": "South African"},
+}
+
+_BY_NAME = {
+    "ABA_ROUTING_NUMBER": "bank routing number",
+    "AGE": "age",
+    "CA_POSTAL_CODE": "Canadian postal code",
+    "CA_SIN": "Canadian social insurance number",
+    "CREDIT_CARD": "credit card number",
+    "CRYPTO": "cryptocurrency wallet address",
+    "DATE_TIME": "date or time",
+    "DE_SOCIAL_SECURITY": "German social security number",
+    "EMAIL_ADDRESS": "email address",
+    "IBAN_CODE": "iban",
+    "IN_VOTER": "Indian voter id",
+    "IP_ADDRESS": "ip address",
+    "LOCATION": "location",
+    "MAC_ADDRESS": "mac address",
+    "MEDICAL_BIOLOGICAL_ATTRIBUTE": "vital sign or measurement",
+    "MEDICAL_BIOLOGICAL_STRUCTURE": "body part",
+    "MEDICAL_CLINICAL_EVENT": "clinical event",
+    "MEDICAL_DISEASE_DISORDER": "disease",
+    "MEDICAL_LICENSE": "medical license number",
+    "MEDICAL_MEDICATION": "medication",
+    "MEDICAL_THERAPEUTIC_PROCEDURE": "medical procedure",
+    "NRP": "nationality, religious or political group",
+    "ORGANIZATION": "organization",
+    "PERSON": "person",
+    "PHONE_NUMBER": "phone number",
+    "UK_NHS": "NHS number",
+    "UK_NINO": "UK national insurance number",
+    "URL": "url",
+    "US_BANK_NUMBER": "US bank account number",
+    "US_CLAIM_NUMBER": "insurance claim number",
+    "US_HEALTH_INSURANCE_MEMBER_ID": "health insurance member id",
+    "US_ITIN": "US taxpayer number ITIN",
+    "US_MBI": "Medicare beneficiary id",
+    "US_NPI": "provider number NPI",
+    "US_PRESCRIPTION_NUMBER": "prescription number",
+    "US_SSN": "US social security number",
+    "UUID": "uuid",
+}
+
+_BY_COUNTRY = {
+    "passport number": "US/UK/ES/IT/DE/IN/KR/PH/ZA _PASSPORT",
+    "driver's license number": "US/IT/KR/ZA _DRIVER_LICENSE, UK_DRIVING_LICENCE, DE_FUEHRERSCHEIN",
+    "license plate": "UK/IN/NG _VEHICLE_REGISTRATION, TR/ZA _LICENSE_PLATE, DE_KFZ",
+    "identity card number": "IT_IDENTITY_CARD, DE_ID_CARD",
+    "health insurance number": "AU_MEDICARE, DE_HEALTH_INSURANCE",
+    "postal code": "UK_POSTCODE, DE_PLZ",
+}
+
+_BY_COUNTRY_AND_ACRONYM = {
+    "national id number": "ES_NIF, ES_NIE, PL_PESEL, SG_NRIC_FIN, IN_AADHAAR, FI_PERSONAL_IDENTITY_CODE, KR_RRN, "
+    "KR_FRN, SE_PERSONNUMMER, TH_TNIN, TR_NATIONAL_ID, NG_NIN, ZA_ID_NUMBER, PH_UMID",
+    "tax number": "AU_TFN, IN_PAN, IN_GSTIN, IT_FISCAL_CODE, DE_TAX_ID, DE_TAX_NUMBER, PH_TIN, IT_VAT_CODE, DE_VAT_ID",
+    "business registration number": "AU_ABN, AU_ACN, SG_UEN, KR_BRN, SE_ORGANISATIONSNUMMER, DE_HANDELSREGISTER",
+}
+
+
+def _labels() -> dict[str, str]:
+    labels = dict(_BY_NAME)
+    for kind, names in _BY_COUNTRY.items():
+        labels |= {name: f"{_COUNTRIES[name[:2]]} {kind}" for name in _names(names)}
+    for kind, names in _BY_COUNTRY_AND_ACRONYM.items():
+        labels |= {name: f"{_COUNTRIES[name[:2]]} {kind} {_words(name[3:])}" for name in _names(names)}
+    return dict(sorted(labels.items()))
+
+
+def _names(spelled: str) -> Iterable[str]:
+    """`A/B _X, C_Y`: A_X, B_X, C_Y."""
+    for part in spelled.split(", "):
+        countries, _, rest = part.partition(" ")
+        yield from (country + rest for country in countries.split("/"))
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+PRESIDIO_LABELS: Mapping[str, str] = _labels()
+"""The label of each of Presidio's names."""
+
+DEFAULT_ENTITIES = (
+    *("CREDIT_CARD", "CRYPTO", "DATE_TIME", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "LOCATION"),
+    *("MEDICAL_LICENSE", "NRP", "ORGANIZATION", "PERSON", "PHONE_NUMBER", "UK_NHS", "URL"),
+    *("US_BANK_NUMBER", "US_DRIVER_LICENSE", "US_ITIN", "US_PASSPORT", "US_SSN"),
+)
+"""What a request that names no entities asks for: Presidio's recognizers for English, and organizations."""
+
+
+def label_of(name: str, configured: Mapping[str, str]) -> str:
+    """The label of an entity type; a name that is in no table is its own, in lower case and words."""
+    return configured.get(name) or PRESIDIO_LABELS.get(name) or _words(name).lower()

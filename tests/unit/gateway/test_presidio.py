@@ -1,0 +1,177 @@
+"""Presidio's routes: their shapes, defaults and errors, and the calls that LiteLLM's guardrail makes."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+
+import pytest
+from gateway_options import OPTIONS
+
+from gliner_bento.gateway.presidio_labels import DEFAULT_ENTITIES, PRESIDIO_LABELS
+from gliner_bento.settings import Settings, SettingsError
+
+BODY = {"text": "Ada met Charles", "language": "en", "entities": ["PERSON"]}
+ADA = {"entity_type": "PERSON", "start": 0, "end": 3, "score": 1.0, "analysis_explanation": None}
+CHARLES = ADA | {"start": 8, "end": 15}
+
+
+def ask(client, path, body=None, **kwargs):
+    return asyncio.run(client.request("GET" if body is None else "POST", path, json=body, **kwargs))
+
+
+def test_a_text_has_a_list_and_a_list_has_lists(client):
+    assert ask(client, "/analyze", BODY).json() == [ADA, CHARLES]
+    assert ask(client, "/analyze", BODY | {"text": ["Ada", "", "Ada"]}).json() == [[ADA], [], [ADA]]
+    assert ask(client, "/analyze", BODY | {"text": []}).json() == []
+
+
+def test_the_model_reads_labels_for_presidios_names(client, replica):
+    ask(client, "/analyze", BODY | {"entities": ["EMAIL_ADDRESS", "EMPLOYEE_ID"]})
+    assert replica.calls[0][0][0].labels == {"EMAIL_ADDRESS": "email address", "EMPLOYEE_ID": "employee id"}
+    ask(client, "/analyze", BODY | {"entities": None})
+    assert list(replica.calls[1][0][0].labels) == list(OPTIONS.presidio_entities)
+
+
+def test_labels_are_configured(replica, serving):
+    configured = ("PERSON=a human being", "STAFF_ID=number of an employee")
+    client = serving(replica, dataclasses.replace(OPTIONS, presidio_labels=configured, presidio_entities=()))
+    assert "STAFF_ID" in ask(client, "/supportedentities").json()
+    ask(client, "/analyze", BODY | {"entities": ["STAFF_ID", "PERSON"]})
+    labels = {"STAFF_ID": "number of an employee", "PERSON": "a human being"}
+    assert replica.calls[0][0][0].labels == labels
+    many = dataclasses.replace(OPTIONS, presidio_labels=configured, presidio_entities=(), max_labels=100)
+    ask(serving(replica, many), "/analyze", BODY | {"entities": []})
+    assert set(replica.calls[1][0][0].labels) == {*DEFAULT_ENTITIES, "STAFF_ID"}
+
+
+def test_the_file_has_labels_as_an_object(tmp_path):
+    file = tmp_path / "configuration.yaml"
+    file.write_text("gliner:\n  presidio_labels:\n    PERSON: a human, living or dead\n", encoding="utf-8")
+    assert Settings.load(file=file).presidio_labels == ("PERSON=a human, living or dead",)
+    assert Settings.load({"presidio_labels": "A=b,C=d e"}).presidio_labels == ("A=b", "C=d e")
+    with pytest.raises(SettingsError, match="presidio_labels"):
+        Settings.load({"presidio_labels": "PERSON"})
+
+
+def test_every_label_of_presidios_names_is_distinct():
+    assert len(set(PRESIDIO_LABELS.values())) == len(PRESIDIO_LABELS) > 90
+    assert PRESIDIO_LABELS["ES_NIF"] == "Spanish national id number NIF"
+    assert set(DEFAULT_ENTITIES) <= set(PRESIDIO_LABELS)
+
+
+@pytest.mark.parametrize(("sent", "used"), [({}, 0.3), ({"score_threshold": 0}, 0.3), ({"score_threshold": 0.7}, 0.7)])
+def test_a_threshold_can_raise_the_lowest_score(client, replica, sent, used):
+    ask(client, "/analyze", BODY | sent)
+    assert replica.calls[0][0][0].threshold == used
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        {"allow_list": ["Ada"]},
+        {"allow_list": ["^a.a$", "nobody"], "allow_list_match": "regex"},
+        {"allow_list": ["A d a # spaced"], "allow_list_match": "regex", "regex_flags": 64},
+    ],
+    ids=str,
+)
+def test_what_the_allow_list_has_is_no_finding(client, allowed):
+    assert ask(client, "/analyze", BODY | allowed).json() == [CHARLES]
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?P<a>x)(?P<a", r"^(a|A|aa|aaa)+[^\w]$"])
+def test_a_pattern_cannot_stop_the_server(client, pattern):
+    text = {"text": "A" + "a" * 60 + "!"}
+    response = ask(client, "/analyze", BODY | text | {"allow_list": [pattern], "allow_list_match": "regex"})
+    assert response.status_code == 400
+    assert "allow_list" in response.json()["error"]
+
+
+def test_a_finding_is_explained_if_asked(client):
+    explanation = ask(client, "/analyze", BODY | {"return_decision_process": True}).json()[0]["analysis_explanation"]
+    assert explanation["recognizer"] == "GLiNERRecognizer"
+    assert explanation["textual_explanation"] == "Identified as person by a GLiNER model"
+    assert (explanation["original_score"], explanation["pattern"]) == (1.0, None)
+
+
+def test_a_correlation_id_is_the_requests_id_if_it_can_be_one(client, replica):
+    ask(client, "/analyze", BODY | {"correlation_id": "trace-7"})
+    ask(client, "/analyze", BODY | {"correlation_id": "no id"})
+    ids = [call.request_id for _, call in replica.calls]
+    assert "trace-7" in ids[0]
+    assert "no id" not in ids[1]
+
+
+def test_fields_of_its_documentation_are_ignored(client):
+    assert ask(client, "/analyze", BODY | {"trace": "1", "context": ["name"]}).json() == [ADA, CHARLES]
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "named"),
+    [
+        (b"{", 400, "JSON"),
+        (b"", 400, "text"),
+        (b"{}", 400, "language"),
+        (b'{"text": "a"}', 400, "language"),
+        (b'{"text": 5, "language": "en"}', 400, "text"),
+        (b'{"text": "a", "language": "en", "score_threshold": 2}', 400, "score_threshold"),
+        (b'{"text": "a", "language": "en", "entities": [""]}', 400, "entities"),
+        (b'{"text": "a", "language": "en", "ad_hoc_recognizers": [{"name": "z"}]}', 400, "ad_hoc_recognizers"),
+        (b'{"text": "a", "language": "en", "entities": ["A", "a"]}', 200, None),
+        (b'{"text": "a", "language": "en", "entities": ["1", "2", "3", "4", "5", "6"]}', 400, "max_labels"),
+        (b'{"text": ["a", "a", "a", "a"], "language": "en"}', 413, "texts"),
+        (b'{"text": "' + b"a" * 101 + b'", "language": "en"}', 413, "text"),
+    ],
+)
+def test_errors_are_a_sentence_that_names_the_field(client, content, status, named):
+    response = asyncio.run(client.post("/analyze", content=content, headers={"Content-Type": "application/json"}))
+    assert response.status_code == status
+    if named:
+        assert list(response.json()) == ["error"]
+        assert named in response.json()["error"]
+
+
+def test_lists_of_names(client):
+    assert {"PERSON", "ES_NIF"} <= set(ask(client, "/supportedentities", params={"language": "en"}).json())
+    assert ask(client, "/recognizers").json() == ["GLiNERRecognizer"]
+    assert ask(client, "/anonymizers").json() == ["hash", "keep", "mask", "redact", "replace"]
+
+
+def test_the_calls_of_litellms_guardrail(client):
+    """As sent by litellm 1.106.2 with pii_entities_config: what it sends, and what it reads."""
+    analyzed = {"text": "Ada met Charles", "language": "en", "entities": ["PERSON", "EMAIL_ADDRESS"]}
+    response = ask(client, "/analyze", analyzed, headers={"Accept": "application/json"})
+    assert response.headers["content-type"] == "application/json"
+    found = response.json()
+    assert [(one["entity_type"], one["start"], one["end"]) for one in found] == [("PERSON", 0, 3), ("PERSON", 8, 15)]
+    response = ask(client, "/anonymize", {"text": "Ada met Charles", "analyzer_results": found})
+    assert response.headers["content-type"] == "application/json"
+    assert response.json()["text"] == "<PERSON> met <PERSON>"
+    assert {one["entity_type"] for one in response.json()["items"]} == {"PERSON"}
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b'{"text": "a"}', 422),
+        (b'{"text": "a", "analyzer_results": [{"start": 0, "end": 5, "entity_type": "A", "score": 1}]}', 422),
+        (b'{"text": "a", "analyzer_results": [{"start": 1, "end": 0, "entity_type": "A", "score": 1}]}', 422),
+        (b'{"text": "a", "analyzer_results": [], "anonymizers": {"DEFAULT": {"type": "encrypt", "key": "k"}}}', 422),
+        (b'{"text": "a", "analyzer_results": [], "anonymizers": {"DEFAULT": {"type": "mask"}}}', 422),
+        (b'{"text": "a", "analyzer_results": [], "anonymizers": {"DEFAULT": {}}}', 422),
+    ],
+)
+def test_errors_of_the_anonymizer(client, content, status):
+    response = asyncio.run(client.post("/anonymize", content=content, headers={"Content-Type": "application/json"}))
+    assert (response.status_code, list(response.json())) == (status, ["error"])
+
+
+def test_a_result_has_a_limit(client):
+    spans = [{"start": start, "end": start + 1, "entity_type": "A", "score": 1} for start in (0, 2)]
+    body = {"text": "aaa", "analyzer_results": spans, "anonymizers": {"A": {"type": "replace", "new_value": "x" * 600}}}
+    assert len(json.dumps(body)) < OPTIONS.max_body_bytes
+    response = ask(client, "/anonymize", body)
+    assert (response.status_code, "characters" in response.json()["error"]) == (413, True)
