@@ -164,10 +164,12 @@ def _inputs(options: argparse.Namespace) -> Iterator[tuple[list[Path], Path | No
 
 @contextmanager
 def _mapping(path: Path | None) -> Iterator[IO[str] | None]:
-    """The file, which only its owner can read."""
+    """The file, which only its owner can read. An earlier one is not overwritten: its originals would be lost."""
     if path is None:
         yield None
         return
+    if path.exists() and path.stat().st_size:
+        raise SettingsError(f"redact: --mapping: {path} exists; choose another name")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         yield file
 

@@ -38,6 +38,13 @@ def test_a_folder_is_redacted_and_restored(folder, capsys):
         assert (folder / "again" / name).read_bytes() == (folder / "in" / name).read_bytes()
 
 
+def test_an_earlier_mapping_is_not_overwritten(folder, capsys):
+    (folder / "mapping.jsonl").write_text("{}")
+    assert redact(folder, "{}/in", "-o", "{}/out", "--mapping", "{}/mapping.jsonl") == 1
+    assert "mapping.jsonl exists" in capsys.readouterr().err
+    assert (folder / "mapping.jsonl").read_text() == "{}"
+
+
 def test_a_run_may_share_its_placeholders(folder):
     assert redact(folder, "{}/in", "-o", "{}/out", "--scope", "run", "--columns", "text,note") == 0
     assert (folder / "out" / "b.jsonl").read_text() == '{"text": "[EMAIL_2]", "note": "[EMAIL_2]"}\n'
