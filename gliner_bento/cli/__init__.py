@@ -1,5 +1,5 @@
-"""The command line: `gliner-bento serve`, `extract`, `redact`, `graph`, `settings`, `models`, `keys`, `bench`,
-`adapters`, `doctor` and `docs`, one module each.
+"""The command line: `gliner-bento serve`, `extract`, `bulk`, `redact`, `graph`, `settings`, `models`, `keys`,
+`bench`, `adapters`, `doctor` and `docs`, one module each.
 
 Importing it loads no server code."""
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gliner_bento.cli import adapters, bench, docs, doctor, extract, graph, keys, models, redact, serve, settings
+from gliner_bento.cli import adapters, bench, bulk, docs, doctor, extract, graph, keys, models, redact, serve, settings
 from gliner_bento.cli.flags import parse
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import write_line
@@ -15,6 +15,7 @@ from gliner_bento.exits import write_line
 _COMMANDS = {
     "serve": serve.run,
     "extract": extract.run,
+    "bulk": bulk.run,
     "redact": redact.run,
     "graph": graph.run,
     "settings": settings.run,

@@ -9,13 +9,16 @@ from typing import Any, NoReturn
 
 from gliner_bento import __version__
 from gliner_bento.api_keys import ALL_SCOPES
-from gliner_bento.cli import adapters, backend, doctor, extract, graph, redact
+from gliner_bento.cli import adapters, backend, bulk, doctor, extract, graph, redact
 from gliner_bento.configuration import SettingsError, refuse_unknown
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import ALIASES, aliases_of, flag_name
 
 FETCH_SETTINGS = ("revision", "token", "cache_dir")
+_BULK_FLAGS = [
+    *("--output", "--text-column", "--labels-column", "--adapter-column", "--overwrite", "--json", "--quiet"),
+]
 _BENCH_FLAGS = ["--workload", "--concurrency", "--rate", "--seconds", "--out", "--api-key"]
 
 
@@ -44,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_settings(_command(commands, "settings", "print the effective settings and the origin of each value"))
     _add_extract(commands)
+    _add_bulk(commands)
     _add_redact(commands)
     _add_graph(commands)
     _add_bench(commands)
@@ -93,6 +97,12 @@ def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[str] = tup
 def _add_extract(commands: Any) -> None:
     parser = _command(commands, "extract", "extract entities and relations from a text", extract.EXAMPLES)
     extract.add_flags(parser)
+    _add_settings(parser, backend.SETTINGS)
+
+
+def _add_bulk(commands: Any) -> None:
+    parser = _command(commands, "bulk", "extract from all records of many files", bulk.EXAMPLES)
+    bulk.add_flags(parser)
     _add_settings(parser, backend.SETTINGS)
 
 
@@ -168,6 +178,7 @@ def _flags_of(command: str) -> list[str]:
         "docs": ["--check"],
         "bench": _BENCH_FLAGS,
         "keys": ["--scopes", "--tenant"],
+        "bulk": [*backend.FLAGS, *_BULK_FLAGS, *map(flag_name, backend.SETTINGS)],
         "extract": [*backend.FLAGS, "--table", "--json", *map(flag_name, backend.SETTINGS)],
         "redact": [*redact.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],
         "graph": [*graph.FLAGS, *backend.FLAGS, *map(flag_name, backend.SETTINGS)],

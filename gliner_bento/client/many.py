@@ -27,10 +27,8 @@ import httpx
 from gliner_bento.client.aimd import SendWindow, delay_s
 from gliner_bento.client.calls import Call, Labels, extract_items
 from gliner_bento.errors import (
-    DeadlineExceeded,
     Forbidden,
     GLiNERBentoError,
-    LimitExceeded,
     NotReady,
     QueueFull,
     RateLimited,
@@ -55,7 +53,6 @@ _REST_S = 1.0
 """Of a server that does not answer, at least; others are sent its texts meanwhile."""
 _TRANSIENT = {QueueFull.code, RateLimited.code, NotReady.code}
 _OF_THE_CALLER = (Unauthorized, Forbidden, RouteNotFound)
-_DEPENDS_ON_THE_BATCH = {LimitExceeded.code, DeadlineExceeded.code}
 _LIMIT_WARNINGS = {"max_entities", "max_relations"}
 
 Send = Callable[[Call[ExtractBatchResponse]], Awaitable[httpx.Response]]
@@ -288,9 +285,9 @@ def _code(result: BatchResult) -> str | None:
 
 
 def _depends_on_the_batch(result: BatchResult) -> bool:
-    """The texts of a batch share a deadline and the limits of the answer."""
+    """The texts of a batch share a deadline and the limits of the answer, and messages name the place in the batch."""
     if result.error:
-        return result.error.code in _DEPENDS_ON_THE_BATCH
+        return result.error.code not in _TRANSIENT
     return any(warning.code in _LIMIT_WARNINGS for warning in result.result.warnings) if result.result else False
 
 

@@ -24,6 +24,7 @@ from gliner_bento.errors import GLiNERBentoError, NotReady
 from gliner_bento.exits import StartupError
 from gliner_bento.ray.cluster import connect, reason
 from gliner_bento.ray.tables import FORMATS, Block, blocks_of
+from gliner_bento.records.columns import result_columns
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.types import Extraction, Item
@@ -158,8 +159,7 @@ def _columns(outcome: Extraction | GLiNERBentoError) -> dict[str, Any]:
     """What is added to a row."""
     found = outcome if isinstance(outcome, Extraction) else Extraction()
     return {
-        "entities": [asdict(one) for one in found.entities],
-        "relations": [asdict(one) for one in found.relations],
+        **result_columns(found),
         "error": None if isinstance(outcome, Extraction) else f"{outcome.code}: {outcome.message}",
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,19 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gliner_bento.exits import StartupError, one_line
+from gliner_bento.records.columns import Row, arrow_types, check_columns
 
-_SPAN = [("start", pa.int64()), ("end", pa.int64()), ("text", pa.string()), ("label", pa.string())]
-_SCORE = ("score", pa.float64())
-_ARGUMENT = pa.struct([("entity_idx", pa.int64()), *_SPAN])
-_RELATION = pa.struct([("relation", pa.string()), _SCORE, ("head", _ARGUMENT), ("tail", _ARGUMENT)])
-_ADDED = {
-    "entities": pa.list_(pa.struct([*_SPAN, _SCORE])),
-    "relations": pa.list_(_RELATION),
-    "error": pa.string(),
-}
+_ADDED = {**arrow_types(), "error": pa.string()}
 """The columns of the output that the input does not have."""
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +63,7 @@ def _divide_jsonl(file: Path, block_rows: int, text_column: str) -> Iterator[tup
     with file.open("rb") as lines:
         for line in lines:
             if not end:
-                _check_columns(json.loads(line), text_column)
+                check_columns(json.loads(line), [text_column], _ADDED)
             end += len(line)
             rows += 1
             if rows == block_rows:
@@ -96,7 +87,7 @@ def _write_jsonl(file: Path, rows: list[Row], added: Sequence[Row]) -> None:
 
 def _divide_parquet(file: Path, block_rows: int, text_column: str) -> Iterator[tuple[int, int, int]]:
     with pq.ParquetFile(file) as opened:
-        _check_columns(dict.fromkeys(opened.schema_arrow.names), text_column)
+        check_columns(opened.schema_arrow.names, [text_column], _ADDED)
         total = opened.metadata.num_rows
     yield from ((first, min(block_rows, total - first), 0) for first in range(0, total, block_rows))
 
@@ -125,13 +116,6 @@ def _write_parquet(file: Path, table: pa.Table, added: Sequence[Row]) -> None:
     for name, kind in _ADDED.items():
         table = table.append_column(name, pa.array([row[name] for row in added], kind))
     pq.write_table(table, file)
-
-
-def _check_columns(row: Mapping[str, Any], text_column: str) -> None:
-    if text_column not in row:
-        raise ValueError(f"no column {text_column!r}, but {', '.join(row)}")
-    if taken := [name for name in _ADDED if name in row]:
-        raise ValueError(f"a column of the output is in the input: {', '.join(taken)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ ALLOWED_IN = {
     "uvicorn": r"gliner_bento/gateway/http_protocol\.py",
     "httpx": r"gliner_bento/(client/|cli/|in_process\.py)|benchmark/server\.py|reliability/",
     "rich": r"gliner_bento/cli/",
+    "pyarrow": r"gliner_bento/(graph/|ray/|records/columns\.py|redaction/)",
     "fast_gliner": JOBS,
     "matplotlib": r"(benchmark/(simulate/)?plots|reliability/soak_plot)\.py",
     "psutil": r"(benchmark/server|reliability/(served|faults))\.py",
@@ -248,7 +249,7 @@ def test_every_word_splitter_has_an_extra():
     project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
-    others = {"bench", "client", "dev", "graph", "onnx", "otel", "ray"}
+    others = {"bench", "bulk", "client", "dev", "graph", "onnx", "otel", "ray"}
     assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
 
 

@@ -1,0 +1,282 @@
+"""A bulk job: reads records, sends their texts, writes results in the order of the input, chunk by chunk.
+
+The content of the output depends on the input and the options alone, not on when a run was killed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from gliner_bento.bulk.checkpoint import Checkpoint, load
+from gliner_bento.client import AsyncClient
+from gliner_bento.client.many import DEFAULT_WINDOW, Sender, Text, in_order
+from gliner_bento.exits import StartupError
+from gliner_bento.files import file_lock
+from gliner_bento.records.columns import Row, pyarrow, result_columns
+from gliner_bento.records.readers import place, read
+from gliner_bento.records.scan import Scan, scan
+from gliner_bento.records.sources import Source, digest, sources
+from gliner_bento.records.writers import FORMATS, JsonLines, Parquet, Writer
+from gliner_bento.types import BatchResult, ExtractOptions, Labels, ModelCard
+
+CHUNK_RECORDS = 500
+_CHUNK_CHARS = 2**24
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to do. inputs: files and folders. output: .jsonl, .jsonl.gz or .parquet.
+
+    labels: of records without their own. options: the other fields of a request.
+    text_column, labels_column, adapter_column: of the records.
+    """
+
+    inputs: Sequence[str]
+    output: Path
+    labels: Labels | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    text_column: str = "text"
+    labels_column: str | None = None
+    adapter_column: str | None = None
+
+    def check(self) -> None:
+        """Raise `StartupError` for what no record can have a result with."""
+        if not str(self.output).endswith(FORMATS):
+            raise StartupError(f"{self.output}: must end in {', '.join(FORMATS)}")
+        if not self.output.parent.is_dir():
+            raise StartupError(f"{self.output.parent}: no such folder")
+        if not self.labels and not self.labels_column:
+            raise StartupError("--labels or --labels-column is required")
+        try:
+            ExtractOptions.model_validate({"labels": self.labels or ["any"], **self.options})
+        except ValidationError as error:
+            fault = error.errors(include_input=False, include_url=False)[0]
+            raise StartupError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+
+    def identity(self, model: ModelCard) -> dict[str, Any]:
+        """What the output depends on."""
+        return {
+            "inputs": list(self.inputs),
+            "labels": self.labels,
+            **self.options,
+            "columns": [self.text_column, self.labels_column, self.adapter_column],
+            "model": [model.model, model.fingerprint, model.dtype],
+        }
+
+    def beside(self, suffix: str) -> Path:
+        """A file that belongs to the output."""
+        return self.output.with_name(f"{self.output.name}.{suffix}")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Of a job. resumed: records that an earlier run has written. failed: in the side file, `errors`."""
+
+    records: int
+    failed: int
+    resumed: int
+    output: str
+    errors: str | None
+    warnings: Mapping[str, int]
+
+
+class _Taken(NamedTuple):
+    """A record that is read and whose result is not written."""
+
+    file: int
+    number: int
+    source: Source
+    row: Row
+
+
+Progress = Callable[[int, int, int], None]
+"""Called with records that are done, that have failed, and of all."""
+
+
+async def run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, overwrite: bool = False) -> Report:
+    """Run the job, or what an earlier run has left of it.
+
+    Raises `StartupError` for input that cannot be read, and the errors of `Sender.send` where the servers do not accept
+    texts: what was written until then is kept, and another run continues.
+    """
+    lock = job.beside("lock")
+    try:
+        with file_lock(lock, wait=False):
+            try:
+                return await _run(job, clients, progress, overwrite=overwrite)
+            finally:
+                lock.unlink(missing_ok=True)
+    except BlockingIOError:
+        raise StartupError(f"{job.output}: another run writes it") from None
+
+
+async def _run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, overwrite: bool) -> Report:
+    identity = job.identity(await _model(job, clients))
+    checkpoint = _begin(job, identity, overwrite=overwrite)
+    resumed = checkpoint.done
+    run = _Run(job, checkpoint, progress)
+    if not checkpoint.complete:
+        sender = Sender([client.send for client in clients], job.labels, dict(job.options))
+        async for result in in_order(run.texts(), sender, DEFAULT_WINDOW * len(clients)):
+            run.take(result)
+        run.commit(complete=True)
+    return run.finish(resumed)
+
+
+async def _model(job: Job, clients: Sequence[AsyncClient]) -> ModelCard:
+    """The model that all servers have."""
+    first, *others = [await client.model() for client in clients]
+    for other in others:
+        if (other.model, other.fingerprint, other.dtype) != (first.model, first.fingerprint, first.dtype):
+            raise StartupError(
+                f"the servers have different models: {first.model} {first.dtype}, {other.model} {other.dtype}"
+            )
+    if job.options.get("relations") and not first.supports_relations:
+        raise StartupError(f"--relations: {first.model} extracts no relations")
+    return first
+
+
+def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint:
+    """The checkpoint of an earlier run, or the first one."""
+    path = job.beside("checkpoint")
+    if overwrite:
+        for file in (path, job.output, job.beside("errors.jsonl")):
+            file.unlink(missing_ok=True)
+    inputs = digest(_sources(job))
+    if checkpoint := load(path):
+        checkpoint.check(identity, inputs, path)
+        return checkpoint
+    if job.output.exists():
+        raise StartupError(f"{job.output}: exists; choose another name, or --overwrite")
+    columns = [name for name in (job.labels_column, job.adapter_column) if name]
+    found = scan(_sources(job), job.text_column, columns, typed=job.output.suffix == ".parquet")
+    if not found.records:
+        raise StartupError(f"{', '.join(job.inputs)}: no records")
+    checkpoint = Checkpoint(identity, inputs, found.records, _serialized(found))
+    _remove(job.beside("unfinished"))
+    job.beside("errors.jsonl").unlink(missing_ok=True)
+    checkpoint.save(path)
+    return checkpoint
+
+
+def _serialized(found: Scan) -> str | None:
+    return None if found.schema is None else bytes(found.schema.serialize()).hex()
+
+
+def _sources(job: Job) -> Iterator[Source]:
+    return sources(job.inputs, [job.output])
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+class _Run:
+    """The state of a run: records that are read, and the chunk that is not yet written."""
+
+    def __init__(self, job: Job, checkpoint: Checkpoint, progress: Progress) -> None:
+        self._job, self._checkpoint, self._progress = job, checkpoint, progress
+        self._taken: deque[_Taken] = deque()
+        self._rows: list[Row] = []
+        self._errors: list[Row] = []
+        self._chars = 0
+        self._warnings: Counter[str] = Counter()
+        self._last: _Taken | None = None
+        self._error_lines = JsonLines(job.beside("errors.jsonl"))
+        self._writer = self._open()
+        if not checkpoint.complete:
+            self._writer.resume(checkpoint.output)
+            self._error_lines.resume(checkpoint.errors)
+        else:
+            self._writer.position = checkpoint.output
+
+    def _open(self) -> Writer:
+        unfinished = self._job.beside("unfinished")
+        if self._checkpoint.schema is None:
+            return JsonLines(self._job.output, unfinished)
+        pa = pyarrow()
+        schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(self._checkpoint.schema)))
+        return Parquet(self._job.output, unfinished, schema)
+
+    def texts(self) -> Iterator[Text]:
+        """The texts from the checkpoint on, with the options that their records have."""
+        for file, source in enumerate(_sources(self._job)):
+            if file < self._checkpoint.file:
+                continue
+            start = self._checkpoint.number if file == self._checkpoint.file else 0
+            for number, row in read(source, start):
+                self._taken.append(_Taken(file, number, source, row))
+                yield self._text(source, row)
+
+    def _text(self, source: Source, row: Row) -> Text:
+        column = "text" if source.kind == "text" else self._job.text_column
+        text: dict[str, Any] = {"text": row[column] or ""}
+        if self._job.labels_column and (labels := row.get(self._job.labels_column)):
+            text["labels"] = _names(labels)
+        if self._job.adapter_column and (adapter_id := row.get(self._job.adapter_column)):
+            text["adapter_id"] = adapter_id
+        return text
+
+    def take(self, result: BatchResult) -> None:
+        """The result of the oldest record; writes the chunk if it is complete."""
+        self._last = taken = self._taken.popleft()
+        if result.result:
+            self._rows.append({**taken.row, **result_columns(result.result)})
+            self._warnings.update(warning.code for warning in result.result.warnings)
+        elif result.error:
+            error = {"code": result.error.code, "message": result.error.message}
+            self._errors.append({"place": place(taken.source, taken.number), "error": error, "record": taken.row})
+        self._chars += sum(len(value) for value in taken.row.values() if isinstance(value, str))
+        done, failed = self._counts()
+        self._progress(done, failed, self._checkpoint.records)
+        if len(self._rows) + len(self._errors) >= CHUNK_RECORDS or self._chars >= _CHUNK_CHARS:
+            self.commit()
+
+    def commit(self, *, complete: bool = False) -> None:
+        """Write the chunk, then the checkpoint."""
+        if self._rows:
+            self._writer.write(self._rows)
+        if self._errors:
+            self._error_lines.write(self._errors)
+        done, failed = self._counts()
+        self._rows, self._errors, self._chars = [], [], 0
+        position = {"file": self._last.file, "number": self._last.number + 1} if self._last else {}
+        self._checkpoint = self._checkpoint.after(
+            **position,
+            done=done,
+            failed=failed,
+            output=self._writer.position,
+            errors=self._error_lines.position,
+            complete=complete,
+        )
+        self._checkpoint.save(self._job.beside("checkpoint"))
+
+    def finish(self, resumed: int) -> Report:
+        """Give the output its name, and delete what only an unfinished job needs."""
+        self._writer.finish()
+        errors = self._job.beside("errors.jsonl")
+        if not self._checkpoint.failed:
+            errors.unlink(missing_ok=True)
+        self._job.beside("checkpoint").unlink(missing_ok=True)
+        last = self._checkpoint
+        named = str(errors) if last.failed else None
+        return Report(last.done, last.failed, resumed, str(self._job.output), named, dict(self._warnings))
+
+    def _counts(self) -> tuple[int, int]:
+        failed = len(self._errors)
+        return self._checkpoint.done + len(self._rows) + failed, self._checkpoint.failed + failed
+
+
+def _names(labels: Any) -> Any:
+    """A column of strings has names separated by commas; Parquet's lists and mappings are what they are."""
+    return [name for name in map(str.strip, labels.split(",")) if name] if isinstance(labels, str) else labels

@@ -1,0 +1,103 @@
+"""`gliner-bento bulk`: entities and relations of all records of many files, to one file."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gliner_bento.cli import backend
+from gliner_bento.configuration import SettingsError
+from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.exits import StartupError, one_line, write_line
+
+if TYPE_CHECKING:
+    from gliner_bento.bulk.job import Job, Progress, Report
+
+EXAMPLES = """examples:
+  gliner-bento bulk letters/ -o letters.parquet --labels person,organization,city
+  gliner-bento bulk news.jsonl.gz more.csv -o news.jsonl --text-column body --labels @labels.yaml
+  gliner-bento bulk news.parquet -o out.jsonl --labels person --url http://a:3000 --url http://b:3000
+
+A run that was killed continues: start the same command again.
+
+exit codes: 0 every record has a result; 1 an argument, the input, the model or a server is wrong, and one line says
+which; 2 some records have failed, and are in OUT.errors.jsonl with their errors; 130 interrupted"""
+
+FAILED_RECORDS, INTERRUPTED = 2, 130
+_CONTINUE = "start the same command again to continue"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The command's own, beside those of `backend`."""
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="file or folder: .txt, .md (one record each), .jsonl, .csv, .tsv, all of them also as .gz, and .parquet",
+    )
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help=".jsonl, .jsonl.gz or .parquet")
+    parser.add_argument("--text-column", default="text", metavar="NAME", help="column with the text (default: text)")
+    parser.add_argument("--labels-column", metavar="NAME", help="column with a record's own labels")
+    parser.add_argument("--adapter-column", metavar="NAME", help="column with the id of a record's adapter")
+    parser.add_argument("--overwrite", action="store_true", help="start from the beginning, and replace OUT")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    backend.add_flags(parser, several=True)
+
+
+def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
+    """Run the job with a progress bar on standard error."""
+    import httpx  # noqa: PLC0415
+
+    from gliner_bento.bulk.job import Job  # noqa: PLC0415
+    from gliner_bento.cli.progress import shown  # noqa: PLC0415
+
+    job = Job(
+        inputs=options.inputs,
+        output=options.output,
+        labels=backend.names(options.labels, "--labels"),
+        options=backend.request_options(options),
+        text_column=options.text_column,
+        labels_column=options.labels_column,
+        adapter_column=options.adapter_column,
+    )
+    try:
+        job.check()
+        with shown(options.quiet) as progress:
+            report = asyncio.run(_run(job, options, flags, progress))
+    except (StartupError, httpx.InvalidURL) as error:
+        raise SettingsError(f"bulk: {one_line(error)}") from None
+    except (GLiNERBentoError, httpx.HTTPError) as error:
+        raise SettingsError(f"bulk: {', '.join(options.url)}: {one_line(error)}; {_CONTINUE}") from None
+    except OSError as error:
+        raise SettingsError(f"bulk: {error.filename or job.output}: {error.strerror}; {_CONTINUE}") from None
+    except KeyboardInterrupt:
+        write_line(f"bulk: interrupted; {_CONTINUE}")
+        return INTERRUPTED
+    _print(report, as_json=options.json)
+    return FAILED_RECORDS if report.failed else 0
+
+
+async def _run(job: Job, options: argparse.Namespace, flags: Mapping[str, Any], progress: Progress) -> Report:
+    from gliner_bento.bulk.job import run as run_job  # noqa: PLC0415
+
+    async with backend.clients(options, flags) as clients:
+        return await run_job(job, clients, progress, overwrite=options.overwrite)
+
+
+def _print(report: Report, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(asdict(report)).decode() + "\n")
+        return
+    line = f"{report.output}: {report.records - report.failed} records"
+    line += f", {report.resumed} of all from an earlier run" if report.resumed else ""
+    line += f"; {report.failed} failed, see {report.errors}" if report.failed else ""
+    line += "".join(f"; {number} with the warning {code}" for code, number in report.warnings.items())
+    sys.stdout.write(line + "\n")

@@ -1,0 +1,79 @@
+"""Which files an input consists of, and their formats by suffix."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gliner_bento.exits import StartupError
+
+TEXT_SUFFIXES = (".txt", ".md")
+SUFFIXES = {
+    **dict.fromkeys(TEXT_SUFFIXES, "text"),
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file. name: its path as it was given, or within the folder that was given. gzip: it is compressed."""
+
+    path: Path
+    name: str
+    kind: str
+    gzip: bool
+
+
+def sources(inputs: Sequence[str], leave_out: Collection[Path] = ()) -> Iterator[Source]:
+    """The files of all inputs, folders in order of their names. Raises `StartupError`.
+
+    leave_out: files inside folders that do not count, with all that begin with their names and a dot.
+    """
+    for one in inputs:
+        path = Path(one)
+        if path.is_dir():
+            yield from _in_folder(path, [os.path.abspath(name) for name in leave_out])
+        elif not path.exists():
+            raise StartupError(f"{one}: no such file or folder")
+        elif source := _source(path, one):
+            yield source
+        else:
+            raise StartupError(f"{one}: must be one of {', '.join(SUFFIXES)}, or .gz of one but .parquet")
+
+
+def digest(files: Iterator[Source]) -> str:
+    """Changes when a file is added, removed or written to."""
+    hashed = hashlib.sha256()
+    for source in files:
+        state = source.path.stat()
+        hashed.update(f"{source.path}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+    return hashed.hexdigest()
+
+
+def _in_folder(folder: Path, leave_out: Sequence[str]) -> Iterator[Source]:
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not _hidden(os.path.join(root, name), leave_out))
+        for name in sorted(files):
+            path = Path(root, name)
+            if not _hidden(str(path), leave_out) and (source := _source(path, str(path.relative_to(folder)))):
+                yield source
+
+
+def _hidden(path: str, leave_out: Sequence[str]) -> bool:
+    absolute = os.path.abspath(path)
+    return os.path.basename(path).startswith(".") or any(
+        absolute == name or absolute.startswith(f"{name}.") for name in leave_out
+    )
+
+
+def _source(path: Path, name: str) -> Source | None:
+    gzip = path.suffix.lower() == ".gz"
+    kind = SUFFIXES.get((path.with_suffix("") if gzip else path).suffix.lower())
+    return None if kind is None or (gzip and kind == "parquet") else Source(path, name, kind, gzip)

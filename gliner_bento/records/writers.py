@@ -1,0 +1,130 @@
+"""Writes records in chunks, each of which is on the disk before the next begins. A killed run continues after the last
+chunk that its checkpoint names; the file has its name when it is complete."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from gliner_bento.exits import StartupError, one_line
+from gliner_bento.files import sync
+from gliner_bento.records.columns import Row, pyarrow
+
+FORMATS = (".jsonl", ".jsonl.gz", ".parquet")
+_GROUP_ROWS, _GROUP_BYTES = 20_000, 64 * 2**20
+
+
+class Writer(Protocol):
+    """position: what `resume` needs to continue after the last chunk."""
+
+    position: int
+
+    def resume(self, position: int) -> None:
+        """Drop what was written after `position`; 0: everything."""
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Append a chunk."""
+
+    def finish(self) -> None:
+        """Give the file its name. May be repeated."""
+
+
+class JsonLines:
+    """Chunks are appended to one file; compressed, each is a member of the gzip file."""
+
+    def __init__(self, path: Path, unfinished: Path | None = None) -> None:
+        self._path, self._unfinished = path, unfinished or path
+        self.position = 0
+
+    def resume(self, position: int) -> None:
+        """See `Writer`; bytes."""
+        with self._unfinished.open("ab") as file:
+            if file.tell() < position:
+                raise StartupError(f"{self._unfinished}: shorter than its checkpoint says; start with --overwrite")
+            file.truncate(position)
+        self.position = position
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """See `Writer`."""
+        try:
+            content = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+        except (TypeError, ValueError) as error:
+            raise StartupError(f"{self._path}: {one_line(error)}; .parquet output keeps all types") from None
+        if self._path.suffix == ".gz" and rows:
+            content = gzip.compress(content, mtime=0)
+        with self._unfinished.open("ab") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            self.position = file.tell()
+
+    def finish(self) -> None:
+        """See `Writer`."""
+        if self._unfinished.exists():
+            os.replace(self._unfinished, self._path)
+
+
+class Parquet:
+    """Chunks are files of a folder, merged at the end."""
+
+    def __init__(self, path: Path, unfinished: Path, schema: Any) -> None:
+        self._path, self._folder, self._schema = path, unfinished, schema
+        self._pq = pyarrow().parquet
+        self.position = 0
+
+    def resume(self, position: int) -> None:
+        """See `Writer`; chunks."""
+        self._folder.mkdir(exist_ok=True)
+        kept = {self._part(number) for number in range(position)}
+        for file in set(self._folder.iterdir()) - kept:
+            file.unlink()
+        if missing := next((part for part in sorted(kept) if not part.exists()), None):
+            raise StartupError(f"{missing}: is missing; start with --overwrite")
+        self.position = position
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """See `Writer`."""
+        pa = pyarrow()
+        part = self._part(self.position)
+        try:
+            self._pq.write_table(pa.Table.from_pylist(list(rows), self._schema), part)
+        except (pa.ArrowException, OverflowError) as error:
+            raise StartupError(f"{self._path}: {one_line(error)}; .jsonl output has no types") from None
+        sync(part)
+        sync(self._folder)
+        self.position += 1
+
+    def finish(self) -> None:
+        """See `Writer`."""
+        if not self._folder.exists():
+            return
+        merged = self._folder / "merged"
+        with self._pq.ParquetWriter(merged, self._schema) as writer:
+            for group in self._groups():
+                writer.write_table(group)
+        sync(merged)
+        os.replace(merged, self._path)
+        shutil.rmtree(self._folder)
+
+    def _groups(self) -> Iterator[Any]:
+        """Row groups of a size that readers like."""
+        tables: list[Any] = []
+        for number in range(self.position):
+            tables.append(self._pq.read_table(self._part(number), schema=self._schema))
+            if (
+                sum(table.num_rows for table in tables) >= _GROUP_ROWS
+                or sum(table.nbytes for table in tables) >= _GROUP_BYTES
+            ):
+                yield pyarrow().concat_tables(tables)
+                tables = []
+        if tables:
+            yield pyarrow().concat_tables(tables)
+
+    def _part(self, number: int) -> Path:
+        return self._folder / f"{number:08}.parquet"

@@ -1,0 +1,47 @@
+"""A bulk job in a process of its own, which a test may kill: chunks of 10 records, over a gateway without a model.
+
+python bulk_program.py OUTPUT INPUT...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "gateway")]
+
+from gateway_options import OPTIONS
+from memory_replica import MemoryReplica
+
+from gliner_bento.bulk import job as bulk
+from gliner_bento.bulk.job import Job, Report
+from gliner_bento.client import AsyncClient
+from gliner_bento.gateway.app import GatewayApp
+
+LARGER = replace(OPTIONS, max_batch_items=64, max_body_bytes=2**20, max_queue_wait_s=60.0)
+
+
+def client(replica: MemoryReplica | None = None) -> AsyncClient:
+    """Of the real gateway; texts of more than 100 characters are refused."""
+    app = GatewayApp(LARGER)
+    app.bind(replica or MemoryReplica())
+    return AsyncClient("http://test", transport=httpx.ASGITransport(app))
+
+
+def run(output: Path, inputs: Sequence[str], **options) -> Report:
+    """The report of a job with one label, `city`."""
+    overwrite = options.pop("overwrite", False)
+    clients = options.pop("clients", None) or [client()]
+    job = Job(inputs, output, **{"labels": ["city"], **options})
+    job.check()
+    return asyncio.run(bulk.run(job, clients, lambda *_: None, overwrite=overwrite))
+
+
+if __name__ == "__main__":
+    bulk.CHUNK_RECORDS = 10
+    run(Path(sys.argv[1]), sys.argv[2:])

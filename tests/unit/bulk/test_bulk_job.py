@@ -1,0 +1,236 @@
+"""A bulk job over the real gateway: formats, columns, errors, and what a checkpoint is worth."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bulk_program import client, run
+from memory_replica import INFO, MemoryReplica
+
+from gliner_bento.bulk import job as bulk
+from gliner_bento.bulk.checkpoint import Checkpoint
+from gliner_bento.client import many
+from gliner_bento.errors import QueueFull
+from gliner_bento.exits import StartupError
+
+REFUSED = "Oslo " * 30
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of texts, and files of each format beside it."""
+    texts = tmp_path / "texts"
+    (texts / "sub").mkdir(parents=True)
+    (texts / "b.txt").write_text("in Oslo")
+    (texts / "sub" / "a.md").write_text("Oslo or Oslo")
+    (texts / ".hidden.txt").write_text("city")
+    (texts / "image.png").write_bytes(b"\x89")
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "text": "Oslo"}\n\n{"id": 2.5, "text": null, "more": [1]}\n')
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"id": 3, "text": "no"}\n'))
+    (tmp_path / "c.csv").write_text('id,text\n4,"in Oslo,\nin ""quotes"""\n')
+    (tmp_path / "d.tsv").write_text("id\ttext\n5\tOslo\n")
+    return tmp_path
+
+
+def rows_of(path: Path) -> list[dict]:
+    content = path.read_bytes()
+    return [json.loads(line) for line in (gzip.decompress(content) if path.suffix == ".gz" else content).splitlines()]
+
+
+def words(row: dict) -> list[str]:
+    assert all(row["text"][one["start"] : one["end"]] == one["text"] for one in row["entities"])
+    return [one["text"] for one in row["entities"]]
+
+
+def test_the_files_of_a_folder_are_records_in_the_order_of_their_names(folder, tmp_path):
+    report = run(tmp_path / "out.jsonl", [str(folder / "texts")])
+    rows = rows_of(tmp_path / "out.jsonl")
+    assert [(row["file"], words(row)) for row in rows] == [("b.txt", ["Oslo"]), ("sub/a.md", ["Oslo", "Oslo"])]
+    assert (report.records, report.failed, report.errors) == (2, 0, None)
+    assert {path.name for path in tmp_path.glob("out*")} == {"out.jsonl"}
+
+
+def test_records_of_every_format_keep_their_columns(folder, tmp_path):
+    names = ["a.jsonl", "b.jsonl.gz", "c.csv", "d.tsv"]
+    run(tmp_path / "out.jsonl.gz", [str(folder / name) for name in names])
+    rows = rows_of(tmp_path / "out.jsonl.gz")
+    assert [row["id"] for row in rows] == [1, 2.5, 3, "4", "5"]
+    assert rows[1] == {"id": 2.5, "text": None, "more": [1], "entities": [], "relations": []}
+    assert [words(row) for row in rows if row["text"]] == [["Oslo"], [], ["Oslo"], ["Oslo"]]
+
+
+def test_the_output_in_the_folder_of_the_input_is_no_input(folder):
+    output = folder / "out.jsonl"
+    assert run(output, [str(folder)]).records == 7
+    assert run(output, [str(folder)], overwrite=True).records == 7
+
+
+def test_a_record_that_fails_is_in_the_side_file(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "city"}) + "\n" + json.dumps({"text": REFUSED, "id": 7}))
+    report = run(tmp_path / "out.jsonl", [str(tmp_path / "a.jsonl")])
+    assert report.failed == 1
+    assert len(rows_of(tmp_path / "out.jsonl")) == 1
+    (error,) = rows_of(Path(report.errors))
+    assert error["place"] == f"{tmp_path}/a.jsonl: line 2"
+    assert error["error"]["code"] == "too_large"
+    assert error["record"] == {"text": REFUSED, "id": 7}
+
+
+def test_a_record_may_have_labels_and_an_adapter_of_its_own(tmp_path):
+    (tmp_path / "a.csv").write_text('text,mine,who\nOslo,"town, place",\nOslo,,\nOslo,,gone\n')
+    columns = {"labels_column": "mine", "adapter_column": "who"}
+    report = run(tmp_path / "out.jsonl", [str(tmp_path / "a.csv")], **columns)
+    labels = [one["label"] for row in rows_of(tmp_path / "out.jsonl") for one in row["entities"]]
+    assert labels == ["town", "city"]
+    assert [one["error"]["code"] for one in rows_of(Path(report.errors))] == ["adapter_not_found"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b'{"text": "a"}\n{bad}\n', "a.jsonl: line 2: JSON is malformed"),
+        ("a.jsonl", b'{"text": "a"}\n\n[1]\n', "a.jsonl: line 3: must be a JSON object"),
+        ("a.jsonl", b'{"text": "a"}\n{"body": "a"}\n', "a.jsonl: line 2: no column 'text', but body"),
+        ("a.jsonl", b'{"text": 3}\n', "a.jsonl: line 1: column 'text' must be a string or null"),
+        ("a.jsonl", b'{"text": "", "entities": []}\n', "a.jsonl: line 1: a column of the output is in the input"),
+        ("a.csv", b"text,b\n1,2\n1,2,3\n", "a.csv: record 2: 3 fields, the header has 2 (ends at line 3)"),
+        ("a.csv", b"b,b\n1,2\n", "a.csv: record 1: two columns of the header have the same name"),
+        ("a.csv", b"text\ncaf\xe9\n", "a.csv: record 1: 'utf-8' codec can't decode"),
+        ("a.txt.gz", b"no gzip", "a.txt.gz: Not a gzipped file"),
+        ("a.jsonl", b"", "a.jsonl: no records"),
+        ("a.pdf", b"", "a.pdf: must be one of .txt, .md"),
+        ("", b"", "gone: no such file or folder"),
+    ],
+)
+def test_input_that_cannot_be_read_is_refused_before_the_work(name, content, message, tmp_path):
+    path = tmp_path / (name or "gone")
+    if name:
+        path.write_bytes(content)
+    with pytest.raises(StartupError) as refused:
+        run(tmp_path / "out.jsonl", [str(path)])
+    assert message in str(refused.value)
+    assert not list(tmp_path.glob("out.jsonl.[ceu]*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"labels": None}, "--labels or --labels-column"),
+        ({"options": {"threshold": 2.0}}, "threshold: Input should be less than or equal to 1"),
+        ({"clients": [client(), client(MemoryReplica(replace(INFO, model="b")))]}, "different models: memory"),
+    ],
+)
+def test_options_that_no_record_can_use_are_refused(options, message, folder, tmp_path):
+    with pytest.raises(StartupError, match=message):
+        run(tmp_path / "out.jsonl", [str(folder / "a.jsonl")], **options)
+
+
+def test_a_file_that_exists_is_kept(folder, tmp_path):
+    (tmp_path / "out.jsonl").write_text("mine")
+    with pytest.raises(StartupError, match=r"out\.jsonl: exists; choose another name, or --overwrite"):
+        run(tmp_path / "out.jsonl", [str(folder / "a.jsonl")])
+    assert run(tmp_path / "out.jsonl", [str(folder / "a.jsonl")], overwrite=True).records == 2
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A job of 40 records in chunks of 4, interrupted after a few; returns its output and input."""
+    monkeypatch.setattr(bulk, "CHUNK_RECORDS", 4)
+    rows = [{"id": number, "text": "city"} for number in range(40)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    save, saves = Checkpoint.save, []
+
+    def save_five(self, path):
+        save(self, path)
+        saves.append(path)
+        if len(saves) == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoint, "save", save_five)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "out.jsonl", [str(tmp_path / "a.jsonl")])
+    monkeypatch.setattr(Checkpoint, "save", save)
+    return tmp_path / "out.jsonl", tmp_path / "a.jsonl"
+
+
+def test_a_job_continues_after_its_last_chunk(interrupted):
+    output, source = interrupted
+    unfinished = output.with_name("out.jsonl.unfinished")
+    unfinished.write_bytes(unfinished.read_bytes() + b'{"id": half')
+    replica = MemoryReplica()
+    report = run(output, [str(source)], clients=[client(replica)])
+    assert (report.records, report.resumed) == (40, 20)
+    assert len(replica.admitted) == 20
+    assert [row["id"] for row in rows_of(output)] == list(range(40))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda source: {"labels": ["town"]}, "of a job with other labels"),
+        (lambda source: {"options": {"threshold": 0.9}}, "of a job with other threshold"),
+        (lambda source: source.write_text(source.read_text() + " \n") and {}, "other files"),
+    ],
+)
+def test_a_job_continues_only_as_it_began(interrupted, change, message):
+    output, source = interrupted
+    with pytest.raises(StartupError, match=message):
+        run(output, [str(source)], **change(source))
+    assert run(output, [str(source)], overwrite=True).records == 40
+
+
+def test_a_server_that_refuses_everything_ends_the_job_and_keeps_its_results(interrupted, monkeypatch):
+    output, source = interrupted
+    monkeypatch.setattr(many, "delay_s", lambda attempt, retry_after_s: 10**6)
+    with pytest.raises(QueueFull):
+        run(output, [str(source)], clients=[client(MemoryReplica(queue_capacity=0))])
+    assert run(output, [str(source)]).resumed == 20
+
+
+def test_memory_does_not_depend_on_the_input(tmp_path, monkeypatch):
+    """Records are read as results are taken."""
+    (tmp_path / "a.jsonl").write_text('{"text": "no"}\n' * 3000)
+    held = []
+    taken = bulk._Run.take
+
+    def take(self, result):
+        held.append(len(self._taken) + len(self._rows))
+        taken(self, result)
+
+    monkeypatch.setattr(bulk._Run, "take", take)
+    run(tmp_path / "out.jsonl", [str(tmp_path / "a.jsonl")])
+    assert len(held) == 3000
+    assert max(held) <= many.DEFAULT_WINDOW + bulk.CHUNK_RECORDS + 2 * many.MAX_TEXTS
+
+
+def test_parquet_keeps_types_and_has_typed_columns(folder, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    table = pa.table({"id": pa.array([1, 2, 3], pa.int8()), "day": pa.array([0, 1, None], pa.date32())})
+    table = table.append_column("text", pa.array(["in Oslo", None, REFUSED]))
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=2)
+    report = run(tmp_path / "out.parquet", [str(tmp_path / "t.parquet"), str(folder / "a.jsonl")])
+    written = pq.read_table(tmp_path / "out.parquet")
+    assert report.failed == 1
+    assert written.schema.field("day").type == pa.date32()
+    assert written.schema.field("id").type == pa.float64()
+    assert written.schema.field("more").type == pa.list_(pa.int64())
+    assert str(written.schema.field("entities").type).startswith("list<element: struct<start: int64, end: int64")
+    rows = written.to_pylist()
+    assert [row["id"] for row in rows] == [1, 2, 1, 2.5]
+    assert words(rows[0]) == ["Oslo"]
+    (tmp_path / "m.jsonl").write_text('{"text": "", "a": 1}\n{"text": "", "a": {"b": 1}}\n')
+    with pytest.raises(StartupError, match=r"m\.jsonl: column 'a'.*Parquet needs one type per column"):
+        run(tmp_path / "m.parquet", [str(tmp_path / "m.jsonl")])
+
+
+def test_parquet_without_pyarrow_is_one_line(folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(StartupError, match=r"Parquet needs pyarrow; install gliner-bento\[bulk\]"):
+        run(tmp_path / "out.parquet", [str(folder / "a.jsonl")])

@@ -1,0 +1,70 @@
+"""A bulk job that is killed three times ends with the bytes of one that was not."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gliner_bento.settings import PROJECT_ROOT
+
+RECORDS = 400
+PATIENCE_S = 120.0
+PROGRAM = Path(__file__).with_name("bulk_program.py")
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    """Two files; every 50th record is refused, because its text is too long."""
+    halves = range(RECORDS // 2), range(RECORDS // 2, RECORDS)
+    for name, numbers in zip(("a.jsonl", "b.jsonl"), halves, strict=True):
+        rows = [{"id": number, "text": f"{number} Oslo" * (1 if number % 50 else 30)} for number in numbers]
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
+
+
+def start(output: Path, inputs: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(PROGRAM), str(output), *inputs], cwd=PROJECT_ROOT)
+
+
+def done(output: Path) -> int:
+    """Records up to the last checkpoint."""
+    try:
+        return json.loads(Path(f"{output}.checkpoint").read_text())["done"]
+    except FileNotFoundError:
+        return 0
+
+
+def killed_after(records: int, output: Path, inputs: list[str]) -> None:
+    job = start(output, inputs)
+    end_s = time.monotonic() + PATIENCE_S
+    while done(output) < records:
+        assert job.poll() is None, "the job ended before it was killed"
+        assert time.monotonic() < end_s
+        time.sleep(0.002)
+    job.kill()
+    assert job.wait() == -9
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".parquet"])
+def test_a_job_that_is_killed_three_times_equals_one_that_is_not(suffix, inputs, tmp_path):
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    whole, killed = tmp_path / f"whole{suffix}", tmp_path / f"killed{suffix}"
+    assert start(whole, inputs).wait(PATIENCE_S) == 0
+    for records in sorted(random.sample(range(1, RECORDS * 3 // 4), 3)):
+        killed_after(records, killed, inputs)
+        assert not killed.exists()
+    before = done(killed)
+    assert 0 < before < RECORDS
+    assert start(killed, inputs).wait(PATIENCE_S) == 0
+    assert killed.read_bytes() == whole.read_bytes()
+    errors = [Path(f"{output}.errors.jsonl").read_bytes() for output in (whole, killed)]
+    assert errors[0] == errors[1]
+    assert len(errors[0].splitlines()) == RECORDS / 50
+    assert sorted(path.name for path in tmp_path.glob("killed*")) == [killed.name, f"{killed.name}.errors.jsonl"]

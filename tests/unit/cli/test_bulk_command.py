@@ -1,0 +1,28 @@
+"""The command line of bulk: one line and an exit code for what cannot work."""
+
+from __future__ import annotations
+
+import pytest
+
+from gliner_bento import cli
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a.jsonl", "-o", "out.csv", "--labels", "x"], "bulk: out.csv: must end in .jsonl, .jsonl.gz, .parquet"),
+        (["a.jsonl", "-o", "gone/out.jsonl", "--labels", "x"], "bulk: gone: no such folder"),
+        (["a.jsonl", "-o", "out.jsonl"], "bulk: --labels or --labels-column is required"),
+        (["a.jsonl", "-o", "out.jsonl", "--labels", "x", "--threshold", "2"], "bulk: threshold: Input should be less"),
+        (["a.jsonl", "-o", "out.jsonl", "--lables", "x"], "unknown flag --lables; did you mean --labels?"),
+        (["a.jsonl", "-o", "out.jsonl", "--labels", "x", "--url", "http://127.0.0.1:9"], "http://127.0.0.1:9: "),
+        (["a.jsonl", "--labels", "x"], "the following arguments are required: -o/--output"),
+    ],
+)
+def test_what_cannot_work_is_one_line_and_code_1(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["bulk", *arguments]) == 1
+    written = capsys.readouterr()
+    assert message in written.err
+    assert written.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
