@@ -11,8 +11,8 @@ from gliner_bento.types import Labels, Relations
 
 _MAX_SUGGESTED_CHARS = 100
 _ENDS_PER_LABEL = 10
-"""All relations together name at most so many times `max_labels` labels (-1: those of the request) as heads, and as many
-as tails."""
+"""All relations together name at most so many times `max_labels` labels as heads, and as many as tails. Without that
+limit: so many times the request's labels."""
 
 
 def label_options(labels: Labels, relations: Relations, *, max_labels: int) -> dict[str, Any]:
