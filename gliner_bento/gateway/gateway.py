@@ -14,6 +14,7 @@ from gliner_bento.gateway import request_id, request_record, tenants
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.admission import Admission
 from gliner_bento.gateway.blocked_ids import BlockedIds
+from gliner_bento.gateway.label_options import label_options
 from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.status import RecentErrors, server_status
@@ -289,8 +290,7 @@ class Gateway:
             raise InvalidField("labels: Field required", param="labels")
         threshold, relation_threshold = options["threshold"], options["relation_threshold"]
         decided = {
-            "labels": self._described(options["labels"], "labels"),
-            "relations": self._described(options["relations"] or {}, "relations"),
+            **label_options(options["labels"], options["relations"] or {}, max_labels=limits.max_labels),
             "threshold": limits.default_threshold if threshold is None else threshold,
             "relation_threshold": (
                 limits.default_relation_threshold if relation_threshold is None else relation_threshold
@@ -314,14 +314,6 @@ class Gateway:
             )
             for item in items
         ]
-
-    def _described(self, names: Sequence[str] | Mapping[str, str], param: str) -> dict[str, str]:
-        """Names with their descriptions; a name without one is its own description. Repeated names count once."""
-        described = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
-        limit = self.options.max_labels
-        if 0 < limit < len(described):
-            raise InvalidField(f"{param}: {len(described)} of at most {limit} (max_labels)", param=param)
-        return described
 
 
 def _options(request: Any) -> dict[str, Any]:

@@ -8,8 +8,9 @@ header `X-GLiNER-Truncated`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,10 +25,9 @@ from gliner_bento.types import (
     BASE_ADAPTER_ID,
     Entity,
     ExtractRequest,
-    Labels,
+    Names,
     Relation,
     RelationArgument,
-    Relations,
     Score,
     Strict,
 )
@@ -37,8 +37,8 @@ class GLiNERServeRequest(Strict):
     """The body of `POST /gliner`."""
 
     text: str
-    labels: Labels
-    relations: Relations | None = None
+    labels: Annotated[Names, Field(min_length=1)]
+    relations: Names | None = None
     threshold: Score | None = None
     relation_threshold: Score | None = None
     flat_ner: bool = True
