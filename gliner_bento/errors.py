@@ -109,6 +109,12 @@ class MethodNotAllowed(GLiNERBentoError):
     code = "method_not_allowed"
 
 
+class NotSupported(GLiNERBentoError):
+    """Another server's format has this operation, and this server has not."""
+
+    code = "not_supported"
+
+
 class Conflict(GLiNERBentoError):
     """The request contradicts the current state."""
 

@@ -20,7 +20,7 @@ def one_line(error: BaseException) -> str:
 
 
 def write_line(message: str) -> None:
-    """Write `message` as the process's last line."""
+    """Write `message` to standard error."""
     sys.stderr.write(f"gliner-bento: {message}\n")
     sys.stderr.flush()
 

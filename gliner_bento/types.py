@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, create_model
+from typing_extensions import TypedDict
 
 from gliner_bento.errors import ErrorDetail
 
@@ -20,8 +21,7 @@ _LABELS = ["person", "organization", "date", "location"]
 _RELATIONS = ["founded", "founded in", "headquartered in"]
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
-Labels = Annotated[list[Name] | dict[Name, Name], Field(min_length=1)]
-Relations = list[Name] | dict[Name, Name]
+Names = list[Name] | dict[Name, Name]
 Score = Annotated[float, Field(ge=0, le=1)]
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:\-]{1,128}$")]
 LongText = Literal["window", "truncate", "reject"]
@@ -49,18 +49,43 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
 
+class LabelOptions(TypedDict, total=False):
+    """An entity type."""
+
+    __pydantic_config__ = Strict.model_config  # type: ignore[misc]
+
+    description: Annotated[Name | None, Field(description="What the model reads. Default: the name.")]
+    threshold: Annotated[Score | None, Field(description="Lowest score. Default: the request's.")]
+
+
+class RelationOptions(LabelOptions, total=False):
+    """A relation type."""
+
+    head: Annotated[list[Name] | None, Field(min_length=1, description="Labels that a head may have. Default: any.")]
+    tail: Annotated[list[Name] | None, Field(min_length=1, description="Labels that a tail may have. Default: any.")]
+
+
+_BY_TYPE = Discriminator(lambda value: "str" if isinstance(value, str) else "dict[options]")
+_LabelValue = Annotated[Annotated[Name, Tag("str")] | Annotated[LabelOptions, Tag("dict[options]")], _BY_TYPE]
+_RelationValue = Annotated[Annotated[Name, Tag("str")] | Annotated[RelationOptions, Tag("dict[options]")], _BY_TYPE]
+Labels = Annotated[list[Name] | dict[Name, _LabelValue], Field(min_length=1)]
+Relations = list[Name] | dict[Name, _RelationValue]
+
+
 class ExtractOptions(Strict):
     """What to extract from a text, and how. The only declaration of these options: the models below derive theirs."""
 
     labels: Labels = Field(
         description="Entity types to extract: names, or {name: description}: the model gets the description, the "
-        "response has the name. Repeated names count once; two names may not share a description.",
+        "response has the name. Repeated names count once; two names may not share a description. Instead of a "
+        "description, an object may also set a threshold of the label.",
         examples=[_LABELS],
     )
     relations: Relations | None = Field(
         default=None,
-        description="Relation types to extract between the entities: names, or {name: description}. Needs a relation "
-        "extraction model.",
+        description="Relation types to extract between the entities: names, or {name: description}. Instead of a "
+        "description, an object may also set a threshold of the relation, and the labels that its head and its tail "
+        "may have. Needs a relation extraction model.",
         examples=[_RELATIONS],
     )
     threshold: Score | None = Field(
@@ -149,6 +174,8 @@ class Item:
     `labels` and `relations` map a name to its description; a name without one is its own description. Names are
     unique, non-empty, and returned as they are; descriptions are what the model reads.
 
+    label_thresholds, relation_thresholds: of those with a threshold of their own, by name. relation_heads,
+    relation_tails: of those that do not relate all labels, by name: which they may have, as indexes into `labels`.
     window_words, window_overlap_words: in words; None: the engine's default.
     max_entities, max_relations: of the result; see `on_limit`.
     """
@@ -167,6 +194,10 @@ class Item:
     on_limit: OnLimit = "error"
     max_entities: int = MAX_ENTITIES
     max_relations: int = MAX_RELATIONS
+    label_thresholds: Mapping[str, float] = field(default_factory=dict)
+    relation_thresholds: Mapping[str, float] = field(default_factory=dict)
+    relation_heads: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    relation_tails: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

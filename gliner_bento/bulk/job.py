@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from gliner_bento.bulk.checkpoint import Checkpoint, load
 from gliner_bento.client import AsyncClient
+from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_WINDOW, Sender, Text, in_order
 from gliner_bento.exits import StartupError
 from gliner_bento.files import file_lock
@@ -24,7 +25,7 @@ from gliner_bento.records.readers import place, read
 from gliner_bento.records.scan import Scan, scan
 from gliner_bento.records.sources import Source, digest, sources
 from gliner_bento.records.writers import FORMATS, JsonLines, Parquet, Writer
-from gliner_bento.types import BatchResult, ExtractOptions, Labels, ModelCard
+from gliner_bento.types import BatchResult, ExtractOptions, ModelCard
 
 CHUNK_RECORDS = 500
 _CHUNK_CHARS = 2**24

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,11 +12,14 @@ from gliner_bento import __version__
 from gliner_bento.api_keys import ALL_SCOPES
 from gliner_bento.cli import adapters, backend, bulk, doctor, extract, graph, redact
 from gliner_bento.configuration import SettingsError, refuse_unknown
+from gliner_bento.serve.names import CHECKED
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import ALIASES, aliases_of, flag_name
 
+_CHECKED = "checked."
 FETCH_SETTINGS = ("revision", "token", "cache_dir")
+_SERVE_FLAGS = ["--port", "--host", "--backend", "--ray-address", "--no-compile"]
 _BULK_FLAGS = [
     *("--output", "--text-column", "--labels-column", "--adapter-column", "--overwrite", "--json", "--quiet"),
 ]
@@ -31,6 +35,11 @@ def parse(argv: Sequence[str] | None) -> tuple[str, argparse.Namespace, dict[str
     command = options.command
     refuse_unknown((word.partition("=")[0] for word in unknown), _flags_of(command), f"{command}: unknown flag")
     return command, options, _settings_of(options)
+
+
+def arguments() -> list[str]:
+    """This process's arguments."""
+    return sys.argv[1:]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -70,6 +79,27 @@ def _add_serve(commands: Any) -> None:
         "--backend", choices=["bentoml", "ray"], default="bentoml", help="what runs the processes (default: bentoml)"
     )
     _add_settings(parser)
+    _add_gliner_serves(parser)
+
+
+def _add_gliner_serves(parser: argparse.ArgumentParser) -> None:
+    """gliner.serve's flags that are no setting (docs/migrate/gliner-serve.md)."""
+    parser.add_argument("--ray-address", help="address of a Ray cluster, as RAY_ADDRESS; with --backend ray")
+    parser.add_argument(
+        "--no-compile",
+        dest=_dest("enable_compilation"),
+        default=argparse.SUPPRESS,
+        action="store_const",
+        const="false",
+        help="gliner.serve's name for --no-enable-compilation",
+    )
+    for option in CHECKED:
+        if flag := option.flag_name:
+            kind: dict[str, Any] = (
+                {"type": option.parse} if option.parse else {"action": argparse.BooleanOptionalAction}
+            )
+            dest = f"{_CHECKED}{option.field}"
+            parser.add_argument(flag, dest=dest, default=argparse.SUPPRESS, help="gliner.serve's; no effect", **kind)
 
 
 def _add_settings(parser: argparse.ArgumentParser, settings: Sequence[str] = tuple(Settings.model_fields)) -> None:
@@ -174,7 +204,7 @@ def _command(commands: Any, name: str, text: str, examples: str | None = None) -
 
 def _flags_of(command: str) -> list[str]:
     own = {
-        "serve": ["--port", "--host", "--backend"],
+        "serve": _SERVE_FLAGS + [option.flag_name for option in CHECKED if option.flag_name],
         "docs": ["--check"],
         "bench": _BENCH_FLAGS,
         "keys": ["--scopes", "--tenant"],
@@ -203,3 +233,8 @@ def _dest(name: str) -> str:
 def _settings_of(known: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given as flags."""
     return {key.removeprefix("setting."): value for key, value in vars(known).items() if key.startswith("setting.")}
+
+
+def checked_of(options: argparse.Namespace) -> dict[str, Any]:
+    """gliner.serve's options that are no setting, as they were given."""
+    return {key.removeprefix(_CHECKED): value for key, value in vars(options).items() if key.startswith(_CHECKED)}

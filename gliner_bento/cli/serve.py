@@ -12,8 +12,11 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from gliner_bento.cli.flags import checked_of
 from gliner_bento.configuration import PROJECT_ROOT, SettingsError
+from gliner_bento.exits import write_line
 from gliner_bento.process.port import check_access, check_port
+from gliner_bento.serve.names import without_effect
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import ALIASES, DISABLE_COMPILE, env_name
@@ -24,6 +27,13 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     settings = Settings.load(flags)
     check_port(options.host, options.port)
     check_access(options.host, settings)
+    ignored = without_effect(checked_of(options))
+    if options.ray_address:
+        if options.backend != "ray":
+            raise SettingsError("--ray-address: needs --backend ray")
+        os.environ["RAY_ADDRESS"] = options.ray_address
+    for line in ignored:
+        write_line(line)
     if options.backend == "ray":
         if not find_spec("ray"):
             raise SettingsError("--backend ray: Ray is not installed; install gliner-bento[ray]")

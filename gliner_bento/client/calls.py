@@ -19,13 +19,14 @@ from gliner_bento.types import (
     AbortResponse,
     ExtractBatchResponse,
     ExtractResponse,
-    Labels,
+    LabelOptions,
     ModelCard,
     StreamedEnd,
     StreamedEntity,
 )
 
 Answer = TypeVar("Answer")
+Labels = list[str] | Mapping[str, str | LabelOptions]
 
 
 @dataclass(frozen=True, slots=True)

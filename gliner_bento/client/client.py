@@ -12,6 +12,7 @@ from typing_extensions import Self
 
 from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.client import calls
+from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_RETRY_S, DEFAULT_WINDOW, Sender, Text, in_order, in_order_from_a_thread
 from gliner_bento.client.upload import opened, pieces
 from gliner_bento.status_types import ServerStatus
@@ -21,7 +22,6 @@ from gliner_bento.types import (
     Entity,
     ExtractBatchResponse,
     ExtractResponse,
-    Labels,
     ModelCard,
     StreamedEnd,
     StreamedEntity,

@@ -25,7 +25,7 @@ from typing import Any
 import httpx
 
 from gliner_bento.client.aimd import SendWindow, delay_s
-from gliner_bento.client.calls import Call, extract_items
+from gliner_bento.client.calls import Call, Labels, extract_items
 from gliner_bento.errors import (
     Forbidden,
     GLiNERBentoError,
@@ -37,7 +37,7 @@ from gliner_bento.errors import (
     Unauthorized,
     from_detail,
 )
-from gliner_bento.types import BatchResult, ExtractBatchResponse, Labels
+from gliner_bento.types import BatchResult, ExtractBatchResponse
 
 Text = str | Mapping[str, Any]
 """A text, or a text with options of its own: the fields of `ExtractItem`."""

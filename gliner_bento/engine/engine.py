@@ -153,7 +153,14 @@ class GLiNEREngine:
             if failure := engine.run_self_test(session, options):
                 raise ModelError(cannot_reproduce(failure))
             return engine
-        load_in = partial(load, checkpoint, where, flashdeberta=options.enable_flashdeberta)
+        load_in = partial(
+            load,
+            checkpoint,
+            where,
+            flashdeberta=options.enable_flashdeberta,
+            max_words=options.max_model_len,
+            max_span_width=options.max_span_width,
+        )
         picked = pick_dtype(dtype, where)
         loaded = load_in(picked)
         engine = cls(loaded, name, options, languages)
@@ -363,5 +370,7 @@ def check_options(options: EngineOptions, device: torch.device) -> None:
         raise ModelError("enable_lora is for runtime torch; an ONNX file has fixed weights")
     if options.runtime == "onnxruntime" and options.quantization != "none":
         raise ModelError("quantization is for runtime torch; an ONNX file has a fixed precision")
+    if options.runtime == "onnxruntime" and (options.max_model_len or options.max_span_width):
+        raise ModelError("max_model_len and max_span_width are for runtime torch; an ONNX file has fixed shapes")
     if options.quantization == "int8" and device.type != "cpu":
         raise ModelError("quantization int8 is for the CPU")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,15 @@ from gliner_bento.engine.families import Family
 from gliner_bento.engine.heads.decode import (
     decode_padded_spans,
     decode_padded_tags,
+    lowest_threshold,
+    on_device,
     probabilities,
+    thresholds_of,
 )
 from gliner_bento.engine.heads.overlap import resolve
 from gliner_bento.engine.heads.predictions import Predictions, SpanTable, WordSpan
 from gliner_bento.engine.heads.relations import Found, Related, with_relations
+from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.limits import too_many_candidates
@@ -69,23 +74,29 @@ class GlinerForward:
             name: value.to(device) if isinstance(value, torch.Tensor) else value
             for name, value in self._collate([text]).inputs.items()
         }
-        spans = self._spans(self._entities(**tensors, threshold=text.item.threshold), text)
+        lowest = lowest_threshold(text.item)
+        output = self._entities(**tensors, threshold=lowest)
+        spans = self._spans(output, text)
         resolved = resolve(text, spans)
         if not text.item.relations or len(resolved.entities) < 2:
             return Predictions(*resolved)
         assert self._relations is not None
+        if text.item.label_thresholds:  # gliner relates all spans above the lowest threshold
+            spans = self._spans(output, replace(text, item=replace(text.item, threshold=lowest, label_thresholds={})))
         proposals = len(np.unique(spans.word_spans)) if self._once_per_span else len(spans)
         if proposals > MAX_PROPOSALS:
             raise too_many_candidates(proposals, MAX_PROPOSALS)
-        thresholds = {"threshold": text.item.threshold, "adjacency_threshold": text.item.threshold}
+        thresholds = {"threshold": lowest, "adjacency_threshold": text.item.threshold}
         return with_relations(resolved, related(self._relations(**tensors, **thresholds), text, resolved.entities))
 
     def _spans(self, output: Any, text: Prepared) -> SpanTable:
-        """The spans above the text's threshold."""
+        """The spans above their label's threshold."""
         if getattr(output, "span_logits", None) is None:
             return self._decode(output.logits, [text])[0]
         scores = probabilities(output.span_logits[0]).cpu()
-        above = (scores > text.item.threshold) & output.span_mask[0].bool().cpu()[:, None]
+        above = (scores > on_device(thresholds_of(text.item), scores.device)) & output.span_mask[0].bool().cpu()[
+            :, None
+        ]
         span, label = above.nonzero(as_tuple=True)
         first, last = output.span_idx[0].cpu()[span].numpy().T
         return SpanTable(first, last, label.numpy(), scores[span, label].double().numpy())
@@ -105,10 +116,14 @@ def related(output: Any, text: Prepared, entities: SpanTable) -> Related:
         index_of.setdefault(span, index)
     ends = np.array([index_of.get((first, last), -1) for first, last in output.entity_spans[0].tolist()], np.int64)
     scores = probabilities(output.rel_logits[0]).cpu()
-    above = (scores.double() > text.item.relation_threshold) & output.rel_mask[0].bool().cpu()[:, None]
+    thresholds = on_device(relation_thresholds_of(text.item), scores.device)
+    above = (scores.double() > thresholds) & output.rel_mask[0].bool().cpu()[:, None]
     pair, relation = above.nonzero(as_tuple=True)
     head, tail = ends[output.rel_idx[0].cpu()[pair].numpy()].T
     between = (head >= 0) & (tail >= 0) & (head != tail)
+    if allowed := AllowedEnds.of(text.item):
+        labels = entities.label
+        between &= allowed.heads[relation.numpy(), labels[head]] & allowed.tails[relation.numpy(), labels[tail]]
     found = Found(text, entities, scores.shape[1])
     found.add(np.stack([relation.numpy(), head, tail], axis=-1)[between], scores[pair, relation].numpy()[between])
     return found.related()

@@ -45,3 +45,5 @@ class EngineOptions(CheckpointOptions):
     window_words: int
     window_overlap_words: int
     max_labels_per_pass: int
+    max_model_len: int
+    max_span_width: int

@@ -50,6 +50,7 @@ STATUSES: Mapping[str, int] = {
     "aborted": 499,
     "internal": 500,
     "scores_not_finite": 500,
+    "not_supported": 501,
     "not_ready": 503,
     "deadline_exceeded": 504,
     "does_not_fit": 507,

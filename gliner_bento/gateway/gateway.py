@@ -13,6 +13,8 @@ from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, Que
 from gliner_bento.gateway import request_id, request_record, tenants
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.admission import Admission
+from gliner_bento.gateway.blocked_ids import BlockedIds
+from gliner_bento.gateway.label_options import label_options
 from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.status import RecentErrors, server_status
@@ -69,6 +71,7 @@ class Gateway:
             max_batch_size=options.max_batch_size,
         )
         self._turns = Turns()
+        self._blocked_ids = BlockedIds()
         self._errors = errors or RecentErrors()
         self._started_s = time.monotonic()
         self._model: ModelInfo | None = None
@@ -159,8 +162,11 @@ class Gateway:
         )
         return ReplicaList(status.replicas or [alone])
 
-    async def abort(self, aborted_id: str) -> AbortResponse:
-        """Abort a request of the current tenant; `aborted` is false if none has this id."""
+    async def abort(self, aborted_id: str, *, block_s: float = 0.0) -> AbortResponse:
+        """Abort a request of the current tenant; `aborted` is false if none has this id. block_s: refuse the id so long
+        afterwards."""
+        if block_s:
+            self._blocked_ids.block(tenants.own_id(aborted_id), block_s)
         return AbortResponse(aborted_id, await self._replica.abort(tenants.own_id(aborted_id)))
 
     async def model(self) -> ModelCard:
@@ -238,6 +244,7 @@ class Gateway:
         record = request_record.current()
         record.request_id = request_id.adopt(request.request_id)
         own_id = tenants.own_id(request_id.current())
+        self._blocked_ids.check(own_id)
         tenant = tenants.current()
         return Call(
             own_id,
@@ -283,8 +290,7 @@ class Gateway:
             raise InvalidField("labels: Field required", param="labels")
         threshold, relation_threshold = options["threshold"], options["relation_threshold"]
         decided = {
-            "labels": self._described(options["labels"], "labels"),
-            "relations": self._described(options["relations"] or {}, "relations"),
+            **label_options(options["labels"], options["relations"] or {}, max_labels=limits.max_labels),
             "threshold": limits.default_threshold if threshold is None else threshold,
             "relation_threshold": (
                 limits.default_relation_threshold if relation_threshold is None else relation_threshold
@@ -308,14 +314,6 @@ class Gateway:
             )
             for item in items
         ]
-
-    def _described(self, names: Sequence[str] | Mapping[str, str], param: str) -> dict[str, str]:
-        """Names with their descriptions; a name without one is its own description. Repeated names count once."""
-        described = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
-        if len(described) > self.options.max_labels:
-            limit = self.options.max_labels
-            raise InvalidField(f"{param}: {len(described)} of at most {limit} (max_labels)", param=param)
-        return described
 
 
 def _options(request: Any) -> dict[str, Any]:

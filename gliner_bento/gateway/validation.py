@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ValidationError
+from typing_extensions import is_typeddict
 
 from gliner_bento.errors import GLiNERBentoError, InvalidField, MalformedRequest
 
@@ -41,6 +42,8 @@ def from_validation(errors: Sequence[Mapping[str, Any]], model: type[Any] | None
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] in _BRANCH_TYPES and len(errors) > 1:
         message = "Input should be a list, or a {name: description} object"
+        if len(deepest := max((error["loc"] for error in errors), key=len)) > len(first["loc"]):  # a value of it
+            path, message = _path(deepest), "Input should be a description, or an object with options"
     return InvalidField(f"{path or 'body'}: {message}", param=path or None)
 
 
@@ -73,16 +76,21 @@ def _suggestion(loc: Sequence[str | int], model: type[Any] | None) -> str:
 
 
 def _fields(parents: Iterable[str | int], model: type[Any] | None) -> Sequence[str]:
-    """The fields of the model that is at a path in `model`."""
+    """The fields of the model that is at a path in `model`. Numbers, branches and keys of dictionaries stay in one."""
     for part in parents:
-        if model is not None and isinstance(part, str):
-            field = model.model_fields.get(part)
-            model = _model_in(field.annotation) if field else None
-    return list(model.model_fields) if model is not None else ()
+        if model is not None and part in (fields := _annotations(model)):
+            model = _model_in(fields[str(part)])
+    return list(_annotations(model)) if model is not None else ()
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _annotations(model: type[Any]) -> Mapping[str, Any]:
+    if is_typeddict(model):
+        return get_type_hints(model)
+    return {name: field.annotation for name, field in model.model_fields.items()}
+
+
+def _model_in(annotation: Any) -> type[Any] | None:
     """The model in a type like `list[Model] | None`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and (is_typeddict(annotation) or issubclass(annotation, BaseModel)):
         return annotation
     return next((model for argument in get_args(annotation) if (model := _model_in(argument))), None)

@@ -84,6 +84,12 @@ def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _count_or_unlimited(value: int) -> int:
+    if value == 0:
+        raise ValueError("must be at least 1, or -1 for no limit")
+    return value
+
+
 def _named(value: object) -> object:
     """`{name: label}` as `name=label`."""
     return tuple(f"{name}={label}" for name, label in value.items()) if isinstance(value, dict) else value
@@ -113,6 +119,7 @@ Timeout = Annotated[float, Field(gt=0, le=3600)]
 Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")]
 Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_comma_separated)]
 Count = Annotated[int, Field(ge=1)]
+CountOrUnlimited = Annotated[int, Field(ge=-1), AfterValidator(_count_or_unlimited)]
 CountOrAuto = Annotated[int, Field(ge=0)]
 Formats = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[a-z_]+$")], ...],

@@ -11,6 +11,7 @@ from gliner_bento.settings.field_types import (
     FORMATS,
     ApiKeysSource,
     Count,
+    CountOrUnlimited,
     EntityTypes,
     Formats,
     HeaderName,
@@ -28,8 +29,10 @@ class GatewayFields(BaseSettings):
 
     default_threshold: Probability = Field(0.5, description="Default threshold for entities.")
     default_relation_threshold: Probability = Field(0.5, description="Default threshold for relations.")
-    max_labels: Count = Field(
-        1000, description="Maximum number of entity labels, and of relation labels, of an item; more are refused (422)."
+    max_labels: CountOrUnlimited = Field(
+        1000,
+        description="Maximum number of entity labels, and of relation labels, of an item; more are refused (422); -1: "
+        "no limit.",
     )
     max_text_chars: Count = Field(
         2_000_000, description="Maximum length of a text, in characters; longer texts are refused (413)."

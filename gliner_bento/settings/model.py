@@ -92,6 +92,16 @@ class ModelFields(BaseSettings):
         description="Run DeBERTa backbones with the package flashdeberta (CUDA only); startup fails if it is not "
         "available.",
     )
+    max_model_len: CountOrAuto = Field(
+        0,
+        description="Maximum sequence length of the model, in words; 0: the checkpoint's (max_len). A longer one takes "
+        "longer texts in one pass, as far as the encoder's positions go, and may be longer than in training.",
+    )
+    max_span_width: CountOrAuto = Field(
+        0,
+        description="Maximum width of an entity, in words; 0: the checkpoint's (max_width). Models that tag tokens "
+        "have no such limit.",
+    )
     window_words: CountOrAuto = Field(
         0,
         description="Default size of the windows of a long text, in words; 0: the model's maximum sequence "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +64,56 @@ def test_described_labels_are_answered_under_their_names(service):
     answer = service.extract(text=TEXT, labels={"WHO": "person", "WHERE": "location"}).json()
     assert ("Bill Gates", "WHO") in found(answer)
     assert {label for _, label in found(answer)} <= {"WHO", "WHERE"}
+
+
+TYPED = {
+    "labels": {"WHO": {"description": "person", "threshold": 1}, "organization": {}, "location": "location"},
+    "relations": {
+        "headquartered in": {"head": ["organization"], "tail": ["location"], "threshold": 0.3},
+        "founded": {"tail": ["location"]},
+    },
+}
+
+
+def typed_found(answer):
+    relations = {(r["head"]["text"], r["relation"], r["tail"]["text"]) for r in answer["relations"]}
+    return {(e["text"], e["label"]) for e in answer["entities"]}, relations
+
+
+TYPED_FOUND = (
+    {("Microsoft", "organization"), ("Redmond", "location")},
+    {("Microsoft", "headquartered in", "Redmond")},
+)
+
+
+def test_labels_and_relations_with_options_in_every_route(service):
+    assert typed_found(service.extract(text=TEXT, **TYPED).json()) == TYPED_FOUND
+    body = {"texts": [TEXT, TEXT], **TYPED}
+    for one in service.request("POST", "/v1/extract/batch", json=body).json()["results"]:
+        assert typed_found(one["result"]) == TYPED_FOUND
+    mixed = [{"text": TEXT, **TYPED}, {"text": TEXT}]
+    body = {"items": mixed, "labels": {"WHO": "person", "organization": "organization"}}
+    typed, other = service.request("POST", "/v1/extract/batch", json=body).json()["results"]
+    assert typed_found(typed["result"]) == TYPED_FOUND
+    assert ("Bill Gates", "WHO") in found(other["result"])
+    lines = service.request("POST", "/v1/extract/stream", json={"text": TEXT, **TYPED}).text.splitlines()
+    *entities, end = map(json.loads, lines)
+    assert (
+        typed_found({"entities": [line["entity"] for line in entities], "relations": end["relations"]}) == TYPED_FOUND
+    )
+
+
+def test_the_requests_of_the_page_on_labels_are_answered(service):
+    page = (Path(__file__).parents[2] / "docs" / "labels.md").read_text(encoding="utf-8")
+    requests = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+    assert len(requests) == 2
+    for request in requests:
+        answer = service.extract(**request)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["entities"]
+    assert {(r["relation"], r["head"]["label"], r["tail"]["label"]) for r in answer.json()["relations"]} == {
+        ("headquartered in", "organization", "location")
+    }
 
 
 def test_a_text_beyond_the_model_is_processed_in_full_truncated_or_refused(service):

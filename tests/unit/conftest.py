@@ -12,3 +12,11 @@ def no_settings_in_environment(monkeypatch):
     for name in list(os.environ):
         if name.startswith("GLINER_"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def executed(monkeypatch):
+    """What `serve` would become: program, arguments and environment, instead of this process."""
+    calls = []
+    monkeypatch.setattr(os, "execve", lambda *call: calls.append(call))
+    return calls

@@ -67,7 +67,7 @@ VIEWS = {
     FleetOptions: "gliner_bento/replicas/fleet/",
 }
 STANDS_ALONE = {
-    "gliner_bento/types.py": {"pydantic", "gliner_bento"},
+    "gliner_bento/types.py": {"pydantic", "typing_extensions", "gliner_bento"},
     "gliner_bento/errors.py": {"pydantic"},
     "gliner_bento/settings/settings.py": {"pydantic", "pydantic_settings", "gliner_bento", "_typeshed"},
     "gliner_bento/configuration.py": {"yaml"},

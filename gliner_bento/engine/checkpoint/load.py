@@ -38,10 +38,19 @@ _WEIGHTS = {".safetensors", ".bin", ".onnx", ".pt", ".pth", ".ckpt", ".h5", ".ms
 _NOT_SAVED_ANY_MORE = "position_ids"
 
 
-def load(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, *, flashdeberta: bool = False) -> Any:
+def load(
+    checkpoint: Checkpoint,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    flashdeberta: bool = False,
+    max_words: int = 0,
+    max_span_width: int = 0,
+) -> Any:
     """gliner's model of the checkpoint's family, ready for inference.
 
-    flashdeberta: use the backbone of the package flashdeberta.
+    flashdeberta: use the backbone of the package flashdeberta. max_words, max_span_width: replace the checkpoint's
+    `max_len` and `max_width` unless 0.
     """
     if flashdeberta:
         check_flashdeberta(device)
@@ -51,7 +60,8 @@ def load(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, *, fl
     with ThreadPoolExecutor(1, thread_name_prefix="weights") as thread:
         tensors = thread.submit(read_converted, weights, checkpoint.options)
         with _environment(USE_FLASHDEBERTA="1" if flashdeberta else ""):
-            model = build(checkpoint, map_location=str(device), dtype=dtype)
+            limits = {"max_length": max_words or None, "max_width": max_span_width or None}
+            model = build(checkpoint, map_location=str(device), dtype=dtype, **limits)
     if flashdeberta and type(model.model.token_rep_layer.bert_layer.model).__name__ != "FlashDebertaV2Model":
         raise ModelError(f"enable_flashdeberta: gliner did not use flashdeberta's backbone for {checkpoint.name!r}")
     load_weights(model.model, tensors.result(), weights.name)

@@ -1,4 +1,4 @@
-"""From scores to spans: the spans above each text's threshold.
+"""From scores to spans: the spans above their label's threshold.
 
 The results are those of gliner 0.2.29's decoders (`gliner/decoding/decoder.py`), with each text's own options, in time
 linear in the number of spans. Knows word and label numbers, no strings and no model.
@@ -16,6 +16,7 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.predictions import Span, SpanTable, WordSpan
 from gliner_bento.engine.limits import MAX_CANDIDATES, too_many_candidates
 from gliner_bento.errors import ScoresNotFinite
+from gliner_bento.types import Item
 
 Flags = NDArray[np.bool_]
 
@@ -33,18 +34,48 @@ def probabilities(logits: torch.Tensor) -> torch.Tensor:
 
 
 def decode_padded_spans(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
-    """`decode_spans` of padded logits, shape (B, first word, width - 1, label)."""
-    return decode_spans([logits[i, : text.words, :, : len(text.item.labels)] for i, text in enumerate(texts)], texts)
+    """Spans above their label's threshold. logits: padded, shape (B, first word, width - 1, label)."""
+    proposed = decode_spans(
+        [logits[i, : text.words, :, : len(text.item.labels)] for i, text in enumerate(texts)], texts
+    )
+    return list(map(above_own_threshold, texts, proposed))
+
+
+def above_own_threshold(text: Prepared, spans: SpanTable) -> SpanTable:
+    """Those of `spans`, which are above the text's lowest threshold, that are above the one of their label."""
+    if not text.item.label_thresholds:
+        return spans
+    thresholds = np.asarray(thresholds_of(text.item), np.float32)
+    return spans.take(spans.score.astype(np.float32) > thresholds[spans.label])
+
+
+def lowest_threshold(item: Item) -> float:
+    """Of all labels."""
+    if not item.label_thresholds:
+        return item.threshold
+    return min(item.label_thresholds.get(name, item.threshold) for name in item.labels)
+
+
+def thresholds_of(item: Item) -> float | NDArray[np.float64]:
+    """Of all labels, or of each."""
+    if not item.label_thresholds:
+        return item.threshold
+    return np.array([item.label_thresholds.get(name, item.threshold) for name in item.labels])
+
+
+def on_device(thresholds: float | NDArray[np.float64], device: torch.device) -> float | torch.Tensor:
+    """To be compared with scores on `device`."""
+    return torch.from_numpy(thresholds).to(device) if isinstance(thresholds, np.ndarray) else thresholds
 
 
 def decode_spans(logits: Sequence[torch.Tensor], texts: Sequence[Prepared]) -> list[SpanTable]:
-    """Spans above each text's threshold. logits: of each text, shape (words, width - 1, labels).
+    """Spans above each text's lowest threshold. logits: of each text, shape (words, width - 1, labels).
 
     One pass over all scores on the device, and one transfer of those above the threshold.
     """
     device = logits[0].device
     sizes = torch.tensor([scores.numel() for scores in logits])
-    thresholds = torch.tensor([text.item.threshold for text in texts], dtype=torch.float32)
+    thresholds = torch.tensor([lowest_threshold(text.item) for text in texts], dtype=torch.float32)
     if device.type != "cpu":
         sizes, thresholds = sizes.to(device), thresholds.to(device)
     flat = torch.cat([text.flatten() for text in logits])
@@ -67,18 +98,19 @@ def _spans(at: NDArray[np.int64], scores: NDArray[np.float32], shape: tuple[int,
     return SpanTable(first, first + width[inside], label[inside], scores[inside].astype(np.float64))
 
 
-def decode_tags(scores: NDArray[np.float32], threshold: float) -> SpanTable:
+def decode_tags(scores: NDArray[np.float32], thresholds: float | NDArray[np.float64]) -> SpanTable:
     """Spans of one text. scores: of start, end and inside, shape (words, labels, 3); a span's score is its lowest.
 
-    Raises LimitExceeded."""
+    thresholds: of all labels, or of each. Raises LimitExceeded."""
     start, end, inside = scores[..., 0], scores[..., 1], scores[..., 2]
     spans: list[Span] = []
     # gliner compares inside scores as Python floats with >=, starts and ends as float32 with >.
-    is_inside = inside.astype(np.float64) >= threshold
-    for first, label, lasts in _runs(start > threshold, end > threshold, is_inside):
+    is_inside = inside.astype(np.float64) >= thresholds
+    least = np.asarray(thresholds, np.float32)
+    for first, label, lasts in _runs(start > least, end > least, is_inside):
         lowest = np.minimum.accumulate(inside[first : lasts[-1] + 1, label])
-        least = np.minimum(np.minimum(lowest[lasts - first], end[lasts, label]), start[first, label])
-        spans += [Span(first, int(last), label, float(score)) for last, score in zip(lasts, least, strict=True)]
+        lowest = np.minimum(np.minimum(lowest[lasts - first], end[lasts, label]), start[first, label])
+        spans += [Span(first, int(last), label, float(score)) for last, score in zip(lasts, lowest, strict=True)]
     return SpanTable.of(spans)
 
 
@@ -108,7 +140,7 @@ def _runs(start: Flags, end: Flags, inside: Flags) -> Iterator[tuple[int, int, N
 def decode_padded_tags(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
     """`decode_tags` of padded logits, shape (B, words, labels, 3)."""
     scores = tag_scores([logits[i, : text.words, : len(text.item.labels)] for i, text in enumerate(texts)])
-    return [decode_tags(of_text, text.item.threshold) for text, of_text in zip(texts, scores, strict=True)]
+    return [decode_tags(of_text, thresholds_of(text.item)) for text, of_text in zip(texts, scores, strict=True)]
 
 
 def tag_scores(logits: Sequence[torch.Tensor]) -> list[NDArray[np.float32]]:

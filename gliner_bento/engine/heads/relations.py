@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.heads.decode import probabilities
+from gliner_bento.engine.heads.decode import on_device, probabilities
 from gliner_bento.engine.heads.overlap import Resolved, chars_of
 from gliner_bento.engine.heads.predictions import PredictedRelation, Predictions, SpanTable, WordSpan
+from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.projection import linear_layers
 from gliner_bento.engine.layers.rows import SlotRows
@@ -157,6 +158,10 @@ class RelationHead:
         index_of: dict[WordSpan, int] = {}
         for index, span in enumerate(zip(entities.first.tolist(), entities.last.tolist(), strict=True)):
             index_of.setdefault(span, index)
+        allowed = AllowedEnds.of(text.item)
+        if allowed and not self._joint:
+            usable = allowed.ends(entities.label)
+            index_of = {span: index for span, index in index_of.items() if usable[index]}
         cut = len(index_of) > MAX_RELATED_SPANS or (self._joint and len(proposed) > MAX_JOINT_PROPOSALS)
         if cut:
             index_of = _best(text, entities, index_of, len(proposed))
@@ -165,15 +170,27 @@ class RelationHead:
         if len(index_of) < 2 or len(proposed) < 2:
             return Related(cut=cut)
         ends = represent(proposed)
-        indexes = torch.tensor([index_of.get(span, -1) for span in proposed], device=ends.device)
-        heads, tails = self._pairs(ends, indexes, text.item.threshold)
+        index_list = [index_of.get(span, -1) for span in proposed]
+        indexes = torch.tensor(index_list, device=ends.device)
+        related = self._related(ends, indexes, text.item.threshold)
+        if allowed:
+            labels = entities.label[index_list]
+            related &= torch.from_numpy(allowed.pairs(labels)).to(ends.device)
+            head_flags, tail_flags = (
+                torch.from_numpy(flags[:, labels].T).to(ends.device) for flags in (allowed.heads, allowed.tails)
+            )
+        heads, tails = related.nonzero(as_tuple=True)
         found = Found(text, entities, len(relations))
+        thresholds = on_device(relation_thresholds_of(text.item), ends.device)
         score = self._score(ends, relations, slot_rows_of)
         for at in self._chunks(len(heads), relations):
             if text.cancellation.requested:
                 break
             scores = probabilities(score(heads[at], tails[at]))
-            pair, relation = (scores.double() > text.item.relation_threshold).nonzero(as_tuple=True)
+            above = scores.double() > thresholds
+            if allowed:
+                above &= head_flags[heads[at]] & tail_flags[tails[at]]
+            pair, relation = above.nonzero(as_tuple=True)
             keys = torch.stack([relation, indexes[heads[at][pair]], indexes[tails[at][pair]]], dim=-1)
             found.add(keys.cpu().numpy(), scores[pair, relation].cpu().numpy())
         return found.related(cut=cut)
@@ -184,8 +201,8 @@ class RelationHead:
         step = max(1, min(_MAX_PAIRS, _CHUNK_BYTES // pair_bytes))
         return (slice(at, at + step) for at in range(0, pairs, step))
 
-    def _pairs(self, ends: torch.Tensor, indexes: torch.Tensor, threshold: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Heads and tails as indexes into `ends` (E, D): every two different entities, or those that the model's
+    def _related(self, ends: torch.Tensor, indexes: torch.Tensor, threshold: float) -> torch.Tensor:
+        """Whether to score a pair of `ends` (E, D), (E, E): every two different entities, or those that the model's
         adjacency proposes. indexes: (E), of the entity of each end; -1: no entity."""
         is_entity = indexes >= 0
         proposed = is_entity[:, None] & is_entity & (indexes[:, None] != indexes)
@@ -196,8 +213,7 @@ class RelationHead:
             if bool(adjacency.isnan().any()):
                 raise ScoresNotFinite
             proposed &= adjacency > threshold
-        heads, tails = proposed.nonzero(as_tuple=True)
-        return heads, tails
+        return proposed
 
 
 class Found:

@@ -13,7 +13,7 @@ import torch
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
-from gliner_bento.engine.heads.decode import decode_spans
+from gliner_bento.engine.heads.decode import above_own_threshold, decode_spans
 from gliner_bento.engine.heads.overlap import predictions_of, resolve
 from gliner_bento.engine.heads.predictions import Predictions, SpanTable
 from gliner_bento.engine.heads.relations import RelationHead, Represent, SlotRowsOf, with_relations
@@ -36,6 +36,7 @@ class SpanHead:
         spans = self._encode_spans(encoded.words, encoded.word_rows)
         above = decode_spans(spans.scores(encoded.labels, encoded.label_rows), texts)
         if self._relate is None:
+            above = list(map(above_own_threshold, texts, above))
             return [Predictions.or_error(predictions_of, *pair) for pair in zip(texts, above, strict=True)]
         relations = encoded.relation_rows.split(encoded.relations)
         predictions = []
@@ -49,9 +50,9 @@ class SpanHead:
     def _related(
         self, text: Prepared, spans: SpanTable, represent: Represent, relations: torch.Tensor, slot_rows_of: SlotRowsOf
     ) -> Predictions:
-        """The predictions of one text with relations. Raises LimitExceeded."""
+        """The predictions of one text with relations. spans: above its lowest threshold. Raises LimitExceeded."""
         assert self._relate is not None
-        resolved = resolve(text, spans)
+        resolved = resolve(text, above_own_threshold(text, spans))
         if not text.item.relations:
             return Predictions(*resolved)
         proposed = sorted(set(zip(spans.first.tolist(), spans.last.tolist(), strict=True)))

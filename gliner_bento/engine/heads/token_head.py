@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
-from gliner_bento.engine.heads.decode import decode_tags, probabilities, proposed_spans, tag_scores
+from gliner_bento.engine.heads.decode import (
+    decode_tags,
+    lowest_threshold,
+    on_device,
+    probabilities,
+    proposed_spans,
+    tag_scores,
+    thresholds_of,
+)
 from gliner_bento.engine.heads.overlap import resolve
 from gliner_bento.engine.heads.predictions import NO_SPANS, Predictions, SpanTable, WordSpan
 from gliner_bento.engine.heads.relations import RelationHead, Represent, SlotRowsOf, with_relations
@@ -62,12 +70,12 @@ class TokenHead:
         slot_rows_of: SlotRowsOf,
     ) -> Predictions:
         """The predictions of one text. Raises LimitExceeded."""
-        proposed = proposed_spans(scores, text.item.threshold) if self._uses_proposals(text) else []
+        proposed = proposed_spans(scores, lowest_threshold(text.item)) if self._uses_proposals(text) else []
         if self._scores_spans:
             with self._own_shapes():
-                spans = score_spans(represent, labels, proposed, text.item.threshold)
+                spans = score_spans(represent, labels, proposed, thresholds_of(text.item))
         else:
-            spans = decode_tags(scores, text.item.threshold)
+            spans = decode_tags(scores, thresholds_of(text.item))
         resolved = resolve(text, spans)
         if self._relate is None or not text.item.relations:
             return Predictions(*resolved)
@@ -87,11 +95,13 @@ class TokenHead:
         return represented[0]
 
 
-def score_spans(represent: Represent, labels: torch.Tensor, spans: Sequence[WordSpan], threshold: float) -> SpanTable:
-    """The spans whose own score for one of `labels` (C, D) is above the threshold."""
+def score_spans(
+    represent: Represent, labels: torch.Tensor, spans: Sequence[WordSpan], thresholds: float | NDArray[np.float64]
+) -> SpanTable:
+    """The spans whose own score for one of `labels` (C, D) is above the threshold of all labels, or of this one."""
     if not spans:
         return NO_SPANS
     scores = probabilities(represent(spans) @ labels.T).double()
-    span, label = (scores > threshold).nonzero(as_tuple=True)
+    span, label = (scores > on_device(thresholds, scores.device)).nonzero(as_tuple=True)
     first, last = np.array(spans, np.int64)[span.cpu().numpy()].T
     return SpanTable(first, last, label.cpu().numpy(), scores[span, label].cpu().numpy())

@@ -211,6 +211,8 @@ class WindowedRequest:
             self._item,
             labels={name: self._item.labels[name] for name in labels},
             relations={name: self._item.relations[name] for name in relations},
+            relation_heads={},  # the merged entities decide: another window may give a span another label
+            relation_tails={},
         )
         prompt = self._tokenizer.prompt(*descriptions(self._item, labels, relations))
         return one_pass(item, self._tokenizer.tokenized(window.words, prompt), self._lease, is_pass=True)

@@ -5,7 +5,7 @@ At a low threshold a window has hundreds of thousands of candidates, so they are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gliner_bento.engine.heads.overlap import resolve_overlaps
 from gliner_bento.engine.heads.predictions import SpanTable
+from gliner_bento.engine.heads.typed_relations import AllowedEnds
 from gliner_bento.engine.limits import MAX_CANDIDATES, kept_of, too_many_candidates
 from gliner_bento.engine.results import EntityTable, PairRelation, PassResult
 from gliner_bento.engine.text.windows import CharSpan, Window, context
@@ -95,6 +96,8 @@ class Merger:
         for index, span in enumerate(_char_spans(self.entities)):
             index_of.setdefault(span, index)
         kept = [(*key, score) for key, (_, score) in self._relations.items() if index_of.keys() >= {key[1], key[2]}]
+        if allowed := AllowedEnds.of(self._item):
+            kept = self._allowed(kept, index_of, allowed)
         chars = np.array([head[1] - head[0] + tail[1] - tail[0] for _, head, tail, _ in kept], np.int64)
         fitting = kept_of(self._item, "max_relations", np.array([score for *_, score in kept]), chars)
         if fitting is not None:
@@ -102,6 +105,24 @@ class Merger:
             self.cut.add("max_relations")
         relations = [PairRelation(name, score, index_of[head], index_of[tail]) for name, head, tail, score in kept]
         return sorted(relations, key=lambda relation: (relation.head, relation.tail))
+
+    def _allowed(
+        self,
+        relations: Iterable[tuple[str, CharSpan, CharSpan, float]],
+        index_of: Mapping[CharSpan, int],
+        allowed: AllowedEnds,
+    ) -> list[tuple[str, CharSpan, CharSpan, float]]:
+        """The relations whose head and tail have a label that they may have."""
+        relation_number = {name: number for number, name in enumerate(self._item.relations)}
+        label_number = {name: number for number, name in enumerate(self._item.labels)}
+        entities = self.entities
+        labels = [label_number[entities.names[label]] for label in entities.label.tolist()]
+        return [
+            (name, head, tail, score)
+            for name, head, tail, score in relations
+            if allowed.heads[relation_number[name], labels[index_of[head]]]
+            and allowed.tails[relation_number[name], labels[index_of[tail]]]
+        ]
 
     def _collect(self, window: Window, tables: Sequence[EntityTable], relations: Mapping[RelationKey, float]) -> None:
         self._windows.append(window)

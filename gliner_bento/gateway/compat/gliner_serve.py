@@ -8,8 +8,9 @@ header `X-GLiNER-Truncated`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,10 +25,9 @@ from gliner_bento.types import (
     BASE_ADAPTER_ID,
     Entity,
     ExtractRequest,
-    Labels,
+    Names,
     Relation,
     RelationArgument,
-    Relations,
     Score,
     Strict,
 )
@@ -37,8 +37,8 @@ class GLiNERServeRequest(Strict):
     """The body of `POST /gliner`."""
 
     text: str
-    labels: Labels
-    relations: Relations | None = None
+    labels: Annotated[Names, Field(min_length=1)]
+    relations: Names | None = None
     threshold: Score | None = None
     relation_threshold: Score | None = None
     flat_ner: bool = True
@@ -89,23 +89,24 @@ class GLiNERServeAdapterCache(BaseModel):
 
 
 async def _predict_route(gateway: Gateway, request: Request) -> Response:
-    return await _predict(gateway, GLiNERServeRequest.model_validate_json(await request.body() or b"{}"))
+    body, truncated = await predict(gateway, GLiNERServeRequest.model_validate_json(await request.body() or b"{}"))
+    headers = {"X-GLiNER-Truncated": "true"} if truncated else None
+    return Response(body.model_dump_json(exclude_none=True), media_type=JSON, headers=headers)
 
 
 async def _adapter_cache_route(gateway: Gateway, request: Request) -> Response:
     return await _adapter_cache(gateway.adapters, request.query_params.get("adapter_id"))
 
 
-async def _predict(gateway: Gateway, request: GLiNERServeRequest) -> Response:
-    """Relations are ignored by a model without relation extraction, as in gliner.serve."""
+async def predict(gateway: Gateway, request: GLiNERServeRequest) -> tuple[GLiNERServeResponse, bool]:
+    """The answer, and whether the text was cut. Relations are ignored by a model without relation extraction, as in
+    gliner.serve."""
     relates = bool(request.relations) and (await gateway.model_info()).supports_relations
     long_text = gateway.options.compat_long_text
     options = request.model_dump() | {"relations": request.relations if relates else None, "long_text": long_text}
     answer = await gateway.extract(ExtractRequest.model_construct(**options))
-    headers = {"X-GLiNER-Truncated": "true"} if answer.truncated else None
     relations = [_relation(relation) for relation in answer.relations] if relates else None
-    body = GLiNERServeResponse(entities=answer.entities, relations=relations)
-    return Response(body.model_dump_json(exclude_none=True), media_type=JSON, headers=headers)
+    return GLiNERServeResponse(entities=answer.entities, relations=relations), answer.truncated
 
 
 async def _adapter_cache(adapters: AdapterApi, adapter_id: str | None) -> Response:

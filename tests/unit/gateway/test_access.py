@@ -19,7 +19,7 @@ KEYS = json.dumps(
     [{"name": scope, "sha256": hash_of(f"key-{scope}"), "scopes": [scope]} for scope in SCOPES]
     + [{"name": "second", "sha256": hash_of("key-second"), "scopes": ["extract"], "tenant": "extract", "weight": 3}]
 )
-OPEN = {"/", "/docs.json", "/health", "/livez", "/readyz", "/healthz", "/playground", "/playground/main.js"}
+OPEN = {"/", "/docs.json", "/health", "/ping", "/livez", "/readyz", "/healthz", "/playground", "/playground/main.js"}
 
 
 @pytest.fixture

@@ -15,6 +15,11 @@ from gliner_bento.settings.field_types import FORMATS
 
 ROUTES = {
     "gliner_serve": {"/gliner", "/gliner/adapter-cache"},
+    "djl": {
+        *("/ping", "/predictions/{model}", "/predictions/{model}/{version}", "/invocations"),
+        *("/models", "/models/{model}"),
+    },
+    "label_studio": {"/setup", "/predict", "/webhook", "/versions", "/health"},
     "nemo_guardrails": {
         *(
             "/v1/chat/completions",
@@ -27,6 +32,7 @@ ROUTES = {
     },
     "presidio": {"/analyze", "/anonymize", "/supportedentities", "/recognizers", "/anonymizers", "/health"},
     "vllm_factory": {"/pooling", "/health"},
+    "xinference": {"/v1/models/{model_uid}/requests/{request_id}/abort", "/v1/models"},
 }
 """The routes of each format."""
 

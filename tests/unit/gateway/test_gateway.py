@@ -8,6 +8,7 @@ import pytest
 
 from gliner_bento.errors import Aborted, AdapterNotFound, InvalidField, NotReady, TooLarge
 from gliner_bento.gateway import tenants
+from gliner_bento.gateway.label_options import label_options
 from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.types import ExtractBatchRequest, ExtractRequest
 
@@ -126,6 +127,45 @@ def test_the_tenant_reaches_the_replica(gateway, replica):
     copy_context().run(ask)
     call = replica.calls[0][1]
     assert (call.tenant, call.weight, call.crosses_tenants) == ("team-a", 2.0, True)
+
+
+def test_options_of_labels_and_relations_reach_the_item(gateway, replica):
+    labels = {"person": {"threshold": 0.4}, "org": {"description": "organization"}, "city": "a town", "date": {}}
+    relations = {
+        "works at": {"threshold": 0, "head": ["person"], "tail": ["org", "city", "org"], "description": "employer"},
+        "knows": "acquaintance",
+        "in": {"tail": ["city"], "threshold": None},
+    }
+    extract(gateway, labels=labels, relations=relations, threshold=0.9)
+    ((item,), _) = replica.calls[0]
+    assert item.labels == {"person": "person", "org": "organization", "city": "a town", "date": "date"}
+    assert list(item.labels) == list(labels)
+    assert item.relations == {"works at": "employer", "knows": "acquaintance", "in": "in"}
+    assert (item.threshold, item.label_thresholds, item.relation_thresholds) == (0.9, {"person": 0.4}, {"works at": 0})
+    assert item.relation_heads == {"works at": [0]}
+    assert item.relation_tails == {"works at": [1, 2], "in": [2]}
+
+
+@pytest.mark.parametrize(
+    ("named", "suggestion"), [("persn", " (did you mean 'person'?)"), ("qqq", ""), ("x" * 101, "")]
+)
+def test_a_head_or_tail_that_is_no_label_is_named(gateway, replica, named, suggestion):
+    labels, relations = ["person", "x" * 1000], {"works at": {"tail": ["person", named]}}
+    with pytest.raises(InvalidField) as caught:
+        extract(gateway, labels=labels, relations=relations)
+    assert caught.value.param == "relations.works at.tail.1"
+    assert caught.value.message == f"relations.works at.tail.1: not one of the request's labels{suggestion}"
+    answer = extract_batch(gateway, items=[{"text": "Ada", "relations": relations}], labels=labels)
+    assert answer.results[0].error.param == "items.0.relations.works at.tail.1"
+    assert not replica.calls
+
+
+def test_heads_and_tails_are_limited():
+    names = [f"label {number}" for number in range(11)]
+    wide = {name: {"head": names} for name in names}
+    with pytest.raises(InvalidField, match="relations: 121 labels as head of at most 110"):
+        label_options(names, wide, max_labels=11)
+    assert len(label_options(names, wide, max_labels=13)["relation_heads"]) == 11
 
 
 def test_the_error_of_the_item_is_raised(gateway):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 
+import pytest
 from gateway_options import OPTIONS
 from openapi_spec_validator import validate
 
@@ -65,6 +66,19 @@ def test_the_options_of_an_item_are_those_of_a_request_and_none_is_required():
         assert item["properties"][name].get("description"), name
     assert set(item["properties"]) == set(ExtractItem.model_fields)
     assert set(item["properties"]) <= set(request["properties"])
+
+
+@pytest.mark.parametrize("request_type", ["ExtractRequest", "ExtractItem", "ExtractBatchRequest"])
+def test_labels_and_relations_may_have_options_in_every_request(request_type):
+    fields = SCHEMAS[request_type]["properties"]
+    for name, options in (("labels", "LabelOptions"), ("relations", "RelationOptions")):
+        assert f'"#/components/schemas/{options}"' in json.dumps(fields[name])
+    assert set(SCHEMAS["LabelOptions"]["properties"]) == {"description", "threshold"}
+    assert set(SCHEMAS["RelationOptions"]["properties"]) == {"description", "threshold", "head", "tail"}
+    for options in ("LabelOptions", "RelationOptions"):
+        assert SCHEMAS[options]["additionalProperties"] is False
+        assert "required" not in SCHEMAS[options]
+        assert all(field["description"] for field in SCHEMAS[options]["properties"].values())
 
 
 def test_an_answer_always_has_all_of_its_fields():

@@ -52,6 +52,18 @@ def error_of(model, body):
             "items.1.adapter: unknown field (did you mean 'adapter_id'?); items.1.text: Field required",
         ),
         (AdapterOptions, {"pined": True}, "pined", "pined: unknown field (did you mean 'pinned'?)"),
+        (
+            ExtractRequest,
+            TEXT | {"labels": {"person": {"treshold": 0.5}}},
+            "labels.person.treshold",
+            "labels.person.treshold: unknown field (did you mean 'threshold'?)",
+        ),
+        (
+            ExtractRequest,
+            TEXT | {"labels": ["x"], "relations": {"knows": {"tails": ["x"]}}},
+            "relations.knows.tails",
+            "relations.knows.tails: unknown field (did you mean 'tail'?)",
+        ),
     ],
 )
 def test_wrong_names_are_reported_together(model, body, param, message):
@@ -62,6 +74,31 @@ def test_wrong_names_are_reported_together(model, body, param, message):
 def test_a_wrong_value_is_reported_where_all_names_are_right():
     error = error_of(ExtractRequest, TEXT | {"labels": ["x", ""], "threshold": 2})
     assert error.param == "labels.1"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"labels": {"person": {"threshold": 1.5}}}, "labels.person.threshold"),
+        ({"labels": {"person": {"threshold": -0.1}}}, "labels.person.threshold"),
+        ({"labels": {"person": {"threshold": float("nan")}}}, "labels.person.threshold"),
+        ({"labels": {"person": {"threshold": "0.5"}}}, "labels.person.threshold"),
+        ({"labels": {"person": {"description": " "}}}, "labels.person.description"),
+        ({"labels": {"person": 1}}, "labels.person"),
+        ({"labels": {"person": None}}, "labels.person"),
+        ({"labels": {"person": ""}}, "labels.person"),
+        ({"labels": 1}, "labels"),
+        ({"relations": {"knows": {"threshold": 2}}}, "relations.knows.threshold"),
+        ({"relations": {"knows": {"head": []}}}, "relations.knows.head"),
+        ({"relations": {"knows": {"tail": "x"}}}, "relations.knows.tail"),
+        ({"relations": {"knows": {"tail": ["x", ""]}}}, "relations.knows.tail.1"),
+        ({"relations": {"knows": ["x"]}}, "relations.knows"),
+    ],
+)
+def test_a_wrong_value_of_a_label_or_relation_is_located(fields, param):
+    error = error_of(ExtractRequest, TEXT | {"labels": ["x"]} | fields)
+    assert error.param == param
+    assert error.message.startswith(f"{param}: ")
 
 
 def test_without_the_type_nothing_is_suggested():

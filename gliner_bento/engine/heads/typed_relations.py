@@ -1,0 +1,55 @@
+"""What an item says about each of its relations: its threshold, and the labels of its head and its tail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gliner_bento.types import Item
+
+Flags = NDArray[np.bool_]
+
+
+def relation_thresholds_of(item: Item) -> float | NDArray[np.float64]:
+    """Of all relations, or of each."""
+    if not item.relation_thresholds:
+        return item.relation_threshold
+    return np.array([item.relation_thresholds.get(name, item.relation_threshold) for name in item.relations])
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedEnds:
+    """Whether a relation's head, and its tail, may have a label: (relations, labels)."""
+
+    heads: Flags
+    tails: Flags
+
+    @classmethod
+    def of(cls, item: Item) -> AllowedEnds | None:
+        """None: all relations relate all labels."""
+        if not item.relation_heads and not item.relation_tails:
+            return None
+        return cls(_flags(item, item.relation_heads), _flags(item, item.relation_tails))
+
+    def ends(self, labels: NDArray[np.int64]) -> Flags:
+        """Which entities, of these labels, may be an end of any relation."""
+        usable: Flags = np.logical_or.reduce(self.heads | self.tails, axis=0)[labels]
+        return usable
+
+    def pairs(self, labels: NDArray[np.int64]) -> Flags:
+        """Which entities (E), of these labels, any relation may hold between: (E, E), by head and tail."""
+        of_labels = self.heads.T.astype(np.float32) @ self.tails.astype(np.float32) > 0
+        flags: Flags = of_labels[labels[:, None], labels]
+        return flags
+
+
+def _flags(item: Item, ends: Mapping[str, Sequence[int]]) -> Flags:
+    flags = np.ones((len(item.relations), len(item.labels)), np.bool_)
+    for number, name in enumerate(item.relations):
+        if (allowed := ends.get(name)) is not None:
+            flags[number] = False
+            flags[number, list(allowed)] = True
+    return flags

@@ -1,0 +1,293 @@
+"""Label Studio's ML backend (label-studio 1.23): pre-annotations of a project's tasks.
+
+A project's labelling configuration has the labels and relations. Nothing of a request is kept: no project, no token.
+A task that fails gets an empty result with its `error`, so that the others keep theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+from xml.etree import ElementTree
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gliner_bento.errors import InvalidField
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response
+from gliner_bento.gateway.error_body import STATUSES
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.shared_routes import HEALTH, MessageError
+from gliner_bento.gateway.v1.extract import TEXT
+from gliner_bento.types import BatchResult, Entity, ExtractBatchRequest, Extraction, Relation
+
+_ACTIONS = {"ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATION_DELETED", "PROJECT_UPDATED", "START_TRAINING"}
+_CONFIG = (
+    '<View><Labels name="label" toName="text"><Label value="person"/><Label value="organization"/></Labels>'
+    '<Text name="text" value="$text"/></View>'
+)
+
+
+class _Ignoring(BaseModel):
+    """Label Studio sends more fields than a backend needs."""
+
+    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
+
+
+class LabelStudioSetupRequest(_Ignoring):
+    """The body of `POST /setup`."""
+
+    project: str | int | None = None
+
+
+class LabelStudioTask(_Ignoring):
+    """A task: its text is in the field of `data` that the labelling configuration names."""
+
+    data: dict[str, Any]
+
+
+class LabelStudioPredictRequest(_Ignoring):
+    """The body of `POST /predict`."""
+
+    tasks: list[LabelStudioTask]
+    label_config: str = Field(description="The project's labelling configuration, in XML.")
+
+
+class LabelStudioWebhookRequest(_Ignoring):
+    """The body of `POST /webhook`."""
+
+    action: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelStudioVersion:
+    """The answer of `POST /setup`."""
+
+    model_version: Annotated[str, Field(description="Changes with the model and the default thresholds.")]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelStudioVersions:
+    """The answer of `GET /versions`."""
+
+    versions: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelStudioPrediction:
+    """The regions and relations of a task. score: the lowest of its regions; 0 if there are none."""
+
+    result: list[dict[str, Any]]
+    score: float
+    model_version: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelStudioPredictions:
+    """The answer of `POST /predict`: one prediction per task, in order."""
+
+    results: list[LabelStudioPrediction]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelStudioAccepted:
+    """The answer of `POST /webhook`."""
+
+    status: Literal["ok"] = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class _Labelling:
+    """What a labelling configuration asks for. from_name, to_name: of its tags; field: of a task's data."""
+
+    from_name: str
+    to_name: str
+    field: str
+    labels: Mapping[str, str]
+    relations: Mapping[str, str]
+
+    def text_of(self, task: LabelStudioTask) -> str | None:
+        text = task.data.get(self.field)
+        return text if isinstance(text, str) else None
+
+
+def _labelling(config: str) -> _Labelling:
+    """Raises InvalidField. A declaration of entities is refused: they could expand without bound."""
+    if "<!" in config.replace("<!--", ""):
+        raise InvalidField("label_config: declarations are not supported", param="label_config")
+    try:
+        root = ElementTree.fromstring(config)
+    except ElementTree.ParseError as error:
+        raise InvalidField(f"label_config: not valid XML: {error}", param="label_config") from None
+    texts = {text.get("name"): text.get("value", "") for text in root.iter("Text")}
+    for control in root.iter("Labels"):
+        if (to_name := control.get("toName")) in texts:
+            labels = _named(control, "Label")
+            relations = {name: text for tag in root.iter("Relations") for name, text in _named(tag, "Relation").items()}
+            if labels:
+                field = texts[to_name].removeprefix("$")
+                return _Labelling(control.get("name", ""), str(to_name), field, labels, relations)
+    raise InvalidField("label_config: needs <Labels> with a <Label>, toName a <Text>", param="label_config")
+
+
+def _named(parent: ElementTree.Element, tag: str) -> dict[str, str]:
+    """Values in the annotations, and what the model reads: the hint if there is one."""
+    tags = [one for one in parent.iter(tag) if one.get("value")]
+    return {one.get("alias") or one.attrib["value"]: one.get("hint") or one.attrib["value"] for one in tags}
+
+
+async def _version(gateway: Gateway) -> str:
+    model, options = await gateway.model_info(), gateway.options
+    name = model.model.rstrip("/").rpartition("/")[2]
+    thresholds = f"{options.default_threshold:g}-{options.default_relation_threshold:g}"
+    return "-".join(filter(None, (name, model.fingerprint, thresholds)))
+
+
+async def _setup(gateway: Gateway, request: Request) -> Response:
+    LabelStudioSetupRequest.model_validate_json(await request.body() or b"{}")
+    return json_response(LabelStudioVersion(await _version(gateway)))
+
+
+async def _versions(gateway: Gateway, _: Request) -> Response:
+    return json_response(LabelStudioVersions([await _version(gateway)]))
+
+
+async def _webhook(_: Gateway, request: Request) -> Response:
+    """The model is not trained by annotations: events are accepted, and change nothing."""
+    event = LabelStudioWebhookRequest.model_validate_json(await request.body() or b"{}")
+    return json_response(LabelStudioAccepted(), 201 if event.action in _ACTIONS else 200)
+
+
+async def _predict(gateway: Gateway, request: Request) -> Response:
+    body = LabelStudioPredictRequest.model_validate_json(await request.body() or b"{}")
+    version = await _version(gateway)
+    if not body.tasks:
+        return json_response(LabelStudioPredictions([]))
+    labelling = _labelling(body.label_config)
+    relates = (await gateway.model_info()).supports_relations
+    texts = [labelling.text_of(task) for task in body.tasks]
+    batch = ExtractBatchRequest.model_construct(
+        texts=[text or "" for text in texts],
+        labels=dict(labelling.labels),
+        relations=dict(labelling.relations) if relates and labelling.relations else None,
+    )
+    answer = await gateway.extract_batch(batch)
+    predictions = [_prediction(one, labelling, version) for one in answer.results]
+    missing = LabelStudioPrediction([], 0.0, version, f"data.{labelling.field} is not a text")
+    pairs = zip(texts, predictions, strict=True)
+    return json_response(LabelStudioPredictions([missing if text is None else one for text, one in pairs]))
+
+
+def _prediction(outcome: BatchResult, labelling: _Labelling, version: str) -> LabelStudioPrediction:
+    found = outcome.result
+    if not isinstance(found, Extraction):
+        return LabelStudioPrediction([], 0.0, version, outcome.error.message if outcome.error else None)
+    regions = [_region(number, entity, labelling) for number, entity in enumerate(found.entities)]
+    score = min((entity.score for entity in found.entities), default=0.0)
+    return LabelStudioPrediction([*regions, *map(_relation, found.relations)], score, version)
+
+
+def _region(number: int, entity: Entity, labelling: _Labelling) -> dict[str, Any]:
+    value = {"start": entity.start, "end": entity.end, "text": entity.text, "labels": [entity.label]}
+    return {
+        "id": f"e{number}",
+        "from_name": labelling.from_name,
+        "to_name": labelling.to_name,
+        "type": "labels",
+        "value": value,
+        "score": entity.score,
+    }
+
+
+def _relation(relation: Relation) -> dict[str, Any]:
+    return {
+        "type": "relation",
+        "from_id": f"e{relation.head.entity_idx}",
+        "to_id": f"e{relation.tail.entity_idx}",
+        "direction": "right",
+        "labels": [relation.relation],
+    }
+
+
+_STATUSES = {**STATUSES, "invalid_field": 400}
+_ERRORS = (400, 413, 415, *READ_ERRORS)
+
+
+def endpoints(_: GatewayOptions) -> list[Endpoint]:
+    """The routes of a backend."""
+    routes: list[tuple[str, str, Any, Operation]] = [
+        (
+            "POST",
+            "/setup",
+            _setup,
+            Operation(
+                name="label_studio_setup",
+                tag="compat",
+                summary="Label Studio's ML backend: the version of the model",
+                request=LabelStudioSetupRequest,
+                answer=LabelStudioVersion,
+                errors=_ERRORS,
+                examples={LabelStudioSetupRequest: {"project": "7.1700000000"}},
+            ),
+        ),
+        (
+            "POST",
+            "/predict",
+            _predict,
+            Operation(
+                name="label_studio_predict",
+                tag="compat",
+                summary="Label Studio's ML backend: pre-annotations of tasks",
+                request=LabelStudioPredictRequest,
+                answer=LabelStudioPredictions,
+                errors=(400, 413, 415, 429, *READ_ERRORS, 504),
+                examples={
+                    LabelStudioPredictRequest: {"tasks": [{"data": {"text": TEXT}}], "label_config": _CONFIG},
+                },
+            ),
+        ),
+        (
+            "POST",
+            "/webhook",
+            _webhook,
+            Operation(
+                name="label_studio_webhook",
+                tag="compat",
+                summary="Label Studio's ML backend: events, which change nothing",
+                request=LabelStudioWebhookRequest,
+                answer=LabelStudioAccepted,
+                errors=_ERRORS,
+                examples={LabelStudioWebhookRequest: {"action": "PROJECT_UPDATED"}},
+            ),
+        ),
+        (
+            "GET",
+            "/versions",
+            _versions,
+            Operation(
+                name="label_studio_versions",
+                tag="compat",
+                summary="Label Studio's ML backend: the versions of the model",
+                answer=LabelStudioVersions,
+            ),
+        ),
+    ]
+    return [
+        *(
+            Endpoint(
+                method=method,
+                path=path,
+                scope="extract",
+                answer=answer,
+                statuses=_STATUSES,
+                error=MessageError,
+                operation=operation,
+            )
+            for method, path, answer, operation in routes
+        ),
+        HEALTH,
+    ]

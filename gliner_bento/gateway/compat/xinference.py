@@ -1,0 +1,83 @@
+"""Xinference's abort (4.1.0): `POST /v1/models/{model_uid}/requests/{request_id}/abort`, and its list of models.
+
+A server has one model, and every `model_uid` means it. The id is the one in `request_id`, or in `X-Request-ID`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gliner_bento.errors import ErrorDetail
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response, path_parameter
+from gliner_bento.gateway.error_body import STATUSES
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.shared_routes import MODELS
+
+_BLOCK_S = 30
+
+
+class XinferenceAbortRequest(BaseModel):
+    """The body of an abort. Old clients send none."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    block_duration: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = Field(
+        default=_BLOCK_S, description="Seconds in which requests that arrive under this id are refused."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class XinferenceAbort:
+    """The answer of an abort: `NOT_FOUND` if no request of the caller has this id."""
+
+    msg: Literal["DONE", "NOT_FOUND"]
+
+
+@dataclass(frozen=True, slots=True)
+class XinferenceError:
+    """Xinference's error body."""
+
+    detail: str
+
+    @classmethod
+    def of(cls, detail: ErrorDetail, _status: int) -> XinferenceError:
+        """The body of an error."""
+        return cls(detail.message)
+
+
+async def _abort(gateway: Gateway, request: Request) -> Response:
+    body = XinferenceAbortRequest.model_validate_json(await request.body() or b"{}")
+    answer = await gateway.abort(request.path_params["request_id"], block_s=body.block_duration)
+    return json_response(XinferenceAbort("DONE" if answer.aborted else "NOT_FOUND"))
+
+
+def endpoints(_: GatewayOptions) -> list[Endpoint]:
+    """The abort, and the list of models."""
+    abort = Endpoint(
+        method="POST",
+        path="/v1/models/{model_uid}/requests/{request_id}/abort",
+        scope="extract",
+        answer=_abort,
+        statuses={**STATUSES, "invalid_field": 400},
+        error=XinferenceError,
+        operation=Operation(
+            name="xinference_abort",
+            tag="compat",
+            summary="Xinference's abort",
+            request=XinferenceAbortRequest,
+            answer=XinferenceAbort,
+            errors=(400, 413, 415, *READ_ERRORS),
+            examples={XinferenceAbortRequest: {"block_duration": _BLOCK_S}},
+            parameters=[
+                path_parameter("model_uid", "Any name: a server has one model."),
+                path_parameter("request_id", "The request's id."),
+            ],
+        ),
+    )
+    return [abort, MODELS]

@@ -1,0 +1,75 @@
+"""A request's labels and relations, as an `Item` has them: descriptions, thresholds, heads and tails."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gliner_bento.errors import InvalidField
+from gliner_bento.types import Labels, Relations
+
+_MAX_SUGGESTED_CHARS = 100
+_ENDS_PER_LABEL = 10
+"""All relations together name at most so many times `max_labels` labels as heads, and as many as tails. Without that
+limit: so many times the request's labels."""
+
+
+def label_options(labels: Labels, relations: Relations, *, max_labels: int) -> dict[str, Any]:
+    """The fields of the item. max_labels: of each; -1: any number. Raises InvalidField (`labels`, `relations`)."""
+    described, thresholds = _described(labels, "labels", max_labels)
+    described_relations, relation_thresholds = _described(relations, "relations", max_labels)
+    max_ends = _ENDS_PER_LABEL * max(max_labels, len(described))
+    return {
+        "labels": described,
+        "relations": described_relations,
+        "label_thresholds": thresholds,
+        "relation_thresholds": relation_thresholds,
+        "relation_heads": _ends(relations, "head", list(described), max_ends),
+        "relation_tails": _ends(relations, "tail", list(described), max_ends),
+    }
+
+
+def _described(
+    names: Sequence[str] | Mapping[str, Any], param: str, max_labels: int
+) -> tuple[dict[str, str], dict[str, float]]:
+    """Names with their descriptions, and the thresholds of those that have one. Repeated names count once."""
+    described = {name: name for name in names}
+    if 0 < max_labels < len(described):
+        raise InvalidField(f"{param}: {len(described)} of at most {max_labels} (max_labels)", param=param)
+    thresholds: dict[str, float] = {}
+    if isinstance(names, Mapping):
+        described |= {name: value for name, value in names.items() if isinstance(value, str)}
+        for name, options in _with_options(names):
+            described[name] = options.get("description") or name
+            if (threshold := options.get("threshold")) is not None:
+                thresholds[name] = threshold
+    return described, thresholds
+
+
+def _ends(relations: Relations, end: str, labels: Sequence[str], limit: int) -> dict[str, list[int]]:
+    """Indexes of the labels that an end of a relation may have, for relations that name some. Raises InvalidField."""
+    number_of = {label: number for number, label in enumerate(labels)}
+    ends: dict[str, list[int]] = {}
+    for relation, options in _with_options(relations):
+        if (allowed := options.get(end)) is None:
+            continue
+        for place, label in enumerate(allowed):
+            if label not in number_of:
+                raise _unknown(label, labels, f"relations.{relation[:_MAX_SUGGESTED_CHARS]}.{end}.{place}")
+        ends[relation] = sorted({number_of[label] for label in allowed})
+    if (total := sum(map(len, ends.values()))) > limit:
+        raise InvalidField(f"relations: {total} labels as {end} of at most {limit}", param="relations")
+    return ends
+
+
+def _with_options(names: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(names, Mapping):
+        yield from ((name, value) for name, value in names.items() if isinstance(value, Mapping))
+
+
+def _unknown(label: str, labels: Sequence[str], param: str) -> InvalidField:
+    known = [name for name in labels if len(name) <= _MAX_SUGGESTED_CHARS]
+    nearest = difflib.get_close_matches(label, known, n=1) if len(label) <= _MAX_SUGGESTED_CHARS else ()
+    suggestion = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+    return InvalidField(f"{param}: not one of the request's labels{suggestion}", param=param)

@@ -1,0 +1,158 @@
+"""GLiNERClient: gliner.serve's client, on the standard library alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+from gliner_bento.serve.names import PORT
+
+LabelSet = list[str] | dict[str, str]
+Labels = LabelSet | list[LabelSet]
+Answer = dict[str, Any]
+
+KEY_VARIABLE = "GLINER_CLIENT_API_KEY"
+"""Environment variable of the default API key."""
+
+
+class GLiNERClientError(RuntimeError):
+    """The server answered an error, or cannot be reached. status: of the answer; None if there is none."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def payloads(
+    text: str | Sequence[str],
+    labels: Labels,
+    relations: list[str] | None = None,
+    threshold: float | None = None,
+    relation_threshold: float | None = None,
+    flat_ner: bool = True,
+    multi_label: bool = False,
+    adapter_id: str | None = None,
+) -> list[dict[str, Any]]:
+    """The body of each text's request. Raises ValueError if there are labels per text, and not one set for each."""
+    texts = [text] if isinstance(text, str) else list(text)
+    options = {
+        "relations": relations,
+        "threshold": threshold,
+        "relation_threshold": relation_threshold,
+        "flat_ner": flat_ner,
+        "multi_label": multi_label,
+        "adapter_id": adapter_id,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    pairs = zip(texts, _labels_of(labels, len(texts)), strict=True)
+    return [{"text": one, "labels": own, **given} for one, own in pairs]
+
+
+def _labels_of(labels: Labels, texts: int) -> list[LabelSet]:
+    if isinstance(labels, list) and labels and isinstance(labels[0], (list, dict)):
+        if len(labels) != texts:
+            raise ValueError(f"Per-text labels must have length {texts}, got {len(labels)}")
+        return labels
+    return [cast(LabelSet, labels)] * texts
+
+
+class GLiNERClient:
+    """Calls the routes below a server's `route_prefix`. The texts of a list are sent as concurrent requests, and the
+    server puts them into batches.
+
+    api_key: by default the environment's GLINER_CLIENT_API_KEY.
+    """
+
+    def __init__(
+        self,
+        base_url: str = f"http://localhost:{PORT}",
+        route_prefix: str = "/gliner",
+        timeout: float = 30.0,
+        max_concurrency: int = 32,
+        *,
+        api_key: str | None = None,
+    ) -> None:
+        self.url = base_url.rstrip("/") + route_prefix
+        self.timeout = timeout
+        self.max_concurrency = max_concurrency
+        self._api_key = api_key or os.environ.get(KEY_VARIABLE)
+
+    def predict(
+        self,
+        text: str | Sequence[str],
+        labels: Labels,
+        relations: list[str] | None = None,
+        threshold: float | None = None,
+        relation_threshold: float | None = None,
+        flat_ner: bool = True,
+        multi_label: bool = False,
+        adapter_id: str | None = None,
+    ) -> Any:
+        """Entities, and relations if there are any to extract: a dict for a text, a list of them for a list."""
+        bodies = payloads(text, labels, relations, threshold, relation_threshold, flat_ner, multi_label, adapter_id)
+        if isinstance(text, str):
+            return self.post(bodies[0])
+        with ThreadPoolExecutor(max(1, min(self.max_concurrency, len(bodies)))) as pool:
+            return list(pool.map(self.post, bodies))
+
+    async def predict_async(
+        self,
+        text: str | Sequence[str],
+        labels: Labels,
+        relations: list[str] | None = None,
+        threshold: float | None = None,
+        relation_threshold: float | None = None,
+        flat_ner: bool = True,
+        multi_label: bool = False,
+        adapter_id: str | None = None,
+    ) -> Any:
+        """As `predict`, in threads."""
+        options = (relations, threshold, relation_threshold, flat_ner, multi_label, adapter_id)
+        return await asyncio.to_thread(self.predict, text, labels, *options)
+
+    def adapter_cache_status(self, adapter_id: str | None = None) -> Answer:
+        """Which adapters are where; with `adapter_id`, also where that one is."""
+        query = "?" + urllib.parse.urlencode({"adapter_id": adapter_id}) if adapter_id is not None else ""
+        return self._send(urllib.request.Request(f"{self.url}/adapter-cache{query}", headers=self._headers()))
+
+    def is_adapter_cached(self, adapter_id: str) -> bool:
+        """Whether the server has the adapter on disk."""
+        return bool(self.adapter_cache_status(adapter_id).get("cached"))
+
+    def post(self, payload: dict[str, Any]) -> Answer:
+        """Send one request. Raises `GLiNERClientError`."""
+        headers = {"Content-Type": "application/json", **self._headers()}
+        body = json.dumps(payload).encode()
+        return self._send(urllib.request.Request(self.url, data=body, headers=headers, method="POST"))
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
+
+    def _send(self, request: urllib.request.Request) -> Answer:
+        try:
+            with urllib.request.urlopen(request, timeout=self.timeout) as response:
+                answer: Answer = json.loads(response.read())
+                return answer
+        except urllib.error.HTTPError as error:
+            with error:
+                message = f"{error}: {error.read().decode(errors='replace')}"
+            raise GLiNERClientError(f"Request to {request.full_url} failed: {message}", error.code) from error
+        except (OSError, ValueError) as error:
+            raise GLiNERClientError(f"Request to {request.full_url} failed: {error}") from error
+
+
+def get_client(
+    base_url: str = f"http://localhost:{PORT}",
+    route_prefix: str = "/gliner",
+    timeout: float = 30.0,
+    max_concurrency: int = 32,
+) -> GLiNERClient:
+    """A `GLiNERClient`."""
+    return GLiNERClient(base_url, route_prefix, timeout, max_concurrency)
