@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import itertools
 import json
+import re
 import socket
 import tempfile
 from collections import Counter
@@ -26,7 +27,7 @@ from reliability.served import processes, serving
 
 CONNECTIONS = 4
 HUNG_S = 60.0
-HONEST = {503: "not_ready", 504: "deadline_exceeded", 507: "does_not_fit storage_full"}
+HONEST = {501: "not_supported", 503: "not_ready", 504: "deadline_exceeded", 507: "does_not_fit storage_full"}
 """Statuses from 500 on that say what is the case, and their codes."""
 _ERROR = {"code", "message", "param", "request_id"}
 _KEPT = 50
@@ -46,22 +47,23 @@ class OwnErrors:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         components = document.get("components", {})
-        self._schemas: dict[str, jsonschema.Draft202012Validator] = {}
+        self._schemas: dict[re.Pattern[str], jsonschema.Draft202012Validator] = {}
         for path, methods in document.get("paths", {}).items():
             for operation in methods.values():
                 for status, response in operation["responses"].items():
                     schema = response.get("content", {}).get("application/json", {}).get("schema", {})
                     if int(status) >= 400 and not schema.get("$ref", "/ErrorBody").endswith("/ErrorBody"):
-                        self._schemas[path] = jsonschema.Draft202012Validator(schema | {"components": components})
+                        pattern = re.compile(re.sub(r"\\{\w+\\}", ".*", re.escape(path)) + "/?")
+                        self._schemas[pattern] = jsonschema.Draft202012Validator(schema | {"components": components})
 
     def matches(self, case: Case, content: bytes) -> bool:
         """Whether this is an error body of the case's route."""
         path = case.data.split(b" ", 2)[1].partition(b"?")[0].decode(errors="replace")
-        schema = self._schemas.get(path)
         try:
-            return schema is not None and schema.is_valid(json.loads(content))
+            body = json.loads(content)
         except ValueError:
             return False
+        return any(schema.is_valid(body) for route, schema in self._schemas.items() if route.fullmatch(path))
 
 
 @dataclass(slots=True)
