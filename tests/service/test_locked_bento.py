@@ -27,7 +27,8 @@ async def ask(method, path):
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         return (await client.request(method, path.replace("{", "").replace("}", ""))).status_code
 
-OPEN = {"/", "/docs.json", "/schema.json", "/livez", "/readyz", "/healthz", "/playground", "/playground/{file:path}"}
+PROBES = {"/health", "/healthz", "/livez", "/ping", "/readyz"}
+OPEN = {"/", "/docs.json", "/schema.json", "/playground", "/playground/{file:path}", *PROBES}
 routes = sorted(set(walk(app.routes)))
 closed = {f"{method} {path}": asyncio.run(ask(method, path)) for method, path in routes if path not in OPEN}
 print(json.dumps({"closed": closed, "open": sorted({path for _, path in routes} & OPEN)}))
@@ -46,6 +47,6 @@ def test_every_route_but_probes_and_pages_needs_a_key():
     )
     seen = json.loads(ended.stdout.splitlines()[-1])
     pages = ["/", "/docs.json", "/playground", "/playground/{file:path}", "/schema.json"]
-    assert seen["open"] == sorted([*pages, "/healthz", "/livez", "/readyz"])
+    assert seen["open"] == sorted([*pages, "/health", "/healthz", "/livez", "/ping", "/readyz"])
     assert {"GET /metrics", "POST /v1/extract", "POST /v1/extract/batch", "POST /gliner"} < set(seen["closed"])
     assert {route: status for route, status in seen["closed"].items() if status != 401} == {}

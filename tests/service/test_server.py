@@ -99,15 +99,15 @@ def test_the_openapi_document_validates_and_lists_every_route(service):
 
 
 def test_the_examples_of_the_openapi_document_are_answered(service):
-    """Swagger's "Try it out" sends them."""
+    """Swagger's "Try it out" sends them. Paths with parameters have tests of their own."""
     document = service.request("GET", "/docs.json").json()
     tried = 0
     for path, operations in document["paths"].items():
-        if body := operations.get("post", {}).get("requestBody"):
+        if "{" not in path and (body := operations.get("post", {}).get("requestBody")):
             example = body["content"]["application/json"]["example"]
-            assert service.request("POST", path, json=example).status_code == 200, path
+            assert service.request("POST", path, json=example).status_code in (200, 201), path
             tried += 1
-    assert tried == 4
+    assert tried == 13
 
 
 @pytest.mark.parametrize("path", ["/v1/extract/", "/v1/extract/batch/", "/v1/extract/stream/", "/gliner/"])

@@ -117,6 +117,10 @@ def test_an_item_survives_the_transport():
         on_limit="truncate",
         max_entities=1,
         max_relations=0,
+        label_thresholds={"b": 0.1},
+        relation_thresholds={"r": 0.9},
+        relation_heads={"r": [0]},
+        relation_tails={"r": [1]},
     )
     assert all(getattr(sent, field) != getattr(item(), field) for field in Item.__dataclass_fields__)
     arrived = msgspec.msgpack.decode(encode(ExtractMessage([sent], CallMessage.of(call()))), type=ExtractMessage).items[
