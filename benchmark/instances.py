@@ -7,7 +7,6 @@ docs/measurements/instances.json and .md.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import tempfile
 import threading
@@ -20,6 +19,7 @@ import uvicorn
 
 from benchmark.side_by_side import SECONDS, Side, measure, medians, provenance_line
 from gliner_bento.engine.fake import FakeEngine
+from gliner_bento.loadtest import results_file
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.loadtest.table import table
 from gliner_bento.replicas.base import Call, Replica
@@ -54,7 +54,7 @@ def main() -> None:
         for side in SIDES
     ]
     data = {**at_start, "command": COMMAND, "calls_p50_ms": calls, "rows": rows, "points": points}
-    FILE.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    results_file.write(FILE.with_suffix(".json"), data)
     text = page(at_start, calls, rows)
     FILE.with_suffix(".md").write_text(text, encoding="utf-8")
     sys.stdout.write(text)

@@ -6,11 +6,11 @@ docs/measurements/ray-throughput.json and .md.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 from benchmark.side_by_side import MOST, SECONDS, Side, measure, medians, provenance_line
+from gliner_bento.loadtest import results_file
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.loadtest.table import table
 from gliner_bento.settings import PROJECT_ROOT
@@ -28,7 +28,7 @@ def main() -> None:
     points = measure([BENTOML, RAY])
     rows = [row(points, concurrency) for concurrency in SECONDS]
     data = {**at_start, "command": COMMAND, "target": TARGET, "rows": rows, "points": points}
-    FILE.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    results_file.write(FILE.with_suffix(".json"), data)
     text = page(at_start, rows)
     FILE.with_suffix(".md").write_text(text, encoding="utf-8")
     sys.stdout.write(text)

@@ -249,7 +249,7 @@ def test_every_word_splitter_has_an_extra():
     project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
-    others = {"bench", "bulk", "client", "dev", "graph", "onnx", "otel", "ray"}
+    others = {"bench", "bulk", "client", "dev", "graph", "mcp", "onnx", "otel", "ray"}
     assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
 
 
