@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,9 +16,9 @@ from gliner_bento.asgi import mounted
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.port import check_access
-from gliner_bento.ray.options import check, gateway_options, replica_options
+from gliner_bento.ray.cluster import replicas
+from gliner_bento.ray.options import check, gateway_options
 from gliner_bento.replicas.ray.handle import RayReplica
-from gliner_bento.replicas.ray.host import HostedReplica
 from gliner_bento.settings import Settings
 from gliner_bento.tracing import start_tracing
 
@@ -77,10 +76,3 @@ def application(settings: Settings) -> serve.Application:
     check(settings, proxied=True)
     gateway = serve.deployment(Gateway, name="GLiNERGateway", **gateway_options(settings))
     return gateway.bind(settings, replicas(settings))
-
-
-def replicas(settings: Settings) -> serve.Application:
-    """The replicas alone. Ray must be connected."""
-    has_gpus = ray.cluster_resources().get("GPU", 0) > 0
-    deployment = serve.deployment(HostedReplica, name="GLiNERReplica", **replica_options(settings, has_gpus=has_gpus))
-    return deployment.bind(settings)

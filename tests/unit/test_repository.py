@@ -46,10 +46,10 @@ ALLOWED_IN = {
     "gliner": f"{ENGINE}|{TRAINING}|{JOBS}",
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
-    "starlette": r"gliner_bento/(gateway/|replicas/http/server\.py|asgi\.py|disconnect\.py|log\.py|ray/app\.py)",
+    "starlette": r"gliner_bento/(gateway/|(replicas/http/server|asgi|disconnect|log|ray/app|ray/server)\.py)",
     "ray": r"gliner_bento/(ray|replicas/ray)/",
-    "uvicorn": r"gliner_bento/gateway/http_protocol\.py",
-    "httpx": r"gliner_bento/(client/|cli/|in_process\.py)|benchmark/server\.py|reliability/",
+    "uvicorn": r"gliner_bento/(gateway/http_protocol|ray/server)\.py|benchmark/instances\.py",
+    "httpx": r"gliner_bento/(client/|cli/|in_process\.py)|benchmark/(server|side_by_side)\.py|reliability/",
     "rich": r"gliner_bento/cli/",
     "pyarrow": r"gliner_bento/(graph/|ray/|records/columns\.py|redaction/)",
     "fast_gliner": JOBS,
@@ -183,6 +183,7 @@ def test_a_module_says_what_it_owns_and_stays_readable_in_one_sitting(path):
         "runners/instances.py",
         "gliner_bento/asgi.py",
         "gliner_bento/ray/app.py",
+        "gliner_bento/ray/server.py",
     ],
 )
 def test_an_entry_point_only_connects(path):
