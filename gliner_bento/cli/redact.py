@@ -20,8 +20,8 @@ from gliner_bento.cli import backend
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, one_line, write_line
+from gliner_bento.records.sources import SUFFIXES
 from gliner_bento.redaction.files import (
-    SUFFIXES,
     Job,
     Report,
     check_files,
@@ -58,7 +58,10 @@ FLAGS = [
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The command's own, beside those of `backend`, which has `--labels`."""
     parser.add_argument(
-        "inputs", nargs="+", metavar="FILE|FOLDER|-", help=f"{', '.join(SUFFIXES)}; - for standard input"
+        "inputs",
+        nargs="+",
+        metavar="FILE|FOLDER|-",
+        help=f"{', '.join(SUFFIXES)}, also as .gz but .parquet; - for standard input",
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="PATH", help="a folder; for one input file, the file to write"
@@ -140,8 +143,8 @@ def _run(
         with _mapping(options.mapping) as mapping:
             asyncio.run(_redact(options, flags, jobs, reading, mapping, report))
     if options.check:
-        written = [job.output or job.source for job in jobs]
-        check_files([Job(path, None, path.name) for path in written if path.exists()], reading, report)
+        checked = [job.written or job.source for job in jobs]
+        check_files([Job(one, None, one.name) for one in checked if one.path.exists()], reading, report)
 
 
 @contextmanager
@@ -241,7 +244,7 @@ def _print(options: argparse.Namespace, report: Report) -> None:
     for path, one in report.left:
         to.write(f"{path}:{one.line}: {one.label}: {one.text}\n")
     if report.skipped:
-        to.write(f"skipped, no format to read: {', '.join(report.skipped)}\n")
+        to.write(f"skipped, hidden or of no format to read: {', '.join(report.skipped)}\n")
     if options.check:
         to.write(f"{len(report.left)} left by the pattern rules\n")
     if options.output or not options.check:

@@ -51,7 +51,7 @@ ALLOWED_IN = {
     "uvicorn": r"gliner_bento/gateway/http_protocol\.py",
     "httpx": r"gliner_bento/(client/|cli/|in_process\.py)|benchmark/server\.py|reliability/",
     "rich": r"gliner_bento/cli/",
-    "pyarrow": r"gliner_bento/(graph/|ray/|records/columns\.py|redaction/)",
+    "pyarrow": r"gliner_bento/(ray/|records/columns\.py)",
     "fast_gliner": JOBS,
     "matplotlib": r"(benchmark/(simulate/)?plots|reliability/soak_plot)\.py",
     "psutil": r"(benchmark/server|reliability/(served|faults))\.py",
