@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.adapter_types import AdapterInfo
+from gliner_bento.cli.parsers import add_json, command
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import one_line
 
 DEFAULT_URL = "http://localhost:3000"
-FLAGS = ["--url", "--api-key", "--json", "--pinned", "--replace", "--revision", "--on-server"]
 EXAMPLES = """examples:
   gliner-bento adapters list
   gliner-bento adapters put tenant-a ./adapter --pinned --url https://gliner.example.org
@@ -27,8 +27,9 @@ EXAMPLES = """examples:
 exit codes: 0 done; 1 an argument or the server's answer is wrong, and one line says which"""
 
 
-def add_flags(actions: Any, command: Any) -> None:
-    """Those of each action. command: makes a parser."""
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The actions, and those of each."""
+    actions = parser.add_subparsers(dest="action", required=True)
     listed = command(actions, "list", "show all adapters")
     put = command(actions, "put", "upload a folder or archive, or install one that the server can read")
     put.add_argument("id")
@@ -45,7 +46,7 @@ def add_flags(actions: Any, command: Any) -> None:
     for one in (listed, put, pin, unpin, delete):
         one.add_argument("--url", default=DEFAULT_URL, help=f"of the server (default: {DEFAULT_URL})")
         one.add_argument("--api-key", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)")
-        one.add_argument("--json", action="store_true", help="print what the API answers")
+        add_json(one, "print what the API answers")
 
 
 def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.cli import backend
+from gliner_bento.cli.parsers import add_json
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, one_line, write_line
 from gliner_bento.graph.build import GraphBuilder
 from gliner_bento.graph.documents import read_documents
 from gliner_bento.graph.formats import FORMATS
-from gliner_bento.records.sources import SUFFIXES
+from gliner_bento.records.sources import READABLE
 
 EXAMPLES = """examples:
   gliner-bento graph results.jsonl -o graph.graphml
@@ -28,26 +29,25 @@ EXAMPLES = """examples:
 exit codes: 0 done; 1 an argument, an input, a setting, the model or the server is wrong, and one line says which;
 2 documents without a result, one line each; the graph has the others"""
 
-FLAGS = ["--output", "--format", "--text-column", "--json"]
 DOCUMENTS_FAILED = 2
 _SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", "": "csv"}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own, beside those of `backend`."""
+    """The command's own, and those of `backend`."""
     parser.add_argument(
         "inputs",
         nargs="+",
         metavar="FILE|FOLDER",
-        help=f"{', '.join(SUFFIXES)}, also as .gz but .parquet; rows with `entities` (and `relations`) are used as they "
-        "are, texts need --labels",
+        help=f"{READABLE}; rows with `entities` (and `relations`) are used as they are, texts need --labels",
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="PATH", help="a file; a folder for csv")
     parser.add_argument(
         "--format", choices=[*FORMATS], help="default: by the suffix of the output; csv for one without a suffix"
     )
     parser.add_argument("--text-column", default="text", metavar="NAME", help="of the text in rows (default: text)")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    add_json(parser, "print the report as JSON")
+    backend.add_flags(parser, several=False)
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:

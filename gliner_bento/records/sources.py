@@ -19,6 +19,7 @@ SUFFIXES = {
     ".tsv": "csv",
     ".parquet": "parquet",
 }
+READABLE = f"{', '.join(SUFFIXES)} (all but .parquet also as .gz)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +40,17 @@ def sources(
     leave_out: files inside folders that do not count, with all that begin with their names and a dot.
     skipped: gets what is in folders and is not read: files without a format, hidden files and folders.
     """
+    ignored = [os.path.abspath(name) for name in leave_out]
     for one in inputs:
         path = Path(one)
         if path.is_dir():
-            yield from _in_folder(
-                path, [os.path.abspath(name) for name in leave_out], [] if skipped is None else skipped
-            )
+            yield from _in_folder(path, ignored, [] if skipped is None else skipped)
         elif not path.exists():
             raise StartupError(f"{one}: no such file or folder")
         elif source := _source(path, one):
             yield source
         else:
-            raise StartupError(f"{one}: must be one of {', '.join(SUFFIXES)}, or .gz of one but .parquet")
+            raise StartupError(f"{one}: must be one of {READABLE}")
 
 
 def text_column(source: Source, column: str) -> str:

@@ -49,6 +49,11 @@ ALLOWED_IN = {
     "starlette": r"gliner_bento/(gateway/|replicas/http/server\.py|asgi\.py|disconnect\.py|log\.py|ray/app\.py)",
     "ray": r"gliner_bento/(ray|replicas/ray)/",
     "uvicorn": r"gliner_bento/gateway/http_protocol\.py",
+    "haystack": r"gliner_bento/integrations/haystack\.py",
+    "pandas": r"gliner_bento/integrations/dataframes\.py",
+    "polars": r"gliner_bento/integrations/dataframes\.py",
+    "shtab": r"gliner_bento/cli/completion\.py",
+    "spacy": r"gliner_bento/integrations/spacy\.py",
     "httpx": r"gliner_bento/(client/|cli/|in_process\.py)|benchmark/server\.py|reliability/",
     "rich": r"gliner_bento/cli/",
     "pyarrow": r"gliner_bento/(ray/|records/columns\.py)",
@@ -249,7 +254,7 @@ def test_every_word_splitter_has_an_extra():
     project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
-    others = {"bench", "bulk", "client", "dev", "graph", "onnx", "otel", "ray"}
+    others = {"bench", "bulk", "client", "completion", "dataframes", "dev", "graph", "haystack", "onnx", "otel", "ray"}
     assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
 
 
