@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any
 
 from spacy.language import Language
@@ -27,23 +27,29 @@ class GLiNERBento:
     """The component. Ends of entities inside a token are moved to its ends. The API key is the environment's."""
 
     def __init__(self, url: str, labels: Any, options: dict[str, Any]) -> None:
-        self._client, self._labels, self._options = Client(url), labels, options
+        self._url, self._labels, self._options = url, labels, options
         if not Doc.has_extension("relations"):
             Doc.set_extension("relations", default=())
 
     def __call__(self, doc: Doc) -> Doc:
         """Raises the error of the server."""
-        return self._annotated(doc, self._client.extract(doc.text, self._labels, **self._options))
+        with Client(self._url) as client:
+            return self._annotated(doc, client.extract(doc.text, self._labels, **self._options))
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 512) -> Iterator[Doc]:
-        """The docs of `nlp.pipe`, several requests at a time. Raises the error of a text."""
-        docs = iter(stream)
-        while batch := list(islice(docs, batch_size)):
-            results = self._client.extract_many((doc.text for doc in batch), self._labels, **self._options)
-            for doc, one in zip(batch, results, strict=True):
+        """As `nlp.pipe` calls it. Raises the error of a text. batch_size: docs that wait for their results, at most."""
+        waiting: deque[Doc] = deque()
+
+        def texts() -> Iterator[str]:
+            for doc in stream:
+                waiting.append(doc)
+                yield doc.text
+
+        with Client(self._url) as client:
+            for one in client.extract_many(texts(), self._labels, window=batch_size, **self._options):
                 if one.error:
                     raise from_detail(one.error)
-                yield self._annotated(doc, one.result or Extraction())
+                yield self._annotated(waiting.popleft(), one.result or Extraction())
 
     @staticmethod
     def _annotated(doc: Doc, result: Extraction) -> Doc:

@@ -91,8 +91,8 @@ def test_a_spacy_pipeline_has_the_component(server):
     # An entity that ends inside a token.
     assert [one.text for one in nlp.get_pipe("gliner_bento")(nlp.make_doc("Apple-based Tim Cook-like")).ents]
     assert spacy.blank("en").from_config(nlp.config).get_pipe("gliner_bento")
-    nlp.replace_pipe("gliner_bento", "gliner_bento", config={**config, "options": {"adapter_id": "gone"}})
-    with pytest.raises(GLiNERBentoError, match="gone"):
+    nlp.replace_pipe("gliner_bento", "gliner_bento", config={**config, "options": {"threshold": 2}})
+    with pytest.raises(GLiNERBentoError, match="threshold"):
         list(nlp.pipe(["Tim Cook"]))
 
 
@@ -103,12 +103,12 @@ def test_a_haystack_pipeline_has_the_component(server):
 
     pipeline = haystack.Pipeline()
     pipeline.add_component("entities", GLiNERExtractor(LABELS, url=server, options={"relations": ["founded"]}))
-    pipeline = haystack.Pipeline.loads(pipeline.dumps())
+    pipeline = haystack.Pipeline.loads(pipeline.dumps(), allowed_modules=["gliner_bento.integrations.haystack"])
     documents = [haystack.Document(content=text, meta={"id": 1}) for text in TEXTS]
     found = pipeline.run({"entities": {"documents": documents}})["entities"]["documents"]
     assert [[one["text"] for one in document.meta["entities"]] for document in found] == NAMES
     assert [one["relation"] for one in found[0].meta["relations"]] == ["founded"]
     assert [(one.content, one.meta["id"], one.id) for one in found] == [(one.content, 1, one.id) for one in documents]
     assert documents[0].meta == {"id": 1}
-    with pytest.raises(GLiNERBentoError, match="gone"):
-        GLiNERExtractor(LABELS, server, {"adapter_id": "gone"}).run(documents)
+    with pytest.raises(GLiNERBentoError, match="threshold"):
+        GLiNERExtractor(LABELS, server, {"threshold": 2}).run(documents)
