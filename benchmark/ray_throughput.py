@@ -6,7 +6,6 @@ at a time, in turns. Writes docs/measurements/ray-throughput.json and .md.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from benchmark.server import started
-from gliner_bento.loadtest import workload
+from gliner_bento.loadtest import results_file, workload
 from gliner_bento.loadtest.load import closed_loop
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.loadtest.table import table
@@ -45,7 +44,7 @@ def main() -> None:
     rows = [row(points, concurrency) for concurrency in CONCURRENCIES]
     met = rows[-1]["ratio"] >= TARGET and not any(point["failed"] for point in points)
     data = {**at_start, "command": COMMAND, "target": TARGET, "met": met, "rows": rows, "points": points}
-    (FOLDER / "ray-throughput.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    results_file.write(FOLDER / "ray-throughput.json", data)
     text = page(at_start, rows, met=met)
     (FOLDER / "ray-throughput.md").write_text(text, encoding="utf-8")
     sys.stdout.write(text)

@@ -32,6 +32,7 @@ class GatewayOptions:
     compat: tuple[str, ...]
     nemo_prefix: str
     nemo_labels: tuple[str, ...]
+    fastino_labels: tuple[str, ...]
     presidio_labels: tuple[str, ...]
     presidio_entities: tuple[str, ...]
     presidio_min_score: float

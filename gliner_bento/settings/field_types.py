@@ -136,7 +136,7 @@ NamedLabels = Annotated[
     BeforeValidator(_comma_separated),
     BeforeValidator(_named),
 ]
-NemoLabels = Annotated[tuple[Annotated[str, Field(pattern=r"\S")], ...], NoDecode, BeforeValidator(_comma_separated)]
+LabelNames = Annotated[tuple[Annotated[str, Field(pattern=r"\S")], ...], NoDecode, BeforeValidator(_comma_separated)]
 CudaDevices = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[\w-]+$")], ...],
     NoDecode,

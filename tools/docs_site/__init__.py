@@ -102,6 +102,7 @@ def stage(folder: Path) -> None:
             _write(place, f"# {file.name}\n\n`{name}`:\n\n````{_LANGUAGES[file.suffix]}\n{code}\n````\n")
         elif not place.exists() or place.read_bytes() != file.read_bytes():
             shutil.copyfile(file, place)
+    _write(folder / "all-pages.md", _all_pages(folder))
     (folder / "reference").mkdir(exist_ok=True)
     _write(folder / "reference" / "http-api.md", http_api_page())
     _write(folder / "reference" / "command-line.md", command_line_page())
@@ -112,6 +113,13 @@ def _contents_of(folder: Path) -> str:
     title, about = _FOLDERS.get(folder.relative_to(ROOT).as_posix(), (folder.name, ""))
     rows = [f"- [{title_of(file)}]({file.name})\n" for file in sorted(folder.glob("*.md"))]
     return f"# {title}\n\n{about}\n\n{''.join(rows)}"
+
+
+def _all_pages(folder: Path) -> str:
+    """A page that links to all pages of docs/, also those that the navigation does not have."""
+    places = sorted(place_of(page) for page in (ROOT / "docs").glob("*.md"))
+    rows = [f"- [{title_of(folder / place)}]({place})\n" for place in places]
+    return f"# All pages\n\n{''.join(rows)}"
 
 
 def title_of(page: Path) -> str:

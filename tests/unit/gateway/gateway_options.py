@@ -26,6 +26,7 @@ OPTIONS = GatewayOptions(
     compat=("all",),
     nemo_prefix="/nemo",
     nemo_labels=("first_name", "email"),
+    fastino_labels=("person", "place"),
     presidio_labels=(),
     presidio_entities=("PERSON", "EMAIL_ADDRESS"),
     presidio_min_score=0.3,
