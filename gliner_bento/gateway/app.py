@@ -57,7 +57,7 @@ class GatewayApp:
         self.options = options
         self._gateway: Gateway | None = None
         v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
-        self.endpoints = [*v1, *compat_endpoints(options)]
+        self.endpoints = [*v1, *compat_endpoints(options), *(_mcp_endpoints() if options.enable_mcp else [])]
         self._table = EndpointTable(self.endpoints)
         self.document = openapi_document(self.endpoints, needs_key=bool(options.api_keys))
         site = documentation.endpoints()
@@ -187,3 +187,9 @@ def _index_page(pages: Mapping[str, str]) -> str:
     for name, link in PAGE_LINKS.items():
         page = page if name in pages else page.replace(link, "")
     return page
+
+
+def _mcp_endpoints() -> list[Endpoint]:
+    from gliner_bento.gateway.mcp.route import ENDPOINTS  # noqa: PLC0415  # needs the extra mcp
+
+    return ENDPOINTS
