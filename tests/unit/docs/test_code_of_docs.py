@@ -114,5 +114,9 @@ def test_the_requests_that_pages_show_are_valid():
 def test_what_a_program_imports_from_this_package_exists(block: Block):
     for node in ast.walk(ast.parse(block.code)):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("gliner_bento"):
-            module = importlib.import_module(str(node.module))
+            try:
+                module = importlib.import_module(str(node.module))
+            except ModuleNotFoundError as missing:
+                assert not str(missing.name).startswith("gliner_bento")
+                pytest.skip(f"needs {missing.name}")
             assert [one.name for one in node.names if not hasattr(module, one.name)] == []
