@@ -117,6 +117,7 @@ def test_what_a_program_imports_from_this_package_exists(block: Block):
             try:
                 module = importlib.import_module(str(node.module))
             except ModuleNotFoundError as missing:
-                assert not str(missing.name).startswith("gliner_bento")
+                if str(missing.name).startswith("gliner_bento"):
+                    raise
                 pytest.skip(f"needs {missing.name}")
             assert [one.name for one in node.names if not hasattr(module, one.name)] == []
