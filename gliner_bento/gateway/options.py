@@ -42,6 +42,7 @@ class GatewayOptions:
     allow_anonymous: bool
     cors_origins: tuple[str, ...]
     enable_playground: bool
+    enable_mcp: bool
     max_connections: int
     header_timeout_s: float
     body_timeout_s: float

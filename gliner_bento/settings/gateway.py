@@ -16,6 +16,7 @@ from gliner_bento.settings.field_types import (
     Formats,
     HeaderName,
     LabelNames,
+    Mcp,
     NamedLabels,
     Origins,
     Probability,
@@ -104,6 +105,11 @@ class GatewayFields(BaseSettings):
     )
     enable_playground: bool = Field(
         True, description="Serve /playground, a page that shows what the model extracts from a text."
+    )
+    enable_mcp: Mcp = Field(
+        False,
+        description="Serve /mcp, the tools extract_entities, extract_relations and redact for language models "
+        "(requires the extra mcp; see docs/mcp.md).",
     )
     max_connections: Count = Field(
         1000,

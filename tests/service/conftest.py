@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ os.environ["GLINER_DTYPE"] = "float32"
 os.environ["GLINER_MAX_TEXT_CHARS"] = "20000"
 os.environ["GLINER_REQUEST_TIMEOUT_S"] = "300"  # a slow machine is no failure
 os.environ["GLINER_MAX_QUEUE_WAIT_S"] = "300"
+os.environ["GLINER_ENABLE_MCP"] = str(find_spec("mcp") is not None)
 
 
 class Service:

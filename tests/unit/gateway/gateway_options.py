@@ -36,6 +36,7 @@ OPTIONS = GatewayOptions(
     allow_anonymous=False,
     cors_origins=(),
     enable_playground=True,
+    enable_mcp=False,
     max_connections=1000,
     header_timeout_s=10.0,
     body_timeout_s=30.0,
