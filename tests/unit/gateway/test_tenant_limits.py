@@ -126,7 +126,7 @@ def limited(serving, replica):
     return lambda **limits: serving(replica, dataclasses.replace(OPTIONS, tenant_header="X-Tenant", **limits))
 
 
-@pytest.mark.parametrize("path", ["/v1/extract", "/v1/extract/stream", "/gliner"])
+@pytest.mark.parametrize("path", ["/v1/extract", "/v1/extract/stream", "/pooling"])
 def test_more_than_the_rate_is_answered_429(limited, path):
     client = limited(max_tenant_requests_per_s=2)
 
