@@ -66,6 +66,17 @@ def of_presidio(answer: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**one, "label": one["entity_type"]} for one in answer]
 
 
+def of_labels(entities: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    values = [
+        {**value, "label": label, "score": value["confidence"]} for label in entities for value in entities[label]
+    ]
+    return sorted(values, key=lambda value: value["start"])
+
+
+def of_fastino(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    return of_labels(answer["result"]["entities"])
+
+
 SAME = {"labels": LABELS, "threshold": THRESHOLD}
 ROWS = {
     "gliner_serve": Row("/gliner", lambda text: {"text": text, **SAME}, plain, SAME),
@@ -93,6 +104,34 @@ ROWS = {
     ),
     "djl": Row("/predictions/demo", lambda text: {"text": text, **SAME}, plain, SAME),
     "djl, one model": Row("/invocations", lambda text: {"text": text, **SAME}, plain, SAME),
+    "fastino": Row(
+        "/gliner-2",
+        lambda text: {
+            "task": "extract_entities",
+            "text": text,
+            "schema": LABELS,
+            "threshold": THRESHOLD,
+            "include_confidence": True,
+            "include_spans": True,
+            "format_results": True,
+        },
+        of_fastino,
+        SAME,
+    ),
+    "vllm_factory, schema": Row(
+        "/pooling",
+        lambda text: {
+            "data": {
+                "text": text,
+                "schema": {"entities": LABELS},
+                "threshold": THRESHOLD,
+                "include_confidence": True,
+                "include_spans": True,
+            }
+        },
+        lambda one: of_labels(one["data"]["entities"]),
+        SAME,
+    ),
     "our own": Row("/v1/extract", lambda text: {"text": text, **SAME}, plain, SAME),
 }
 WITHOUT_EXTRACTION = {"xinference"}

@@ -315,11 +315,7 @@ def test_vllm_factorys_formatter_gives_the_answer(server):
     for one in found["entities"]:
         spans[one["label"]].append({**one, "confidence": one["score"]})
     instances = [
-        {
-            end: {**one[end], "confidence": found["entities"][one[end]["entity_idx"]]["score"]}
-            for end in ("head", "tail")
-        }
-        for one in found["relations"]
+        {end: {**one[end], "confidence": one["score"]} for end in ("head", "tail")} for one in found["relations"]
     ]
     raw = {
         "entities": {"type": "entities", "entities": spans},

@@ -53,7 +53,9 @@ class PoolingSchema(Strict):
     entities: Types | None = Field(
         default=None, description="Names, or {name: description}, or {name: {description, threshold}}."
     )
-    relations: Types | None = Field(default=None, description="As entities; between entities of the schema.")
+    relations: Types | None = Field(
+        default=None, description="As entities. Without entities: between those of the setting fastino_labels."
+    )
     classifications: Any = Field(default=None, description="Refused unless empty: not supported by GLiNER models.")
     structures: Any = Field(default=None, description="Refused unless empty: not supported by GLiNER models.")
 
@@ -129,7 +131,7 @@ async def _pooling(gateway: Gateway, request: Request) -> Response:
     schema = _schema(data)
     extraction = ExtractRequest.model_construct(
         text=data.text,
-        labels=schema.entities,
+        labels=schema.entities or list(gateway.options.fastino_labels),
         relations=schema.relations,
         threshold=data.threshold,
         relation_threshold=data.threshold,
@@ -154,7 +156,7 @@ def _schema(data: PoolingData) -> PoolingSchema:
     for name in ("classifications", "structures"):
         if getattr(schema, name):
             raise InvalidField(f"data.schema.{name}: not supported by this model", param=f"data.schema.{name}")
-    if not schema.entities:
+    if not schema.entities and not schema.relations:
         param = "data.schema.entities" if data.wanted else "data.labels"
         raise InvalidField(f"{param}: Field required", param=param)
     return schema
@@ -170,9 +172,9 @@ def _gliner2_answer(found: ExtractResponse, schema: PoolingSchema, data: Pooling
         return {"text": one.text, **confidence, **({"start": one.start, "end": one.end} if data.include_spans else {})}
 
     entities: dict[str, list[Any]] = {label: [] for label in schema.entities or ()}
-    for entity in found.entities:
+    for entity in found.entities if schema.entities else ():
         entities[entity.label].append(value(entity, entity.score))
-    answer: dict[str, Any] = {"entities": entities}
+    answer: dict[str, Any] = {"entities": entities} if schema.entities else {}
     if schema.relations:
         relations: dict[str, list[Any]] = {name: [] for name in schema.relations}
         for one in found.relations:

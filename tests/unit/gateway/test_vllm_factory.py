@@ -71,11 +71,18 @@ def test_a_schema_has_thresholds_and_descriptions_of_its_own(client, replica):
     assert replica.calls[1][0][0].long_text == "truncate"
 
 
+def test_relations_alone_are_between_the_configured_types(client, replica, options):
+    data = {"text": DATA["text"], "schema": {"relations": ["met"]}}
+    answer = pooling(client, json={"data": data}).json()["data"]
+    assert list(replica.calls[0][0][0].labels) == list(options.fastino_labels)
+    assert list(answer) == ["relation_extraction"]
+    assert answer["relation_extraction"]["met"][0] == {"head": "Ada", "tail": "Charles"}
+
+
 @pytest.mark.parametrize(
     ("data", "param"),
     [
         ({"schema": {}}, "data.schema.entities"),
-        ({"schema": {"relations": ["met"]}}, "data.schema.entities"),
         ({"schema": {"entities": []}}, "data.schema.entities"),
         ({"schema": {"entities": ["a"], "classifications": [{"task": "t"}]}}, "data.schema.classifications"),
         ({"schema": {"entities": ["a"], "structures": {"s": {}}}}, "data.schema.structures"),
