@@ -137,14 +137,19 @@ def imports_of(code: str) -> set[str]:
 
 
 @pytest.mark.parametrize("block", COMMANDS, ids=str)
-def test_a_command_that_serves_is_accepted(block, monkeypatch):
-    """`pip install` is not run."""
+def test_a_command_that_serves_is_accepted(block, monkeypatch, tmp_path):
+    """`pip install` is not run. A file that it names is one with a setting of each kind."""
     started = []
+    properties = tmp_path / "serving.properties"
+    properties.write_text("batch_size=8\nmax_batch_delay=10\noption.dtype=fp32\n")
     monkeypatch.setattr("os.execve", lambda *call: started.append(call))
     lines = [line for line in block.code.splitlines() if not line.startswith("pip install ")]
     for line in lines:
         command = next(one for one in SERVE if line.startswith(one))
-        assert cli.main(["serve", *shlex.split(line.removeprefix(command)), "--port", "0"]) == 0
+        words = [
+            re.sub(r"^/.*\.properties$", str(properties), word) for word in shlex.split(line.removeprefix(command))
+        ]
+        assert cli.main(["serve", *words, "--port", "0"]) == 0
     assert len(started) == len(lines) > 0
 
 
