@@ -43,7 +43,8 @@ test: setup-dev ## Run the tests; TESTS=path ARGS=pytest's WORKERS=processes
 check: lint test ## Both of these
 
 test-all: check ## The same, slow tests, and a fresh clone to its first answer with each Python that is found, 20 minutes
-	$(BIN)/python -m pip install --quiet --constraint requirements-dev.lock --editable '.[ray]'
+	$(BIN)/python -m pip install --quiet --constraint requirements-dev.lock \
+		--editable '.[dataframes,haystack,ray,spacy]' langchain-core llama-index-core
 	$(BIN)/python -m pytest -m slow $(TESTS)
 	@if command -v podman; then $(BIN)/python -m reliability image --out build/image; else echo "no podman: image not tested"; fi
 	$(BIN)/python tools/first_answer.py --every-python

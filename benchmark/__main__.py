@@ -14,6 +14,7 @@ from benchmark.bench import MODELS, QUICK, Bench, Plan, log_progress
 from benchmark.sections import DEFAULT, SECTIONS, measure
 from benchmark.simulate import report as simulate_report
 from benchmark.simulate.study import study
+from gliner_bento.loadtest import results_file
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.loadtest.measure import new_folder
 
@@ -68,7 +69,7 @@ def simulation(flags: argparse.Namespace) -> str:
         data = study(share=0.05 if flags.quick else 1.0) | at_start
         data["date"] = time.strftime("%Y-%m-%d %H:%M")
     data["price_per_hour"] = flags.price_per_hour or data.get("price_per_hour", PRICE_PER_HOUR)
-    (folder / SIMULATION).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    results_file.write(folder / SIMULATION, data)
     return simulate_report.render(data, folder)
 
 

@@ -20,7 +20,7 @@ import aiohttp
 
 from benchmark.server import Server, started
 from gliner_bento.api_keys import hash_of
-from gliner_bento.loadtest import workload
+from gliner_bento.loadtest import results_file, workload
 from gliner_bento.loadtest.load import authorization, closed_loop, open_loop
 from gliner_bento.loadtest.machine import provenance
 
@@ -83,7 +83,7 @@ def compare(folder: Path, seconds: float) -> str:
     command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
     with started(command, cwd=ROOT, log=folder / "server.log", env={"GLINER_API_KEYS": keys}) as server:
         result = provenance() | measure(server, seconds)
-    (folder / "fairness.json").write_text(json.dumps(result, indent=2), encoding="utf-8")
+    results_file.write(folder / "fairness.json", result)
     return "".join(f"{line(result['b_alone'], one)}\n" for one in result["beside_a"])
 
 

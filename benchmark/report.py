@@ -11,6 +11,7 @@ from typing import Any
 from benchmark import plots
 from benchmark.bench import Bench
 from benchmark.rows import Row
+from gliner_bento.loadtest import results_file
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.loadtest.table import loads_table, table
 
@@ -31,7 +32,7 @@ def results(bench: Bench) -> dict[str, Any]:
 
 def write(folder: Path, data: dict[str, Any]) -> None:
     """Write results.json into a folder; `render` makes the other files from it."""
-    (folder / RESULTS).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    results_file.write(folder / RESULTS, data)
 
 
 def render(folder: Path) -> str:

@@ -40,7 +40,7 @@ from gliner_bento.types import SelfTest
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_REQUEST_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 
@@ -53,7 +53,7 @@ HTTP_REQUESTS = Counter(
 )
 HTTP_SECONDS = Histogram(
     "gliner_http_request_seconds",
-    "Duration of a request, until its answer is sent.",
+    "Duration of a request that the replica has worked on, until its answer is sent.",
     ["route"],
     buckets=_REQUEST_SECONDS,
 )
@@ -247,10 +247,11 @@ def declared() -> Iterator[tuple[str, str, Sequence[str], str]]:
     yield _MODEL_INFO[0], "gauge", _MODEL_LABELS, _MODEL_INFO[1]
 
 
-def on_answer(route: str, method: str, status: int, seconds: float, error: str | None) -> None:
-    """A request was answered. error: the code of its error."""
+def on_answer(route: str, method: str, status: int, seconds: float, admitted: bool, error: str | None) -> None:
+    """A request was answered. admitted: it had items for the replica. error: the code of its error."""
     HTTP_REQUESTS.labels(route, method, status).inc()
-    HTTP_SECONDS.labels(route).observe(seconds)
+    if admitted:
+        HTTP_SECONDS.labels(route).observe(seconds)
     if error:
         ERRORS.labels(error).inc()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gliner_bento.loadtest import results_file
 from gliner_bento.loadtest.table import table
 from gliner_bento.settings import PROJECT_ROOT
 
@@ -54,7 +54,7 @@ class Measurement:
         folder.mkdir(parents=True, exist_ok=True)
         targets = [asdict(target) | {"met": target.met} for target in self.targets]
         data = {**self.at_start, "command": self.command, "targets": targets, **self.facts}
-        (folder / f"{self.name}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        results_file.write(folder / f"{self.name}.json", data)
         page = self.page()
         (folder / f"{self.name}.md").write_text(page, encoding="utf-8")
         return page

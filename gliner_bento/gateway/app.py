@@ -54,7 +54,7 @@ class GatewayApp:
         self.options = options
         self._gateway: Gateway | None = None
         v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
-        self.endpoints = [*v1, *compat_endpoints(options)]
+        self.endpoints = [*v1, *compat_endpoints(options), *(_mcp_endpoints() if options.enable_mcp else [])]
         self._table = EndpointTable(self.endpoints)
         self._document = openapi_document(self.endpoints, needs_key=bool(options.api_keys))
         page = INDEX_PAGE.read_text(encoding="utf-8")
@@ -170,3 +170,9 @@ class GatewayApp:
 
     async def _index(self, _: Gateway, __: Request) -> Response:
         return HTMLResponse(self._index_page)
+
+
+def _mcp_endpoints() -> list[Endpoint]:
+    from gliner_bento.gateway.mcp.route import ENDPOINTS  # noqa: PLC0415  # needs the extra mcp
+
+    return ENDPOINTS

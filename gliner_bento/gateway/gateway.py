@@ -201,6 +201,7 @@ class Gateway:
     async def _run(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """The replica's outcomes. Raises `QueueFull` if it is overloaded."""
         with self._admission.admit(items, call.deadline_s, tenants.current()):
+            request_record.current().admitted = True
             outcomes = await self._replica.extract(items, call)
             self._admission.observe(self._replica.tokens_run)
             await self._turns.wait()
@@ -214,6 +215,7 @@ class Gateway:
     async def _stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
         """The replica's parts. Raises `QueueFull` if it is overloaded."""
         with self._admission.admit([item], call.deadline_s, tenants.current()):
+            request_record.current().admitted = True
             async with aclosing(self._replica.stream(item, call)) as parts:
                 async for part in parts:
                     self._admission.observe(self._replica.tokens_run)

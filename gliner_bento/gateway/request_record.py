@@ -37,12 +37,14 @@ _FAULT = 500
 class RequestRecord:
     """What its handlers note of a request.
 
-    request_id: the one in the body, if there is one. tokens: of all passes, prompts included. error: its code.
-    trace: the `traceparent` of its span, if it is traced.
+    request_id: the one in the body, if there is one. admitted: its items were given to the replica. items: those
+    that were answered. tokens: of all passes, prompts included. error: its code. trace: the `traceparent` of its
+    span, if it is traced.
     """
 
     request_id: str | None = None
     trace: str | None = None
+    admitted: bool = False
     items: int = 0
     tokens: int = 0
     error: str | None = None
@@ -143,7 +145,7 @@ class Recorder:
             "error": record.error,
         }
         fields = {name: value for name, value in fields.items() if value is not None}
-        metrics.on_answer(route, method, status, seconds, record.error)
+        metrics.on_answer(route, method, status, seconds, record.admitted, record.error)
         if status >= _FAULT:
             self.errors.add(status, record.error or "internal", answered_id)
         if span:

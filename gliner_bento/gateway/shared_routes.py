@@ -14,8 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ErrorDetail, NotReady
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response
+from gliner_bento.gateway.endpoint import json_response
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.wire_format import WireFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,30 +88,15 @@ async def list_models(gateway: Gateway, _: Request) -> Response:
     return json_response(ListedModels([ListedModel(model.model, model.model, model.fingerprint)]))
 
 
-HEALTH = Endpoint(
-    method="GET",
-    path="/health",
+HEALTH = WireFormat(error=MessageError).get(
+    "/health",
+    _health,
+    "health",
+    "Whether the server answers requests, for clients of other servers",
     scope=None,
-    answer=_health,
-    error=MessageError,
-    operation=Operation(
-        name="health",
-        tag="compat",
-        summary="Whether the server answers requests, for clients of other servers",
-        answer=Health,
-        errors=(503,),
-    ),
+    answer=Health,
+    errors=(503,),
 )
-MODELS = Endpoint(
-    method="GET",
-    path="/v1/models",
-    scope="extract",
-    answer=list_models,
-    operation=Operation(
-        name="list_models",
-        tag="compat",
-        summary="The served model as OpenAI's API lists it",
-        answer=ListedModels,
-        errors=READ_ERRORS,
-    ),
+MODELS = WireFormat().get(
+    "/v1/models", list_models, "list_models", "The served model as OpenAI's API lists it", answer=ListedModels
 )

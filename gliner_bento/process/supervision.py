@@ -17,7 +17,6 @@ service that fails to start ends its process.
 from __future__ import annotations
 
 import errno
-import gc
 import logging
 import os
 import signal
@@ -36,6 +35,7 @@ from gliner_bento.bentoml_options import default_host
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import StartupError, exit_with, is_alive, one_line, write_line
 from gliner_bento.process.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
+from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.port import check_address_or_exit, refuse_connections
 from gliner_bento.process.shutdown import Shutdown
 from gliner_bento.settings import Settings
@@ -53,17 +53,11 @@ _MAX_STARTS = 3
 _POLL_S = 0.1
 _ANSWERED_S = 1.0
 _SAME_SIGNAL_S = 2.0
-# For so long a thread that tokenizes or decodes may hold the interpreter's lock, for which a lane waits after each of
-# its operations. Python's default is 5 ms.
-_SWITCH_INTERVAL_S = 0.001
 _MAX_DOUBLINGS = 5  # of the backoff: 32 s
 _EXPECTED = (StartupError, SettingsError, OSError, MemoryError)
 """Errors whose message suffices. Others are faults of ours, and their traceback is logged."""
 _OUT_OF_MEMORY = "out of memory"
 """In the message of torch's errors for it; their classes cannot be imported without torch."""
-
-_COLLECT_AFTER = (20_000, 20, 20)
-"""See `gc.set_threshold`; Python's are (700, 10, 10)."""
 
 Event = Literal["started", "ready", "stopped", "died"]
 
@@ -125,14 +119,6 @@ def _not_listening_yet(record: logging.LogRecord) -> bool:
     return True
 
 
-def _spare_garbage_collection() -> None:
-    """Collections stopped the event loop of a busy gateway for up to a quarter of a second. What start-up has made is
-    there to stay, and most of what requests make is freed without them."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
-
-
 class ServiceProcess:
     """A process of a service, as the supervisor's rules see it. Make it before metrics are declared."""
 
@@ -160,16 +146,14 @@ class ServiceProcess:
                 yield
             except Exception as error:
                 self._fail(error)
-        _spare_garbage_collection()
+        prefer_throughput()
         self._report("ready")
 
     def serve(self, *, needed_by: str | None = None, fail: Callable[[], object] = lambda: None) -> None:
-        """The service is ready: from now on its heart beats, and a signal ends it within `shutdown_timeout_s`. Its
-        threads take shorter turns.
+        """The service is ready: from now on its heart beats, and a signal ends it within `shutdown_timeout_s`.
 
         needed_by: a service that sends it requests, and ends before it. fail: fails the requests that still run.
         """
-        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         begin: Callable[[], object] = lambda: None  # noqa: E731
         if self._folder:
             heartbeat = Heartbeat(self._folder, self._service)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from gliner_bento.serve.names import PORT
 
@@ -63,6 +64,20 @@ def _labels_of(labels: Labels, texts: int) -> list[LabelSet]:
     return [cast(LabelSet, labels)] * texts
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def parameters_of(typed: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Give a function the parameters of another one, for type checkers, editors and `help`."""
+
+    def decorated(function: Callable[..., R]) -> Callable[P, R]:
+        function.__signature__ = inspect.signature(typed)  # type: ignore[attr-defined]
+        return function
+
+    return decorated
+
+
 class GLiNERClient:
     """Calls the routes below a server's `route_prefix`. The texts of a list are sent as concurrent requests, and the
     server puts them into batches.
@@ -102,20 +117,10 @@ class GLiNERClient:
         with ThreadPoolExecutor(max(1, min(self.max_concurrency, len(bodies)))) as pool:
             return list(pool.map(self.post, bodies))
 
-    async def predict_async(
-        self,
-        text: str | Sequence[str],
-        labels: Labels,
-        relations: list[str] | None = None,
-        threshold: float | None = None,
-        relation_threshold: float | None = None,
-        flat_ner: bool = True,
-        multi_label: bool = False,
-        adapter_id: str | None = None,
-    ) -> Any:
+    @parameters_of(predict)
+    async def predict_async(self, *arguments: Any, **named: Any) -> Any:
         """As `predict`, in threads."""
-        options = (relations, threshold, relation_threshold, flat_ner, multi_label, adapter_id)
-        return await asyncio.to_thread(self.predict, text, labels, *options)
+        return await asyncio.to_thread(self.predict, *arguments, **named)
 
     def adapter_cache_status(self, adapter_id: str | None = None) -> Answer:
         """Which adapters are where; with `adapter_id`, also where that one is."""

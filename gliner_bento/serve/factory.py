@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import Self
 
 from gliner_bento.serve.backends import Backend, start
-from gliner_bento.serve.client import Answer, Labels, payloads
+from gliner_bento.serve.client import Answer, Labels, parameters_of, payloads
 from gliner_bento.serve.config import GLiNERServeConfig
 
 _running: list[Handle] = []
@@ -140,22 +140,10 @@ class GLiNERFactory:
         answers = [future.result() for future in started]
         return answers[0] if isinstance(texts, str) else answers
 
-    async def predict_async(
-        self,
-        texts: str | Sequence[str],
-        labels: Labels,
-        relations: list[str] | None = None,
-        threshold: float | None = None,
-        relation_threshold: float | None = None,
-        flat_ner: bool = True,
-        multi_label: bool = False,
-        adapter_id: str | None = None,
-    ) -> Any:
+    @parameters_of(predict)
+    async def predict_async(self, texts: str | Sequence[str], *arguments: Any, **named: Any) -> Any:
         """As `predict`, awaited."""
-        started = self._started(
-            texts, labels, relations, threshold, relation_threshold, flat_ner, multi_label, adapter_id
-        )
-        answers = await asyncio.gather(*started)
+        answers = await asyncio.gather(*self._started(texts, *arguments, **named))
         return answers[0] if isinstance(texts, str) else answers
 
     def shutdown(self) -> None:
@@ -168,5 +156,5 @@ class GLiNERFactory:
     def __exit__(self, *_: object) -> None:
         self.shutdown()
 
-    def _started(self, texts: str | Sequence[str], labels: Labels, *options: Any) -> list[Prediction]:
-        return [self._handle.predict.remote(**body) for body in payloads(texts, labels, *options)]
+    def _started(self, texts: str | Sequence[str], *arguments: Any, **named: Any) -> list[Prediction]:
+        return [self._handle.predict.remote(**body) for body in payloads(texts, *arguments, **named)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -68,6 +70,17 @@ def _api_keys(value: str) -> str:
     source = value if is_content(value) else os.path.abspath(Path(value).expanduser())
     read_keys(source)
     return source
+
+
+def _needs(package: str) -> Callable[[bool], bool]:
+    """A check that raises ValueError for true if the package, of the extra with its name, is not installed."""
+
+    def check(value: bool) -> bool:
+        if value and not find_spec(package):
+            raise ValueError(f"{package} is not installed; install gliner-bento[{package}]")
+        return value
+
+    return check
 
 
 def _full_dtype(value: object) -> object:
@@ -136,7 +149,8 @@ NamedLabels = Annotated[
     BeforeValidator(_comma_separated),
     BeforeValidator(_named),
 ]
-NemoLabels = Annotated[tuple[Annotated[str, Field(pattern=r"\S")], ...], NoDecode, BeforeValidator(_comma_separated)]
+LabelNames = Annotated[tuple[Annotated[str, Field(pattern=r"\S")], ...], NoDecode, BeforeValidator(_comma_separated)]
+Mcp = Annotated[bool, AfterValidator(_needs("mcp"))]
 CudaDevices = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[\w-]+$")], ...],
     NoDecode,

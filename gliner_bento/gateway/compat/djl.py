@@ -15,11 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ErrorDetail, InvalidField, NotReady, NotSupported, RouteNotFound
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response, path_parameter
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response, path_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import LABELS, TEXT
+from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.types import ExtractRequest, ExtractResponse
 
 _TYPES = {
@@ -179,66 +180,54 @@ async def _not_supported(_: Gateway, __: Request) -> Response:
     )
 
 
-_STATUSES = {**STATUSES, "invalid_field": 400, "queue_full": 503, "rate_limited": 503}
-_EXTRACT_ERRORS = (400, 404, 413, 415, 422, 499, 500, 503, 504, 507)
+_FORMAT = WireFormat(
+    error=DjlError,
+    statuses={**STATUSES, "invalid_field": 400, "queue_full": 503, "rate_limited": 503},
+    examples={ExtractRequest: {"text": TEXT, "labels": LABELS}},
+)
 _MODEL = path_parameter("model", "The model's name: the last part of its path or hub id.")
 _VERSION = path_parameter("version", "Any: there is one version.")
+_MODEL_NAME = {"name": "model_name", "in": "query", "schema": {"type": "string"}}
 
 
-def _endpoint(method: str, path: str, answer: Any, operation: Operation, scope: Any = "extract") -> Endpoint:
-    return Endpoint(
-        method=method,
-        path=path,
-        scope=scope,
-        answer=answer,
-        statuses=_STATUSES,
-        error=DjlError,
-        operation=operation,
-    )
-
-
-def _inference(name: str, parameters: list[dict[str, Any]]) -> Operation:
-    return Operation(
-        name=name,
-        tag="compat",
-        summary="DJL Serving's inference, with the body of /v1/extract",
+def _inference(path: str, handler: Any, name: str, *parameters: dict[str, Any]) -> Endpoint:
+    return _FORMAT.post(
+        path,
+        handler,
+        name,
+        "DJL Serving's inference, with the body of /v1/extract",
         request=ExtractRequest,
         answer=ExtractResponse,
-        errors=_EXTRACT_ERRORS,
-        examples={ExtractRequest: {"text": TEXT, "labels": LABELS}},
+        errors=extract_errors(429),
         parameters=parameters,
     )
 
 
-def _operation(name: str, summary: str, **options: Any) -> Operation:
-    return Operation(name=name, tag="compat", summary=summary, **options)
-
-
-def _refused(name: str, parameters: list[dict[str, Any]] | None = None) -> Operation:
-    return _operation(name, "DJL Serving's management, not supported", errors=(501,), parameters=parameters or [])
+def _refused(method: str, path: str, name: str, *parameters: dict[str, Any]) -> Endpoint:
+    summary = "DJL Serving's management, not supported"
+    return _FORMAT.endpoint(
+        method, path, _not_supported, name, summary, scope="admin", errors=(501,), parameters=parameters
+    )
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
     """Inference and management."""
-    query = [{"name": "model_name", "in": "query", "schema": {"type": "string"}}]
-    ping = _operation("djl_ping", "DJL Serving's probe", errors=(503,))
-    listing = _operation("djl_models", "DJL Serving's list of models", answer=DjlModels)
-    describe = _operation(
-        "djl_model",
-        "DJL Serving's description of a model",
-        errors=(404, *READ_ERRORS),
-        parameters=[_MODEL],
-        more_types=[DjlWorkflow],
-    )
-    versioned = _inference("djl_predictions_version", [_MODEL, _VERSION])
     return [
-        _endpoint("GET", "/ping", _ping, ping, scope=None),
-        _endpoint("POST", "/predictions/{model}", _predictions, _inference("djl_predictions", [_MODEL])),
-        _endpoint("POST", "/predictions/{model}/{version}", _predictions, versioned),
-        _endpoint("POST", "/invocations", _invocations, _inference("djl_invocations", query)),
-        _endpoint("GET", "/models", _models, listing),
-        _endpoint("GET", "/models/{model}", _describe, describe),
-        _endpoint("POST", "/models", _not_supported, _refused("djl_register"), scope="admin"),
-        _endpoint("PUT", "/models/{model}", _not_supported, _refused("djl_scale", [_MODEL]), scope="admin"),
-        _endpoint("DELETE", "/models/{model}", _not_supported, _refused("djl_unregister", [_MODEL]), scope="admin"),
+        _FORMAT.get("/ping", _ping, "djl_ping", "DJL Serving's probe", scope=None, errors=(503,)),
+        _inference("/predictions/{model}", _predictions, "djl_predictions", _MODEL),
+        _inference("/predictions/{model}/{version}", _predictions, "djl_predictions_version", _MODEL, _VERSION),
+        _inference("/invocations", _invocations, "djl_invocations", _MODEL_NAME),
+        _FORMAT.get("/models", _models, "djl_models", "DJL Serving's list of models", answer=DjlModels),
+        _FORMAT.get(
+            "/models/{model}",
+            _describe,
+            "djl_model",
+            "DJL Serving's description of a model",
+            errors=(404, *READ_ERRORS),
+            parameters=[_MODEL],
+            more_types=[DjlWorkflow],
+        ),
+        _refused("POST", "/models", "djl_register"),
+        _refused("PUT", "/models/{model}", "djl_scale", _MODEL),
+        _refused("DELETE", "/models/{model}", "djl_unregister", _MODEL),
     ]

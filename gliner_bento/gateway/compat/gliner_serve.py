@@ -15,12 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.gateway.adapters import AdapterApi
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS, LABELS, TEXT
+from gliner_bento.gateway.v1.extract import LABELS, TEXT
+from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.types import (
     BASE_ADAPTER_ID,
     Entity,
@@ -147,47 +148,32 @@ def _argument(argument: RelationArgument) -> GLiNERServeArgument:
     )
 
 
-_STATUSES = {**STATUSES, "invalid_field": 400}
-"""gliner.serve's clients expect 400 for an invalid request, where `/v1` answers 422."""
-
-_ERRORS = tuple(status for status in EXTRACT_ERRORS if status != STATUSES["invalid_field"])
-
-_PREDICT = Operation(
-    name="gliner_serve_predict",
-    tag="compat",
-    summary="gliner.serve's format",
-    request=GLiNERServeRequest,
-    answer=GLiNERServeResponse,
-    errors=_ERRORS,
+_FORMAT = WireFormat(
+    statuses={**STATUSES, "invalid_field": 400},  # which its clients expect; /v1 answers 422
     examples={GLiNERServeRequest: {"text": TEXT, "labels": LABELS}},
-)
-_CACHE = Operation(
-    name="gliner_serve_adapter_cache",
-    tag="compat",
-    summary="gliner.serve's adapter cache status",
-    answer=GLiNERServeAdapterCache,
-    errors=(400, *READ_ERRORS),
-    parameters=[{"name": "adapter_id", "in": "query", "schema": {"type": "string"}}],
 )
 
 
 def endpoints(options: GatewayOptions) -> list[Endpoint]:
     """The routes below `route_prefix`, which is gliner.serve's setting."""
-    prefix = options.route_prefix
-    predict = Endpoint(
-        method="POST",
-        path=prefix,
-        scope="extract",
-        answer=_predict_route,
-        operation=_PREDICT,
-        statuses=_STATUSES,
-    )
-    cache = Endpoint(
-        method="GET",
-        path=f"{prefix}/adapter-cache",
-        scope="adapters",
-        answer=_adapter_cache_route,
-        operation=_CACHE,
-        statuses=_STATUSES,
-    )
-    return [predict, cache]
+    return [
+        _FORMAT.post(
+            options.route_prefix,
+            _predict_route,
+            "gliner_serve_predict",
+            "gliner.serve's format",
+            request=GLiNERServeRequest,
+            answer=GLiNERServeResponse,
+            errors=extract_errors(422),
+        ),
+        _FORMAT.get(
+            f"{options.route_prefix}/adapter-cache",
+            _adapter_cache_route,
+            "gliner_serve_adapter_cache",
+            "gliner.serve's adapter cache status",
+            scope="adapters",
+            answer=GLiNERServeAdapterCache,
+            errors=(400, *READ_ERRORS),
+            parameters=[{"name": "adapter_id", "in": "query", "schema": {"type": "string"}}],
+        ),
+    ]

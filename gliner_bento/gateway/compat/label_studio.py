@@ -16,12 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
 from gliner_bento.gateway.v1.extract import TEXT
+from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
 from gliner_bento.types import BatchResult, Entity, ExtractBatchRequest, Extraction, Relation
 
 _ACTIONS = {"ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATION_DELETED", "PROJECT_UPDATED", "START_TRAINING"}
@@ -213,81 +214,53 @@ def _relation(relation: Relation) -> dict[str, Any]:
     }
 
 
-_STATUSES = {**STATUSES, "invalid_field": 400}
-_ERRORS = (400, 413, 415, *READ_ERRORS)
+_FORMAT = WireFormat(
+    error=MessageError,
+    statuses={**STATUSES, "invalid_field": 400},
+    examples={
+        LabelStudioSetupRequest: {"project": "7.1700000000"},
+        LabelStudioPredictRequest: {"tasks": [{"data": {"text": TEXT}}], "label_config": _CONFIG},
+        LabelStudioWebhookRequest: {"action": "PROJECT_UPDATED"},
+    },
+)
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
     """The routes of a backend."""
-    routes: list[tuple[str, str, Any, Operation]] = [
-        (
-            "POST",
+    return [
+        _FORMAT.post(
             "/setup",
             _setup,
-            Operation(
-                name="label_studio_setup",
-                tag="compat",
-                summary="Label Studio's ML backend: the version of the model",
-                request=LabelStudioSetupRequest,
-                answer=LabelStudioVersion,
-                errors=_ERRORS,
-                examples={LabelStudioSetupRequest: {"project": "7.1700000000"}},
-            ),
+            "label_studio_setup",
+            "Label Studio's ML backend: the version of the model",
+            request=LabelStudioSetupRequest,
+            answer=LabelStudioVersion,
+            errors=POST_ERRORS,
         ),
-        (
-            "POST",
+        _FORMAT.post(
             "/predict",
             _predict,
-            Operation(
-                name="label_studio_predict",
-                tag="compat",
-                summary="Label Studio's ML backend: pre-annotations of tasks",
-                request=LabelStudioPredictRequest,
-                answer=LabelStudioPredictions,
-                errors=(400, 413, 415, 429, *READ_ERRORS, 504),
-                examples={
-                    LabelStudioPredictRequest: {"tasks": [{"data": {"text": TEXT}}], "label_config": _CONFIG},
-                },
-            ),
+            "label_studio_predict",
+            "Label Studio's ML backend: pre-annotations of tasks",
+            request=LabelStudioPredictRequest,
+            answer=LabelStudioPredictions,
+            errors=(400, 413, 415, 429, *READ_ERRORS, 504),
         ),
-        (
-            "POST",
+        _FORMAT.post(
             "/webhook",
             _webhook,
-            Operation(
-                name="label_studio_webhook",
-                tag="compat",
-                summary="Label Studio's ML backend: events, which change nothing",
-                request=LabelStudioWebhookRequest,
-                answer=LabelStudioAccepted,
-                errors=_ERRORS,
-                examples={LabelStudioWebhookRequest: {"action": "PROJECT_UPDATED"}},
-            ),
+            "label_studio_webhook",
+            "Label Studio's ML backend: events, which change nothing",
+            request=LabelStudioWebhookRequest,
+            answer=LabelStudioAccepted,
+            errors=POST_ERRORS,
         ),
-        (
-            "GET",
+        _FORMAT.get(
             "/versions",
             _versions,
-            Operation(
-                name="label_studio_versions",
-                tag="compat",
-                summary="Label Studio's ML backend: the versions of the model",
-                answer=LabelStudioVersions,
-            ),
-        ),
-    ]
-    return [
-        *(
-            Endpoint(
-                method=method,
-                path=path,
-                scope="extract",
-                answer=answer,
-                statuses=_STATUSES,
-                error=MessageError,
-                operation=operation,
-            )
-            for method, path, answer, operation in routes
+            "label_studio_versions",
+            "Label Studio's ML backend: the versions of the model",
+            answer=LabelStudioVersions,
         ),
         HEALTH,
     ]

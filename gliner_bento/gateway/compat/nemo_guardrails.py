@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -18,11 +18,11 @@ from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField, NotReady
 from gliner_bento.gateway import request_id
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response
+from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import MODELS, DetailError, ListedModels, list_models, now_s
-from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
+from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.types import Entity, ExtractRequest, ExtractResponse, Name, Score
 
 
@@ -213,36 +213,46 @@ def _tagged(text: str, entities: Sequence[Entity]) -> str:
 
 
 _TEXT = "Ada Lovelace lives in London."
-_ERRORS = tuple(status for status in EXTRACT_ERRORS if status != 404)
 _SHARED = {"labels": ["name", "city"], "threshold": 0.5, "chunk_length": 384, "overlap": 128, "flat_ner": False}
-_EXAMPLES: dict[type[Any], Any] = {
-    ChatCompletionRequest: {"model": "nvidia/gliner-pii", "messages": [{"role": "user", "content": _TEXT}], **_SHARED},
-    NemoExtractRequest: {"text": _TEXT, **_SHARED},
-}
-
-
-def _post(name: str, path: str, handler: Any, request: type[Any], answer: type[Any], summary: str) -> Endpoint:
-    operation = Operation(
-        name=name, tag="compat", summary=summary, request=request, answer=answer, errors=_ERRORS, examples=_EXAMPLES
-    )
-    return Endpoint(method="POST", path=path, scope="extract", answer=handler, error=DetailError, operation=operation)
-
-
-def _get(name: str, path: str, handler: Any, answer: type[Any], summary: str) -> Endpoint:
-    operation = Operation(name=name, tag="compat", summary=summary, answer=answer, errors=READ_ERRORS)
-    return Endpoint(method="GET", path=path, scope="extract", answer=handler, error=DetailError, operation=operation)
+_FORMAT = WireFormat(
+    error=DetailError,
+    examples={
+        ChatCompletionRequest: {
+            "model": "nvidia/gliner-pii",
+            "messages": [{"role": "user", "content": _TEXT}],
+            **_SHARED,
+        },
+        NemoExtractRequest: {"text": _TEXT, **_SHARED},
+    },
+)
 
 
 def endpoints(options: GatewayOptions) -> list[Endpoint]:
     """The NIM's routes, and the earlier server's below `nemo_prefix`."""
     prefix, server = options.nemo_prefix, "of NeMo's earlier GLiNER server"
-    chat = ("nemo_chat_completion", "/v1/chat/completions", _chat, ChatCompletionRequest, ChatCompletion)
-    extract = ("nemo_extract", f"{prefix}/v1/extract", _extract, NemoExtractRequest, NemoExtractResponse)
     return [
-        _post(*chat, "The format of the GLiNER NIM"),
+        _FORMAT.post(
+            "/v1/chat/completions",
+            _chat,
+            "nemo_chat_completion",
+            "The format of the GLiNER NIM",
+            request=ChatCompletionRequest,
+            answer=ChatCompletion,
+            errors=extract_errors(404),
+        ),
         MODELS,
-        _post(*extract, f"The format {server}"),
-        _get("nemo_models", f"{prefix}/v1/models", list_models, ListedModels, f"The models {server}"),
-        _get("nemo_labels", f"{prefix}/v1/labels", _labels, NemoLabelList, f"The default labels {server}"),
-        _get("nemo_health", f"{prefix}/health", _health, NemoHealth, f"The state {server}"),
+        _FORMAT.post(
+            f"{prefix}/v1/extract",
+            _extract,
+            "nemo_extract",
+            f"The format {server}",
+            request=NemoExtractRequest,
+            answer=NemoExtractResponse,
+            errors=extract_errors(404),
+        ),
+        _FORMAT.get(f"{prefix}/v1/models", list_models, "nemo_models", f"The models {server}", answer=ListedModels),
+        _FORMAT.get(
+            f"{prefix}/v1/labels", _labels, "nemo_labels", f"The default labels {server}", answer=NemoLabelList
+        ),
+        _FORMAT.get(f"{prefix}/health", _health, "nemo_health", f"The state {server}", answer=NemoHealth),
     ]

@@ -23,13 +23,13 @@ from starlette.responses import Response
 from gliner_bento.errors import InvalidField, MalformedRequest, from_detail
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.anonymize import OPERATORS, AnonymizedText, Detected, Operator, anonymize
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response
+from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.presidio_labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, label_of
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
-from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
+from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.types import Entity, ExtractBatchRequest, Name, Score
 
 RECOGNIZER = "GLiNERRecognizer"
@@ -205,62 +205,58 @@ def _configured(options: GatewayOptions) -> dict[str, str]:
     return {name: label.strip() for name, label in pairs}
 
 
-_ANALYZE_STATUSES = {**STATUSES, "invalid_field": 400, "limit_exceeded": 400}
 _TEXT = "Ada Lovelace lives in London; write to ada@example.com."
 _FOUND = {"start": 0, "end": 12, "entity_type": "PERSON", "score": 0.99}
 _MASK = {"type": "mask", "masking_char": "*", "chars_to_mask": 4, "from_end": False}
 _LANGUAGE = {"name": "language", "in": "query", "schema": {"type": "string"}, "description": "Ignored."}
-
-
-def _list(path: str, answer: Any, summary: str, **more: Any) -> Endpoint:
-    operation = Operation(
-        name=f"presidio_{path[1:]}", tag="compat", summary=summary, answer=Names, errors=READ_ERRORS, **more
-    )
-    return Endpoint(method="GET", path=path, scope="extract", answer=answer, error=MessageError, operation=operation)
+_ANALYZER = WireFormat(
+    error=MessageError,
+    statuses={**STATUSES, "invalid_field": 400, "limit_exceeded": 400},
+    examples={AnalyzeRequest: {"text": _TEXT, "language": "en", "entities": ["PERSON", "EMAIL_ADDRESS"]}},
+)
+_ANONYMIZER = WireFormat(
+    error=MessageError,
+    examples={AnonymizeRequest: {"text": _TEXT, "analyzer_results": [_FOUND], "anonymizers": {"DEFAULT": _MASK}}},
+)
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
     """The analyzer's routes, and the anonymizer's."""
-    analyze = Endpoint(
-        method="POST",
-        path="/analyze",
-        scope="extract",
-        answer=_analyze,
-        statuses=_ANALYZE_STATUSES,
-        error=MessageError,
-        operation=Operation(
-            name="presidio_analyze",
-            tag="compat",
-            summary="The format of Presidio's analyzer",
+    return [
+        _ANALYZER.post(
+            "/analyze",
+            _analyze,
+            "presidio_analyze",
+            "The format of Presidio's analyzer",
             request=AnalyzeRequest,
             answer=AnalyzeResponse,
-            errors=tuple(status for status in EXTRACT_ERRORS if status not in (404, 422)),
-            examples={AnalyzeRequest: {"text": _TEXT, "language": "en", "entities": ["PERSON", "EMAIL_ADDRESS"]}},
+            errors=extract_errors(404, 422),
         ),
-    )
-    anonymized = Endpoint(
-        method="POST",
-        path="/anonymize",
-        scope="extract",
-        answer=_anonymize,
-        error=MessageError,
-        operation=Operation(
-            name="presidio_anonymize",
-            tag="compat",
-            summary="The format of Presidio's anonymizer",
+        _ANONYMIZER.post(
+            "/anonymize",
+            _anonymize,
+            "presidio_anonymize",
+            "The format of Presidio's anonymizer",
             request=AnonymizeRequest,
             answer=AnonymizedText,
             errors=(400, 413, 415, 422, 500),
-            examples={
-                AnonymizeRequest: {"text": _TEXT, "analyzer_results": [_FOUND], "anonymizers": {"DEFAULT": _MASK}}
-            },
         ),
-    )
-    return [
-        analyze,
-        anonymized,
-        _list("/supportedentities", _supported_entities, "Names that /analyze knows", parameters=[_LANGUAGE]),
-        _list("/recognizers", _recognizers, "Presidio's list of recognizers", parameters=[_LANGUAGE]),
-        _list("/anonymizers", _anonymizers, "Operators of /anonymize"),
+        _ANALYZER.get(
+            "/supportedentities",
+            _supported_entities,
+            "presidio_supportedentities",
+            "Names that /analyze knows",
+            answer=Names,
+            parameters=[_LANGUAGE],
+        ),
+        _ANALYZER.get(
+            "/recognizers",
+            _recognizers,
+            "presidio_recognizers",
+            "Presidio's list of recognizers",
+            answer=Names,
+            parameters=[_LANGUAGE],
+        ),
+        _ANONYMIZER.get("/anonymizers", _anonymizers, "presidio_anonymizers", "Operators of /anonymize", answer=Names),
         HEALTH,
     ]

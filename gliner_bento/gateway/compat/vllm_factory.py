@@ -17,12 +17,13 @@ from starlette.responses import Response
 
 from gliner_bento.errors import ErrorDetail
 from gliner_bento.gateway import request_id
-from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
+from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, now_s
-from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS, LABELS, TEXT
+from gliner_bento.gateway.v1.extract import LABELS, TEXT
+from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.types import Entity, ExtractRequest, Name, Score, Strict
 
 
@@ -85,7 +86,6 @@ async def _pooling(gateway: Gateway, request: Request) -> Response:
     return json_response(PoolingResponse(request_id.current(), now_s(), answer.entities), headers=headers)
 
 
-_STATUSES = {**STATUSES, "invalid_field": 400, "limit_exceeded": 400}
 _TYPES = {
     400: "BadRequestError",
     401: "AuthenticationError",
@@ -98,25 +98,22 @@ _TYPES = {
     503: "ServiceUnavailableError",
 }
 _REQUEST = {"model": "demo", "task": "plugin", "data": {"text": TEXT, "labels": LABELS, "threshold": 0.3}}
+_FORMAT = WireFormat(
+    error=VllmError,
+    statuses={**STATUSES, "invalid_field": 400, "limit_exceeded": 400},
+    examples={PoolingRequest: _REQUEST},
+)
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
     """vLLM's route, and its probe."""
-    pooling = Endpoint(
-        method="POST",
-        path="/pooling",
-        scope="extract",
-        answer=_pooling,
-        statuses=_STATUSES,
-        error=VllmError,
-        operation=Operation(
-            name="vllm_factory_pooling",
-            tag="compat",
-            summary="vllm-factory's format",
-            request=PoolingRequest,
-            answer=PoolingResponse,
-            errors=tuple(status for status in EXTRACT_ERRORS if status not in (404, 422)),
-            examples={PoolingRequest: _REQUEST},
-        ),
+    pooling = _FORMAT.post(
+        "/pooling",
+        _pooling,
+        "vllm_factory_pooling",
+        "vllm-factory's format",
+        request=PoolingRequest,
+        answer=PoolingResponse,
+        errors=extract_errors(404, 422),
     )
     return [pooling, HEALTH]

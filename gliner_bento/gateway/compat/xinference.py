@@ -13,11 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ErrorDetail
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response, path_parameter
+from gliner_bento.gateway.endpoint import Endpoint, json_response, path_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import MODELS
+from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
 
 _BLOCK_S = 30
 
@@ -57,27 +58,26 @@ async def _abort(gateway: Gateway, request: Request) -> Response:
     return json_response(XinferenceAbort("DONE" if answer.aborted else "NOT_FOUND"))
 
 
+_FORMAT = WireFormat(
+    error=XinferenceError,
+    statuses={**STATUSES, "invalid_field": 400},
+    examples={XinferenceAbortRequest: {"block_duration": _BLOCK_S}},
+)
+
+
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
     """The abort, and the list of models."""
-    abort = Endpoint(
-        method="POST",
-        path="/v1/models/{model_uid}/requests/{request_id}/abort",
-        scope="extract",
-        answer=_abort,
-        statuses={**STATUSES, "invalid_field": 400},
-        error=XinferenceError,
-        operation=Operation(
-            name="xinference_abort",
-            tag="compat",
-            summary="Xinference's abort",
-            request=XinferenceAbortRequest,
-            answer=XinferenceAbort,
-            errors=(400, 413, 415, *READ_ERRORS),
-            examples={XinferenceAbortRequest: {"block_duration": _BLOCK_S}},
-            parameters=[
-                path_parameter("model_uid", "Any name: a server has one model."),
-                path_parameter("request_id", "The request's id."),
-            ],
-        ),
+    abort = _FORMAT.post(
+        "/v1/models/{model_uid}/requests/{request_id}/abort",
+        _abort,
+        "xinference_abort",
+        "Xinference's abort",
+        request=XinferenceAbortRequest,
+        answer=XinferenceAbort,
+        errors=POST_ERRORS,
+        parameters=[
+            path_parameter("model_uid", "Any name: a server has one model."),
+            path_parameter("request_id", "The request's id."),
+        ],
     )
     return [abort, MODELS]

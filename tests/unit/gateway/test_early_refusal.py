@@ -348,7 +348,7 @@ def test_every_refusal_is_in_the_metrics_and_the_access_log(caplog):
             client = await served.connect()
             for number in range(50):
                 await client.answer(post(LENGTH + b"X-Request-ID: r%d\r\n" % number) + BODY)
-            assert [after - earlier for after, earlier in zip(counted(), before, strict=True)] == [50, 50, 50]
+            assert [after - earlier for after, earlier in zip(counted(), before, strict=True)] == [50, 0, 50]
             lines = [record.fields for record in caplog.records if record.name == "gliner_bento.access"]
             assert [line["request_id"] for line in lines] == [f"r{number}" for number in range(50)]
             lines[0].pop("duration_ms")

@@ -1,0 +1,66 @@
+"""Makes the endpoints of another server's wire format, which have their error body and statuses in common."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gliner_bento.api_keys import KeyScope
+from gliner_bento.errors import ErrorBody
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation
+from gliner_bento.gateway.error_body import STATUSES, ErrorType
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
+
+Handler = Callable[[Gateway, Request], Awaitable[Response]]
+
+POST_ERRORS = (400, 413, 415, *READ_ERRORS)
+"""Statuses of the errors that any route with a body may have."""
+
+
+def extract_errors(*never: int) -> tuple[int, ...]:
+    """Statuses of the errors of an extraction, without those that a format never answers."""
+    return tuple(status for status in EXTRACT_ERRORS if status not in never)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireFormat:
+    """What a format's endpoints have in common; see `Endpoint` and `Operation`."""
+
+    error: type[ErrorType] = ErrorBody
+    statuses: Mapping[str, int] = field(default_factory=lambda: STATUSES)
+    examples: Mapping[type[Any], Any] = field(default_factory=dict)
+
+    def endpoint(
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        name: str,
+        summary: str,
+        *,
+        scope: KeyScope | None = "extract",
+        **operation: Any,
+    ) -> Endpoint:
+        """One endpoint. operation: further fields of its `Operation`."""
+        return Endpoint(
+            method=method,
+            path=path,
+            scope=scope,
+            answer=handler,
+            statuses=self.statuses,
+            error=self.error,
+            operation=Operation(name=name, tag="compat", summary=summary, examples=self.examples, **operation),
+        )
+
+    def get(self, path: str, handler: Handler, name: str, summary: str, **options: Any) -> Endpoint:
+        """An endpoint without a body."""
+        return self.endpoint("GET", path, handler, name, summary, **options)
+
+    def post(self, path: str, handler: Handler, name: str, summary: str, **options: Any) -> Endpoint:
+        """An endpoint with a body."""
+        return self.endpoint("POST", path, handler, name, summary, **options)
