@@ -1,14 +1,11 @@
 """Why relations are wrong: short trainings from one checkpoint that differ in one thing, scored on the probes.
 
-`python -m training.ablation --data DIR ARM ...` prints one row of docs/measurements/demo-model-relations.md per arm.
+`python -m training ablate --data DIR ARM ...` prints one row of docs/measurements/demo-model-relations.md per arm.
 """
 
 from __future__ import annotations
 
-import argparse
-import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,6 @@ import torch
 from gliner import GLiNER
 
 import training.mixing
-from training.__main__ import DEMO, batches
 from training.batching import Batch, Collator
 from training.evaluate import Counts, evaluate, evaluate_held_out
 from training.export import save_checkpoint
@@ -25,6 +21,7 @@ from training.loop import Settings, train
 from training.model import reload_model
 from training.probing import answer, read_probes
 from training.sampling import Sampler
+from training.stages import batches
 
 SETTINGS = Settings(
     steps=120, decay=110, stop=120, batch=16, warmup=10, average=40, average_decay=0.95, save_every=10**6
@@ -66,32 +63,19 @@ def scores(folder: Path, data: Path) -> str:
     return " | ".join(f"{value:.2f}" for value in values)
 
 
-def main() -> None:
-    """Run the named arms."""
-    parser = argparse.ArgumentParser(prog="python -m training.ablation", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, default=Path("build/ablation"))
-    parser.add_argument("--start", type=Path, default=DEMO)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("arms", nargs="+", choices=ARMS)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    for arm in arguments.arms:
-        folder = arguments.start
+def compare(arms: Sequence[str], start: Path, data: Path, work: Path) -> None:
+    """Train and score the arms, and print a row for each."""
+    for arm in arms:
+        folder = start
         if arm != "present":
-            folder = arguments.work / arm.replace(" ", "-").replace(",", "")
+            folder = work / arm.replace(" ", "-").replace(",", "")
             folder.mkdir(parents=True, exist_ok=True)
             torch.manual_seed(5)
-            random.seed(5)
-            model = reload_model(arguments.start)
+            model = reload_model(start)
             if arm.endswith("frozen encoder"):
                 for parameter in model.model.token_rep_layer.bert_layer.parameters():
                     parameter.requires_grad_(False)
             collator = Collator(model.data_processor.transformer_tokenizer, model.config)
             save = partial(save_checkpoint, folder=folder)
-            train(model, stream(arm, arguments.data, collator, 5), replace(SETTINGS), save, folder / "train.log")
-        print(f"| {arm} | {scores(folder, arguments.data)} |", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            train(model, stream(arm, data, collator, 5), SETTINGS, save, folder / "train.log")
+        print(f"| {arm} | {scores(folder, data)} |", flush=True)

@@ -1,11 +1,10 @@
 """The probe suite: hand-written sentences with gold answers (`training/probes`), scored by domain and by noise.
 
-`python -m training.probing` prints the scores of a checkpoint; `--data` adds those of the development split.
+`python -m training report` prints the scores of a checkpoint; `--data` adds those of the development split.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -15,10 +14,10 @@ from typing import Any
 
 from gliner import GLiNER
 
+from training.calibration import answers, scored
 from training.evaluate import Counts, evaluate, evaluate_held_out, report
 
 PROBES = Path(__file__).parent / "probes"
-DEMO = Path(__file__).parents[1] / "models" / "demo"
 MENTION = re.compile(r"\[([^\]]+)\]\(([^()#]+)(?:#(\w+))?\)")
 TRIPLE = re.compile(r"^(.+?)\((\w+), (\w+)\)$")
 
@@ -144,27 +143,20 @@ def _cells(counts: Counts) -> str:
     return f"{counts.f1:.2f} | {precision:.2f} | {recall:.2f}"
 
 
-def main() -> None:
-    """Print the report of a checkpoint."""
-    parser = argparse.ArgumentParser(prog="python -m training.probing", description=__doc__)
-    parser.add_argument("--model", type=Path, default=DEMO, help="checkpoint folder (default: models/demo)")
-    parser.add_argument("--data", type=Path, help="folder with dev.jsonl.gz and labels.json")
-    parser.add_argument("--threshold", type=float, default=0.5)
-    arguments = parser.parse_args()
-    model = GLiNER.from_pretrained(str(arguments.model), local_files_only=True)
-    outcomes = [answer(model, probe, arguments.threshold) for probe in read_probes()]
-    print(f"## Probes at threshold {arguments.threshold}\n\n{table(outcomes)}\n")
-    print(
-        f"## Types and relations that were never trained\n\n{report(evaluate_held_out(model, arguments.threshold))}\n"
-    )
-    if arguments.data:
-        print(f"## Development split\n\n{report(evaluate(arguments.model, arguments.data, arguments.threshold))}\n")
+def write_report(folder: Path, data: Path | None, threshold: float = 0.5, plot: Path | None = None) -> None:
+    """Print the report of a checkpoint; with `data` also the scores of the development split, and the plot."""
+    model = GLiNER.from_pretrained(str(folder), local_files_only=True)
+    outcomes = [answer(model, probe, threshold) for probe in read_probes()]
+    print(f"## Probes at threshold {threshold}\n\n{table(outcomes)}\n")
+    print(f"## Types and relations that were never trained\n\n{report(evaluate_held_out(model, threshold))}\n")
+    if data:
+        print(f"## Development split\n\n{report(evaluate(folder, data, threshold))}\n")
+    if data and plot:
+        from training.plots import draw_reliability  # noqa: PLC0415  needs matplotlib
+
+        draw_reliability(*scored(answers(folder, data)), plot)
     failed = [(one, list(one.failures())) for one in outcomes]
     print(f"## Failures: {sum(bool(lines) for _, lines in failed)} of {len(outcomes)} probes\n")
     for one, lines in failed:
         if lines:
             print(f"- {one.probe.text}\n  " + "\n  ".join(lines))
-
-
-if __name__ == "__main__":
-    main()

@@ -23,6 +23,9 @@ DIRECTIVE = re.compile(r"@(?:type|list|rel)\s")
 RELATION = re.compile(r"^(?:(not|maybe) )?(.+?)\(([^(),]+),([^(),]+)\)$")
 Triple = tuple[int, int, str]
 
+OWN_RELATIONS = frozenset({"relations", "held_out"})
+"""Domains whose relations are asked in their own texts alone, because the older files do not list where they hold."""
+
 
 class TemplateError(ValueError):
     """A template file that does not follow the format."""
@@ -174,7 +177,9 @@ class Writer:
         """Both as returned by `load_library`."""
         self._library = library
         self._ontology = ontology
-        self._all_relations = frozenset(name for names in library.relations.values() for name in names)
+        self._shared = frozenset(
+            name for domain, names in library.relations.items() if domain not in OWN_RELATIONS for name in names
+        )
         declared = {name for names in library.types.values() for name in names}
         self._pool = frozenset(declared | set(GENERATORS))
 
@@ -211,7 +216,7 @@ class Writer:
             pool=self._pool | used,
             relations=relations,
             rel_pool=own | {name for _, _, name in relations},
-            soft_rel_pool=self._all_relations - own,
+            soft_rel_pool=self._shared - own,
             asked=frozenset(name for _, _, name in denied),
             undecided=frozenset(undecided),
         )
