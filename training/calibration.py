@@ -107,13 +107,13 @@ def scored(asked: Iterable[Answer]) -> tuple[list[Scored], list[Scored]]:
     return entities, relations
 
 
-def calibrate(folder: Path, data: Path) -> tuple[Correction, Correction]:
-    """Fit both corrections to the answers of a checkpoint and write them into its weights."""
+def calibrate(folder: Path, data: Path, out: Path) -> tuple[Correction, Correction]:
+    """Fit both corrections to the answers of a checkpoint and save it with them to `out`."""
     asked = answers(folder, data)
     entities, relations = map(fit, scored(asked))
     model = reload_model(folder)
     fold(model.model, entities, relations, *label_states(model, asked))
-    save_checkpoint(model, folder)
+    save_checkpoint(model, out)
     return entities, relations
 
 

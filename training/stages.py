@@ -66,12 +66,13 @@ def batches(
 
 
 def run_stages(data: Path, out: Path, work: Path, start: Path | None = None, trial: int | None = None) -> None:
-    """Train, continuing from the checkpoints in `work`, and calibrate.
+    """Train in `work`, continuing from its checkpoints, and write the calibrated weights to `out`.
 
     start: a checkpoint to continue from with the last stage alone. trial: stop every stage after so many steps.
     """
     work.mkdir(parents=True, exist_ok=True)
     encoder = start or fetch_encoder(work)
+    trained = work / "uncalibrated"
     states: list[Path] = []
     for number, (seed, settings) in enumerate(STAGES):
         if start and number < len(STAGES) - 1:
@@ -82,12 +83,12 @@ def run_stages(data: Path, out: Path, work: Path, start: Path | None = None, tri
         if state.step == stage.stop:
             continue
         torch.manual_seed(seed)
-        before = start or (out if number else None)
+        before = start or (trained if number else None)
         model = reload_model(before) if before else build_model(encoder)
         collator = Collator(model.data_processor.transformer_tokenizer, model.config)
         stream = batches(data, collator, settings, seed, skip=state.step)
-        save = partial(save_checkpoint, folder=out)
+        save = partial(save_checkpoint, folder=trained)
         train(model, stream, stage, save, work / "train.log", state)
-    calibrate(out, data)
+    calibrate(trained, data, out)
     for path in states:
         path.unlink()
