@@ -55,9 +55,7 @@ class LabelStudioPredictRequest(_Ignoring):
     """The body of `POST /predict`."""
 
     tasks: list[LabelStudioTask]
-    label_config: str = Field(
-        max_length=_MAX_CONFIG_CHARS, description="The project's labelling configuration, in XML."
-    )
+    label_config: str = Field(description="The project's labelling configuration, in XML.")
 
 
 class LabelStudioWebhookRequest(_Ignoring):
@@ -122,6 +120,9 @@ class _Labelling:
 def _labelling(config: str) -> _Labelling:
     """Raises InvalidField. A declaration of entities is refused: they could expand without bound. Takes time in
     proportion to the length."""
+    if len(config) > _MAX_CONFIG_CHARS:
+        message = f"label_config: {len(config)} characters of at most {_MAX_CONFIG_CHARS}"
+        raise InvalidField(message, param="label_config")
     if "<!" in config.replace("<!--", ""):
         raise InvalidField("label_config: declarations are not supported", param="label_config")
     try:
