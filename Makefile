@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs bench chaos overload fuzz soak invariance \
+.PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs docs-serve bench chaos overload fuzz soak invariance \
 	regression sbom bento image image-test demo-model clean
 
 export BENTOML_DO_NOT_TRACK = True
@@ -43,7 +43,8 @@ test: setup-dev ## Run the tests; TESTS=path ARGS=pytest's WORKERS=processes
 check: lint test ## Both of these
 
 test-all: check ## The same, slow tests, and a fresh clone to its first answer with each Python that is found, 20 minutes
-	$(BIN)/python -m pip install --quiet --constraint requirements-dev.lock --editable '.[ray]'
+	$(BIN)/python -m pip install --quiet --constraint requirements-dev.lock \
+		--editable '.[dataframes,haystack,ray,spacy]' langchain-core llama-index-core
 	$(BIN)/python -m pytest -m slow $(TESTS)
 	@if command -v podman; then $(BIN)/python -m reliability image --out build/image; else echo "no podman: image not tested"; fi
 	$(BIN)/python tools/first_answer.py --every-python
@@ -63,9 +64,13 @@ format: setup-dev ## Format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: setup-dev ## Write the generated pages
+docs: setup-dev ## Write the generated pages, and build the site that a server has at /docs
 	$(BIN)/python -m gliner_bento.cli docs
 	$(BIN)/python tools/dependencies.py licenses
+	$(BIN)/python -m tools.docs_site build
+
+docs-serve: setup-dev ## Show the documentation while it is written; ADDRESS=localhost:8000
+	$(BIN)/python -m tools.docs_site serve $(ADDRESS)
 
 bench: setup-$(if $(URL),dev,bench) ## Compare with the peers, 50 minutes; URL= of a running server; ARGS=--quick ...
 	$(BIN)/python -m $(if $(URL),gliner_bento.cli bench '$(URL)',benchmark) $(ARGS)
@@ -108,5 +113,5 @@ demo-model: setup ## Train the bundled model; DATA=folder
 	$(ALLOCATOR) $(BIN)/python -m training --data '$(DATA)'
 
 clean: ## Remove all that make made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist gliner_bento/gateway/pages/docs *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -27,8 +27,8 @@ def draw(data: Data, folder: Path) -> str:
                 continue
             figure = Figure(figsize=_SIZE, dpi=130, layout="constrained")
             plot(figure, data)
-            figure.savefig(folder / f"{name}.png")
-            shown.append(f"![{name.replace('-', ' ')}]({name}.png)")
+            figure.savefig(folder / f"{name}.webp", pil_kwargs={"lossless": True})
+            shown.append(f"![{name.replace('-', ' ')}]({name}.webp)")
     return "## Plots\n\n" + "\n\n".join(shown) if shown else ""
 
 

@@ -206,7 +206,7 @@ def soak(
     samples = [sample for sample in samples if run.killed_s is None or sample[0] < run.killed_s]
     slope, intercept = memory_slope(samples, minutes * 60 * WARM_UP_SHARE)
     bins = _by_time(run.outcomes.latencies)
-    draw(samples, (slope, intercept), bins, folder / "soak.png")
+    draw(samples, (slope, intercept), bins, folder / "soak.webp")
     counts = run.outcomes.counts
     targets = [
         Target("lost", "requests", counts["lost"], 0),
@@ -238,7 +238,7 @@ def soak(
         f"p50 {facts['p50_ms'] or 0:.0f} ms, p95 {facts['p95_ms'] or 0:.0f} ms; {killed}.",
         "float32. Each answer is compared with the one that the idle server gave. Memory: gateway and runner, the "
         f"lowest of each {_BIN_S:.0f} s, after the first {WARM_UP_SHARE:.0%} of the time and until the kill.",
-        "![memory and p95 over time](soak.png)",
+        "![memory and p95 over time](soak.webp)",
     ]
     command = f"make soak MINUTES={minutes:g}" + ("" if kill else " ARGS=--no-kill")
     return Measurement("soak", command, targets, facts, at_start, notes)

@@ -30,4 +30,4 @@ def draw(
     memory.legend(frameon=False, ncols=4)
     latency.plot([at_s / 60 for at_s, _ in p95_ms], [value for _, value in p95_ms], marker=".")
     latency.set(xlabel="minutes", ylabel="p95, ms", ylim=(0, None))
-    figure.savefig(file)
+    figure.savefig(file, pil_kwargs={"lossless": True})

@@ -59,7 +59,7 @@ def replica_for(gateway: Any, process: ServiceProcess) -> Replica:
 def _replica_of(runner: Any) -> Replica:
     """The replica of what `bentoml.depends` gives: a client of the runner's process, or the runner in this process."""
     local: Replica | None = getattr(runner, "replica", None)
-    return local or HttpReplica(runner.to_async.url, REPLICA_PATH, repeats=False)
+    return local or HttpReplica(runner.to_async.url, REPLICA_PATH)
 
 
 async def disconnect(replica: Replica) -> None:

@@ -21,7 +21,8 @@ from peft.utils.other import get_pattern_key
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveInt, ValidationError
 from pydantic_core import from_json
 
-from gliner_bento.adapters.archive import CONFIG_FILE, invalid, shown
+from gliner_bento.adapters.archive import CONFIG_FILE, invalid
+from gliner_bento.archives import shown
 from gliner_bento.errors import AdapterInvalid
 
 PATTERN_CPU_S = 1

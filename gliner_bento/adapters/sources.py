@@ -17,7 +17,8 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from gliner_bento.adapters.archive import FILES, check_complete, invalid, shown, unpack
+from gliner_bento.adapters.archive import FILES, check_complete, invalid, unpack
+from gliner_bento.archives import shown
 from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, InternalError, InvalidField, TooLarge
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from gliner_bento.files import file_lock
 from gliner_bento.records.columns import Row, pyarrow, result_columns
 from gliner_bento.records.readers import place, read
 from gliner_bento.records.scan import Scan, scan
-from gliner_bento.records.sources import Source, digest, sources
+from gliner_bento.records.sources import Source, digest, sources, text_column
 from gliner_bento.records.writers import FORMATS, JsonLines, Parquet, Writer
 from gliner_bento.types import BatchResult, ExtractOptions, ModelCard
 
@@ -220,8 +220,7 @@ class _Run:
                 yield self._text(source, row)
 
     def _text(self, source: Source, row: Row) -> Text:
-        column = "text" if source.kind == "text" else self._job.text_column
-        text: dict[str, Any] = {"text": row[column] or ""}
+        text: dict[str, Any] = {"text": row[text_column(source, self._job.text_column)] or ""}
         if self._job.labels_column and (labels := row.get(self._job.labels_column)):
             text["labels"] = _names(labels)
         if self._job.adapter_column and (adapter_id := row.get(self._job.adapter_column)):

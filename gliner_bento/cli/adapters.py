@@ -11,41 +11,43 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.adapter_types import AdapterInfo
+from gliner_bento.cli.parsers import add_json, command
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import one_line
 
 DEFAULT_URL = "http://localhost:3000"
-FLAGS = ["--url", "--api-key", "--json", "--pinned", "--replace", "--revision", "--on-server"]
 EXAMPLES = """examples:
   gliner-bento adapters list
   gliner-bento adapters put tenant-a ./adapter --pinned --url https://gliner.example.org
   gliner-bento adapters put tenant-b hub:owner/name --revision v2
   gliner-bento adapters pin tenant-b
+  gliner-bento adapters unpin tenant-b
   gliner-bento adapters delete tenant-a
 
 exit codes: 0 done; 1 an argument or the server's answer is wrong, and one line says which"""
 
 
-def add_flags(actions: Any, command: Any) -> None:
-    """Those of each action. command: makes a parser."""
-    listed = command(actions, "list", "show all adapters")
-    put = command(actions, "put", "upload a folder or archive, or install one that the server can read")
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The actions, and those of each."""
+    actions = parser.add_subparsers(dest="action", required=True)
+    listed = command(actions, "list", "show all adapters", EXAMPLES)
+    put = command(actions, "put", "upload a folder or archive, or install one that the server can read", EXAMPLES)
     put.add_argument("id")
     put.add_argument("source", help="a local folder that PEFT saved, or a .zip or .tar.gz of it; hub:owner/name")
     put.add_argument("--pinned", action="store_true", default=None, help="evict it from memory last")
     put.add_argument("--replace", action="store_true", help="replace an adapter of this id with other content")
     put.add_argument("--on-server", action="store_true", help="the source is a folder below the server's adapter_root")
     put.add_argument("--revision", help="of a hub repository")
-    pin = command(actions, "pin", "evict an adapter from memory last")
-    unpin = command(actions, "unpin", "evict an adapter from memory like the others")
-    delete = command(actions, "delete", "delete an adapter")
+    pin = command(actions, "pin", "evict an adapter from memory last", EXAMPLES)
+    unpin = command(actions, "unpin", "evict an adapter from memory like the others", EXAMPLES)
+    delete = command(actions, "delete", "delete an adapter", EXAMPLES)
     for one in (pin, unpin, delete):
         one.add_argument("id")
     for one in (listed, put, pin, unpin, delete):
         one.add_argument("--url", default=DEFAULT_URL, help=f"of the server (default: {DEFAULT_URL})")
         one.add_argument("--api-key", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)")
-        one.add_argument("--json", action="store_true", help="print what the API answers")
+        add_json(one, "print what the API answers")
 
 
 def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:

@@ -20,16 +20,6 @@ SETTINGS = (
 )
 """Those of the model in this process that are flags here; the others come from the environment and the file."""
 
-FLAGS = [
-    "--labels",
-    "--relations",
-    "--threshold",
-    "--relation-threshold",
-    "--adapter-id",
-    "--nested",
-    "--url",
-    "--api-key",
-]
 _TIMEOUT_S = 600.0
 
 

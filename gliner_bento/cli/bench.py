@@ -6,9 +6,30 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from gliner_bento.cli.parsers import add_json
 from gliner_bento.configuration import SettingsError
+
+EXAMPLES = """examples:
+  gliner-bento bench http://localhost:3000
+  gliner-bento bench http://localhost:3000 --concurrency 32,128 --seconds 30 --out results
+  gliner-bento bench http://localhost:3000 --rate 50 --json
+
+exit codes: 0 done; 1 an argument or the server is wrong, and one line says which"""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The command's own."""
+    parser.add_argument("url", help="of a running gliner-bento server")
+    parser.add_argument("--workload", default="mixed", help="texts and labels to send (default: mixed)")
+    parser.add_argument("--concurrency", default="1,8,32", help="numbers of concurrent requests (default: 1,8,32)")
+    parser.add_argument("--rate", type=float, help="open loop: requests/s, sent on schedule")
+    parser.add_argument("--seconds", type=float, default=15.0, help="duration of each load (default: 15)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="for the results (default: build/bench/<time>)")
+    parser.add_argument("--api-key", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)")
+    add_json(parser, "print the results as JSON, as they are in the folder")
 
 
 def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
@@ -17,7 +38,7 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
     from gliner_bento.loadtest.measure import measure_server  # noqa: PLC0415
 
     try:
-        table = measure_server(
+        file, table = measure_server(
             options.url.rstrip("/"),
             options.out,
             name=options.workload,
@@ -28,5 +49,5 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
         )
     except ValueError as error:
         raise SettingsError(f"bench: {error}") from None
-    sys.stdout.write(table)
+    sys.stdout.write(file.read_text(encoding="utf-8") if options.json else f"{table}\n\nwritten to {file}\n")
     return 0

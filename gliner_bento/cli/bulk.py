@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gliner_bento.cli import backend
+from gliner_bento.cli.parsers import add_json
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, one_line, write_line
+from gliner_bento.records.sources import READABLE
 
 if TYPE_CHECKING:
     from gliner_bento.bulk.job import Job, Progress, Report
@@ -39,15 +41,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "inputs",
         nargs="+",
-        metavar="INPUT",
-        help="file or folder: .txt, .md (one record each), .jsonl, .csv, .tsv, all of them also as .gz, and .parquet",
+        metavar="FILE|FOLDER",
+        help=f"{READABLE}; a text file is one record",
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help=".jsonl, .jsonl.gz or .parquet")
     parser.add_argument("--text-column", default="text", metavar="NAME", help="column with the text (default: text)")
     parser.add_argument("--labels-column", metavar="NAME", help="column with a record's own labels")
     parser.add_argument("--adapter-column", metavar="NAME", help="column with the id of a record's adapter")
     parser.add_argument("--overwrite", action="store_true", help="start from the beginning, and replace OUT")
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    add_json(parser, "print the summary as JSON")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     backend.add_flags(parser, several=True)
 

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gliner_bento.cli import backend
+from gliner_bento.cli.parsers import add_json
 from gliner_bento.configuration import SettingsError
 from gliner_bento.cores import usable_cores
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, one_line
 from gliner_bento.settings import Settings
 
-FLAGS = ["--url", "--api-key", "--json"]
 FAILED = 2
 EXAMPLES = f"""examples:
   gliner-bento doctor
@@ -41,7 +41,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.cli import backend
+from gliner_bento.cli.parsers import add_json
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, one_line, write_line
 from gliner_bento.graph.build import GraphBuilder
-from gliner_bento.graph.documents import SUFFIXES, find_documents, read_documents
+from gliner_bento.graph.documents import read_documents
 from gliner_bento.graph.formats import FORMATS
+from gliner_bento.records.sources import READABLE
 
 EXAMPLES = """examples:
   gliner-bento graph results.jsonl -o graph.graphml
@@ -27,26 +29,25 @@ EXAMPLES = """examples:
 exit codes: 0 done; 1 an argument, an input, a setting, the model or the server is wrong, and one line says which;
 2 documents without a result, one line each; the graph has the others"""
 
-FLAGS = ["--output", "--format", "--column", "--json"]
 DOCUMENTS_FAILED = 2
 _SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", "": "csv"}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own, beside those of `backend`."""
+    """The command's own, and those of `backend`."""
     parser.add_argument(
         "inputs",
         nargs="+",
-        type=Path,
         metavar="FILE|FOLDER",
-        help=f"{', '.join(SUFFIXES)}; rows with `entities` (and `relations`) are used as they are, texts need --labels",
+        help=f"{READABLE}; rows with `entities` (and `relations`) are used as they are, texts need --labels",
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="PATH", help="a file; a folder for csv")
     parser.add_argument(
         "--format", choices=[*FORMATS], help="default: by the suffix of the output; csv for one without a suffix"
     )
-    parser.add_argument("--column", default="text", metavar="NAME", help="of the text in rows (default: text)")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--text-column", default="text", metavar="NAME", help="of the text in rows (default: text)")
+    add_json(parser, "print the report as JSON")
+    backend.add_flags(parser, several=False)
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
@@ -85,17 +86,18 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 def _add_results(options: argparse.Namespace, builder: GraphBuilder, failed: dict[str, str]) -> int:
     """Add the rows that have a result; the number of texts, which have none."""
     texts = 0
-    for path in find_documents(options.inputs):
-        for place, document in read_documents(path, options.column):
-            if isinstance(document, str):
-                texts += 1
-            elif document.get("error"):
-                failed[place] = str(document["error"])
-            else:
-                try:
-                    builder.add(document["entities"] or (), document.get("relations") or ())
-                except ValueError as error:
-                    raise ValueError(f"{place}: {error}") from None
+    for place, document in read_documents(options.inputs, options.text_column, options.output):
+        if isinstance(document, str):
+            texts += 1
+        elif document.get("error"):
+            failed[place] = str(document["error"])
+        else:
+            try:
+                builder.add(document["entities"] or (), document.get("relations") or ())
+            except ValueError as error:
+                raise ValueError(f"{place}: {error}") from None
+    if not texts and not failed and not builder.documents:
+        raise ValueError(f"{', '.join(options.inputs)}: no documents")
     return texts
 
 
@@ -108,11 +110,10 @@ async def _add_texts(
     waiting: list[str] = []
 
     def texts() -> Iterator[str]:
-        for path in find_documents(options.inputs):
-            for place, document in read_documents(path, options.column):
-                if isinstance(document, str):
-                    waiting.append(place)
-                    yield document
+        for place, document in read_documents(options.inputs, options.text_column, options.output):
+            if isinstance(document, str):
+                waiting.append(place)
+                yield document
 
     async with backend.clients(options, flags) as (client, *others):
         if others:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -10,12 +11,29 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from gliner_bento.api_keys import ApiKey, hash_of, new_key
+from gliner_bento.api_keys import ALL_SCOPES, ApiKey, hash_of, new_key
+from gliner_bento.cli.parsers import add_json, command
 from gliner_bento.configuration import SettingsError
+
+EXAMPLES = """examples:
+  gliner-bento keys new tenant-a >> keys.yaml
+  gliner-bento keys new operator --scopes extract,adapters,metrics --tenant operations --json
+
+exit codes: 0 done; 1 an argument is wrong, and one line says which"""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The command's own."""
+    actions = parser.add_subparsers(dest="action", required=True)
+    new = command(actions, "new", "make a key: its entry for the file of keys, and the key itself", EXAMPLES)
+    new.add_argument("name", help="of the key, and of its tenant")
+    new.add_argument("--scopes", default="extract", help=f"of {','.join(sorted(ALL_SCOPES))} (default: extract)")
+    new.add_argument("--tenant", help="several keys may have one tenant (default: the name)")
+    add_json(new, "print the entry and the key as one JSON object")
 
 
 def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
-    """Write the entry to standard output and the key, which is stored nowhere, to standard error."""
+    """Write the entry to standard output and the key, which is stored nowhere, to standard error; JSON has both."""
     key = new_key()
     scopes = options.scopes.split(",")
     entry = {"name": options.name, "sha256": hash_of(key), "scopes": scopes}
@@ -26,6 +44,9 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
     except ValidationError as invalid:
         fault = invalid.errors(include_input=False, include_url=False)[0]
         raise SettingsError(f"keys: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+    if options.json:
+        sys.stdout.write(json.dumps({"entry": entry, "key": key}) + "\n")
+        return 0
     sys.stdout.write(yaml.safe_dump([entry], sort_keys=False))
     sys.stderr.write(f"gliner-bento: the key of {options.name}, shown only now: {key}\n")
     return 0

@@ -1,34 +1,126 @@
-"""`gliner-bento models fetch`: writes a model to a folder that can be served without the hub."""
+"""`gliner-bento models list|show|fetch`: the checkpoints on this machine, what one needs, and a copy of one."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from gliner_bento.exits import write_line
+from gliner_bento.cli import backend
+from gliner_bento.cli.parsers import add_json, add_settings, command
+from gliner_bento.configuration import PROJECT_ROOT, SettingsError
+from gliner_bento.cores import usable_cores
+from gliner_bento.exits import StartupError, one_line, write_line
 from gliner_bento.settings import Settings
+
+FETCH_SETTINGS = ("revision", "token", "cache_dir")
+DOES_NOT_FIT = 2
+EXAMPLES = f"""examples:
+  gliner-bento models list
+  gliner-bento models list checkpoints/ --json
+  gliner-bento models show models/demo
+  gliner-bento models show urchade/gliner_small-v2.1 --adapter ./adapter --dtype float32
+  gliner-bento models fetch urchade/gliner_small-v2.1 -o gliner-small
+
+exit codes: 0 done; 1 an argument, a setting or the model is wrong, and one line says which; {DOES_NOT_FIT} --adapter
+does not fit the model"""
 
 _ENDED_BY_SIGTERM = 143
 
 
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The actions, and those of each."""
+    actions = parser.add_subparsers(dest="action", required=True)
+    listed = command(actions, "list", "list the checkpoints in folders and in the hub's cache", EXAMPLES)
+    listed.add_argument(
+        "folders", nargs="*", type=Path, metavar="FOLDER", help="default: the folder of the bundled model"
+    )
+    add_settings(listed, ["cache_dir"])
+    show = command(actions, "show", "load a checkpoint, and show what it is and needs", EXAMPLES)
+    show.add_argument("checkpoint", metavar="MODEL", help="hub id or local folder")
+    show.add_argument("--adapter", type=Path, metavar="FOLDER", help="a LoRA adapter that PEFT saved: does it fit?")
+    add_settings(show, [name for name in backend.SETTINGS if name not in ("model", "enable_lora")])
+    add_settings(show, ["max_lora_rank"])
+    fetch = command(actions, "fetch", "write a model to a folder that can be served without the hub", EXAMPLES)
+    fetch.add_argument("checkpoint", metavar="MODEL", help="hub id or local folder")
+    fetch.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="new or empty folder")
+    add_settings(fetch, FETCH_SETTINGS)
+    for one in (listed, show, fetch):
+        add_json(one)
+
+
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
-    """Fetch the model. Returns 1, with one line, if it cannot be served."""
-    settings = Settings.load(flags)
+    """Returns 1, with one line, for a model that cannot be served."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    try:
+        return _ACTIONS[options.action](options, flags)
+    except StartupError as error:
+        write_line(f"models {options.action}: {one_line(error)}")
+        return 1
+
+
+def _list(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
+    from gliner_bento.engine.checkpoint.here import CheckpointOptions, find_checkpoints  # noqa: PLC0415
+
+    for folder in options.folders:
+        if not folder.is_dir():
+            raise SettingsError(f"models list: {folder}: no such folder")
+    folders = options.folders or [PROJECT_ROOT / "models"]
+    found = [asdict(one) for one in find_checkpoints(folders, Settings.load(flags).view(CheckpointOptions))]
+    if options.json:
+        sys.stdout.write(json.dumps({"models": found}) + "\n")
+    for one in [] if options.json else found:
+        sys.stdout.write(f"{one['model']}  {one['bytes'] / 1e6:.1f} MB  {one['weights']}\n")
+    return 0
+
+
+def _show(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
+    settings = Settings.load({**flags, "model": options.checkpoint})
+    from gliner_bento.engine.describe import EngineOptions, describe, pick_device  # noqa: PLC0415  # imports torch
+
+    decided = settings.decided_for(str(pick_device(settings.device)), usable_cores())
+    found = describe(
+        decided.model,
+        device=decided.device,
+        dtype=decided.dtype,
+        options=decided.view(EngineOptions),
+        max_rank=decided.max_lora_rank,
+        adapter=options.adapter,
+    )
+    if options.json:
+        sys.stdout.write(json.dumps(found) + "\n")
+    else:
+        sys.stdout.writelines(f"{name:20} {_shown(value)}\n" for name, value in found.items())
+    return 0 if found.get("adapter", {}).get("fits", True) else DOES_NOT_FIT
+
+
+def _fetch(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
+    settings = Settings.load(flags)
     # The other commands do not load torch.
-    from gliner_bento.engine.checkpoint.fetch import CheckpointOptions, ModelError, fetch  # noqa: PLC0415
+    from gliner_bento.engine.checkpoint.fetch import CheckpointOptions, fetch  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ENDED_BY_SIGTERM))  # so that nothing half-written remains
-    try:
-        size_bytes = fetch(options.model, options.output, settings.view(CheckpointOptions))
-    except ModelError as error:
-        write_line(f"models fetch: {error}")
-        return 1
-    sys.stdout.write(
-        f"{options.output}: {size_bytes / 1e6:.1f} MB; serve it with: gliner-bento serve --model {options.output}\n"
-    )
+    size_bytes = fetch(options.checkpoint, options.output, settings.view(CheckpointOptions))
+    if options.json:
+        sys.stdout.write(json.dumps({"folder": str(options.output), "bytes": size_bytes}) + "\n")
+    else:
+        serve = f"serve it with: gliner-bento serve --model {options.output}"
+        sys.stdout.write(f"{options.output}: {size_bytes / 1e6:.1f} MB; {serve}\n")
     return 0
+
+
+_ACTIONS = {"list": _list, "show": _show, "fetch": _fetch}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "-"
+    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from gliner_bento.cli import backend
+from gliner_bento.cli.parsers import add_json
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, one_line, write_line
+from gliner_bento.records.sources import READABLE, SUFFIXES
 from gliner_bento.redaction.files import (
-    SUFFIXES,
     Job,
     Report,
     check_files,
@@ -49,17 +50,10 @@ EXAMPLES = f"""examples:
 exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which;
 {FILES_FAILED} files without a copy, one line each; {LEFT} --check has found something"""
 
-FLAGS = [
-    *("--output", "--columns", "--encoding", "--style", "--scope", "--mapping", "--restore", "--check", "--format"),
-    *("--patterns-only", "--no-patterns", "--json"),
-]
-
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own, beside those of `backend`, which has `--labels`."""
-    parser.add_argument(
-        "inputs", nargs="+", metavar="FILE|FOLDER|-", help=f"{', '.join(SUFFIXES)}; - for standard input"
-    )
+    """The command's own, and those of `backend`, which has `--labels`."""
+    parser.add_argument("inputs", nargs="+", metavar="FILE|FOLDER|-", help=f"{READABLE}; - for standard input")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="PATH", help="a folder; for one input file, the file to write"
     )
@@ -96,7 +90,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     rules = parser.add_mutually_exclusive_group()
     rules.add_argument("--patterns-only", action="store_true", help="use no model")
     rules.add_argument("--no-patterns", action="store_true", help="redact only what the model finds")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    add_json(parser, "print the report as JSON")
+    backend.add_flags(parser, several=False)
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
@@ -140,8 +135,8 @@ def _run(
         with _mapping(options.mapping) as mapping:
             asyncio.run(_redact(options, flags, jobs, reading, mapping, report))
     if options.check:
-        written = [job.output or job.source for job in jobs]
-        check_files([Job(path, None, path.name) for path in written if path.exists()], reading, report)
+        checked = [job.written or job.source for job in jobs]
+        check_files([Job(one, None, one.name) for one in checked if one.path.exists()], reading, report)
 
 
 @contextmanager
@@ -241,7 +236,7 @@ def _print(options: argparse.Namespace, report: Report) -> None:
     for path, one in report.left:
         to.write(f"{path}:{one.line}: {one.label}: {one.text}\n")
     if report.skipped:
-        to.write(f"skipped, no format to read: {', '.join(report.skipped)}\n")
+        to.write(f"skipped, hidden or of no format to read: {', '.join(report.skipped)}\n")
     if options.check:
         to.write(f"{len(report.left)} left by the pattern rules\n")
     if options.output or not options.check:

@@ -12,22 +12,70 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from gliner_bento.cli.flags import checked_of
+from gliner_bento.cli import serving_properties
+from gliner_bento.cli.parsers import setting_dest
 from gliner_bento.configuration import PROJECT_ROOT, SettingsError
 from gliner_bento.exits import write_line
 from gliner_bento.process.port import check_access, check_port
-from gliner_bento.serve.names import without_effect
+from gliner_bento.serve.names import CHECKED, without_effect
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import ALIASES, DISABLE_COMPILE, env_name
 
+EXAMPLES = """examples:
+  gliner-bento serve
+  gliner-bento serve --model urchade/gliner_small-v2.1 --port 3000 --dtype float32
+  gliner-bento serve --config server.yaml --host 0.0.0.0 --api-keys keys.yaml
+  gliner-bento serve --backend ray --max-instances 4
+
+exit codes: 1 an argument, a setting, the port or the model is wrong, and one line says which; others are BentoML's"""
+
+_CHECKED = "checked."
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The command's own, and gliner.serve's that are no setting (docs/migrate/gliner-serve.md)."""
+    parser.add_argument("--port", type=int, default=3000, help="port to listen on (default: 3000)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to bind; 0.0.0.0 for all interfaces (default: 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--backend", choices=["bentoml", "ray"], default="bentoml", help="what runs the processes (default: bentoml)"
+    )
+    parser.add_argument("--ray-address", help="address of a Ray cluster, as RAY_ADDRESS; with --backend ray")
+    parser.add_argument(
+        "--serving-properties",
+        type=Path,
+        metavar="FILE",
+        help="DJL Serving's serving.properties; flags and environment variables override it",
+    )
+    parser.add_argument(
+        "--no-compile",
+        dest=setting_dest("enable_compilation"),
+        default=argparse.SUPPRESS,
+        action="store_const",
+        const="false",
+        help="gliner.serve's name for --no-enable-compilation",
+    )
+    for option in CHECKED:
+        if flag := option.flag_name:
+            kind: dict[str, Any] = (
+                {"type": option.parse} if option.parse else {"action": argparse.BooleanOptionalAction}
+            )
+            dest = f"{_CHECKED}{option.field}"
+            parser.add_argument(flag, dest=dest, default=argparse.SUPPRESS, help="gliner.serve's; no effect", **kind)
+
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Check the settings and the address, then serve."""
+    ignored: list[str] = []
+    if options.serving_properties:
+        properties = serving_properties.read(options.serving_properties, flags)
+        flags, ignored = {**properties.settings, **flags}, properties.warnings
     settings = Settings.load(flags)
     check_port(options.host, options.port)
     check_access(options.host, settings)
-    ignored = without_effect(checked_of(options))
+    ignored += without_effect(_checked_of(options))
     if options.ray_address:
         if options.backend != "ray":
             raise SettingsError("--ray-address: needs --backend ray")
@@ -70,3 +118,8 @@ def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str
 
 def _plain(value: object) -> str:
     return value.get_secret_value() if isinstance(value, SecretStr) else text_of(value)
+
+
+def _checked_of(options: argparse.Namespace) -> dict[str, Any]:
+    """gliner.serve's options that are no setting, as they were given."""
+    return {key.removeprefix(_CHECKED): value for key, value in vars(options).items() if key.startswith(_CHECKED)}

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gliner_bento.cli.parsers import add_json
 from gliner_bento.configuration import CONFIGURATION_FILE
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import origin
 
+EXAMPLES = """examples:
+  gliner-bento settings
+  gliner-bento settings --config server.yaml --json
+  GLINER_DTYPE=float32 gliner-bento settings --model models/demo
 
-def run(_options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
+exit codes: 0 done; 1 a flag or a setting is wrong, and one line says which"""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The command's own, beside the settings."""
+    add_json(parser)
+
+
+def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Print the effective settings."""
-    sys.stdout.write(effective_settings(Settings.load(flags), flags))
+    shown = list(effective_settings(Settings.load(flags), flags))
+    if options.json:
+        content = {name: {"value": value, "origin": source} for name, value, source in shown}
+        sys.stdout.write(json.dumps(content, indent=1) + "\n")
+    else:
+        width = max(len(name) for name, *_ in shown)
+        sys.stdout.writelines(f"{name:<{width}}  {value}  ({source})\n" for name, value, source in shown)
     return 0
 
 
-def effective_settings(settings: Settings, flags: Mapping[str, Any]) -> str:
-    """One line per setting: name, value, origin."""
+def effective_settings(settings: Settings, flags: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Name, value and origin of each."""
     file = str(settings.config or CONFIGURATION_FILE)
     in_file = settings.configuration().gliner
-    width = max(map(len, Settings.model_fields))
-    lines = []
     for name in Settings.model_fields:
         source = origin(name, flags) or (file if name in in_file else "default")
-        lines.append(f"{name:<{width}}  {text_of(getattr(settings, name))}  ({source})\n")
-    return "".join(lines)
+        yield name, text_of(getattr(settings, name)), source

@@ -32,6 +32,7 @@ class GatewayOptions:
     compat: tuple[str, ...]
     nemo_prefix: str
     nemo_labels: tuple[str, ...]
+    fastino_labels: tuple[str, ...]
     presidio_labels: tuple[str, ...]
     presidio_entities: tuple[str, ...]
     presidio_min_score: float
@@ -41,6 +42,7 @@ class GatewayOptions:
     allow_anonymous: bool
     cors_origins: tuple[str, ...]
     enable_playground: bool
+    enable_mcp: bool
     max_connections: int
     header_timeout_s: float
     body_timeout_s: float

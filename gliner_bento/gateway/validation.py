@@ -86,7 +86,7 @@ def _fields(parents: Iterable[str | int], model: type[Any] | None) -> Sequence[s
 def _annotations(model: type[Any]) -> Mapping[str, Any]:
     if is_typeddict(model):
         return get_type_hints(model)
-    return {name: field.annotation for name, field in model.model_fields.items()}
+    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
 
 
 def _model_in(annotation: Any) -> type[Any] | None:

@@ -31,9 +31,9 @@ def measure_server(
     rate: float | None,
     seconds: float,
     api_key: str | None = None,
-) -> str:
+) -> tuple[Path, str]:
     """Measure the gliner-bento server at `url` under the workload `name`: at each concurrency, or with `rate` on a
-    schedule, for `seconds` each. Writes `server.json` into `out`; returns a Markdown table.
+    schedule, for `seconds` each. Writes `server.json` into `out`; returns it, and a Markdown table.
 
     Raises ValueError for an unknown workload, and if there is no such server at `url`.
     """
@@ -56,7 +56,7 @@ def measure_server(
             run = closed_loop(route, payloads, concurrency=number, seconds=seconds, api_key=api_key)
             add(run, concurrency=number, rate=0.0)
     file = _written(new_folder(out), provenance() | {"server": model, "workload": name, "points": points})
-    return f"{loads_table(points)}\n\nwritten to {file}\n"
+    return file, loads_table(points)
 
 
 def offset_errors(replies: Iterable[Reply], texts: Sequence[str]) -> int:

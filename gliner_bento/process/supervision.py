@@ -16,15 +16,15 @@ service that fails to start ends its process.
 
 from __future__ import annotations
 
+import asyncio
 import errno
-import gc
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,10 +32,12 @@ from typing import Any, Literal, NoReturn
 
 import click
 
-from gliner_bento.bentoml_options import default_host
+from gliner_bento.bentoml_options import bentoml_options, default_host
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import StartupError, exit_with, is_alive, one_line, write_line
+from gliner_bento.process.announcement import ADDRESS, announce_when, url_of
 from gliner_bento.process.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
+from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.port import check_address_or_exit, refuse_connections
 from gliner_bento.process.shutdown import Shutdown
 from gliner_bento.settings import Settings
@@ -53,17 +55,11 @@ _MAX_STARTS = 3
 _POLL_S = 0.1
 _ANSWERED_S = 1.0
 _SAME_SIGNAL_S = 2.0
-# For so long a thread that tokenizes or decodes may hold the interpreter's lock, for which a lane waits after each of
-# its operations. Python's default is 5 ms.
-_SWITCH_INTERVAL_S = 0.001
 _MAX_DOUBLINGS = 5  # of the backoff: 32 s
 _EXPECTED = (StartupError, SettingsError, OSError, MemoryError)
 """Errors whose message suffices. Others are faults of ours, and their traceback is logged."""
 _OUT_OF_MEMORY = "out of memory"
 """In the message of torch's errors for it; their classes cannot be imported without torch."""
-
-_COLLECT_AFTER = (20_000, 20, 20)
-"""See `gc.set_threshold`; Python's are (700, 10, 10)."""
 
 Event = Literal["started", "ready", "stopped", "died"]
 
@@ -76,6 +72,8 @@ def supervise(settings: Settings) -> None:
     check_address_or_exit("bentoml", settings, default_host(settings))
     # With this variable, BentoML starts no process again, and ends with a traceback when one has died.
     os.environ.pop("BENTOML_CONTAINERIZED", None)
+    if url := url_of(context.params, bentoml_options(settings, "GLiNERService")):
+        os.environ[ADDRESS] = url
     logging.getLogger("bentoml.serve").addFilter(_not_listening_yet)
     context.with_resource(_supervisor(settings, context.params.get("port") or 0))
 
@@ -120,17 +118,10 @@ def _start_again() -> None:
 def _not_listening_yet(record: logging.LogRecord) -> bool:
     """Reword BentoML's first line, which says "listening" while nothing is loaded."""
     if str(record.msg).startswith("Starting production") and isinstance(record.args, tuple):
-        record.msg = "starting the services, which will answer on %s://%s:%d (Ctrl+C ends them)"
+        record.msg = "starting; the server will answer on %s://%s:%d (Ctrl+C ends it)"
         record.args = record.args[-3:]
+        record.name = __name__  # of ours, which are not filtered
     return True
-
-
-def _spare_garbage_collection() -> None:
-    """Collections stopped the event loop of a busy gateway for up to a quarter of a second. What start-up has made is
-    there to stay, and most of what requests make is freed without them."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
 
 
 class ServiceProcess:
@@ -138,6 +129,7 @@ class ServiceProcess:
 
     def __init__(self, service: str, settings: Settings) -> None:
         self._service = service
+        self._settings = settings
         self._max_restarts = settings.max_restarts
         self._window_s = settings.restart_window_s
         self._shutdown_timeout_s = settings.shutdown_timeout_s
@@ -160,16 +152,14 @@ class ServiceProcess:
                 yield
             except Exception as error:
                 self._fail(error)
-        _spare_garbage_collection()
+        prefer_throughput()
         self._report("ready")
 
     def serve(self, *, needed_by: str | None = None, fail: Callable[[], object] = lambda: None) -> None:
-        """The service is ready: from now on its heart beats, and a signal ends it within `shutdown_timeout_s`. Its
-        threads take shorter turns.
+        """The service is ready: from now on its heart beats, and a signal ends it within `shutdown_timeout_s`.
 
         needed_by: a service that sends it requests, and ends before it. fail: fails the requests that still run.
         """
-        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         begin: Callable[[], object] = lambda: None  # noqa: E731
         if self._folder:
             heartbeat = Heartbeat(self._folder, self._service)
@@ -177,6 +167,10 @@ class ServiceProcess:
             begin = heartbeat.stop
         needed = self._needed_by(needed_by) if needed_by else lambda: False
         Shutdown(self._shutdown_timeout_s, begin=begin, needed=needed, fail=fail, ending=self.stopped).install()
+
+    def announce_when(self, ready: Callable[[], Awaitable[bool]], pages: Mapping[str, str]) -> None:
+        """Write where the server is, as soon as it is ready. For the running event loop."""
+        self._announcing = asyncio.ensure_future(announce_when(ready, pages, self._settings, self._folder))
 
     def end_hung(self, reason: str) -> NoReturn:
         """End the process because a thread of it hangs, once the requests that have failed are answered."""

@@ -1,4 +1,4 @@
-"""The Ray Serve application: gateways in front of replicas. docs/ray.md describes it.
+"""The Ray Serve application: gateways behind Ray's proxy, in front of replicas. docs/ray.md describes it.
 
 serve run gliner_bento.ray.app:build max_instances=4
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ray
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,9 +16,9 @@ from gliner_bento.asgi import mounted
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.port import check_access
-from gliner_bento.ray.options import gateway_options, replica_options
+from gliner_bento.ray.cluster import replicas
+from gliner_bento.ray.options import check, gateway_options
 from gliner_bento.replicas.ray.handle import RayReplica
-from gliner_bento.replicas.ray.host import HostedReplica
 from gliner_bento.settings import Settings
 from gliner_bento.tracing import start_tracing
 
@@ -73,8 +72,7 @@ def build(arguments: dict[str, Any]) -> serve.Application:
 
 
 def application(settings: Settings) -> serve.Application:
-    """The application. Raises `SettingsError` for settings that mean nothing here. Ray must be connected."""
-    has_gpus = ray.cluster_resources().get("GPU", 0) > 0
-    replicas = serve.deployment(HostedReplica, name="GLiNERReplica", **replica_options(settings, has_gpus=has_gpus))
+    """Gateways and replicas. Raises `SettingsError` for settings that mean nothing here. Ray must be connected."""
+    check(settings, proxied=True)
     gateway = serve.deployment(Gateway, name="GLiNERGateway", **gateway_options(settings))
-    return gateway.bind(settings, replicas.bind(settings))
+    return gateway.bind(settings, replicas(settings))

@@ -1,4 +1,4 @@
-"""Connects to a Ray cluster, and reads its errors."""
+"""Connects to a Ray cluster, places replicas on it, and reads its errors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import re
 from collections.abc import Sequence
 
 import ray
+from ray import serve
 
 from gliner_bento.exits import one_line
+from gliner_bento.ray.options import replica_options
+from gliner_bento.replicas.ray.host import HostedReplica
+from gliner_bento.settings import Settings
 
 _CAUSE = re.compile(r"^(?:[\w.]*\.)?(?:StartupError|SettingsError|ModelError|OSError): (.+)$", re.MULTILINE)
 
@@ -18,6 +22,13 @@ def connect() -> None:
     Ray's makers."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(address=os.environ.get("RAY_ADDRESS", "local"), include_dashboard=False)
+
+
+def replicas(settings: Settings) -> serve.Application:
+    """The replicas alone. Ray must be connected."""
+    has_gpus = ray.cluster_resources().get("GPU", 0) > 0
+    deployment = serve.deployment(HostedReplica, name="GLiNERReplica", **replica_options(settings, has_gpus=has_gpus))
+    return deployment.bind(settings)
 
 
 def reason(error: BaseException, details: Sequence[str] = ()) -> str:

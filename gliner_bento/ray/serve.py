@@ -1,16 +1,19 @@
-"""`gliner-bento serve --backend ray`: connects to a Ray cluster, or starts one here, and serves until it is stopped.
+"""`gliner-bento serve --backend ray`: the gateway in this process, and replicas on a Ray cluster: an existing one, or
+one on this machine, which ends with this process.
 
+Requests do not pass Ray's proxy, which takes more CPU time than the gateway: limits on connections are the gateway's.
 Ray's processes find this package where this process does, or installed on their node.
 """
 
 from __future__ import annotations
 
+import os
 import signal
-import threading
+import sys
 
 from gliner_bento.configuration import SettingsError
-from gliner_bento.exits import exit_with, one_line, write_line
-from gliner_bento.ray.options import check
+from gliner_bento.exits import exit_with, one_line
+from gliner_bento.ray.options import FOR_THROUGHPUT, check
 from gliner_bento.settings import load_or_exit
 
 NAME = "gliner-bento"
@@ -21,37 +24,35 @@ def main(host: str, port: int) -> None:
     line and exit code 1."""
     settings = load_or_exit()
     try:
-        check(settings)
+        check(settings, proxied=False)
     except SettingsError as error:
         exit_with(str(error))
+    os.environ |= FOR_THROUGHPUT | os.environ  # read by the import of Ray Serve, here and in a new cluster's processes
     try:
         import ray  # noqa: PLC0415
         from ray import serve  # noqa: PLC0415
 
-        from gliner_bento.ray.app import application  # noqa: PLC0415
-        from gliner_bento.ray.cluster import connect, reason  # noqa: PLC0415  # need the extra ray
+        from gliner_bento.ray.cluster import connect, reason, replicas  # noqa: PLC0415
+        from gliner_bento.ray.server import GatewayServer  # noqa: PLC0415  # need the extra ray
     except ImportError as missing:
         exit_with(f"--backend ray: {one_line(missing)}; install gliner-bento[ray]")
     try:
         connect()
     except Exception as error:
         exit_with(f"Ray does not start: {one_line(error)}")
-    stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):  # Ray has installed its own
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, lambda *_: sys.exit(0))
     failure: str | None = None
     try:
-        http = {"host": host, "port": port, "keep_alive_timeout_s": settings.keep_alive_timeout_s}
-        serve.start(proxy_location="HeadOnly", http_options=http)
-        serve.run(application(settings), name=NAME, route_prefix="/", blocking=False)
-        write_line(f"serving on http://{host}:{port} (Ctrl+C ends)")
-        stopped.wait()
-        serve.delete(NAME)  # waits for the requests; the end of the proxies would drop their connections
+        serve.start(proxy_location="Disabled")
+        handle = serve.run(replicas(settings), name=NAME, route_prefix=None)
+        GatewayServer(settings, handle, host, port).run()
     except Exception as error:
         failed = serve.status().applications.get(NAME)
         details = [deployment.message for deployment in failed.deployments.values()] if failed else []
         failure = reason(error, details)
-    serve.shutdown()
-    ray.shutdown()
+    finally:
+        serve.shutdown()
+        ray.shutdown()
     if failure:
         exit_with(failure)

@@ -13,9 +13,10 @@ import msgspec
 
 from gliner_bento.exits import StartupError, one_line
 from gliner_bento.records.columns import Row, pyarrow
-from gliner_bento.records.sources import Source
+from gliner_bento.records.sources import Source, has_tabs
 
 MAX_RECORD_BYTES = 64 * 2**20
+FILE_ERRORS = (OSError, EOFError, zlib.error)
 _BATCH_ROWS = 256
 _UNITS = {"jsonl": "line", "csv": "record", "parquet": "row"}
 
@@ -30,7 +31,7 @@ def read(source: Source, start: int = 0) -> Iterator[tuple[int, Row]]:
             yield number, row
     except (ValueError, csv.Error, msgspec.DecodeError) as error:
         raise StartupError(f"{place(source, number + 1)}: {one_line(error)}") from None
-    except (OSError, EOFError, zlib.error) as error:
+    except FILE_ERRORS as error:
         raise StartupError(f"{source.path}: {getattr(error, 'strerror', None) or one_line(error)}") from None
 
 
@@ -40,14 +41,15 @@ def place(source: Source, number: int) -> str:
     return f"{source.path}: {unit} {number + 1}" if unit else str(source.path)
 
 
-def _opened(source: Source) -> IO[bytes]:
+def opened(source: Source) -> IO[bytes]:
+    """The file, decompressed. Reading it raises `FILE_ERRORS`."""
     return gzip.open(source.path, "rb") if source.gzip else source.path.open("rb")  # type: ignore[return-value]
 
 
 def _text(source: Source, start: int) -> Iterator[tuple[int, Row]]:
     if start:
         return
-    with _opened(source) as file:
+    with opened(source) as file:
         content = file.read(MAX_RECORD_BYTES + 1)
     _check_size(content)
     yield 0, {"file": source.name, "text": content.decode("utf-8-sig")}
@@ -55,7 +57,7 @@ def _text(source: Source, start: int) -> Iterator[tuple[int, Row]]:
 
 def _jsonl(source: Source, start: int) -> Iterator[tuple[int, Row]]:
     """Blank lines are no records, but count as lines."""
-    with _opened(source) as file:
+    with opened(source) as file:
         number = -1
         while line := file.readline(MAX_RECORD_BYTES + 1):
             number += 1
@@ -75,8 +77,8 @@ def _object(line: bytes, number: int, source: Source) -> Row:
 
 
 def _csv(source: Source, start: int) -> Iterator[tuple[int, Row]]:
-    tabs = ".tsv" in source.path.suffixes
-    with io.TextIOWrapper(_opened(source), encoding="utf-8-sig", newline="") as file:
+    tabs = has_tabs(source)
+    with io.TextIOWrapper(opened(source), encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, dialect="excel-tab" if tabs else "excel", strict=True)
         header = next(lines, [])
         if len(set(header)) < len(header):

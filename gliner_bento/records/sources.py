@@ -19,6 +19,7 @@ SUFFIXES = {
     ".tsv": "csv",
     ".parquet": "parquet",
 }
+READABLE = f"{', '.join(SUFFIXES)} (all but .parquet also as .gz)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +32,35 @@ class Source:
     gzip: bool
 
 
-def sources(inputs: Sequence[str], leave_out: Collection[Path] = ()) -> Iterator[Source]:
+def sources(
+    inputs: Sequence[str], leave_out: Collection[Path] = (), skipped: list[str] | None = None
+) -> Iterator[Source]:
     """The files of all inputs, folders in order of their names. Raises `StartupError`.
 
     leave_out: files inside folders that do not count, with all that begin with their names and a dot.
+    skipped: gets what is in folders and is not read: files without a format, hidden files and folders.
     """
+    ignored = [os.path.abspath(name) for name in leave_out]
     for one in inputs:
         path = Path(one)
         if path.is_dir():
-            yield from _in_folder(path, [os.path.abspath(name) for name in leave_out])
+            yield from _in_folder(path, ignored, [] if skipped is None else skipped)
         elif not path.exists():
             raise StartupError(f"{one}: no such file or folder")
         elif source := _source(path, one):
             yield source
         else:
-            raise StartupError(f"{one}: must be one of {', '.join(SUFFIXES)}, or .gz of one but .parquet")
+            raise StartupError(f"{one}: must be one of {READABLE}")
+
+
+def text_column(source: Source, column: str) -> str:
+    """The column with the text: `column`, but of text files, which have one of their own."""
+    return "text" if source.kind == "text" else column
+
+
+def has_tabs(source: Source) -> bool:
+    """Whether tabs are between the cells of a CSV file."""
+    return ".tsv" in map(str.lower, source.path.suffixes)
 
 
 def digest(files: Iterator[Source]) -> str:
@@ -57,13 +72,17 @@ def digest(files: Iterator[Source]) -> str:
     return hashed.hexdigest()
 
 
-def _in_folder(folder: Path, leave_out: Sequence[str]) -> Iterator[Source]:
+def _in_folder(folder: Path, leave_out: Sequence[str], skipped: list[str]) -> Iterator[Source]:
     for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _hidden(os.path.join(root, name), leave_out))
+        hidden = [name for name in folders if _hidden(os.path.join(root, name), leave_out)]
+        skipped += [os.path.join(root, name) for name in sorted(hidden)]
+        folders[:] = sorted(set(folders) - set(hidden))
         for name in sorted(files):
             path = Path(root, name)
-            if not _hidden(str(path), leave_out) and (source := _source(path, str(path.relative_to(folder)))):
+            if not _hidden(str(path), leave_out) and (source := _source(path, path.relative_to(folder).as_posix())):
                 yield source
+            else:
+                skipped.append(str(path))
 
 
 def _hidden(path: str, leave_out: Sequence[str]) -> bool:

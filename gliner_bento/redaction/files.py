@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
 import os
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
+from gliner_bento.exits import one_line
+from gliner_bento.records.columns import pyarrow
+from gliner_bento.records.readers import FILE_ERRORS, opened
+from gliner_bento.records.sources import Source, sources
 from gliner_bento.redaction.parquet_file import ParquetFile
 from gliner_bento.redaction.patterns import find_patterns
-from gliner_bento.redaction.records import FORMATS, Record
+from gliner_bento.redaction.records import Record
 from gliner_bento.redaction.spans import Span
 from gliner_bento.redaction.styles import Replace
 from gliner_bento.redaction.text_file import Entry, Finding, Reading, TextFile
 from gliner_bento.types import BatchResult
 
-SUFFIXES = (*FORMATS, ".parquet")
+_FAULTS = (*FILE_ERRORS, ValueError)
+
 Answers = Callable[[Iterable[str]], AsyncIterator[BatchResult]]
 """A result or an error for each text, in order."""
 
@@ -29,9 +35,14 @@ Answers = Callable[[Iterable[str]], AsyncIterator[BatchResult]]
 class Job:
     """A file to read, the copy to write, and its name in mappings: the path below the input folder."""
 
-    source: Path
+    source: Source
     output: Path | None
     name: str
+
+    @property
+    def written(self) -> Source | None:
+        """The copy; compressed if its name says so."""
+        return replace(self.source, path=self.output, gzip=self.output.suffix == ".gz") if self.output else None
 
 
 @dataclass(slots=True)
@@ -47,28 +58,22 @@ class Report:
 
 
 def find_files(inputs: Sequence[Path], output: Path | None) -> tuple[list[Job], list[str]]:
-    """The jobs, and the files of folders that have no format to read. Raises ValueError.
+    """The jobs, and what is in folders and is not read. Raises `StartupError`, ValueError.
 
     output: a file for one input file, else a folder; None: nothing is written.
     """
-    jobs, skipped = [], []
+    jobs: list[Job] = []
+    skipped: list[str] = []
     alone = len(inputs) == 1 and inputs[0].is_file() and not (output and output.is_dir())
-    for source in inputs:
-        if source.is_dir():
-            if output and output.resolve().is_relative_to(source.resolve()):
-                raise ValueError(f"{output}: is inside the input {source}")
-            for path in sorted(path for path in source.rglob("*") if path.is_file()):
-                name = path.relative_to(source).as_posix()
-                if path.suffix.lower() in SUFFIXES:
-                    jobs.append(Job(path, output / name if output else None, name))
-                else:
-                    skipped.append(str(path))
-        elif not source.is_file():
-            raise ValueError(f"{source}: no such file or folder")
-        elif source.suffix.lower() not in SUFFIXES:
-            raise ValueError(f"{source}: must be one of {', '.join(SUFFIXES)}")
-        else:
-            jobs.append(Job(source, output if alone or not output else output / source.name, source.name))
+    for given in inputs:
+        in_folder = given.is_dir()
+        if in_folder and output and output.resolve().is_relative_to(given.resolve()):
+            raise ValueError(f"{output}: is inside the input {given}")
+        for source in sources([str(given)], skipped=skipped):
+            name = source.name if in_folder else source.path.name
+            jobs.append(Job(source, output if alone or not output else output / name, name))
+            if source.kind == "parquet":
+                pyarrow()
     _check_outputs(jobs)
     return jobs, skipped
 
@@ -77,9 +82,9 @@ def _check_outputs(jobs: Sequence[Job]) -> None:
     names = Counter(job.name for job in jobs)
     if repeated := next((name for name, number in names.items() if number > 1), None):
         raise ValueError(f"{repeated}: two inputs have this name")
-    sources = {job.source.resolve() for job in jobs}
+    read = {job.source.path.resolve() for job in jobs}
     for job in jobs:
-        if job.output and job.output.resolve() in sources:
+        if job.output and job.output.resolve() in read:
             raise ValueError(f"{job.output}: is an input; choose another output")
 
 
@@ -92,32 +97,43 @@ class _Copy:
         self._stack = contextlib.ExitStack()
         self._temporary: Path | None = None
         with contextlib.ExitStack() as stack:
-            source = stack.enter_context(job.source.open("rb"))
+            self._open = contextlib.ExitStack()
+            stack.callback(self._open.close)
+            source = self._open.enter_context(opened(job.source))
             out: IO[bytes] = io.BytesIO()
             if job.output:
                 job.output.parent.mkdir(parents=True, exist_ok=True)
                 self._temporary = job.output.with_name(f".{job.output.name}.{os.getpid()}.part")
                 stack.callback(self._temporary.unlink, missing_ok=True)
-                out = stack.enter_context(self._temporary.open("wb"))
+                out = self._open.enter_context(_created(self._temporary, compressed=job.output.suffix == ".gz"))
             self.content: TextFile | ParquetFile
-            if job.source.suffix.lower() == ".parquet":
+            if job.source.kind == "parquet":
                 self.content = ParquetFile(source, out, reading)
             else:
-                self.content = TextFile(source, out, job.source.suffix.lower(), reading)
-            self._out = out
+                self.content = TextFile(source, out, job.source, reading)
             self._stack = stack.pop_all()
 
     def finish(self) -> None:
         """Give the copy its name."""
         with self._stack:
             self.content.close()
-            self._out.close()
+            self._open.close()
             if self._temporary and self.job.output:
                 self._temporary.replace(self.job.output)
 
     def discard(self) -> None:
         """Leave nothing."""
         self._stack.close()
+
+
+@contextlib.contextmanager
+def _created(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
+    with path.open("wb") as file:
+        if compressed:
+            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as inside:
+                yield inside  # type: ignore[misc]
+        else:
+            yield file
 
 
 @dataclass(eq=False, slots=True)
@@ -160,8 +176,8 @@ async def redact_files(
                     if mapping:
                         mapping.write(json.dumps({"file": copy.job.name, **entry}, ensure_ascii=False) + "\n")
                 report.records += 1
-        except (OSError, ValueError) as error:
-            copy.error = report.failed[str(copy.job.source)] = str(error)
+        except _FAULTS as error:
+            copy.error = report.failed[str(copy.job.source.path)] = one_line(error)
             copy.discard()
 
 
@@ -176,10 +192,10 @@ def _steps(jobs: Iterable[Job], reading: Reading, report: Report) -> Iterator[_S
                     break
             else:
                 yield _Step(copy)
-        except (OSError, ValueError) as error:
-            report.failed[str(job.source)] = str(error)
+        except _FAULTS as error:
+            report.failed[str(job.source.path)] = one_line(error)
             if copy:
-                copy.error = str(error)
+                copy.error = one_line(error)
                 copy.discard()
 
 
@@ -236,8 +252,8 @@ def restore_files(jobs: Iterable[Job], reading: Reading, mapping: Iterable[str],
                 raise
             copy.finish()
             report.files += 1
-        except (OSError, TypeError, ValueError) as error:
-            report.failed[str(job.source)] = str(error)
+        except (*_FAULTS, TypeError) as error:
+            report.failed[str(job.source.path)] = one_line(error)
 
 
 def check_files(jobs: Iterable[Job], reading: Reading, report: Report) -> None:
@@ -246,9 +262,9 @@ def check_files(jobs: Iterable[Job], reading: Reading, report: Report) -> None:
         try:
             copy = _Copy(Job(job.source, None, job.name), reading)
             try:
-                report.left += [(str(job.source), one) for one in copy.content.findings(find_patterns)]
+                report.left += [(str(job.source.path), one) for one in copy.content.findings(find_patterns)]
             finally:
                 copy.discard()
             report.files += 1
-        except (OSError, ValueError) as error:
-            report.failed[str(job.source)] = str(error)
+        except _FAULTS as error:
+            report.failed[str(job.source.path)] = one_line(error)

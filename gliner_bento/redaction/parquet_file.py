@@ -7,6 +7,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import IO, Any
 
+from gliner_bento.records.columns import pyarrow
 from gliner_bento.redaction.records import Field, Record
 from gliner_bento.redaction.redact import Replacement, redact, restore_anyway
 from gliner_bento.redaction.spans import Span
@@ -18,12 +19,8 @@ class ParquetFile:
     """Other columns, types, row groups and metadata are kept. As `TextFile`; a record is a row."""
 
     def __init__(self, source: IO[bytes], out: IO[bytes], reading: Reading) -> None:
-        try:
-            import pyarrow as pa  # noqa: PLC0415
-            import pyarrow.parquet as pq  # noqa: PLC0415
-        except ImportError:
-            raise ValueError("Parquet needs pyarrow, which is not installed: pip install pyarrow") from None
-        self._pa = pa
+        self._pa = pa = pyarrow()
+        pq = pa.parquet
         try:
             self._file = pq.ParquetFile(source)
         except pa.ArrowException as error:

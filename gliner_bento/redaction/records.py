@@ -168,10 +168,8 @@ def _check_columns(names: Sequence[str], columns: Sequence[str]) -> None:
 
 
 FORMATS: dict[str, Callable[[Iterable[str], Sequence[str]], Iterator[Record]]] = {
-    ".txt": text_records,
-    ".md": text_records,
-    ".jsonl": jsonl_records,
-    ".csv": csv_records(","),
-    ".tsv": csv_records("\t"),
+    "text": text_records,
+    "jsonl": jsonl_records,
+    "csv": csv_records(","),
 }
-"""Reader of records by the suffix of the file."""
+"""Reader of records by the kind of the file."""

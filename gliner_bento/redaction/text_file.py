@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import IO, Any
 
+from gliner_bento.records.sources import Source, has_tabs
 from gliner_bento.redaction.encoding import Decoded
-from gliner_bento.redaction.records import FORMATS, Record, redact_record
+from gliner_bento.redaction.records import FORMATS, Record, csv_records, redact_record
 from gliner_bento.redaction.redact import Replacement, restore_anyway
 from gliner_bento.redaction.spans import Span
 from gliner_bento.redaction.styles import Replace
@@ -36,9 +37,10 @@ class Finding:
 class TextFile:
     """Its methods raise ValueError for content that is not what the file's name says."""
 
-    def __init__(self, source: IO[bytes], out: IO[bytes], suffix: str, reading: Reading) -> None:
-        self._decoded = Decoded(source, reading.encoding)
-        self._read, self._columns = FORMATS[suffix], reading.columns
+    def __init__(self, content: IO[bytes], out: IO[bytes], source: Source, reading: Reading) -> None:
+        self._decoded = Decoded(content, reading.encoding)
+        self._read = csv_records("\t") if has_tabs(source) else FORMATS[source.kind]
+        self._columns = reading.columns
         self._out = out
         self._chars = 0
         out.write(self._decoded.mark)

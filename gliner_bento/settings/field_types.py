@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from gliner_bento.api_keys import is_content, read_keys
+from gliner_bento.archives import SUFFIXES
 from gliner_bento.configuration import PACKAGE, PROJECT_ROOT
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -20,8 +23,13 @@ FORMATS = tuple(sorted(file.stem for file in (PACKAGE / "gateway" / "compat").gl
 _DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
-def _folder_or_hub_id(value: str) -> str:
-    """The absolute path of a checkpoint folder, relative to the working directory, bundle or package; else a hub id."""
+def _checkpoint(value: str) -> str:
+    """The absolute path of a checkpoint folder, relative to the working directory, bundle or package, or of an archive;
+    else a hub id."""
+    if value.endswith(SUFFIXES):
+        if not (archive := Path(value).expanduser()).is_file():
+            raise ValueError("no such archive")
+        return str(archive.resolve())
     for folder in (Path(value).expanduser(), PROJECT_ROOT / value, PACKAGE / value):
         if value and folder.is_dir():
             try:
@@ -70,6 +78,17 @@ def _api_keys(value: str) -> str:
     return source
 
 
+def _needs(package: str) -> Callable[[bool], bool]:
+    """A check that raises ValueError for true if the package, of the extra with its name, is not installed."""
+
+    def check(value: bool) -> bool:
+        if value and not find_spec(package):
+            raise ValueError(f"{package} is not installed; install gliner-bento[{package}]")
+        return value
+
+    return check
+
+
 def _full_dtype(value: object) -> object:
     return _DTYPE_ALIASES.get(value, value) if isinstance(value, str) else value
 
@@ -111,7 +130,7 @@ def text_of(value: object) -> str:
 
 ApiKeysSource = Annotated[str, AfterValidator(_api_keys)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-Model = Annotated[str, AfterValidator(_folder_or_hub_id)]
+Model = Annotated[str, AfterValidator(_checkpoint)]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
@@ -136,7 +155,8 @@ NamedLabels = Annotated[
     BeforeValidator(_comma_separated),
     BeforeValidator(_named),
 ]
-NemoLabels = Annotated[tuple[Annotated[str, Field(pattern=r"\S")], ...], NoDecode, BeforeValidator(_comma_separated)]
+LabelNames = Annotated[tuple[Annotated[str, Field(pattern=r"\S")], ...], NoDecode, BeforeValidator(_comma_separated)]
+Mcp = Annotated[bool, AfterValidator(_needs("mcp"))]
 CudaDevices = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[\w-]+$")], ...],
     NoDecode,

@@ -15,8 +15,9 @@ from gliner_bento.settings.field_types import (
     EntityTypes,
     Formats,
     HeaderName,
+    LabelNames,
+    Mcp,
     NamedLabels,
-    NemoLabels,
     Origins,
     Probability,
     Timeout,
@@ -73,13 +74,17 @@ class GatewayFields(BaseSettings):
         pattern=r"^(/[A-Za-z0-9._~-]+)+$",
         description="Path prefix of the routes of NeMo's earlier GLiNER server, one of which is /v1/extract there.",
     )
-    nemo_labels: NemoLabels = Field(
+    nemo_labels: LabelNames = Field(
         (
             *("name", "first_name", "last_name", "street_address", "city", "postcode", "email", "phone_number"),
             *("date_of_birth", "ssn", "national_id", "passport_number", "credit_debit_card", "account_number"),
             *("ipv4", "mac_address", "user_name", "password", "medical_record_number", "license_plate"),
         ),
         description="Labels of NeMo's requests that name none.",
+    )
+    fastino_labels: LabelNames = Field(
+        ("person", "organization", "location", "date", "event", "product"),
+        description="Entity types between which a request to /gliner-2 finds relations if it names none.",
     )
     route_prefix: str = Field(
         "/gliner",
@@ -100,6 +105,11 @@ class GatewayFields(BaseSettings):
     )
     enable_playground: bool = Field(
         True, description="Serve /playground, a page that shows what the model extracts from a text."
+    )
+    enable_mcp: Mcp = Field(
+        False,
+        description="Serve /mcp, the tools extract_entities, extract_relations and redact for language models "
+        "(requires the extra mcp; see docs/mcp.md).",
     )
     max_connections: Count = Field(
         1000,

@@ -7,30 +7,51 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from starlette.applications import Starlette
 
 os.environ["GLINER_DTYPE"] = "float32"
 os.environ["GLINER_MAX_TEXT_CHARS"] = "20000"
 os.environ["GLINER_REQUEST_TIMEOUT_S"] = "300"  # a slow machine is no failure
 os.environ["GLINER_MAX_QUEUE_WAIT_S"] = "300"
+os.environ["GLINER_ENABLE_MCP"] = str(find_spec("mcp") is not None)
 
 
 class Service:
     """Sends requests to an ASGI app, on the one event loop that it was started on."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, client: httpx.AsyncClient) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, client: httpx.AsyncClient, app: Starlette) -> None:
         self.loop = loop
         self.client = client
+        self.app = app
 
     def request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
         return self.loop.run_until_complete(self.client.request(method, path, **kwargs))
 
     def extract(self, **body: Any) -> httpx.Response:
         return self.request("POST", "/v1/extract", json=body)
+
+    def on_a_socket(self, call: Callable[[str], Any]) -> Any:
+        """`call(url)` in a thread, for clients with a transport of their own."""
+
+        async def served() -> Any:
+            server = uvicorn.Server(uvicorn.Config(self.app, port=0, lifespan="off", log_level="warning"))
+            running = asyncio.create_task(server.serve())
+            while not server.started:
+                await asyncio.sleep(0.01)
+            port = server.servers[0].sockets[0].getsockname()[1]
+            try:
+                return await asyncio.to_thread(call, f"http://127.0.0.1:{port}")
+            finally:
+                server.should_exit = True
+                await running
+
+        return self.loop.run_until_complete(served())
 
     def gather(self, *calls: Callable[[httpx.AsyncClient], Any]) -> list[Any]:
         """Make concurrent calls."""
@@ -96,7 +117,7 @@ def serving(app: Starlette) -> Iterator[Service]:
     if life.done():
         life.result()
     client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service", timeout=300)
-    yield Service(loop, client)
+    yield Service(loop, client, app)
     loop.run_until_complete(client.aclose())
     stop.set()
     loop.run_until_complete(life)

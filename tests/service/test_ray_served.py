@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import yaml
 from test_adapter_api import BODY, adapters, put, scores, zipped
 
-from benchmark.server import free_port
+from benchmark.server import free_port, started
+from gliner_bento.ray.options import FOR_THROUGHPUT
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import PROJECT_ROOT, Settings
 from gliner_bento.types import Item
@@ -135,7 +138,7 @@ def serving(folder: Path, scaling: dict[str, Any] | None = None, **settings: Any
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GLINER_")}
     environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
     environment |= {"PYTHONPATH": str(PROJECT_ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
-    environment |= {"RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1"}
+    environment |= {"RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1", **FOR_THROUGHPUT}
     cluster = Cluster(folder / "cluster.log", environment)
     log = folder / "serve.log"
     command = [sys.executable, "-m", "ray.serve.scripts", "run", str(folder / "serve.yaml")]
@@ -322,18 +325,35 @@ def test_replicas_follow_the_load(tmp_path: Path, expected: list[Entities]) -> N
         assert is_right(served.extract(TEXTS[0]), expected[0])
 
 
+def command_on_ray(*arguments: str) -> tuple[list[str], dict[str, str]]:
+    """`gliner-bento serve --backend ray` and its environment."""
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
+    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--backend", "ray", *arguments]
+    return command, environment | {"PYTHONPATH": str(PROJECT_ROOT)}
+
+
+def test_the_command_answers_and_ends_when_what_runs_is_answered(tmp_path: Path, expected: list[Entities]) -> None:
+    command, environment = command_on_ray("--port", "{port}", "--dtype", "float32", "--shutdown-timeout-s", "200")
+    started_server = started(command, cwd=tmp_path, log=tmp_path / "log", env=environment, start_s=PATIENCE_S)
+    with started_server as server, httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
+        answer = http.post("/v1/extract", json={"text": TEXTS[0], "labels": LABELS})
+        assert is_right(answer, expected[0])
+        assert http.get("/metrics").text.count('gliner_items_total{outcome="completed"') == 1
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(http.post, "/v1/extract/batch", json={**LONG, "texts": LONG["texts"][:4]})
+            until(lambda: http.get("/v1/replicas").json()["replicas"][0]["outstanding_tokens"] > 0, "it never began")
+            os.kill(server.pid, signal.SIGTERM)
+            results = asked.result().json()["results"]
+        assert [one["error"] for one in results] == [None] * 4
+        assert psutil.Process(server.pid).wait(PATIENCE_S) in (0, None)
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
 def test_a_model_that_does_not_load_ends_the_command_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "gliner_config.json").write_text("{}")
-    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--backend", "ray", "--port", str(free_port())]
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    ended = subprocess.run(
-        [*command, "--model", str(tmp_path)],
-        env=environment | {"PYTHONPATH": str(PROJECT_ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    command, environment = command_on_ray("--port", str(free_port()), "--model", str(tmp_path))
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert ended.returncode == 1
     last = ended.stderr.splitlines()[-1]
     assert last.startswith("gliner-bento: ")

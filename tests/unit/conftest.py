@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -20,3 +21,15 @@ def executed(monkeypatch):
     calls = []
     monkeypatch.setattr(os, "execve", lambda *call: calls.append(call))
     return calls
+
+
+@pytest.fixture
+def settings_file(tmp_path):
+    """Writes a file of settings; returns its path."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "own.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write

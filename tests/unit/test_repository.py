@@ -46,12 +46,17 @@ ALLOWED_IN = {
     "gliner": f"{ENGINE}|{TRAINING}|{JOBS}",
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
-    "starlette": r"gliner_bento/(gateway/|replicas/http/server\.py|asgi\.py|disconnect\.py|log\.py|ray/app\.py)",
+    "starlette": r"gliner_bento/(gateway/|(replicas/http/server|asgi|disconnect|log|ray/app|ray/server)\.py)",
     "ray": r"gliner_bento/(ray|replicas/ray)/",
-    "uvicorn": r"gliner_bento/gateway/http_protocol\.py",
-    "httpx": r"gliner_bento/(client/|cli/|in_process\.py)|benchmark/server\.py|reliability/",
+    "uvicorn": r"gliner_bento/(gateway/http_protocol|ray/server)\.py|benchmark/instances\.py",
+    "haystack": r"gliner_bento/integrations/haystack\.py",
+    "pandas": r"gliner_bento/integrations/dataframes\.py",
+    "polars": r"gliner_bento/integrations/dataframes\.py",
+    "shtab": r"gliner_bento/cli/completion\.py",
+    "spacy": r"gliner_bento/integrations/spacy\.py",
+    "httpx": r"gliner_bento/(client/|cli/|in_process\.py)|benchmark/(server|side_by_side)\.py|reliability/",
     "rich": r"gliner_bento/cli/",
-    "pyarrow": r"gliner_bento/(graph/|ray/|records/columns\.py|redaction/)",
+    "pyarrow": r"gliner_bento/(ray/|records/columns\.py)",
     "fast_gliner": JOBS,
     "matplotlib": r"(benchmark/(simulate/)?plots|reliability/soak_plot)\.py",
     "psutil": r"(benchmark/server|reliability/(served|faults))\.py",
@@ -183,6 +188,7 @@ def test_a_module_says_what_it_owns_and_stays_readable_in_one_sitting(path):
         "runners/instances.py",
         "gliner_bento/asgi.py",
         "gliner_bento/ray/app.py",
+        "gliner_bento/ray/server.py",
     ],
 )
 def test_an_entry_point_only_connects(path):
@@ -249,7 +255,8 @@ def test_every_word_splitter_has_an_extra():
     project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
-    others = {"bench", "bulk", "client", "dev", "graph", "onnx", "otel", "ray"}
+    others = {"bench", "bulk", "client", "completion", "dataframes", "dev"}
+    others |= {"graph", "haystack", "mcp", "onnx", "otel", "ray"}
     assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
 
 
@@ -277,7 +284,7 @@ def test_no_tracked_file_names_a_machines_folder():
     found: dict[str, bytes] = {}
     for name in filter(None, tracked.stdout.split("\0")):
         path = PROJECT_ROOT / name
-        if path.suffix not in (".safetensors", ".png") and path.is_file() and path != Path(__file__):
+        if path.suffix not in (".safetensors", ".webp") and path.is_file() and path != Path(__file__):
             match = private.search(path.read_bytes())
             found |= {name: match[0]} if match else {}
     assert found == {}

@@ -6,33 +6,21 @@ import dataclasses
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from _bentoml_sdk.service.config import ServiceConfig, validate
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gliner_bento.adapters.base import AdapterSettings
-from gliner_bento.bentoml_options import bentoml_options, default_host
-from gliner_bento.configuration import BENTOML_KEYS, CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
+from gliner_bento.bentoml_options import default_host
+from gliner_bento.configuration import CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
 from gliner_bento.cores import usable_cores
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.settings.field_types import text_of
-from gliner_bento.settings.names import ALIASES, aliases_of, env_name, flag_name, origin
-
-
-@pytest.fixture
-def write(tmp_path):
-    def write_file(text: str) -> Path:
-        path = tmp_path / "own.yaml"
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write_file
+from gliner_bento.settings.names import env_name, flag_name, origin
 
 
 @pytest.mark.parametrize(("container", "host"), [("", "127.0.0.1"), ("true", "0.0.0.0")])
@@ -41,9 +29,9 @@ def test_the_server_binds_loopback_by_default_and_a_container_all_addresses(monk
     assert default_host(Settings.load()) == host
 
 
-def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(monkeypatch, write):
+def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(monkeypatch, settings_file):
     assert Settings.load().max_batch_size == 32
-    file = write("gliner: {max_batch_size: 3}")
+    file = settings_file("gliner: {max_batch_size: 3}")
     assert Settings.load(file=file).max_batch_size == 3
     monkeypatch.setenv("GLINER_MAX_BATCH_SIZE", "5")
     assert Settings.load(file=file).max_batch_size == 5
@@ -68,8 +56,11 @@ def test_batch_sizes_are_separated_by_commas(given, monkeypatch):
     assert Settings.load({"precompiled_batch_sizes": given}).precompiled_batch_sizes == (1, 2, 16)
 
 
-def test_batch_sizes_may_be_a_list_in_the_file(write):
-    assert Settings.load(file=write("gliner: {precompiled_batch_sizes: [1, 8]}")).precompiled_batch_sizes == (1, 8)
+def test_batch_sizes_may_be_a_list_in_the_file(settings_file):
+    assert Settings.load(file=settings_file("gliner: {precompiled_batch_sizes: [1, 8]}")).precompiled_batch_sizes == (
+        1,
+        8,
+    )
 
 
 @pytest.mark.parametrize("given", ["1,,2", "two", "0"])
@@ -79,8 +70,8 @@ def test_wrong_batch_sizes_are_refused(given, monkeypatch):
         Settings.load()
 
 
-def test_the_file_is_named_by_flag_or_environment(monkeypatch, write):
-    file = write("gliner: {max_labels: 9}")
+def test_the_file_is_named_by_flag_or_environment(monkeypatch, settings_file):
+    file = settings_file("gliner: {max_labels: 9}")
     assert Settings.load({"config": str(file)}).max_labels == 9
     monkeypatch.setenv("GLINER_CONFIG", str(file))
     assert Settings.load().max_labels == 9
@@ -105,11 +96,11 @@ def test_origin_names_the_flag_or_the_environment(monkeypatch):
     assert origin("max_labels", {"max_labels": 5}) == "--max-labels"
 
 
-def test_an_unknown_name_is_an_error_that_names_the_nearest(monkeypatch, write):
+def test_an_unknown_name_is_an_error_that_names_the_nearest(monkeypatch, settings_file):
     with pytest.raises(SettingsError, match="unknown setting max_batch_sise; did you mean max_batch_size"):
         Settings.load({"max_batch_sise": 3})
     with pytest.raises(SettingsError, match=r"own\.yaml: unknown setting max_label; did you mean max_labels"):
-        Settings.load(file=write("gliner: {max_label: 3}"))
+        Settings.load(file=settings_file("gliner: {max_label: 3}"))
     monkeypatch.setenv("GLINER_DEVISE", "cpu")
     with pytest.raises(SettingsError, match="unknown environment variable GLINER_DEVISE; did you mean GLINER_DEVICE"):
         Settings.load()
@@ -131,9 +122,9 @@ def test_an_unknown_name_is_an_error_that_names_the_nearest(monkeypatch, write):
         ("gliner: {", "invalid YAML"),
     ],
 )
-def test_a_wrong_file_is_one_line_that_says_what(write, text, message):
+def test_a_wrong_file_is_one_line_that_says_what(settings_file, text, message):
     with pytest.raises(SettingsError, match=message) as caught:
-        Settings.load(file=write(text))
+        Settings.load(file=settings_file(text))
     assert "\n" not in str(caught.value)
 
 
@@ -143,8 +134,8 @@ def test_a_named_file_that_is_missing_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "gliner:\nservices:\n", "services: {GLiNERRunner: }"])
-def test_empty_sections_mean_defaults(write, text):
-    assert Settings.load(file=write(text)).max_batch_size == 32
+def test_empty_sections_mean_defaults(settings_file, text):
+    assert Settings.load(file=settings_file(text)).max_batch_size == 32
 
 
 @pytest.mark.parametrize(
@@ -258,43 +249,6 @@ def test_cores_are_those_of_the_container(tmp_path):
     assert usable_cores(quota) == everything
 
 
-@pytest.mark.parametrize("service", SERVICES)
-def test_bentoml_waits_longer_than_we_do_and_accepts_our_options(service):
-    options = bentoml_options(Settings.load({"request_timeout_s": 90}), service)
-    assert options["traffic"]["timeout"] > 90
-    assert validate(options)["workers"] == 1
-
-
-def test_the_files_section_of_a_service_wins_over_what_we_rely_on(write):
-    file = write("services: {GLiNERRunner: {threads: 2, traffic: {external_queue: true}}}")
-    assert bentoml_options(Settings.load(file=file), "GLiNERRunner") == {
-        "logging": {"access": {"enabled": False}},
-        "metrics": {"enabled": False},
-        "tracing": {"excluded_urls": ".*"},
-        "traffic": {"timeout": 40.0, "external_queue": True},
-        "threads": 2,
-    }
-    file = write("services: {GLiNERRunner: {traffic: {timeout: 7}}}")
-    assert bentoml_options(Settings.load(file=file), "GLiNERRunner")["traffic"] == {"timeout": 7}
-
-
-@pytest.mark.parametrize("service", SERVICES)
-def test_messages_are_traced_only_if_bentoml_is_configured_to(service, write, monkeypatch):
-    def tracing(file):
-        return bentoml_options(Settings.load(file=file), service).get("tracing")
-
-    assert tracing(write("services: {}")) == {"excluded_urls": ".*"}
-    wanted = {"exporter_type": "otlp", "sample_rate": 1.0}
-    assert tracing(write(f"services: {{{service}: {{tracing: {{exporter_type: otlp, sample_rate: 1.0}}}}}}")) == wanted
-    monkeypatch.setenv("BENTOML_CONFIG_OPTIONS", "tracing.sample_rate=1.0")
-    assert tracing(write("services: {}")) is None
-
-
-def test_the_keys_accepted_for_a_service_are_those_that_bentoml_reads():
-    ours = {"max_runner_connections", "runner_connection"}  # the gateway does not use BentoML's client
-    assert set(ServiceConfig.__annotations__) - ours == BENTOML_KEYS
-
-
 def test_the_bundles_file_is_accepted():
     assert CONFIGURATION_FILE.exists()
     assert set(Settings.load().configuration().services) == set(SERVICES)
@@ -379,90 +333,6 @@ def test_a_view_with_a_field_that_is_no_setting_is_an_error():
     misspelt = dataclasses.make_dataclass("Misspelt", [("max_batch_size", int), ("max_batch_sise", int)])
     with pytest.raises(TypeError, match=r"^Misspelt: no such setting: max_batch_sise$"):
         Settings.load().view(misspelt)
-
-
-ALIASED = {
-    "enable_lora": "true",
-    "max_lora_rank": "3",
-    "max_device_adapters": "5",
-    "max_cpu_adapters": "7",
-    "disk_cache_dir": "/somewhere",
-    "max_disk_adapters": "11",
-    "adapter_id_pattern": "[a-z]+",
-    "num_instances": "2",
-    "batch_wait_timeout_ms": "13",
-    "target_memory_fraction": "0.5",
-    "enable_sequence_packing": "false",
-}
-
-
-@pytest.mark.parametrize("alias", sorted(ALIASES))
-def test_gliner_serves_names_are_accepted_everywhere(alias, monkeypatch, write):
-    name, value = ALIASES[alias], ALIASED[ALIASES[alias]]
-    expected = getattr(Settings.load({name: value}), name)
-    assert expected != getattr(Settings.load(), name)
-    assert getattr(Settings.load({alias: value}), name) == expected
-    assert getattr(Settings.load(file=write(f"gliner: {{{alias}: '{value}'}}")), name) == expected
-    monkeypatch.setenv(env_name(alias), value)
-    assert getattr(Settings.load(), name) == expected
-    assert aliases_of(name) == [alias]
-    assert (origin(name, {}), origin(name, {alias: value})) == (env_name(alias), flag_name(alias))
-
-
-def test_a_flag_wins_over_the_environment_over_the_file_whichever_name_each_uses(monkeypatch, write):
-    file = write("gliner: {polylora_max_rank: 3}")
-    monkeypatch.setenv("GLINER_MAX_LORA_RANK", "5")
-    assert Settings.load(file=file).max_lora_rank == 5
-    monkeypatch.setenv("GLINER_POLYLORA_MAX_RANK", "5")
-    assert Settings.load({"max_lora_rank": "7"}, file=file).max_lora_rank == 7
-    monkeypatch.delenv("GLINER_MAX_LORA_RANK")
-    assert Settings.load(file=write("gliner: {max_lora_rank: 9}")).max_lora_rank == 5
-
-
-def test_two_names_of_one_setting_may_not_differ(monkeypatch, write):
-    same = {"max_lora_rank": "3", "polylora_max_rank": "3"}
-    assert Settings.load(same).max_lora_rank == 3
-    with pytest.raises(
-        SettingsError, match="--max-lora-rank and --polylora-max-rank are one setting but have different"
-    ):
-        Settings.load(same | {"polylora_max_rank": "4"})
-    with pytest.raises(SettingsError, match=r"^enable_polylora and enable_lora are one setting but have different"):
-        Settings.load(file=write("gliner: {enable_polylora: true, enable_lora: false}"))
-    monkeypatch.setenv("GLINER_MAX_LORA_RANK", "3")
-    monkeypatch.setenv("GLINER_POLYLORA_MAX_RANK", "4")
-    with pytest.raises(SettingsError, match="GLINER_POLYLORA_MAX_RANK and GLINER_MAX_LORA_RANK are one setting"):
-        Settings.load()
-
-
-def test_gliner_serves_container_can_disable_compilation(monkeypatch, write):
-    file = write("gliner: {enable_compilation: true}")
-    monkeypatch.setenv("GLINER_DISABLE_COMPILE", "false")
-    assert Settings.load(file=file).enable_compilation
-    assert origin("enable_compilation", {}) is None
-    monkeypatch.setenv("GLINER_DISABLE_COMPILE", "true")
-    assert not Settings.load(file=file).enable_compilation
-    assert origin("enable_compilation", {}) == "GLINER_DISABLE_COMPILE"
-    assert Settings.load({"enable_compilation": "true"}, file=file).enable_compilation
-    monkeypatch.setenv("GLINER_ENABLE_COMPILATION", "true")
-    with pytest.raises(SettingsError, match="GLINER_ENABLE_COMPILATION and GLINER_DISABLE_COMPILE are one setting but"):
-        Settings.load()
-    monkeypatch.setenv("GLINER_DISABLE_COMPILE", "yes")
-    with pytest.raises(SettingsError, match=r"^GLINER_DISABLE_COMPILE: must be true or false .got 'yes'.$"):
-        Settings.load(file=file)
-
-
-@pytest.mark.parametrize("name", ["polylora_use_triton_kernels", "polylora_base_adapter_id"])
-def test_unsupported_names_of_gliner_serve_are_refused(name, monkeypatch):
-    with pytest.raises(SettingsError, match=f"unknown setting {name}"):
-        Settings.load({name: "x"})
-    monkeypatch.setenv(env_name(name), "x")
-    with pytest.raises(SettingsError, match=f"unknown environment variable {env_name(name)}"):
-        Settings.load()
-
-
-def test_an_error_names_the_alias_that_was_used():
-    with pytest.raises(SettingsError, match=r"max_lora_rank: .* .got '0' from --polylora-max-rank"):
-        Settings.load({"polylora_max_rank": "0"})
 
 
 def test_adapters_are_cached_where_the_users_caches_are(monkeypatch, tmp_path):

@@ -7,8 +7,9 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from huggingface_hub import HfApi, constants, snapshot_download, try_to_load_from_cache
+from huggingface_hub import HfApi, constants, scan_cache_dir, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import (
+    CacheNotFound,
     GatedRepoError,
     HFValidationError,
     RepositoryNotFoundError,
@@ -32,6 +33,20 @@ def is_hub_id(name: str) -> bool:
     except HFValidationError:
         return False
     return True
+
+
+def cached_folders(cache_dir: Path | None, file: str) -> dict[str, Path]:
+    """Repositories of the cache that have `file`, each with the folder of its newest download."""
+    try:
+        repositories = scan_cache_dir(cache_dir).repos
+    except CacheNotFound:
+        return {}
+    found = {}
+    for one in sorted(repositories, key=lambda repository: repository.repo_id):
+        for revision in sorted(one.revisions, key=lambda revision: revision.last_modified):
+            if any(inside.file_name == file for inside in revision.files):
+                found[one.repo_id] = revision.snapshot_path
+    return found
 
 
 class Hub:

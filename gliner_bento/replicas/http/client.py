@@ -1,10 +1,10 @@
-"""The gateway's side of the transport: a `Replica` in another process, with deadlines and one retry."""
+"""The gateway's side of the transport: a `Replica` in another process, with deadlines. Its caller repeats calls."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -50,25 +50,19 @@ class HttpReplica:
     """A `Replica` behind a `ReplicaApp`.
 
     url: of the server, http://, or file:// for a Unix socket. path: where the app is mounted.
-    repeats: False if the caller repeats a call on another replica.
 
-    A call whose connection was dropped is repeated once: a server may close an idle keep-alive connection at the moment
-    a request is written to it. Extraction has no side effects, so repeating is safe whether or not the first call
-    arrived. An archive is not sent twice: it is read from the client once.
+    A dropped connection is `NotReady`: a server may also close an idle keep-alive connection at the moment a request is
+    written to it. Extraction has no side effects, so the caller may repeat it.
     """
 
-    def __init__(self, url: str, path: str = "", *, repeats: bool = True) -> None:
-        self._connection = Connection(url, path, repeats=repeats)
+    def __init__(self, url: str, path: str = "") -> None:
+        self._connection = Connection(url, path)
         self.adapters = HttpAdapters(self._connection)
         self.tokens_run = 0
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """See `Replica`."""
-        items = list(items)
-
-        def message() -> bytes:
-            return encode(ExtractMessage(items, CallMessage.of(call)))
-
+        message = encode(ExtractMessage(list(items), CallMessage.of(call)))
         timeout_s = left_ms(call) / 1000 + _GRACE_S
         outcomes: Outcomes = await self._connection.call(
             "extract", message, _outcomes, timeout_s, DeadlineExceeded(_LATE)
@@ -78,10 +72,7 @@ class HttpReplica:
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
         """See `Replica`. A stream that is not read to its end is aborted, because its connection closes."""
-
-        def message() -> bytes:
-            return encode(StreamMessage(item, CallMessage.of(call)))
-
+        message = encode(StreamMessage(item, CallMessage.of(call)))
         with transport_errors(DeadlineExceeded(_LATE)):
             async with self._connection.stream("stream", message, lambda: left_ms(call) / 1000 + _GRACE_S) as pieces:
                 frames = Frames()
@@ -146,18 +137,17 @@ class HttpAdapters:
 
 
 class Connection:
-    """Calls of a `ReplicaApp`: the retry, the timeout, and errors of the tree in place of the transport's.
+    """Calls of a `ReplicaApp`: the timeout, and errors of the tree in place of the transport's.
 
     Any number of calls runs concurrently: admission is the scheduler's, and a call that waited here for a connection
     would be waiting unseen.
     """
 
-    def __init__(self, url: str, path: str, *, repeats: bool = True) -> None:
+    def __init__(self, url: str, path: str) -> None:
         parts = urlsplit(url)
         self._socket = unquote(parts.path) if parts.scheme == "file" else None
         self._url = ("http://localhost" if self._socket else f"http://{parts.netloc}") + path
         self._open_session: aiohttp.ClientSession | None = None
-        self._repeats = repeats
 
     async def control(
         self,
@@ -169,35 +159,34 @@ class Connection:
         late: GLiNERBentoError | None = None,
     ) -> T:
         """Call `method`; returns its result, a `kind`. late: raised after `timeout_s`."""
-        message = encode(arguments)
         decode = _reply_decoder(cast(Any, kind))
         late = late or NotReady(_UNREACHABLE)
-        reply: Reply[T] = await self.call(f"call/{method}", lambda: message, decode, timeout_s, late)
+        reply: Reply[T] = await self.call(f"call/{method}", encode(arguments), decode, timeout_s, late)
         return reply.unwrap()
 
     async def call(
         self,
         path: str,
-        message: Callable[[], bytes],
+        message: bytes,
         decoder: msgspec.msgpack.Decoder[Any],
         timeout_s: float | None,
         late: GLiNERBentoError,
     ) -> Any:
-        """The decoded answer to `message()`, which is sent once more if its connection was dropped."""
+        """The decoded answer to `message`."""
 
         async def send() -> bytes:
-            async with await self._post(path, message()) as response:
+            async with await self._post(path, message) as response:
                 return await response.read()
 
         with transport_errors(late):
-            return decoder.decode(await asyncio.wait_for(self._repeated(send), timeout_s))
+            return decoder.decode(await asyncio.wait_for(send(), timeout_s))
 
     @asynccontextmanager
     async def stream(
-        self, path: str, message: Callable[[], bytes], timeout_s: Callable[[], float]
+        self, path: str, message: bytes, timeout_s: Callable[[], float]
     ) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """The pieces of the answer to `message()`, each within `timeout_s()`. Closes the connection on exit."""
-        response = await asyncio.wait_for(self._repeated(lambda: self._post(path, message())), timeout_s())
+        """The pieces of the answer to `message`, each within `timeout_s()`. Closes the connection on exit."""
+        response = await asyncio.wait_for(self._post(path, message), timeout_s())
 
         async def pieces() -> AsyncIterator[bytes]:
             while piece := await asyncio.wait_for(response.content.readany(), timeout_s()):
@@ -241,15 +230,6 @@ class Connection:
         """Close the connections."""
         if self._open_session:
             await self._open_session.close()
-
-    async def _repeated(self, send: Callable[[], Awaitable[T]]) -> T:
-        try:
-            return await send()
-        except _DROPPED as dropped:
-            if not self._repeats:
-                raise
-            logger.warning("the connection to the runner was dropped (%r); repeating the call", dropped)
-            return await send()
 
     async def _post(self, path: str, body: Any) -> aiohttp.ClientResponse:
         return await self._session.post(f"{self._url}/{path}", data=body, raise_for_status=True)

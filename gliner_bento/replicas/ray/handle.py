@@ -77,7 +77,8 @@ class RayReplica:
     """
 
     def __init__(self, handle: DeploymentHandle, on_repeat: Callable[[int], None] = lambda items: None) -> None:
-        self._handle = handle
+        # Over gRPC, without Ray's object store. Ray's default serializer is for code; all that is sent is plain.
+        self._handle = handle = handle.options(_by_reference=False, request_serialization="pickle")
         self._streams = handle.options(stream=True)
         self._on_repeat = on_repeat
         self._gateway = uuid.uuid4().hex
@@ -136,6 +137,12 @@ class RayReplica:
             if not aborted.done():
                 aborted.set_result(None)
         return bool(waiting) or any(reply is True for reply in replies.values())
+
+    def fail(self) -> None:
+        """Fail the calls that have not ended with `NotReady`."""
+        for aborted in [one for calls in self._aborts.values() for one in calls if not one.done()]:
+            aborted.set_exception(NotReady("the server ends; send the request again"))
+            aborted.exception()  # a call that has just ended does not read it
 
     async def status(self) -> ReplicaStatus:
         """See `Replica`: ready if one is, their loads added up. Raises `NotReady` if none answers."""
@@ -217,6 +224,7 @@ class RayReplica:
             timeout_s = left_ms(call) / 1000 + _GRACE_S
             await asyncio.wait([waiting, aborted], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if aborted.done():
+                aborted.result()
                 await asyncio.wait([waiting], timeout=_GRACE_S)
             if waiting.done():
                 return cast(T, waiting.result())

@@ -19,6 +19,7 @@ from ray import serve
 from gliner_bento import log
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import write_line
+from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.messages import (
     ExtractMessage,
@@ -63,6 +64,7 @@ class HostedReplica:
         self._calls = calls_of(self._replica) | {"refresh_adapter": self._replica.adapters.install}
         model = {name: value for name, value in asdict(self._replica.model).items() if name != "device"}
         self._model = hashlib.sha256(repr(model).encode()).hexdigest()
+        prefer_throughput()
 
     async def extract(self, message: bytes, *, placement: Placement) -> tuple[str, bytes]:
         """`ExtractMessage` -> the replica's name, `Outcomes`. Cancelling the call aborts its items."""

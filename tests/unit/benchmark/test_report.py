@@ -78,9 +78,9 @@ def test_a_report_is_made_only_of_the_results(folder):
 def test_plots_are_drawn_of_what_there_is(folder):
     pytest.importorskip("matplotlib")
     report.render(folder)
-    drawn = {path.stem for path in folder.glob("*.png")}
+    drawn = {path.stem for path in folder.glob("*.webp")}
     assert drawn == {"throughput", "latency", "roofline", "stages", "adapters", "settings", "soak"}
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.glob("*.png"))
+    assert all(path.read_bytes().startswith(b"RIFF") for path in folder.glob("*.webp"))
 
 
 def test_without_matplotlib_the_report_says_so(folder, monkeypatch):

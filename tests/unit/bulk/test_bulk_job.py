@@ -209,7 +209,7 @@ def test_memory_does_not_depend_on_the_input(tmp_path, monkeypatch):
 
 
 def test_parquet_keeps_types_and_has_typed_columns(folder, tmp_path):
-    pa = pytest.importorskip("pyarrow")
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pa.table({"id": pa.array([1, 2, 3], pa.int8()), "day": pa.array([0, 1, None], pa.date32())})

@@ -53,8 +53,6 @@ def killed_after(records: int, output: Path, inputs: list[str]) -> None:
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".parquet"])
 def test_a_job_that_is_killed_three_times_equals_one_that_is_not(suffix, inputs, tmp_path):
-    if suffix == ".parquet":
-        pytest.importorskip("pyarrow")
     whole, killed = tmp_path / f"whole{suffix}", tmp_path / f"killed{suffix}"
     assert start(whole, inputs).wait(PATIENCE_S) == 0
     for records in sorted(random.sample(range(1, RECORDS * 3 // 4), 3)):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from gliner_bento import cli
+from gliner_bento.api_keys import hash_of
 from gliner_bento.settings import Settings
 
 
@@ -33,3 +36,15 @@ def test_a_token_in_the_file_that_is_no_text_is_not_shown(capsys, tmp_path):
     (tmp_path / "own.yaml").write_text("gliner: {token: 12345}")
     assert cli.main(["settings", "--config", str(tmp_path / "own.yaml")]) == 1
     assert "token: Input should be a valid string (got a secret" in capsys.readouterr().err
+
+
+def test_settings_and_keys_are_printed_as_json(capsys):
+    assert cli.main(["settings", "--json", "--max-labels", "7"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["max_labels"] == {"value": "7", "origin": "--max-labels"}
+    assert shown.keys() == Settings.model_fields.keys()
+    assert cli.main(["keys", "new", "a", "--json"]) == 0
+    written = capsys.readouterr()
+    made = json.loads(written.out)
+    assert made["entry"] == {"name": "a", "sha256": hash_of(made["key"]), "scopes": ["extract"]}
+    assert written.err == ""

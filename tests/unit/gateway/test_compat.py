@@ -19,6 +19,7 @@ ROUTES = {
         *("/ping", "/predictions/{model}", "/predictions/{model}/{version}", "/invocations"),
         *("/models", "/models/{model}"),
     },
+    "fastino": {"/gliner-2"},
     "label_studio": {"/setup", "/predict", "/webhook", "/versions", "/health"},
     "nemo_guardrails": {
         *(

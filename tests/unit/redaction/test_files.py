@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import io
 import json
 import re
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from gliner_bento.errors import InvalidField
+from gliner_bento.exits import StartupError
 from gliner_bento.redaction.files import Report, check_files, find_files, redact_files, restore_files
 from gliner_bento.redaction.redact import RestoreError, restore_anyway
 from gliner_bento.redaction.styles import Placeholders, mask
@@ -56,9 +58,10 @@ def test_a_folder_is_redacted_and_restored_byte_for_byte(tmp_path, style):
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).write_bytes(content)
     (tmp_path / "in" / "f.pdf").write_bytes(b"Ada")
+    (tmp_path / "in" / ".g.txt").write_bytes(b"Ada")
     report, mapping = redact_folder(tmp_path / "in", tmp_path / "out", styles=style)
     assert (report.files, report.failed, report.redacted) == (6, {}, {"person": 7, "email": 1})
-    assert report.skipped == [str(tmp_path / "in" / "f.pdf")]
+    assert report.skipped == [str(tmp_path / "in" / name) for name in (".g.txt", "f.pdf")]
     redacted = contents(tmp_path / "out")
     assert redacted.keys() == files.keys()
     if style is Placeholders:
@@ -81,6 +84,21 @@ def test_a_legacy_encoding_is_named_and_kept(tmp_path):
     assert not list((tmp_path / "out").rglob("*.txt*"))
     report, _ = redact_folder(tmp_path / "in", tmp_path / "out", Reading(encoding="cp1252"))
     assert contents(tmp_path / "out") == {"a.txt": "Zoë met [PERSON_1]".encode("cp1252")}
+
+
+def test_a_compressed_file_is_redacted_and_restored(tmp_path):
+    content = b'{"text": "Ada"}\r\n\n{"text": "x"}'
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "in" / "b.txt.gz").write_bytes(gzip.compress(b"Ada" * 10_000)[:-9])
+    report, mapping = redact_folder(tmp_path / "in", tmp_path / "out")
+    assert "ended before" in report.failed[str(tmp_path / "in" / "b.txt.gz")]
+    assert {name: gzip.decompress(file) for name, file in contents(tmp_path / "out").items()} == {
+        "a.jsonl.gz": content.replace(b"Ada", b"[PERSON_1]")
+    }
+    report = Report()
+    restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], Reading(), mapping, report)
+    assert gzip.decompress((tmp_path / "again" / "a.jsonl.gz").read_bytes()) == content
 
 
 def test_an_encoding_that_does_not_keep_every_byte_is_refused(tmp_path):
@@ -152,13 +170,14 @@ def test_inputs_and_outputs_that_cannot_be_are_refused(tmp_path):
         ([tmp_path / "b.pdf"], None, "must be one of .txt"),
         ([tmp_path / "a.txt", tmp_path], tmp_path.parent / "other", "two inputs have this name"),
     ]:
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((StartupError, ValueError), match=message):
             find_files(inputs, output)
 
 
 def test_parquet_keeps_other_columns_types_and_row_groups(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     table = pa.table(
         {
             "id": pa.array([1, 2, 3], pa.int16()),

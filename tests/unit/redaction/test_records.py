@@ -76,21 +76,21 @@ def test_csv(rows, end, quoting, delimiter):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "content", "message"),
+    ("kind", "content", "message"),
     [
-        (".jsonl", '{"text": "a"}\n{"text": \n', "line 2: invalid JSON"),
-        (".jsonl", '{"txt": "a"}\n', "line 1: no column 'text'; there are 'txt'"),
-        (".jsonl", '{"text": ["a"]}\n', "line 1: text: must be a string or null"),
-        (".jsonl", "[1]\n", "line 1: must be a JSON object"),
-        (".csv", "id,txt\n1,a\n", "no column 'text'"),
-        (".csv", "id,text\n1,a\n2,a\rb\n", "line 4: has 1 cells, and the header has 2"),
-        (".csv", 'id,text\n1,"a\n', "line 2: a quote is not closed"),
-        (".csv", 'id,text\n1,a\n2,"a"b"c"\n', "line 3: a quote is inside a cell"),
+        ("jsonl", '{"text": "a"}\n{"text": \n', "line 2: invalid JSON"),
+        ("jsonl", '{"txt": "a"}\n', "line 1: no column 'text'; there are 'txt'"),
+        ("jsonl", '{"text": ["a"]}\n', "line 1: text: must be a string or null"),
+        ("jsonl", "[1]\n", "line 1: must be a JSON object"),
+        ("csv", "id,txt\n1,a\n", "no column 'text'"),
+        ("csv", "id,text\n1,a\n2,a\rb\n", "line 4: has 1 cells, and the header has 2"),
+        ("csv", 'id,text\n1,"a\n', "line 2: a quote is not closed"),
+        ("csv", 'id,text\n1,a\n2,"a"b"c"\n', "line 3: a quote is inside a cell"),
     ],
 )
-def test_a_file_that_is_not_what_its_name_says_is_refused(suffix, content, message):
+def test_a_file_that_is_not_what_its_name_says_is_refused(kind, content, message):
     with pytest.raises(ValueError, match=message):
-        list(FORMATS[suffix](lines_of(content), ["text"]))
+        list(FORMATS[kind](lines_of(content), ["text"]))
 
 
 def test_null_and_blank_lines_have_no_text():

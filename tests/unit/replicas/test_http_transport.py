@@ -1,4 +1,4 @@
-"""The transport between gateway and runner: framing, one retry, deadlines, and no foreign exception beyond it."""
+"""The transport between gateway and runner: framing, deadlines, and no foreign exception beyond it."""
 
 from __future__ import annotations
 
@@ -154,9 +154,9 @@ class Scripted:
         self.left = 0
 
     @asynccontextmanager
-    async def replica(self, folder: Path, **options: bool) -> AsyncIterator[HttpReplica]:
+    async def replica(self, folder: Path) -> AsyncIterator[HttpReplica]:
         server = await asyncio.start_unix_server(self._serve, folder / "socket", limit=2**26)
-        replica = HttpReplica((folder / "socket").as_uri(), "/replica", **options)
+        replica = HttpReplica((folder / "socket").as_uri(), "/replica")
         try:
             async with server:
                 yield replica
@@ -201,9 +201,9 @@ async def _body(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-def ask(scripted: Scripted, folder: Path, question: Callable[[HttpReplica], Awaitable[T]], **options: bool) -> T:
+def ask(scripted: Scripted, folder: Path, question: Callable[[HttpReplica], Awaitable[T]]) -> T:
     async def scene() -> T:
-        async with scripted.replica(folder, **options) as replica:
+        async with scripted.replica(folder) as replica:
             return await question(replica)
 
     return run(scene)
@@ -226,33 +226,12 @@ QUESTIONS = pytest.mark.parametrize("question", [abort, extract])
 
 
 @QUESTIONS
-def test_a_call_whose_connection_was_dropped_is_repeated_once(question, tmp_path: Path):
-    scripted = Scripted([Drop], ANSWERS[question])
-    answer = ask(scripted, tmp_path, question)
-    assert answer is True or isinstance(answer[0], Extraction)
-    assert len(scripted.requests) == 2
-
-
-@QUESTIONS
-def test_a_call_whose_answer_breaks_off_is_repeated_once(question, tmp_path: Path):
-    scripted = Scripted([ANSWERS[question][0][:1], Drop], ANSWERS[question])
-    ask(scripted, tmp_path, question)
-    assert len(scripted.requests) == 2
-
-
-@QUESTIONS
-def test_a_runner_that_always_drops_is_not_ready(question, tmp_path: Path):
-    scripted = Scripted([Drop])
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_call_whose_connection_was_dropped_is_not_ready(question, begun: bool, tmp_path: Path):
+    scripted = Scripted([*[ANSWERS[question][0][:1]] * begun, Drop], ANSWERS[question])
     with pytest.raises(NotReady):
         ask(scripted, tmp_path, question)
-    assert len(scripted.requests) == 2
-
-
-def test_a_call_is_not_repeated_where_its_caller_repeats_it_elsewhere(tmp_path: Path):
-    scripted = Scripted([Drop], ANSWERS[extract])
-    with pytest.raises(NotReady):
-        ask(scripted, tmp_path, extract, repeats=False)
-    assert len(scripted.requests) == 1
+    assert len(scripted.requests) == 1, "its caller repeats it"
 
 
 @QUESTIONS
@@ -312,21 +291,6 @@ def test_a_stuck_removal_ends_by_its_deadline(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(client, "_GRACE_S", 0.05)
     with pytest.raises(DeadlineExceeded):
         ask(Scripted([HANG]), tmp_path, lambda replica: replica.adapters.remove("a", 0.01))
-
-
-def test_a_repeated_call_does_not_get_its_time_again(tmp_path: Path):
-    scripted = Scripted([Drop], ANSWERS[extract])
-    times_s = []
-
-    async def question(replica: HttpReplica) -> None:
-        times_s.append(time.monotonic())
-        await replica.extract([item()], call(timeout_s=5))
-        times_s.append(time.monotonic())
-
-    ask(scripted, tmp_path, question)
-    first, second = (msgspec.msgpack.decode(body, type=ExtractMessage).call.timeout_ms for body in scripted.requests)
-    assert second < first <= 5000
-    assert first - second <= 1000 * (times_s[1] - times_s[0])
 
 
 def test_the_runner_gets_what_is_left_until_the_deadline(tmp_path: Path):
@@ -486,23 +450,12 @@ def test_a_stream_may_be_cut_anywhere(size: int, tmp_path: Path):
     assert replace(parts[-1], warnings=()) == RESULT
 
 
-def test_a_stream_that_was_dropped_before_it_began_is_repeated(tmp_path: Path):
-    scripted = Scripted([Drop], [FIRST, LAST])
-    parts, error = streamed(scripted, tmp_path)
-    assert (len(parts), error, len(scripted.requests)) == (2, None, 2)
-
-
-def test_a_stream_that_is_dropped_twice_is_not_ready(tmp_path: Path):
-    scripted = Scripted([Drop])
-    parts, error = streamed(scripted, tmp_path)
-    assert (parts, type(error), len(scripted.requests)) == ([], NotReady, 2)
-
-
 ENDINGS: dict[str, tuple[list[Step], type[GLiNERBentoError]]] = {
     "nothing": ([], InternalError),
     "half a message": ([FIRST, LAST[:-2]], InternalError),
     "the item's own error": ([FIRST, frame(encode(StreamPart(last=Reply.of(Aborted("stopped")))))], Aborted),
     "a dropped connection": ([FIRST, Drop], NotReady),
+    "a connection that was dropped before it began": ([Drop], NotReady),
     "what cannot be decoded": ([FIRST, frame(b"\xc1")], InternalError),
 }
 
@@ -514,7 +467,7 @@ def test_a_stream_without_a_result_ends_with_an_error(script, kind: type[GLiNERB
     arrived = [[ADA]] * (FIRST in script)
     assert [list(part) for part in parts] in ([arrived, []] if Drop in script else [arrived])
     assert type(error) is kind
-    assert len(scripted.requests) == 1, "what has begun is not repeated"
+    assert len(scripted.requests) == 1, "its caller repeats it"
 
 
 @pytest.mark.parametrize("begun", [True, False])

@@ -9,7 +9,13 @@ import pytest
 from gliner_bento import asgi, cli
 from gliner_bento.configuration import SettingsError
 from gliner_bento.instances import plan_instances
-from gliner_bento.ray.options import MEANINGLESS, check, gateway_options, replica_options
+from gliner_bento.ray.options import (
+    MEANINGLESS,
+    MEANINGLESS_BEHIND_THE_PROXY,
+    check,
+    gateway_options,
+    replica_options,
+)
 from gliner_bento.settings import Settings
 
 
@@ -53,18 +59,18 @@ def test_limits_are_those_of_the_settings():
     assert gateway_options(Settings(max_connections=5))["max_ongoing_requests"] == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("cuda_devices", "0"), *((name, 1) for name in MEANINGLESS if name != "cuda_devices")],
-)
-def test_a_setting_without_a_meaning_is_refused(name, value):
+@pytest.mark.parametrize("name", [*MEANINGLESS, *MEANINGLESS_BEHIND_THE_PROXY])
+def test_a_setting_without_a_meaning_is_refused(name):
+    settings = Settings(**{name: "0" if name == "cuda_devices" else 1})
     with pytest.raises(SettingsError, match=f"^{name}: has no meaning with Ray"):
-        check(Settings(**{name: value}))
+        check(settings, proxied=True)
+    if name in MEANINGLESS_BEHIND_THE_PROXY:
+        check(settings, proxied=False)
 
 
 def test_fewer_instances_at_most_than_at_least_are_refused():
     with pytest.raises(SettingsError, match=r"^max_instances: 2 is less than num_instances, which is 3"):
-        check(Settings(num_instances=3, max_instances=2))
+        check(Settings(num_instances=3, max_instances=2), proxied=False)
 
 
 def test_without_ray_the_number_of_instances_is_fixed(capsys):

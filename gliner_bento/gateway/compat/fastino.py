@@ -1,0 +1,244 @@
+"""Fastino's GLiNER2 API, as the client of gliner2 2.1.0 calls it: `POST /gliner-2`, for entities and relations.
+
+Classification and structures are refused: GLiNER models extract spans. A request for relations alone names no entity
+types; its relations are between entities of the setting `fastino_labels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+from starlette.requests import Request
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from gliner_bento.errors import InvalidField, from_detail
+from gliner_bento.gateway.endpoint import Endpoint, json_response
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.shared_routes import DetailError
+from gliner_bento.gateway.v1.extract import TEXT
+from gliner_bento.gateway.wire_format import WireFormat, extract_errors
+from gliner_bento.types import Entity, ExtractBatchRequest, Extraction, Name, Relation, RelationArgument, Score, Strict
+
+_UNSUPPORTED = {"classify_text": "classification", "extract_json": "extraction of structures"}
+
+Values = Literal["list", "str"]
+
+
+class FastinoRelationOptions(Strict):
+    """A relation type."""
+
+    description: Name | None = None
+    threshold: Score | None = None
+
+
+class FastinoEntityOptions(FastinoRelationOptions):
+    """An entity type."""
+
+    dtype: Values | None = None
+
+
+def _by_type(value: object) -> str:
+    return "str" if isinstance(value, str) else "dict[options]"
+
+
+EntityTypes = (
+    list[Name]
+    | dict[
+        Name,
+        Annotated[
+            Annotated[Name, Tag("str")] | Annotated[FastinoEntityOptions, Tag("dict[options]")], Discriminator(_by_type)
+        ],
+    ]
+)
+RelationTypes = (
+    list[Name]
+    | dict[
+        Name,
+        Annotated[
+            Annotated[Name, Tag("str")] | Annotated[FastinoRelationOptions, Tag("dict[options]")],
+            Discriminator(_by_type),
+        ],
+    ]
+)
+
+
+class FastinoSchema(Strict):
+    """What to extract, for the task `schema`."""
+
+    entities: EntityTypes | None = Field(default=None, description="Names, or {name: description}, or with options.")
+    entity_dtype: Values = Field(default="list", description="str: the entity with the highest score, or null.")
+    entity_threshold: Score | None = Field(default=None, description="Default: the request's.")
+    relations: RelationTypes | None = Field(default=None, description="As entities.")
+    relation_threshold: Score | None = Field(default=None, description="Default: the request's.")
+    classifications: Any = Field(default=None, description="Refused unless empty: not supported by GLiNER models.")
+    structures: Any = Field(default=None, description="Refused unless empty: not supported by GLiNER models.")
+
+
+def _kind_of_schema(value: object) -> str:
+    return "list[names]" if isinstance(value, list) else "dict[schema]"
+
+
+class FastinoRequest(Strict):
+    """The body of `POST /gliner-2`."""
+
+    task: Literal["extract_entities", "schema"]
+    text: str | list[str]
+    wanted: Annotated[
+        Annotated[list[Name], Tag("list[names]")] | Annotated[FastinoSchema, Tag("dict[schema]")],
+        Discriminator(_kind_of_schema),
+    ] = Field(alias="schema", description="A list of entity types for the task extract_entities; else a schema.")
+    threshold: Score = 0.5
+    include_confidence: bool = False
+    include_spans: bool = False
+    format_results: bool = Field(default=True, description="false is refused.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _supported(cls, body: Any) -> Any:
+        """Raises InvalidField for what no GLiNER model extracts, whatever its schema."""
+        task = body.get("task") if isinstance(body, dict) else None
+        if isinstance(task, str) and task in _UNSUPPORTED:
+            raise InvalidField(f"task: {_UNSUPPORTED[task]} is not supported by this model", param="task")
+        return body
+
+
+class FastinoResult(TypedDict, total=False):
+    """What was extracted from a text, by type: strings, or objects if confidences or spans were asked for."""
+
+    entities: dict[str, Any]
+    relation_extraction: dict[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class FastinoResponse:
+    """The answer of `POST /gliner-2`; a list for a list of texts."""
+
+    result: FastinoResult | list[FastinoResult]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The form of the values in an answer."""
+
+    confidence: bool
+    spans: bool
+
+    def entities(self, entities: Sequence[Entity]) -> list[Any]:
+        """Best first. Without spans, repetitions of a text count once, whatever their case."""
+        ranked = sorted(entities, key=lambda entity: (-entity.score, entity.start))
+        if not self.spans:
+            best: dict[str, Entity] = {}
+            for entity in ranked:
+                best.setdefault(entity.text.lower(), entity)
+            ranked = list(best.values())
+        return [self._value(entity, entity.score) for entity in ranked]
+
+    def relation(self, relation: Relation) -> Any:
+        """The two ends, each with the relation's score."""
+        head, tail = (self._value(end, relation.score) for end in (relation.head, relation.tail))
+        return {"head": head, "tail": tail} if self.confidence or self.spans else [head, tail]
+
+    def _value(self, one: Entity | RelationArgument, score: float) -> Any:
+        if not self.confidence and not self.spans:
+            return one.text
+        place = {"start": one.start, "end": one.end} if self.spans else {}
+        return {"text": one.text, **({"confidence": score} if self.confidence else {}), **place}
+
+
+async def _gliner2(gateway: Gateway, request: Request) -> Response:
+    asked = FastinoRequest.model_validate_json(await request.body() or b"{}")
+    schema = _schema(asked)
+    batch = ExtractBatchRequest.model_construct(
+        texts=asked.text if isinstance(asked.text, list) else [asked.text],
+        labels=_types(schema.entities) or list(gateway.options.fastino_labels),
+        relations=_types(schema.relations) or None,
+        threshold=asked.threshold if schema.entity_threshold is None else schema.entity_threshold,
+        relation_threshold=asked.threshold if schema.relation_threshold is None else schema.relation_threshold,
+    )
+    shape = _Shape(asked.include_confidence, asked.include_spans)
+    results = []
+    for one in (await gateway.extract_batch(batch)).results:
+        if one.error:
+            raise from_detail(one.error)
+        results.append(_result(one.result or Extraction(), schema, shape))
+    return json_response(FastinoResponse(results if isinstance(asked.text, list) else results[0]))
+
+
+def _schema(asked: FastinoRequest) -> FastinoSchema:
+    """What to extract. Raises InvalidField for what is not supported, and for nothing."""
+    if not asked.format_results:
+        raise InvalidField("format_results: false is not supported", param="format_results")
+    if isinstance(asked.wanted, list):
+        schema = FastinoSchema(entities=asked.wanted)
+    elif asked.task == "schema":
+        schema = asked.wanted
+    else:
+        raise InvalidField("schema: Input should be a list of entity types", param="schema")
+    for name in ("classifications", "structures"):
+        if getattr(schema, name):
+            raise InvalidField(f"schema.{name}: not supported by this model", param=f"schema.{name}")
+    if not schema.entities and not schema.relations:
+        raise InvalidField("schema: needs entities or relations", param="schema")
+    return schema
+
+
+def _types(types: EntityTypes | RelationTypes | None) -> Any:
+    """Entity types or relations as `/v1/extract` takes them."""
+    if not isinstance(types, Mapping):
+        return types
+    return {
+        name: given if isinstance(given, str) else {"description": given.description, "threshold": given.threshold}
+        for name, given in types.items()
+    }
+
+
+def _result(found: Extraction, schema: FastinoSchema, shape: _Shape) -> FastinoResult:
+    """Every type that was asked for is present, and empty if nothing was extracted."""
+    result: FastinoResult = {}
+    if schema.entities:
+        entities: dict[str, list[Entity]] = {name: [] for name in schema.entities}
+        for entity in found.entities:
+            entities[entity.label].append(entity)
+        values = {name: shape.entities(of_type) for name, of_type in entities.items()}
+        result["entities"] = {
+            name: next(iter(of_type), None) if _dtype(schema, name) == "str" else of_type
+            for name, of_type in values.items()
+        }
+    if schema.relations:
+        relations: dict[str, list[Any]] = {name: [] for name in schema.relations}
+        for relation in found.relations:
+            relations[relation.relation].append(shape.relation(relation))
+        result["relation_extraction"] = relations
+    return result
+
+
+def _dtype(schema: FastinoSchema, name: str) -> Values:
+    given = schema.entities.get(name) if isinstance(schema.entities, dict) else None
+    own = given.dtype if isinstance(given, FastinoEntityOptions) else None
+    return own or schema.entity_dtype
+
+
+_SCHEMA = {"entities": {"person": "people", "organization": "companies"}, "relations": ["founded"]}
+_FORMAT = WireFormat(
+    error=DetailError,
+    examples={FastinoRequest: {"task": "schema", "text": TEXT, "schema": _SCHEMA, "include_confidence": True}},
+)
+
+
+def endpoints(_: GatewayOptions) -> list[Endpoint]:
+    """The only route that gliner2's client calls."""
+    extraction = _FORMAT.post(
+        "/gliner-2",
+        _gliner2,
+        "fastino_gliner2",
+        "Fastino's format, for entities and relations",
+        request=FastinoRequest,
+        answer=FastinoResponse,
+        errors=extract_errors(404),
+    )
+    return [extraction]

@@ -1,0 +1,145 @@
+"""`POST /mcp`: the tools over streamable HTTP (package mcp), without sessions: each request stands alone.
+
+Access, limits and admission are those of `/v1/extract`: the route is an extraction to the gateway, and a tool's call
+runs within its request.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+import msgspec
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, ToolAnnotations
+from mcp_types import Tool as ListedTool
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from gliner_bento import __version__
+from gliner_bento.errors import GLiNERBentoError, QueueFull
+from gliner_bento.gateway.endpoint import Endpoint, Operation
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.mcp.tools import TOOLS
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.validation import from_model
+
+# It reports the start and the end of each request's server.
+logging.getLogger("mcp.server.streamable_http_manager").setLevel(logging.WARNING)
+
+_TOOLS = {tool.name: tool for tool in TOOLS}
+_LISTED = ListToolsResult(
+    tools=[
+        ListedTool(
+            name=tool.name,
+            title=tool.title,
+            description=tool.description,
+            input_schema=tool.input_schema,
+            output_schema=tool.output_schema,
+            annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
+        )
+        for tool in TOOLS
+    ]
+)
+_LOOPBACK = ["127.0.0.1:*", "localhost:*", "[::1]:*", "127.0.0.1", "localhost", "[::1]"]
+
+
+class McpMessage(BaseModel):
+    """A message of the Model Context Protocol: JSON-RPC 2.0."""
+
+    jsonrpc: str = "2.0"
+    id: str | int | None = None
+    method: str
+    params: dict[str, Any] | None = None
+
+
+class _Served(Response):
+    """The answer of a server of its own, which lives as long as the request: what it starts is cancelled with it, and
+    belongs to the request's tenant."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__()
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        server: Server[Any] = Server(
+            "gliner-bento", version=__version__, on_list_tools=_list_tools, on_call_tool=partial(_call, self._gateway)
+        )
+        manager = StreamableHTTPSessionManager(
+            server,
+            json_response=True,
+            stateless=True,
+            security_settings=_security(self._gateway.options),
+            max_request_body_size=self._gateway.options.max_body_bytes,
+        )
+        async with manager.run():
+            await manager.handle_request(scope, receive, send)
+
+
+def _security(options: GatewayOptions) -> TransportSecuritySettings:
+    """A server that anyone on this machine may call is not called by a web page: not through a name that a page's owner
+    points to this machine, and not from another origin."""
+    protected = options.api_keys is None and not options.allow_anonymous
+    origins = [*options.cors_origins, *(f"{kind}://{host}" for kind in ("http", "https") for host in _LOOPBACK)]
+    return TransportSecuritySettings(
+        enable_dns_rebinding_protection=protected, allowed_hosts=_LOOPBACK, allowed_origins=origins
+    )
+
+
+async def _list_tools(*_: object) -> ListToolsResult:
+    return _LISTED
+
+
+async def _call(gateway: Gateway, _: object, params: CallToolRequestParams) -> CallToolResult:
+    """An error that concerns the caller is a result that says so, as the protocol wants it: the model can react."""
+    tool = _TOOLS.get(params.name)
+    if tool is None:
+        return _failed(f"no such tool: {params.name[:100]}; there are {', '.join(_TOOLS)}")
+    try:
+        result = await tool.run(gateway, params.arguments or {})
+    except ValidationError as invalid:
+        return _failed(str(from_model(invalid, tool.arguments)))
+    except QueueFull as full:
+        return _failed(f"{full}; try again in {full.retry_after_s} s")
+    except GLiNERBentoError as error:
+        return _failed(str(error))
+    text = msgspec.json.encode(result).decode()
+    return CallToolResult(content=[TextContent(text=text)], structured_content=msgspec.to_builtins(result))
+
+
+def _failed(message: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=message)], is_error=True)
+
+
+async def _mcp(gateway: Gateway, _: Request) -> Response:
+    return _Served(gateway)
+
+
+def _accepted(operation: dict[str, Any]) -> dict[str, Any]:
+    operation["description"] = "Streamable HTTP without sessions. Send `Accept: application/json, text/event-stream`."
+    operation["responses"]["202"] = {"description": "The message needs no answer"}
+    return operation
+
+
+ENDPOINTS = [
+    Endpoint(
+        method="POST",
+        path="/mcp",
+        scope="extract",
+        answer=_mcp,
+        operation=Operation(
+            name="mcp",
+            tag="extract",
+            summary=f"Model Context Protocol, with the tools {', '.join(_TOOLS)}",
+            request=McpMessage,
+            errors=(400, 413, 415, 429, 500, 503),
+            examples={McpMessage: {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}},
+            extra=_accepted,
+        ),
+    )
+]

@@ -1,0 +1,174 @@
+"""The tools: their arguments and results, and what they call. Knows no protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
+
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.redaction.styles import tag
+from gliner_bento.types import (
+    Entity,
+    ExtractionWarning,
+    ExtractRequest,
+    ExtractResponse,
+    Names,
+    Relation,
+    Score,
+    Strict,
+)
+
+Labels = Annotated[Names, Field(min_length=1)]
+_LABELS = "Entity types, in any words: names, or {name: description}."
+
+
+class ExtractEntitiesArguments(Strict):
+    """Arguments of `extract_entities`."""
+
+    text: str = Field(description="The text, of any length.")
+    labels: Labels = Field(description=_LABELS, examples=[["person", "organization", "date"]])
+    threshold: Score | None = Field(
+        default=None, description="Lowest score of an entity, 0 to 1; lower finds more, with more errors."
+    )
+
+
+class ExtractRelationsArguments(ExtractEntitiesArguments):
+    """Arguments of `extract_relations`."""
+
+    relations: Labels = Field(
+        description="Relation types, in any words: names, or {name: description}.", examples=[["works at", "founded"]]
+    )
+    relation_threshold: Score | None = Field(default=None, description="Lowest score of a relation, 0 to 1.")
+
+
+class RedactArguments(ExtractEntitiesArguments):
+    """Arguments of `redact`."""
+
+    replacement: Annotated[str, Field(max_length=100)] = Field(
+        default="<LABEL>", description="What replaces an entity; LABEL stands for its type: <PHONE_NUMBER>."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EntitiesResult:
+    """The result of `extract_entities`."""
+
+    entities: Annotated[Sequence[Entity], Field(description="In order of position.")]
+    warnings: Annotated[Sequence[ExtractionWarning], Field(description="Why the result may be poor.")]
+
+
+@dataclass(frozen=True, slots=True)
+class RelationsResult(EntitiesResult):
+    """The result of `extract_relations`."""
+
+    relations: Annotated[Sequence[Relation], Field(description="From `head` to `tail`.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Where the redacted text has a replacement, and of what."""
+
+    start: int
+    end: int
+    label: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class RedactedText:
+    """The result of `redact`. The original values are not in it."""
+
+    text: str
+    entities: Sequence[Replacement]
+    warnings: Annotated[Sequence[ExtractionWarning], Field(description="Why entities may have been missed.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool. call: takes validated arguments."""
+
+    name: str
+    title: str
+    description: str
+    arguments: type[Strict]
+    result: type[Any]
+    call: Callable[[Gateway, Any], Awaitable[Any]]
+
+    async def run(self, gateway: Gateway, arguments: Mapping[str, Any]) -> Any:
+        """The result. Raises ValidationError for wrong arguments, and what the gateway raises."""
+        return await self.call(gateway, self.arguments.model_validate(dict(arguments)))
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON schema of the arguments."""
+        return self.arguments.model_json_schema()
+
+    @property
+    def output_schema(self) -> dict[str, Any]:
+        """The JSON schema of the result."""
+        return TypeAdapter(self.result).json_schema()
+
+
+async def _extracted(gateway: Gateway, asked: ExtractEntitiesArguments) -> ExtractResponse:
+    options = asked.model_dump(exclude={"replacement"})
+    return await gateway.extract(ExtractRequest.model_construct(**options))
+
+
+async def _entities(gateway: Gateway, asked: ExtractEntitiesArguments) -> EntitiesResult:
+    answer = await _extracted(gateway, asked)
+    return EntitiesResult(answer.entities, answer.warnings)
+
+
+async def _relations(gateway: Gateway, asked: ExtractRelationsArguments) -> RelationsResult:
+    answer = await _extracted(gateway, asked)
+    return RelationsResult(answer.entities, answer.warnings, answer.relations)
+
+
+async def _redact(gateway: Gateway, asked: RedactArguments) -> RedactedText:
+    answer = await _extracted(gateway, asked)
+    pieces: list[str] = []
+    replaced: list[Replacement] = []
+    copied = length = 0
+    for entity in answer.entities:  # in order, without overlaps
+        before, label = asked.text[copied : entity.start], tag(entity.label)
+        replacement = asked.replacement.replace("LABEL", label)
+        start = length + len(before)
+        length = start + len(replacement)
+        pieces += [before, replacement]
+        replaced.append(Replacement(start, length, entity.label, entity.score))
+        copied = entity.end
+    return RedactedText("".join([*pieces, asked.text[copied:]]), replaced, answer.warnings)
+
+
+TOOLS = (
+    Tool(
+        "extract_entities",
+        "Extract entities",
+        "Find the entities of the given types in a text: people, companies, dates, products, or any other type that "
+        "you name. Returns each with its type, characters and score. Exact and cheap: prefer it to reading long texts.",
+        ExtractEntitiesArguments,
+        EntitiesResult,
+        _entities,
+    ),
+    Tool(
+        "extract_relations",
+        "Extract relations",
+        "Find the entities of the given types in a text, and the relations of the given types between them, such as "
+        "who works at which company.",
+        ExtractRelationsArguments,
+        RelationsResult,
+        _relations,
+    ),
+    Tool(
+        "redact",
+        "Redact a text",
+        "Replace the entities of the given types in a text, for example names and phone numbers, before it is stored "
+        "or passed on. A model finds them, so it may miss some.",
+        RedactArguments,
+        RedactedText,
+        _redact,
+    ),
+)

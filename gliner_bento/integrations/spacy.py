@@ -1,0 +1,67 @@
+"""A spaCy pipeline component, `gliner_bento`: entities and relations from a server.
+
+    nlp.add_pipe("gliner_bento", config={"labels": ["person", "city"]})
+
+`doc.spans["gliner_bento"]` has all entities, with their scores in its `attrs["scores"]` as of spaCy's spancat,
+`doc.ents` those that do not overlap, and `doc._.relations` the relations (`Relation` of `gliner_bento.types`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from spacy.language import Language
+from spacy.tokens import Doc, SpanGroup
+from spacy.util import filter_spans
+
+from gliner_bento.client import Client
+from gliner_bento.errors import from_detail
+from gliner_bento.types import Extraction
+
+SPANS_KEY = "gliner_bento"
+
+
+class GLiNERBento:
+    """The component. Ends of entities inside a token are moved to its ends. The API key is the environment's."""
+
+    def __init__(self, url: str, labels: Any, options: dict[str, Any]) -> None:
+        self._url, self._labels, self._options = url, labels, options
+        if not Doc.has_extension("relations"):
+            Doc.set_extension("relations", default=())
+
+    def __call__(self, doc: Doc) -> Doc:
+        """Raises the error of the server."""
+        with Client(self._url) as client:
+            return self._annotated(doc, client.extract(doc.text, self._labels, **self._options))
+
+    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 512) -> Iterator[Doc]:
+        """As `nlp.pipe` calls it. Raises the error of a text. batch_size: docs that wait for their results, at most."""
+        waiting: deque[Doc] = deque()
+
+        def texts() -> Iterator[str]:
+            for doc in stream:
+                waiting.append(doc)
+                yield doc.text
+
+        with Client(self._url) as client:
+            for one in client.extract_many(texts(), self._labels, window=batch_size, **self._options):
+                if one.error:
+                    raise from_detail(one.error)
+                yield self._annotated(waiting.popleft(), one.result or Extraction())
+
+    @staticmethod
+    def _annotated(doc: Doc, result: Extraction) -> Doc:
+        spans = [doc.char_span(one.start, one.end, one.label, alignment_mode="expand") for one in result.entities]
+        scores = [one.score for one in result.entities]
+        doc.spans[SPANS_KEY] = SpanGroup(doc, name=SPANS_KEY, spans=spans, attrs={"scores": scores})
+        doc.ents = filter_spans([*spans, *doc.ents])
+        doc._.relations = tuple(result.relations)
+        return doc
+
+
+@Language.factory("gliner_bento", default_config={"url": "http://localhost:3000", "relations": None, "options": {}})
+def make_component(nlp: Language, name: str, url: str, labels: Any, relations: Any, options: Any) -> GLiNERBento:
+    """labels, relations, options (`threshold`, `adapter_id`, ...): the fields of a request."""
+    return GLiNERBento(url, labels, {**({"relations": relations} if relations else {}), **options})

@@ -1,0 +1,63 @@
+"""The help of each command: its examples are command lines that are parsed, and its exit codes are there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from gliner_bento import cli
+from gliner_bento.cli.flags import parse, parser
+from gliner_bento.cli.parsers import commands_of
+
+COMMANDS = [
+    *([name] for name in commands_of(parser())),
+    *([name, action] for name, one in commands_of(parser()).items() for action in commands_of(one)),
+]
+WITHOUT_JSON = {"serve", "completion", "docs", "keys", "models", "adapters"}
+
+
+def help_of(words: list[str], capsys) -> str:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([*words, "--help"])
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], *COMMANDS], ids=" ".join)
+def test_every_help_has_exit_codes_and_examples_that_are_parsed(words, capsys):
+    text = help_of(words, capsys)
+    assert "exit codes: " in text
+    examples = re.findall(r"^  (.*?gliner-bento .*)$", text.partition("examples:\n")[2], re.MULTILINE)
+    assert examples
+    for line in examples:
+        arguments = shlex.split(re.split("[>|)]|  #", line.partition("gliner-bento ")[2])[0])
+        assert "COMMAND" in arguments or parse(arguments)
+    assert words == [] or any(" ".join(words) in line for line in examples)
+
+
+@pytest.mark.parametrize("words", [one for one in COMMANDS if one[-1] not in WITHOUT_JSON], ids=" ".join)
+def test_every_command_that_prints_an_answer_prints_it_as_json(words, capsys):
+    assert "--json" in help_of(words, capsys)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_the_completion_knows_commands_and_flags(shell, capsys):
+    pytest.importorskip("shtab")
+    assert cli.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "adapters" in script
+    assert "--text-column" in script
+    if shell == "bash":
+        typed = 'COMP_WORDS=(gliner-bento bulk --text); COMP_CWORD=2; _shtab_gliner_bento; echo "${COMPREPLY[@]}"'
+        program = f"{script}\n{typed}"
+        ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, timeout=30)
+        assert ended.stdout.split() == ["--text-column"]
+
+
+def test_without_shtab_the_extra_is_named(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert cli.main(["completion", "bash"]) == 1
+    assert capsys.readouterr().err == "gliner-bento: completion: needs shtab; install gliner-bento[completion]\n"

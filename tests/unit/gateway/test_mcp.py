@@ -1,0 +1,189 @@
+"""`POST /mcp`, called by mcp's own client."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib.util
+import json
+from hashlib import sha256
+
+import pytest
+from gateway_options import OPTIONS
+from jsonschema import Draft202012Validator, validate
+from memory_replica import MemoryReplica
+
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.mcp.tools import TOOLS
+from gliner_bento.settings import Settings, SettingsError
+
+TEXT = "Ada met Charles"
+CALLS = {
+    "extract_entities": {"text": TEXT, "labels": ["person"], "threshold": 0.3},
+    "extract_relations": {"text": TEXT, "labels": {"person": "a human"}, "relations": ["met"]},
+    "redact": {"text": TEXT, "labels": ["full name"]},
+}
+LISTING = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+KEYS = json.dumps(
+    [
+        {
+            "name": "reader",
+            "sha256": sha256(b"reader").hexdigest(),
+            "scopes": ["extract"],
+            "tenant": "t",
+            "max_requests_per_s": 1000,
+        },
+        {"name": "observer", "sha256": sha256(b"observer").hexdigest(), "scopes": ["metrics"]},
+    ]
+)
+
+
+@pytest.fixture
+def served():
+    """Makes an app with `/mcp`."""
+    pytest.importorskip("mcp.server.lowlevel", reason="mcp is not installed")
+
+    def make(replica, **options):
+        app = GatewayApp(dataclasses.replace(OPTIONS, enable_mcp=True, **options))
+        app.bind(replica)
+        return app
+
+    return make
+
+
+def asked(app, questions, mode="auto", headers=None, host="localhost"):
+    """What `questions(client)` returns, with a client of mcp that is connected to the app."""
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def connected():
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, headers=headers) as http_client:
+            url = f"http://{host}:3000/mcp"
+            async with Client(streamable_http_client(url, http_client=http_client), mode=mode) as client:
+                return await questions(client)
+
+    return asyncio.run(connected())
+
+
+def called(app, name, arguments, **options):
+    return asked(app, lambda client: client.call_tool(name, arguments), **options)
+
+
+def posted(app, **options):
+    """The raw response to a message."""
+    import httpx2
+
+    async def post():
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
+            return await client.post(
+                "/mcp", **{"json": LISTING, **options, "headers": ACCEPT | options.get("headers", {})}
+            )
+
+    return asyncio.run(post())
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_the_client_lists_and_calls_every_tool(served, mode):
+    async def questions(client):
+        listed = (await client.list_tools()).tools
+        results = {tool.name: await client.call_tool(tool.name, CALLS[tool.name]) for tool in listed}
+        return listed, results
+
+    listed, results = asked(served(MemoryReplica()), questions, mode)
+    assert [tool.name for tool in listed] == list(CALLS)
+    for tool in listed:
+        assert tool.annotations.read_only_hint
+        validate(CALLS[tool.name], tool.input_schema)
+        validate(results[tool.name].structured_content, tool.output_schema)
+        assert json.loads(results[tool.name].content[0].text) == results[tool.name].structured_content
+    found = results["extract_relations"].structured_content
+    assert [one["text"] for one in found["entities"]] == ["Ada", "Charles"]
+    assert [(one["head"]["text"], one["relation"], one["tail"]["text"]) for one in found["relations"]] == [
+        ("Ada", "met", "Charles")
+    ]
+    assert results["redact"].structured_content["text"] == "<FULL_NAME> met <FULL_NAME>"
+
+
+def test_a_redacted_text_has_its_replacements_where_the_result_says(served):
+    arguments = {**CALLS["redact"], "replacement": "[LABEL!]"}
+    redacted = called(served(MemoryReplica()), "redact", arguments).structured_content
+    assert redacted["text"] == "[FULL_NAME!] met [FULL_NAME!]"
+    assert [redacted["text"][one["start"] : one["end"]] for one in redacted["entities"]] == ["[FULL_NAME!]"] * 2
+    assert not {"Ada", "Charles"} & set(redacted["entities"][0].values())
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("extract_entities", {"text": "a"}, "labels: Field required"),
+        ("extract_entities", {"text": "secret", "labels": ["a"], "treshold": 1}, "treshold: unknown field"),
+        ("extract_entities", {"text": 7, "labels": ["a"]}, "text: Input should be a valid string"),
+        ("extract_entities", {"text": "x" * 101, "labels": ["a"]}, "text: 101 characters of at most 100"),
+        ("extract_entities", {"text": "a", "labels": []}, "labels: "),
+        ("other", {}, "no such tool: other; there are extract_entities, extract_relations, redact"),
+    ],
+)
+def test_a_wrong_call_gets_a_result_that_names_the_field(served, name, arguments, message):
+    result = called(served(MemoryReplica()), name, arguments)
+    assert result.is_error
+    assert result.content[0].text.startswith(message)
+    assert "secret" not in result.content[0].text
+
+
+def test_a_call_belongs_to_the_tenant_of_its_key(served):
+    replica = MemoryReplica()
+    app = served(replica, api_keys=KEYS)
+    key = {"Authorization": "Bearer reader"}
+    assert not called(app, "extract_entities", CALLS["extract_entities"], headers=key, host="gliner.example").is_error
+    assert replica.calls[0][1].tenant == "t"
+    assert posted(app).status_code == 401
+    assert posted(app, headers={"X-API-Key": "observer"}).status_code == 403
+
+
+def test_an_overloaded_server_refuses_messages_as_it_refuses_extractions(served):
+    app = served(MemoryReplica(), max_tenant_requests_per_s=1.0)
+    assert posted(app).status_code == 200
+    refused = posted(app)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
+    assert app.refusable("POST", "/mcp")
+
+
+def test_a_full_queue_is_a_result_that_says_when_to_try_again(served):
+    result = called(served(MemoryReplica(queue_capacity=0)), "extract_entities", CALLS["extract_entities"])
+    assert result.is_error
+    assert "the queue is full; try again in" in result.content[0].text
+
+
+def test_a_page_that_points_its_name_to_this_machine_is_refused(served):
+    app = served(MemoryReplica())
+    assert posted(app).status_code == 200
+    assert posted(app, headers={"Host": "evil.example:3000"}).status_code == 421
+    assert posted(app, headers={"Origin": "http://evil.example"}).status_code == 403
+    allowed = served(MemoryReplica(), cors_origins=("http://app.example",))
+    assert posted(allowed, headers={"Origin": "http://app.example"}).status_code == 200
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"jsonrpc": "2.0"}', b""])
+def test_what_is_no_message_is_answered_400(served, content):
+    headers = {"Content-Type": "application/json"}
+    assert posted(served(MemoryReplica()), json=None, content=content, headers=headers).status_code == 400
+
+
+def test_the_route_is_off_by_default_and_needs_its_package(monkeypatch):
+    assert not Settings().enable_mcp
+    assert "/mcp" not in {endpoint.path for endpoint in GatewayApp(OPTIONS).endpoints}
+    monkeypatch.setattr("gliner_bento.settings.field_types.find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"enable_mcp: mcp is not installed; install gliner-bento\[mcp\]"):
+        Settings.load({"enable_mcp": "true"})
+    monkeypatch.setattr("gliner_bento.settings.field_types.find_spec", importlib.util.find_spec)
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_a_tools_schemas_are_valid_and_every_argument_is_described(tool):
+    for schema in (tool.input_schema, tool.output_schema):
+        Draft202012Validator.check_schema(schema)
+    assert all(field["description"] for field in tool.input_schema["properties"].values())
+    assert tool.input_schema["additionalProperties"] is False
