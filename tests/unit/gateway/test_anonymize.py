@@ -14,7 +14,6 @@ from gliner_bento.gateway.anonymize import Detected, Operator, anonymize
 TEXT = "My name is Bond, James Bond; call 555 0100."
 OPERATORS = TypeAdapter(dict[str, Operator])
 LIMIT = 1000
-LONG = "a" * 210
 
 
 def anonymized(spans, operators=None, text=TEXT):
