@@ -4,8 +4,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs bench chaos overload fuzz soak invariance \
-	regression sbom bento image image-test demo-model clean
+.PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs docs-serve bench chaos overload fuzz soak invariance \
+	regression sbom bento image image-test demo-model demo-model-report clean
 
 export BENTOML_DO_NOT_TRACK = True
 
@@ -64,9 +64,13 @@ format: setup-dev ## Format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: setup-dev ## Write the generated pages
+docs: setup-dev ## Write the generated pages, and build the site that a server has at /docs
 	$(BIN)/python -m gliner_bento.cli docs
 	$(BIN)/python tools/dependencies.py licenses
+	$(BIN)/python -m tools.docs_site build
+
+docs-serve: setup-dev ## Show the documentation while it is written; ADDRESS=localhost:8000
+	$(BIN)/python -m tools.docs_site serve $(ADDRESS)
 
 bench: setup-$(if $(URL),dev,bench) ## Compare with the peers, 50 minutes; URL= of a running server; ARGS=--quick ...
 	$(BIN)/python -m $(if $(URL),gliner_bento.cli bench '$(URL)',benchmark) $(ARGS)
@@ -106,8 +110,11 @@ image-test: setup-dev ## Build the image on Debian with podman and try it under 
 
 demo-model: setup ## Train the bundled model; DATA=folder
 	@[ -n "$(DATA)" ] || { echo "make demo-model DATA=folder" >&2; exit 2; }
-	$(ALLOCATOR) $(BIN)/python -m training --data '$(DATA)'
+	$(ALLOCATOR) $(BIN)/python -m training train --data '$(DATA)'
+
+demo-model-report: setup ## Score the bundled model on the probe suite; DATA=folder adds the development split; MODEL=folder
+	$(BIN)/python -m training report $(if $(DATA),--data '$(DATA)') $(if $(MODEL),--model '$(MODEL)') $(ARGS)
 
 clean: ## Remove all that make made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist gliner_bento/gateway/pages/docs *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -41,6 +41,7 @@ class GLiNERService:
             self.replica = replica_for(self, self.process)
             app.bind(self.replica, start_tracing(settings))
         self.process.serve()
+        self.process.announce_when(app.gateway.ready, app.pages)
 
     @bentoml.on_deployment
     @staticmethod

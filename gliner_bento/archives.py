@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast
 
+SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
+"""Of their names."""
+
 _MAX_RATIO = 200
 _ANY_RATIO_BYTES = 16 * 2**20  # up to this size, the ratio is not limited
 _MAX_HEADER_BYTES = 256 * 2**10  # zip's directory, or all of tar's headers and padding

@@ -20,7 +20,7 @@ def bentoml_options(settings: Settings, service: str) -> dict[str, Any]:
     relied_on["logging"] = {"access": {"enabled": False}}  # the gateway has an access log of its own
     relied_on["metrics"] = {"enabled": False}  # their labels are the paths that clients send
     if service == "GLiNERService":
-        relied_on["http"] = {"host": _default_host()}
+        relied_on["http"] = {"host": _default_host(), "port": 3000}
         relied_on["runner_probe"] = {"enabled": False}  # the gateway is ready if one replica is; it probes them itself
     given = settings.configuration().services.get(service, {})
     if "tracing" not in given and not _may_trace():

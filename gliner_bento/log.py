@@ -1,4 +1,4 @@
-"""Log records of a server's processes: their format, their level, and which of BentoML's and uvicorn's are left out.
+"""Log records of a server's processes: their format, their level, and which of other packages' are left out.
 
 A record's `fields` (`extra={"fields": {...}}`) are keys of its own in JSON, and follow the message in text.
 """
@@ -6,6 +6,9 @@ A record's `fields` (`extra={"fields": {...}}`) are keys of its own in JSON, and
 from __future__ import annotations
 
 import logging
+import os
+import sys
+import warnings
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
@@ -19,13 +22,17 @@ from gliner_bento.settings import Settings
 _LOGGERS = ("", "bentoml", "circus", "uvicorn", "uvicorn.error")
 """Those that have handlers: BentoML's, or uvicorn's."""
 
+_OURS = ("gliner_bento", "runners", "service", "uvicorn")
+"""Beginnings of the names of loggers whose records are shown from level info. uvicorn's say where it listens."""
+
 _TEXT = "%(asctime)s [%(levelname)s] %(name)s %(message)s"
 
 
 def configure(settings: Settings) -> None:
     """Apply `log_format` and `log_level` to this process.
 
-    Drops the tracebacks of invalid requests, lines about hooks, and uvicorn's access log: ours has each request.
+    Drops the tracebacks of invalid requests, and uvicorn's access log: ours has each request. Unless the level is
+    debug, it also drops what other packages log below a warning, and Python's warnings, which are for developers.
     """
     if not logging.getLogger().handlers:  # without BentoML
         logging.basicConfig(format=_TEXT)
@@ -35,12 +42,17 @@ def configure(settings: Settings) -> None:
     for name in ("bentoml", "gliner_bento"):
         logging.getLogger(name).setLevel(level)
     for handler in {handler for name in _LOGGERS for handler in logging.getLogger(name).handlers}:
+        if level > logging.DEBUG:
+            handler.addFilter(_is_for_operators)
         if type(handler) is logging.StreamHandler:
             handler.setFormatter(_formatter(settings, handler.formatter or logging.Formatter(_TEXT)))
     access = logging.getLogger("uvicorn.access")
     access.handlers, access.propagate = [], False
     logging.getLogger("bentoml._internal.server.http_app").addFilter(_is_fault)
-    logging.getLogger("bentoml.serve").addFilter(_is_no_hook)
+    if level > logging.DEBUG:
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        if not sys.warnoptions:
+            warnings.simplefilter("ignore")
 
 
 class JsonFormatter(logging.Formatter):
@@ -87,5 +99,5 @@ def _is_fault(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], ValidationError | ClientDisconnect))
 
 
-def _is_no_hook(record: logging.LogRecord) -> bool:
-    return "cleanup" not in str(record.msg)
+def _is_for_operators(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or record.name.startswith(_OURS)

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from gliner_bento.cli import serving_properties
 from gliner_bento.cli.parsers import setting_dest
 from gliner_bento.configuration import PROJECT_ROOT, SettingsError
 from gliner_bento.exits import write_line
@@ -43,6 +44,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ray-address", help="address of a Ray cluster, as RAY_ADDRESS; with --backend ray")
     parser.add_argument(
+        "--serving-properties",
+        type=Path,
+        metavar="FILE",
+        help="DJL Serving's serving.properties; flags and environment variables override it",
+    )
+    parser.add_argument(
         "--no-compile",
         dest=setting_dest("enable_compilation"),
         default=argparse.SUPPRESS,
@@ -61,10 +68,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Check the settings and the address, then serve."""
+    ignored: list[str] = []
+    if options.serving_properties:
+        properties = serving_properties.read(options.serving_properties, flags)
+        flags, ignored = {**properties.settings, **flags}, properties.warnings
     settings = Settings.load(flags)
     check_port(options.host, options.port)
     check_access(options.host, settings)
-    ignored = without_effect(_checked_of(options))
+    ignored += without_effect(_checked_of(options))
     if options.ray_address:
         if options.backend != "ray":
             raise SettingsError("--ray-address: needs --backend ray")

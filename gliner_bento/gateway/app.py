@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gliner_bento.disconnect import CancelOnDisconnect
-from gliner_bento.gateway import playground, tenants
+from gliner_bento.gateway import documentation, playground, tenants
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.compat import compat_endpoints
 from gliner_bento.gateway.early_refusal import EarlyRefusal
@@ -30,7 +30,7 @@ from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
-from gliner_bento.gateway.security_headers import INDEX_PAGE, PLAYGROUND_LINK
+from gliner_bento.gateway.security_headers import INDEX_PAGE, PAGE_LINKS
 from gliner_bento.gateway.tenant_limits import TenantLimits
 from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.gateway.trailing_slash import TrailingSlash
@@ -48,7 +48,10 @@ _CORS = {
 
 
 class GatewayApp:
-    """The gateway's ASGI app. `bind` sets its replica: BentoML mounts `routes` before it makes the service."""
+    """The gateway's ASGI app. `bind` sets its replica: BentoML mounts `routes` before it makes the service.
+
+    pages: name and path of each page for people.
+    """
 
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
@@ -56,13 +59,19 @@ class GatewayApp:
         v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
         self.endpoints = [*v1, *compat_endpoints(options), *(_mcp_endpoints() if options.enable_mcp else [])]
         self._table = EndpointTable(self.endpoints)
-        self._document = openapi_document(self.endpoints, needs_key=bool(options.api_keys))
-        page = INDEX_PAGE.read_text(encoding="utf-8")
-        self._index_page = page if options.enable_playground else page.replace(PLAYGROUND_LINK, "")
+        self.document = openapi_document(self.endpoints, needs_key=bool(options.api_keys))
+        site = documentation.endpoints()
+        self.pages = {
+            **({"playground": "/playground"} if options.enable_playground else {}),
+            **({"docs": "/docs"} if site else {}),
+            "API": "/",
+        }
+        self._index_page = _index_page(self.pages)
         pages = [
             Endpoint(method="GET", path="/docs.json", scope=None, answer=self._docs),
             Endpoint(method="GET", path="/", scope=None, answer=self._index),
             *(playground.ENDPOINTS if options.enable_playground else []),
+            *site,
         ]
         self._recorder = Recorder(endpoint.path for endpoint in (*self.endpoints, *pages))
         self.limits = TenantLimits(
@@ -166,10 +175,18 @@ class GatewayApp:
         return await respond(answer, endpoint.statuses, endpoint.request, endpoint.error)
 
     async def _docs(self, _: Gateway, __: Request) -> Response:
-        return Response(self._document, media_type=JSON)
+        return Response(self.document, media_type=JSON)
 
     async def _index(self, _: Gateway, __: Request) -> Response:
         return HTMLResponse(self._index_page)
+
+
+def _index_page(pages: Mapping[str, str]) -> str:
+    """Swagger UI, with links to the other pages."""
+    page = INDEX_PAGE.read_text(encoding="utf-8")
+    for name, link in PAGE_LINKS.items():
+        page = page if name in pages else page.replace(link, "")
+    return page
 
 
 def _mcp_endpoints() -> list[Endpoint]:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.staticfiles import StaticFiles
 
-from gliner_bento.errors import RouteNotFound
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.page_files import PageFiles
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -22,28 +20,17 @@ POLICY = (
 )
 """Scripts and styles from files only; a string cannot become markup (Trusted Types)."""
 
-_FILES = StaticFiles(directory=Path(__file__).parent / "pages" / "playground")
+_FILES = PageFiles(Path(__file__).parent / "pages" / "playground", lambda _: POLICY)
 
 
 async def _page(_: Gateway, request: Request) -> Response:
-    return await _file("index.html", request)
+    return await _FILES.get("index.html", request)
 
 
 async def _asset(_: Gateway, request: Request) -> Response:
     """A file; the folder itself redirects to the page, whose links are relative to `/playground`."""
     path = request.path_params["file"]
-    return await _file(path, request) if path else RedirectResponse("../playground", status_code=308)
-
-
-async def _file(path: str, request: Request) -> Response:
-    """Raises RouteNotFound. Browsers ask each time whether a file has changed: its name has no version."""
-    try:
-        response = await _FILES.get_response(path, request.scope)
-    except HTTPException:
-        raise RouteNotFound("no such route") from None
-    response.headers["Cache-Control"] = "no-cache"
-    response.headers["Content-Security-Policy"] = POLICY
-    return response
+    return await _FILES.get(path, request) if path else RedirectResponse("../playground", status_code=308)
 
 
 ENDPOINTS = [

@@ -10,7 +10,11 @@ from pathlib import Path
 from starlette.datastructures import MutableHeaders
 
 INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
-PLAYGROUND_LINK = '<a href="./playground">Open the playground</a>'
+PAGE_LINKS = {
+    "playground": '<a href="./playground">Open the playground</a>',
+    "docs": '<a href="./docs">Read the documentation</a>',
+}
+"""In the index page, by the page that each leads to."""
 
 SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -27,8 +31,9 @@ def secure(headers: MutableHeaders) -> None:
         headers.setdefault("Content-Security-Policy", PAGE_POLICY)
 
 
-def _page_policy(page: str) -> str:
-    """Swagger UI sets styles on its elements, and shows images from `data:` URLs."""
+def page_policy(page: str) -> str:
+    """Allows the scripts that are in the page. Swagger UI, and the theme of the documentation, set styles on their
+    elements, and show images from `data:` URLs."""
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
     return (
@@ -37,4 +42,4 @@ def _page_policy(page: str) -> str:
     )
 
 
-PAGE_POLICY = _page_policy(INDEX_PAGE.read_text(encoding="utf-8"))
+PAGE_POLICY = page_policy(INDEX_PAGE.read_text(encoding="utf-8"))

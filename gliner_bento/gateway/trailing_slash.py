@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_FOLDERS = frozenset({"", "/static_content", "/playground"})
+_FOLDERS = frozenset({"", "/static_content", "/playground", "/docs"})
 """Folders of the pages' files, which redirect between the path with a slash and the one without."""
 
 

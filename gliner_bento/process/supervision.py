@@ -16,6 +16,7 @@ service that fails to start ends its process.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
@@ -23,7 +24,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,9 +32,10 @@ from typing import Any, Literal, NoReturn
 
 import click
 
-from gliner_bento.bentoml_options import default_host
+from gliner_bento.bentoml_options import bentoml_options, default_host
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import StartupError, exit_with, is_alive, one_line, write_line
+from gliner_bento.process.announcement import ADDRESS, announce_when, url_of
 from gliner_bento.process.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.port import check_address_or_exit, refuse_connections
@@ -70,6 +72,8 @@ def supervise(settings: Settings) -> None:
     check_address_or_exit("bentoml", settings, default_host(settings))
     # With this variable, BentoML starts no process again, and ends with a traceback when one has died.
     os.environ.pop("BENTOML_CONTAINERIZED", None)
+    if url := url_of(context.params, bentoml_options(settings, "GLiNERService")):
+        os.environ[ADDRESS] = url
     logging.getLogger("bentoml.serve").addFilter(_not_listening_yet)
     context.with_resource(_supervisor(settings, context.params.get("port") or 0))
 
@@ -114,8 +118,9 @@ def _start_again() -> None:
 def _not_listening_yet(record: logging.LogRecord) -> bool:
     """Reword BentoML's first line, which says "listening" while nothing is loaded."""
     if str(record.msg).startswith("Starting production") and isinstance(record.args, tuple):
-        record.msg = "starting the services, which will answer on %s://%s:%d (Ctrl+C ends them)"
+        record.msg = "starting; the server will answer on %s://%s:%d (Ctrl+C ends it)"
         record.args = record.args[-3:]
+        record.name = __name__  # of ours, which are not filtered
     return True
 
 
@@ -124,6 +129,7 @@ class ServiceProcess:
 
     def __init__(self, service: str, settings: Settings) -> None:
         self._service = service
+        self._settings = settings
         self._max_restarts = settings.max_restarts
         self._window_s = settings.restart_window_s
         self._shutdown_timeout_s = settings.shutdown_timeout_s
@@ -161,6 +167,10 @@ class ServiceProcess:
             begin = heartbeat.stop
         needed = self._needed_by(needed_by) if needed_by else lambda: False
         Shutdown(self._shutdown_timeout_s, begin=begin, needed=needed, fail=fail, ending=self.stopped).install()
+
+    def announce_when(self, ready: Callable[[], Awaitable[bool]], pages: Mapping[str, str]) -> None:
+        """Write where the server is, as soon as it is ready. For the running event loop."""
+        self._announcing = asyncio.ensure_future(announce_when(ready, pages, self._settings, self._folder))
 
     def end_hung(self, reason: str) -> NoReturn:
         """End the process because a thread of it hangs, once the requests that have failed are answered."""

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from gliner_bento.api_keys import is_content, read_keys
+from gliner_bento.archives import SUFFIXES
 from gliner_bento.configuration import PACKAGE, PROJECT_ROOT
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -22,8 +23,13 @@ FORMATS = tuple(sorted(file.stem for file in (PACKAGE / "gateway" / "compat").gl
 _DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
-def _folder_or_hub_id(value: str) -> str:
-    """The absolute path of a checkpoint folder, relative to the working directory, bundle or package; else a hub id."""
+def _checkpoint(value: str) -> str:
+    """The absolute path of a checkpoint folder, relative to the working directory, bundle or package, or of an archive;
+    else a hub id."""
+    if value.endswith(SUFFIXES):
+        if not (archive := Path(value).expanduser()).is_file():
+            raise ValueError("no such archive")
+        return str(archive.resolve())
     for folder in (Path(value).expanduser(), PROJECT_ROOT / value, PACKAGE / value):
         if value and folder.is_dir():
             try:
@@ -124,7 +130,7 @@ def text_of(value: object) -> str:
 
 ApiKeysSource = Annotated[str, AfterValidator(_api_keys)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-Model = Annotated[str, AfterValidator(_folder_or_hub_id)]
+Model = Annotated[str, AfterValidator(_checkpoint)]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]

@@ -16,8 +16,8 @@ class ModelFields(BaseSettings):
 
     model: Model = Field(
         "models/demo",
-        description="GLiNER checkpoint: a local folder (relative to the working directory or to service.py) or a "
-        "Hugging Face hub id.",
+        description="GLiNER checkpoint: a local folder (relative to the working directory or to service.py), an "
+        "archive of one (.zip, .tar.gz; relative to the working directory), or a Hugging Face hub id.",
     )
     revision: str | None = Field(
         None, description="Branch, tag or commit of a model on the Hugging Face hub; unset: its main branch."
@@ -37,7 +37,8 @@ class ModelFields(BaseSettings):
     )
     conversion_cache_dir: AbsolutePath = Field(
         Path("~/.cache/gliner-bento/weights"),
-        description="Folder of converted weights, safe to delete; $XDG_CACHE_HOME replaces ~/.cache if it is set.",
+        description="Folder of converted weights and of unpacked archives, safe to delete; $XDG_CACHE_HOME replaces "
+        "~/.cache if it is set.",
     )
     device: str = Field(
         "auto",

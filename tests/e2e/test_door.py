@@ -127,7 +127,7 @@ def test_bentomls_settings_for_tls_work(tmp_path):
     configuration.write_text(yaml.safe_dump({"services": {"GLiNERService": {"ssl": tls}}}))
     command = [sys.executable, "-m", "bentoml", "serve", ".", "--port", "{port}"]
     env = {"GLINER_CONFIG": str(configuration), "GLINER_API_KEYS": "[]"}
-    ready = "Service GLiNERService initialized"
+    ready = "ready on https://127.0.0.1:"
     with started(command, cwd=PROJECT_ROOT, log=tmp_path / "log", env=env, ready=ready) as server:
         url = server.url.replace("http:", "https:")
         with httpx.Client(

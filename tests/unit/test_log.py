@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import warnings
 
 import pytest
 
@@ -16,8 +17,9 @@ from gliner_bento.settings import Settings
 def written(monkeypatch, capsys):
     """Configure a process's log as BentoML leaves it, write a record, and return the line."""
     root = logging.getLogger()
-    ours = logging.getLogger("gliner_bento")
-    level, handlers = ours.level, root.handlers
+    ours, bentomls = logging.getLogger("gliner_bento"), logging.getLogger("bentoml")
+    levels, handlers = (ours.level, bentomls.level), root.handlers
+    bentomls.setLevel(logging.NOTSET)
 
     def write(log_format: str, log_level: str = "auto", **record: object) -> str:
         handler = logging.StreamHandler(sys.stdout)
@@ -30,7 +32,8 @@ def written(monkeypatch, capsys):
 
     yield write
     root.handlers = handlers
-    ours.setLevel(level)
+    ours.setLevel(levels[0])
+    bentomls.setLevel(levels[1])
 
 
 def test_json_is_one_object_per_record_with_its_fields(written):
@@ -58,3 +61,30 @@ def test_text_keeps_bentomls_format_and_adds_the_fields(written):
 @pytest.mark.parametrize(("level", "shown"), [("auto", True), ("debug", True), ("info", True), ("warning", False)])
 def test_the_level_is_the_lowest_that_is_logged(written, level, shown):
     assert bool(written("json", level)) is shown
+
+
+@pytest.mark.parametrize(
+    ("level", "logger", "record", "shown"),
+    [
+        ("auto", "bentoml.serve", logging.INFO, False),
+        ("auto", "httpx", logging.WARNING, True),
+        ("auto", "bentoml.serve", logging.ERROR, True),
+        ("info", "bentoml.serve", logging.INFO, False),
+        ("debug", "bentoml.serve", logging.INFO, True),
+    ],
+)
+def test_what_other_packages_log_is_there_from_a_warning_on(written, capsys, level, logger, record, shown):
+    written("text", level)
+    logging.getLogger("bentoml").setLevel(logging.DEBUG)
+    logging.getLogger(logger).log(record, "from elsewhere")
+    assert ("from elsewhere" in capsys.readouterr().out) is shown
+
+
+@pytest.mark.parametrize(("level", "shown"), [("auto", 0), ("debug", 1)])
+def test_warnings_for_developers_are_there_at_level_debug(written, monkeypatch, level, shown):
+    monkeypatch.setattr(sys, "warnoptions", [])  # of -W
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        written("text", level)
+        warnings.warn("deprecated", FutureWarning, stacklevel=1)
+    assert len(caught) == shown

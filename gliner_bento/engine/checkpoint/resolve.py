@@ -1,4 +1,5 @@
-"""From what an operator calls a model to the folder of its files: a folder, or the download of a hub id.
+"""From what an operator calls a model to the folder of its files: a folder, an unpacked archive, or the download of a
+hub id.
 
 Also finds the backbones whose configuration or tokenizer the folder lacks. Loads nothing, and imports no torch.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gliner_bento.engine.checkpoint.archive import is_archive, name_of, unpacked
 from gliner_bento.engine.checkpoint.find import (
     BACKBONES,
     CONFIG,
@@ -55,7 +57,7 @@ class Checkpoint:
 
 
 def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | None = None) -> Checkpoint:
-    """The checkpoint in the folder `model`, or of the hub id `model`, which is downloaded. Raises ModelError.
+    """The checkpoint in the folder or archive `model`, or of a hub id, which is downloaded. Raises ModelError.
 
     Its configuration is checked, and what the folder lacks of its backbones is in the hub's cache afterwards.
 
@@ -64,7 +66,10 @@ def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | Non
     if onnx_file is not None and not is_beside(onnx_file):
         raise ModelError(f"onnx_model_file {onnx_file!r} is not inside the checkpoint's folder")
     hub = Hub(options)
-    folder = Path(model).expanduser()
+    folder = given = Path(model).expanduser()
+    archived = is_archive(given)
+    if archived:
+        folder = unpacked(given, options.conversion_cache_dir)
     local = folder.is_dir()
     if not local:
         if not is_hub_id(model):
@@ -74,7 +79,7 @@ def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | Non
         raise ModelError(f"{model!r} is no GLiNER checkpoint: it has no {CONFIG}")
     if onnx_file and not is_file(folder / onnx_file):
         raise ModelError(f"{model!r} has no {onnx_file}{_instead(folder)}")
-    name = folder.resolve().name if local else model
+    name = name_of(given) if archived else folder.resolve().name if local else model
     checkpoint = Checkpoint(name, model, folder, hub, options, onnx_file)
     if not onnx_file:
         checkpoint.weights()

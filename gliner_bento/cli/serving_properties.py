@@ -1,0 +1,131 @@
+"""DJL Serving's serving.properties: its keys, and what they are here (docs/migrate/djl-serving.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from gliner_bento.configuration import SettingsError
+from gliner_bento.settings.names import origin
+
+_LINE = re.compile(r"\s*(?P<key>(?:\\.|[^\s=:\\])+)\s*[=:\s]?\s*(?P<value>.*)")
+_WORKERS = re.compile(r"((?P<device>cpu|gpu)\.)?(?P<bound>min|max)(_w|W)orkers?")
+
+SETTINGS = {
+    "option.model_id": "model",
+    "option.revision": "revision",
+    "option.dtype": "dtype",
+    "batch_size": "max_batch_size",
+    "max_batch_delay": "batch_wait_timeout_ms",
+    "job_queue_size": "queue_capacity",
+    "option.predict_timeout": "request_timeout_s",
+    "option.enable_lora": "enable_lora",
+    "option.max_loras": "max_device_adapters",
+    "option.max_cpu_loras": "max_cpu_adapters",
+    "option.max_lora_rank": "max_lora_rank",
+}
+"""Keys that are a setting with the same values."""
+
+_NO_MEANING = {
+    "engine": "there is one",
+    "max_idle_time": "replicas are not stopped when idle",
+    "reserved_memory_mb": "set target_memory_fraction, a share of the device",
+    "required_memory_mb": "memory is measured at start",
+    "gpu.required_memory_mb": "memory is measured at start",
+    "translatorFactory": "there are no translators",
+    "option.entryPoint": "there are no handlers",
+    "option.model_loading_timeout": "a start takes as long as it takes",
+}
+
+
+class Properties(NamedTuple):
+    """settings: by name. warnings: a line for each key that does nothing."""
+
+    settings: Mapping[str, str]
+    warnings: list[str]
+
+
+def read(file: Path, flags: Mapping[str, object]) -> Properties:
+    """What a file sets that no flag and no environment variable does. Raises SettingsError.
+
+    Without `option.model_id`, the model is the file's folder if it is a checkpoint.
+    """
+    try:
+        given = _parsed(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--serving-properties: {file}: {getattr(error, 'strerror', 'not UTF-8')}") from None
+    settings, warnings = _translated(given, str(file))
+    if "model" not in settings and (file.parent / "gliner_config.json").is_file():
+        settings["model"] = str(file.parent.resolve())
+    own = {name: value for name, value in settings.items() if origin(name, flags) is None}
+    return Properties(own, warnings)
+
+
+def _parsed(text: str) -> dict[str, str]:
+    """The pairs of a Java properties file."""
+    pairs = {}
+    for line in re.sub(r"\\\r?\n[ \t]*", "", text).splitlines():
+        if (found := _LINE.match(line)) and not line.lstrip().startswith(("#", "!")):
+            pairs[_unescaped(found["key"])] = _unescaped(found["value"]).strip()
+    return pairs
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
+
+
+def _translated(given: Mapping[str, str], file: str) -> tuple[dict[str, str], list[str]]:
+    settings: dict[str, str] = {}
+    warnings: list[str] = []
+    workers: dict[str, str] = {}
+    if devices := given.get("load_on_devices"):
+        settings |= _devices(devices, file)
+    device = settings.get("device", "").partition(":")[0].replace("cuda", "gpu")
+    for key, value in given.items():
+        if key in SETTINGS:
+            settings[SETTINGS[key]] = _checked(value, key, file)
+        elif found := _WORKERS.fullmatch(key):
+            if found["device"] in (None, device):
+                workers[found["bound"]] = _count(value, key, file)
+            else:
+                warnings.append(_warning(key, f"load_on_devices does not name the {found['device']}"))
+        elif key != "load_on_devices":
+            warnings.append(_warning(key, _NO_MEANING.get(key, "it has no meaning here")))
+    if workers:
+        replicas = workers.get("max") or workers["min"]
+        settings["num_instances"] = str(int(replicas) * len(settings.get("cuda_devices", "1").split(",")))
+        if workers.get("min", replicas) != replicas:
+            warnings.append(_warning("minWorkers", "there are always as many replicas as maxWorkers says"))
+    return settings, warnings
+
+
+def _devices(value: str, file: str) -> dict[str, str]:
+    """`*`, `-1` or `cpu`, or numbers of GPUs."""
+    names = [name.strip().removeprefix("gpu") for name in re.split("[;,]", value) if name.strip()]
+    if names == ["*"]:
+        return {}
+    if names and set(names) <= {"-1", "cpu"}:
+        return {"device": "cpu"}
+    if not names or not all(re.fullmatch("[0-9]+", name) for name in names):
+        raise SettingsError(f"{file}: load_on_devices: must be *, -1 (CPU) or numbers of GPUs (got {value!r})")
+    if len(names) == 1:
+        return {"device": f"cuda:{names[0]}"}
+    return {"device": "cuda", "cuda_devices": ",".join(names), "num_instances": str(len(names))}
+
+
+def _count(value: str, key: str, file: str) -> str:
+    if not re.fullmatch("[1-9][0-9]{0,3}", value):
+        raise SettingsError(f"{file}: {key}: must be a number from 1 (got {value!r})")
+    return value
+
+
+def _checked(value: str, key: str, file: str) -> str:
+    if not value:
+        raise SettingsError(f"{file}: {key}: has no value")
+    return value
+
+
+def _warning(key: str, why: str) -> str:
+    return f"serving.properties: {key} does nothing: {why}"

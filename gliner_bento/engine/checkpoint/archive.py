@@ -1,0 +1,78 @@
+"""Unpacks a checkpoint's archive (.zip, .tar.gz) once, into a folder that processes share.
+
+    conversion_cache_dir/archives/<key of the path>-<key of size and time>    unpacked elsewhere and renamed
+    conversion_cache_dir/archives/lock                                        held while one is unpacked
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+from gliner_bento.archives import SUFFIXES, ArchiveError, files_of
+from gliner_bento.engine.checkpoint.find import CONFIG, ModelError, is_file
+from gliner_bento.files import file_lock
+
+_MAX_ENTRIES = 1000
+
+
+def is_archive(path: Path) -> bool:
+    """Whether it is a file with the name of an archive."""
+    return path.name.endswith(SUFFIXES) and is_file(path)
+
+
+def name_of(archive: Path) -> str:
+    """The model's name: the file's, without suffix."""
+    return archive.name.removesuffix(next(suffix for suffix in SUFFIXES if archive.name.endswith(suffix)))
+
+
+def unpacked(archive: Path, cache: Path) -> Path:
+    """The folder of a checkpoint that is at the top of an archive, or in its only folder. Raises ModelError."""
+    try:
+        folder = _unpacked(archive.resolve(), cache / "archives")
+        inside = list(folder.iterdir())
+    except ArchiveError as error:
+        raise ModelError(f"{str(archive)!r} is not unpacked: {error}") from error
+    except OSError as error:
+        raise ModelError(f"{str(archive)!r} cannot be unpacked in {cache}: {error.strerror}") from error
+    if not is_file(folder / CONFIG) and len(inside) == 1 and inside[0].is_dir():
+        return inside[0]
+    return folder
+
+
+def _unpacked(archive: Path, cache: Path) -> Path:
+    """The folder with the content; that of an earlier file at the same path is deleted."""
+    found = archive.stat()
+    of_path, of_content = (_key(value) for value in (archive, (found.st_size, found.st_mtime_ns)))
+    target = cache / f"{of_path}-{of_content}"
+    cache.mkdir(parents=True, exist_ok=True)
+    with file_lock(cache / "lock"):
+        if target.is_dir():
+            return target
+        for stale in cache.glob(f"*{of_path}-*"):
+            shutil.rmtree(stale)
+        temporary = cache / f".{target.name}"
+        try:
+            _write(archive, temporary)
+            temporary.rename(target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def _write(archive: Path, folder: Path) -> None:
+    """All files of an archive. Raises ArchiveError, also where they have more bytes than the disk has left."""
+    folder.mkdir()
+    free_bytes = shutil.disk_usage(folder).free
+    for file in files_of(archive, max_bytes=free_bytes, max_entries=_MAX_ENTRIES):
+        place = folder / file.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("xb") as target:
+            target.writelines(file.content)
+
+
+def _key(value: object) -> str:
+    return hashlib.sha256(str(value).encode()).hexdigest()[:16]

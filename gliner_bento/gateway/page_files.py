@@ -1,0 +1,32 @@
+"""Files of a page: a folder that is served as it is, with a policy for the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from gliner_bento.errors import RouteNotFound
+
+
+class PageFiles:
+    """The files of a folder. policy: the Content-Security-Policy of a file."""
+
+    def __init__(self, folder: Path, policy: Callable[[Path], str]) -> None:
+        self._files = StaticFiles(directory=folder, check_dir=False)
+        self._policy = policy
+
+    async def get(self, path: str, request: Request) -> Response:
+        """A file. Raises RouteNotFound. Browsers ask each time whether it has changed: its name has no version."""
+        try:
+            response = await self._files.get_response(path, request.scope)
+        except HTTPException:
+            raise RouteNotFound("no such route") from None
+        response.headers["Cache-Control"] = "no-cache"
+        if isinstance(response, FileResponse):
+            response.headers["Content-Security-Policy"] = self._policy(Path(response.path))
+        return response

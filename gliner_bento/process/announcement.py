@@ -1,0 +1,74 @@
+"""What a server writes once it is ready: its address, its pages, and a request to try."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+ADDRESS = "_GLINER_ADDRESS"
+"""Environment variable: the URL of the server that this process is a part of."""
+
+_POLL_S = 0.1
+_EVERYWHERE = ("0.0.0.0", "::")
+_REQUEST = '{"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}'
+
+
+def url_of(arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
+    """The URL of `bentoml serve` with these arguments and options of the service; None for a socket without a known
+    port."""
+    http = options["http"]
+    host, port = (http.get(name) if arguments.get(name) is None else arguments[name] for name in ("host", "port"))
+    if not port or arguments.get("fd") or arguments.get("uds"):
+        return None
+    host = "localhost" if host in _EVERYWHERE else f"[{host}]" if ":" in host else host
+    tls = arguments.get("ssl_certfile") or options.get("ssl", {}).get("enabled")
+    return f"{'https' if tls else 'http'}://{host}:{port}"
+
+
+def announcement(url: str, pages: Mapping[str, str], *, needs_key: bool) -> str:
+    """The lines for people. pages: name and path of each."""
+    key = "-H 'Authorization: Bearer YOUR_KEY' " if needs_key else ""
+    request = f"curl -s {url}/v1/extract {key}-H 'Content-Type: application/json' -d {shlex.quote(_REQUEST)}"
+    rows = {**{name: url + path for name, path in pages.items()}, "try": request}
+    if "docs" not in pages and (PROJECT_ROOT / "docs").is_dir():
+        rows["docs"] = "docs/index.md; after `make docs`, a server has them at /docs"
+    return "".join([f"gliner-bento: ready on {url}\n", *(f"  {name:<11} {row}\n" for name, row in rows.items())])
+
+
+def announce(url: str, pages: Mapping[str, str], settings: Settings) -> None:
+    """Write the lines to standard error; where the log is read by programs, one record of it."""
+    if settings.log_format == "json":
+        logger.info("ready on %s", url, extra={"fields": {name: url + path for name, path in pages.items()}})
+    elif logger.isEnabledFor(logging.INFO):
+        sys.stderr.write(announcement(url, pages, needs_key=settings.api_keys is not None))
+        sys.stderr.flush()
+
+
+async def announce_when(
+    ready: Callable[[], Awaitable[bool]], pages: Mapping[str, str], settings: Settings, folder: Path | None
+) -> None:
+    """Wait until the server is ready, and announce it once, whichever of its processes does so first.
+
+    folder: the supervisor's, which all processes share.
+    """
+    url = os.environ.get(ADDRESS)
+    if not url or not folder:
+        return
+    while not await ready():  # noqa: ASYNC110  # asks a replica, which notifies nobody
+        await asyncio.sleep(_POLL_S)
+    try:
+        (folder / "announced").touch(exist_ok=False)
+    except OSError:
+        return  # it was announced, or the supervisor has ended
+    announce(url, pages, settings)

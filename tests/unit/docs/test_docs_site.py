@@ -1,0 +1,134 @@
+"""The documentation's site: its sources, the built pages, and how a server serves them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+import pytest
+from memory_replica import MemoryReplica
+
+from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.gateway import documentation
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.settings import Settings
+from tools import docs_site
+from tools.docs_site.reference import command_line_page, http_api_page
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built without a warning."""
+    pytest.importorskip("zensical", reason="installed by `make docs`")
+    folder = tmp_path_factory.mktemp("site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(docs_site, "WORK", folder / "work")
+        assert docs_site.build(folder / "docs") == 0
+    return folder / "docs"
+
+
+def served(folder: Path, monkeypatch: pytest.MonkeyPatch) -> httpx.AsyncClient:
+    endpoints = documentation.endpoints(folder)
+    monkeypatch.setattr(documentation, "endpoints", lambda: endpoints)
+    app = GatewayApp(Settings().view(GatewayOptions))
+    app.bind(MemoryReplica())
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+
+
+def ask(client: httpx.AsyncClient, path: str) -> httpx.Response:
+    return asyncio.run(client.get(path))
+
+
+def small_site(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "index.html").write_text("<script>one()</script><p>Start</p><script src='app.js'></script>")
+    (folder / "app.js").write_text("two()")
+    return folder
+
+
+def test_links_follow_a_page_and_what_it_links_to():
+    page = PROJECT_ROOT / "docs" / "migrate" / "presidio.md"
+    text = "[a](../labels.md#thresholds) [b](../../README.md) [c](../../examples/redact.py) [d](../decisions) [e](#x)\n"
+    assert docs_site.rewritten(text, page) == (
+        "[a](../labels.md#thresholds) [b](../overview.md) [c](../examples/redact.py.md) [d](../decisions/index.md) "
+        "[e](#x)\n"
+    )
+    code = "```\n[b](../../README.md)\n```\n"
+    assert docs_site.rewritten(code, page) == code
+
+
+def test_the_reference_has_every_route_and_command():
+    api = http_api_page()
+    assert "\n### `POST /v1/extract/batch`\n" in api
+    assert "[`invalid_field`](../errors.md#invalid_field)" in api
+    assert "| `threshold` | number or null | Lowest score of an entity, 0 to 1." in api
+    commands = command_line_page()
+    for words in ("serve", "extract", "adapters put"):
+        assert f"\n## `gliner-bento {words}`\n\n```text\nusage: gliner-bento {words} " in commands
+
+
+def test_all_pages_are_in_the_site_and_reachable(site):
+    pages = {file.relative_to(site).as_posix() for file in site.rglob("*.html")} - {"404.html"}
+    assert {"index.html", "overview.html", "reference/http-api.html", "decisions/index.html"} <= pages
+    found, waiting = set(), ["index.html"]
+    while waiting:
+        page = waiting.pop()
+        if page not in found:
+            found.add(page)
+            links = re.findall(r'<a[^>]* href="([^":#?]+\.html)', (site / page).read_text(encoding="utf-8"))
+            folder = (site / page).parent
+            waiting += [(folder / link).resolve().relative_to(site.resolve()).as_posix() for link in links]
+    assert found == pages
+
+
+def test_pages_load_nothing_from_elsewhere_and_all_that_they_load_exists(site):
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r'<(?:script|img|source|iframe)[^>]* src="([^"]*)"', text)
+        loaded += re.findall(r'<link[^>]* href="([^"]*)"', text)
+        assert len(loaded) > 3
+        if page.name != "404.html":  # its links are absolute; a server has a 404 of its own
+            assert [one for one in loaded if not (page.parent / one.partition("#")[0]).exists()] == [], page.name
+
+
+def test_a_built_page_may_run_its_own_scripts(site, monkeypatch):
+    answer = ask(served(site, monkeypatch), "/docs/concepts.html")
+    policy = dict(rule.strip().split(" ", 1) for rule in answer.headers["content-security-policy"].split(";"))
+    scripts = re.findall(r"<script>(.*?)</script>", answer.text, re.DOTALL)
+    assert scripts
+    for script in scripts:
+        assert f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" in policy["script-src"]
+    assert not re.search(r"<[^>]+ on\w+=", answer.text)
+
+
+def test_the_docs_are_served_with_a_policy_of_their_own(tmp_path, monkeypatch):
+    client = served(small_site(tmp_path / "site"), monkeypatch)
+    moved = ask(client, "/docs")
+    assert (moved.status_code, moved.headers["location"]) == (307, "docs/index.html")
+    for path in ("/docs/", "/docs/index.html"):
+        page = ask(client, path)
+        assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        policy = dict(rule.strip().split(" ", 1) for rule in page.headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
+        assert policy["script-src"].startswith("'self' 'sha256-")
+        assert policy["worker-src"] == "'self'"
+    assert ask(client, "/docs/app.js").text == "two()"
+    assert 'href="./docs"' in ask(client, "/").text
+
+
+@pytest.mark.parametrize("path", ["nothing.html", "..%2Fsecret", "../app.py", "%2Fetc%2Fpasswd"])
+def test_nothing_but_the_site_is_served(tmp_path, monkeypatch, path):
+    (tmp_path / "secret").write_text("secret")
+    answer = ask(served(small_site(tmp_path / "site"), monkeypatch), f"/docs/{path}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+
+
+def test_a_server_without_the_site_has_no_docs(tmp_path, monkeypatch):
+    client = served(tmp_path, monkeypatch)
+    assert ask(client, "/docs").status_code == ask(client, "/docs/index.html").status_code == 404
+    assert 'href="./docs"' not in ask(client, "/").text

@@ -1,0 +1,138 @@
+"""The pages of the documentation that are made of declarations: the HTTP API of the OpenAPI document, and the command
+line of its own --help."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gliner_bento import cli
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.settings import Settings
+
+_API_HEAD = """\
+# HTTP API
+
+The routes of a server, generated from its OpenAPI document. A server has the document at `/docs.json`, and a page where
+they can be tried (Swagger UI) at `/`. [Errors](../errors.md) explains the codes.
+"""
+_COMMANDS_HEAD = """\
+# Command line
+
+What `gliner-bento COMMAND --help` prints. Flags that are settings are explained in [Settings](../settings.md).
+"""
+
+
+def http_api_page() -> str:
+    """The page of all routes, by tag."""
+    app = GatewayApp(Settings.load().view(GatewayOptions))
+    document: dict[str, Any] = json.loads(app.document)
+    schemas = document["components"]["schemas"]
+    pieces = [_API_HEAD]
+    for tag in document["tags"]:
+        pieces.append(f"\n## {tag['name'].capitalize()}\n\n{tag['description']}\n")
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                if operation["tags"] == [tag["name"]]:
+                    pieces += _operation(f"{method.upper()} {path}", operation, schemas)
+    pieces.append("\n## Types\n")
+    for name in sorted(schemas):
+        schema = schemas[name]
+        fields = _fields(schema) if "properties" in schema else [f"{_type(schema)}\n"]
+        pieces += [f"\n### {name}\n\n{_cell(schema.get('description', ''))}\n\n", *fields]
+    return "".join(pieces)
+
+
+def _operation(title: str, operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterator[str]:
+    yield f"\n### `{title}`\n\n{operation['summary']}.\n"
+    if about := operation.get("description"):
+        yield f"\n{about}\n"
+    if parameters := operation.get("parameters"):
+        yield "\n| Parameter | In | Description |\n|---|---|---|\n"
+        for one in parameters:
+            yield f"| `{one['name']}` | {one['in']} | {_cell(one.get('description', ''))} |\n"
+    for media, body in operation.get("requestBody", {}).get("content", {}).items():
+        yield f"\nRequest ({media}): {_type(body['schema'])}\n"
+        if "example" in body and media == "application/json":
+            yield f"\n```json\n{json.dumps(body['example'], indent=2, ensure_ascii=False)}\n```\n"
+    errors, body = [], ""
+    for status, answer in operation["responses"].items():
+        kinds = sorted({_type(body["schema"]) for body in answer.get("content", {}).values() if "schema" in body})
+        if status < "400":
+            yield f"\nAnswer ({status}, {answer['description']}): {', '.join(kinds) or 'no body'}\n"
+        else:
+            codes = (f"[`{code}`](../errors.md#{code})" for code in answer["description"].split(" or ") if code)
+            errors.append(f"{status} {' or '.join(codes)}".strip())
+            body = ", ".join(kinds)
+    if errors:
+        yield f"\nErrors ({body}): {', '.join(errors)}\n"
+
+
+def _fields(schema: Mapping[str, Any]) -> Iterator[str]:
+    yield "| Field | Type | Description |\n|---|---|---|\n"
+    for name, field in schema["properties"].items():
+        kind = _type(field)
+        if name in schema.get("required", ()) or "default" not in field or field["default"] is None:
+            default = ""
+        else:
+            default = f", default `{json.dumps(field['default'])}`"
+        yield f"| `{name}` | {kind}{default} | {_cell(field.get('description', ''))} |\n"
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """A schema in words, with links to the types that it names."""
+    match schema:
+        case {"$ref": reference}:
+            name = reference.rpartition("/")[2]
+            return f"[{name}](#{name.lower()})"
+        case {"anyOf": branches} | {"oneOf": branches}:
+            return " or ".join(dict.fromkeys(_type(one) for one in branches))
+        case {"enum": values}:
+            return ", ".join(f"`{json.dumps(value)}`" for value in values)
+        case {"type": "array", "items": items}:
+            return f"list of {_type(items)}"
+        case {"const": value}:
+            return f"`{json.dumps(value)}`"
+    values = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
+    inner = [_type(one) for one in values if isinstance(one, Mapping)]
+    return f"map of {' or '.join(inner)}" if inner else str(schema.get("type", "any"))
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", r"\|")
+
+
+def command_line_page() -> str:
+    """The page of all commands."""
+    pieces = [_COMMANDS_HEAD]
+    for words in _commands(()):
+        pieces.append(f"\n## `gliner-bento{''.join(f' {word}' for word in words)}`\n\n```text\n{_help(words)}```\n")
+    return "".join(pieces)
+
+
+def _commands(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """A command and those below it, as their --help lists them."""
+    yield tuple(words)
+    listed = re.search(r"^usage: .*?{(\w[\w,-]*)}\s+\.\.\.", _help(words), re.MULTILINE | re.DOTALL)
+    for name in listed[1].split(",") if listed else ():
+        yield from _commands([*words, name])
+
+
+def _help(words: Sequence[str]) -> str:
+    output = io.StringIO()
+    width = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "100"
+    try:
+        with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+            cli.main([*words, "--help"])
+    finally:
+        os.environ.pop("COLUMNS")
+        if width is not None:
+            os.environ["COLUMNS"] = width
+    return output.getvalue()
