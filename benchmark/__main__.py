@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmark import fairness, report
+from benchmark import bulk, fairness, report
 from benchmark.bench import MODELS, QUICK, Bench, Plan, log_progress
 from benchmark.sections import DEFAULT, SECTIONS, measure
 from benchmark.simulate import report as simulate_report
@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             page = simulation(flags)
         elif flags.fairness:
             page = fairness.compare(new_folder(flags.out), plan.seconds)
+        elif flags.bulk:
+            page = bulk.compare(new_folder(flags.out), plan.seconds)
         else:
             page = report.render(flags.report) if flags.report else compare(flags.out, rows, plan)
     except ValueError as error:
@@ -82,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows", help="sections to measure, separated by commas (default: all but soak)")
     parser.add_argument("--quick", action="store_true", help="smoke test: the bundled model, about a second per load")
     parser.add_argument("--fairness", action="store_true", help="instead: one tenant beside the flood of another one")
+    parser.add_argument("--bulk", action="store_true", help="instead: a bulk job beside the server's own throughput")
     parser.add_argument("--simulate", action="store_true", help="instead: fleets of 1 to 1,000 simulated replicas")
     parser.add_argument(
         "--price-per-hour", type=float, help=f"of a simulated replica, for costs (default: {PRICE_PER_HOUR:g})"

@@ -119,6 +119,32 @@ def test_a_slider_and_the_legend_filter_without_asking_again(page):
     page.wait(f"{REQUESTS} > {asked}")  # below what was asked for
 
 
+def test_a_label_and_a_relation_may_have_a_threshold_of_their_own(page):
+    page.evaluate("document.querySelectorAll('details.about').forEach((details) => (details.open = true))")
+    put(page, "#labels .row:nth-child(1) [type=number]", "1", "change")  # no person is that certain
+    page.wait(f"!{MARKS}.includes('Bill Gates') && {MARKS}.includes('Microsoft')")
+    page.click("#tab-relations")
+    page.wait("document.querySelectorAll('.pane.relations tbody tr[data-place]').length === 2")
+    put(page, "#labels .row:nth-child(1) [type=number]", "0.2", "change")
+    put(page, ".slider input", 1)  # of the labels without one
+    page.wait(f"{MARKS}.includes('Bill Gates') && !{MARKS}.includes('Microsoft')")
+    put(page, ".slider input", 0.5)
+    put(page, "#relations .row:nth-child(1) [type=number]", "1", "change")
+    page.wait("document.querySelector('.pane.relations tbody').textContent.includes('founded in')")
+    page.wait("document.querySelectorAll('.pane.relations tbody tr[data-place]').length === 2")
+    page.click("#tab-code")
+    page.click(".choices button:nth-child(3)")
+    code = json.loads(page.evaluate("document.querySelector('pre').textContent"))
+    assert code["labels"]["person"] == {"threshold": 0.2}
+    assert code["labels"]["organization"] == "organization"
+    assert code["relations"]["founded"] == {"threshold": 1}
+    link = page.wait("new Promise((resolve) => setTimeout(() => resolve(location.href), 600))")
+    page.open(link)
+    wait_for_marks(page, "Bill Gates")
+    assert page.evaluate("document.querySelector('#labels [type=number]').value") == "0.2"
+    assert page.messages == []
+
+
 def test_what_is_pointed_at_is_highlighted_in_every_view(page):
     page.click("#tab-relations")
     page.wait("document.querySelector('.pane.relations tr[data-place]') !== null")
@@ -189,7 +215,10 @@ def test_an_error_is_shown_as_the_api_says_it(page):
 
 
 def test_a_file_can_be_dropped(page):
-    request = {"text": "Ada Lovelace lived in London.", "labels": {"city": "a city or town"}}
+    request = {
+        "text": "Ada Lovelace lived in London.",
+        "labels": {"city": {"description": "a city or town", "threshold": 0.1}},
+    }
     page.evaluate(
         "(() => { const data = new DataTransfer(); data.items.add(new File(["
         f"{json.dumps(json.dumps(request))}], 'request.json')); dispatchEvent(new DragEvent('drop', "
@@ -198,6 +227,7 @@ def test_a_file_can_be_dropped(page):
     wait_for_marks(page, "London")
     assert page.evaluate("document.querySelector('#labels .chip').title") == "a city or town"
     assert page.evaluate("document.querySelector('#labels .rows input').value") == "a city or town"
+    assert page.evaluate("document.querySelector('#labels .rows [type=number]').value") == "0.1"
 
 
 def test_overlapping_spans_have_lanes_of_their_own(page):

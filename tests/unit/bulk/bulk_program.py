@@ -1,12 +1,13 @@
-"""A bulk job in a process of its own, which a test may kill: chunks of 10 records, over a gateway without a model.
+"""A bulk job in a process of its own, which a test may kill: small chunks, over a gateway without a model.
 
-python bulk_program.py OUTPUT INPUT...
+python bulk_program.py OUTPUT INPUT... [RECORDS OF A CHUNK]
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,5 +44,8 @@ def run(output: Path, inputs: Sequence[str], **options) -> Report:
 
 
 if __name__ == "__main__":
-    bulk.CHUNK_RECORDS = 10
-    run(Path(sys.argv[1]), sys.argv[2:])
+    output, *inputs = sys.argv[1:]
+    bulk.CHUNK_RECORDS = int(inputs.pop()) if inputs[-1].isdigit() else 10
+    replica = MemoryReplica()
+    replica.calls, replica.admitted, replica.passes = deque(maxlen=0), deque(maxlen=0), deque(maxlen=0)
+    run(Path(output), inputs, clients=[client(replica)])

@@ -1,4 +1,4 @@
-// A list of labels or relations as chips: typed, or pasted as a list; descriptions are in a fold-out.
+// A list of labels or relations as chips: typed, or pasted as a list; descriptions and thresholds are in a fold-out.
 
 import { paint } from "./colors.js";
 import { el } from "./dom.js";
@@ -18,10 +18,18 @@ export function parseNames(text) {
     .filter(({ name }) => name);
 }
 
-const entry = (name, about = "") => ({ name, description: typeof about === "string" && about !== name ? about : "" });
+/** about: as in the API, a description, or an object that may have one and a threshold. */
+export function entry(name, about = "") {
+  const { description, threshold } = about && typeof about === "object" ? about : { description: about };
+  return {
+    name,
+    description: typeof description === "string" && description !== name ? description : "",
+    threshold: typeof threshold === "number" ? threshold : null,
+  };
+}
 
 export class Chips {
-  /** colored: whether the names have colours. onChange: called with the entries, [{name, description}]. */
+  /** colored: whether the names have colours. onChange: called with the entries, [{name, description, threshold}]. */
   constructor(root, { title, placeholder, colored, onChange }) {
     this.entries = [];
     this._onChange = onChange;
@@ -41,7 +49,7 @@ export class Chips {
       },
     });
     this._rows = el("div", { class: "rows" });
-    this._about = el("details", { class: "about" }, el("summary", { text: "Descriptions" }), this._rows);
+    this._about = el("details", { class: "about" }, el("summary", { text: "Descriptions and thresholds" }), this._rows);
     const box = el("div", { class: "box", on: { click: (event) => event.target === box && this._input.focus() } });
     box.append(this._list, this._input);
     const hint = el("p", { id: `${id}-hint`, class: "unseen", text: "Enter or comma adds; Backspace removes the last" });
@@ -103,9 +111,19 @@ export class Chips {
         },
       },
     });
+    const threshold = el("input", {
+      type: "number",
+      ...{ min: 0, max: 1, step: 0.05, value: one.threshold, placeholder: "score ≥", "aria-label": `Threshold of ${one.name}` },
+      on: {
+        change: () => {
+          one.threshold = threshold.value === "" ? null : Number(threshold.value);
+          this._onChange(this.entries);
+        },
+      },
+    });
     const name = el("span", { text: one.name });
     if (this._colored) paint(name, one.name);
-    return el("label", {}, name, input);
+    return el("div", { class: "row" }, el("label", {}, name, input), threshold);
   }
 
   _key(event) {

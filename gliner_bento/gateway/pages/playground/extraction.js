@@ -59,13 +59,14 @@ export const relationKey = (relation) => `→ ${relation}`;
 
 /** What is shown of an extraction: by score, and without the labels that the visitor has hidden. */
 export class Shown {
-  constructor(extraction, scores, hidden) {
-    const isShown = ({ score, label }) => score >= scores.entity && !hidden.has(label);
+  /** lowest: {entity, relation}, from a name to the lowest score that is shown. */
+  constructor(extraction, lowest, hidden) {
+    const isShown = ({ score, label }) => score >= lowest.entity(label) && !hidden.has(label);
     this.extraction = extraction;
     this.entities = extraction.entities.filter(isShown);
     this.relations = extraction.relations.filter(
       ({ score, relation, head, tail }) =>
-        score >= scores.relation &&
+        score >= lowest.relation(relation) &&
         !hidden.has(relationKey(relation)) &&
         isShown(extraction.entities[head]) &&
         isShown(extraction.entities[tail]),

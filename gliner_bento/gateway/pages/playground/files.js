@@ -1,5 +1,6 @@
 // Texts from files: dropped on the page, or opened.
 
+import { entry } from "./chips.js";
 import { byId } from "./dom.js";
 
 const MAX_BYTES = 20_000_000;
@@ -38,7 +39,7 @@ function fromJson(content, name) {
 function entries(names) {
   if (Array.isArray(names)) return names;
   if (!names || typeof names !== "object") return undefined;
-  return Object.entries(names).map(([name, description]) => ({ name, description }));
+  return Object.entries(names).map(([name, about]) => entry(name, about));
 }
 
 /** Accept files on the whole page, and from the button. */

@@ -3,7 +3,7 @@
 import { paint } from "./colors.js";
 import { el } from "./dom.js";
 import { relationKey } from "./extraction.js";
-import { state } from "./state.js";
+import { lowestScores, state } from "./state.js";
 
 export class Filters {
   constructor(root, onChange) {
@@ -22,12 +22,14 @@ export class Filters {
   /** Count what the extraction has; `shown` decides which scores count. */
   render(extraction) {
     const counts = new Map();
-    const count = (key, score, lowest) => counts.set(key, (counts.get(key) ?? 0) + (score >= lowest));
+    const lowest = { entity: lowestScores("entity"), relation: lowestScores("relation") };
+    const isShown = ({ label, score }) => score >= lowest.entity(label);
+    const count = (key, counted) => counts.set(key, (counts.get(key) ?? 0) + counted);
     for (const { name } of state.labels) counts.set(name, 0);
-    for (const { label, score } of extraction.entities) count(label, score, state.scores.entity);
+    for (const one of extraction.entities) count(one.label, isShown(one));
     for (const { relation, score, head, tail } of extraction.relations) {
-      const ends = Math.min(extraction.entities[head].score, extraction.entities[tail].score);
-      count(relationKey(relation), ends >= state.scores.entity ? score : 0, state.scores.relation);
+      const hasEnds = isShown(extraction.entities[head]) && isShown(extraction.entities[tail]);
+      count(relationKey(relation), hasEnds && score >= lowest.relation(relation));
     }
     const keys = [...counts.keys()];
     if (keys.join("\n") !== this._keys) {

@@ -9,7 +9,7 @@ import { acceptFiles, readFile } from "./files.js";
 import { Options } from "./options.js";
 import { PRESETS } from "./presets.js";
 import { Results } from "./results.js";
-import { ASKED_SCORE, assign, readFragment, state, writeFragment } from "./state.js";
+import { ASKED_SCORE, assign, hasThresholds, readFragment, state, writeFragment } from "./state.js";
 
 const TYPING_MS = 300;
 const TYPING_LONG_MS = 900; // for a text that takes long
@@ -17,7 +17,7 @@ const LONG_CHARS = 20_000;
 
 const text = byId("text");
 const status = byId("status");
-let asked = ASKED_SCORE; // the lowest score that was asked for
+let asked = { lowest: ASKED_SCORE }; // the scores of the last request
 
 const save = debounced(async () => byId("count").classList.toggle("long", !(await writeFragment())), 400);
 const runSoon = debounced(() => canRun() && run(), TYPING_MS);
@@ -26,7 +26,7 @@ const runLater = debounced(() => canRun() && run(), TYPING_LONG_MS);
 const results = new Results(() => {
   save();
   results.drawCode();
-  if (Math.min(state.scores.entity, state.scores.relation) < asked) changed();
+  if (hasThresholds() ? isMoved() : Math.min(state.scores.entity, state.scores.relation) < asked.lowest) changed();
 });
 const extractor = new Extractor({ onStart, onProgress, onEnd, onError });
 const labels = new Chips(byId("labels"), {
@@ -38,6 +38,8 @@ const relations = new Chips(byId("relations"), {
   onChange: (entries) => changed({ relations: entries }),
 });
 const options = new Options(byId("options"), () => changed());
+
+const isMoved = () => ["entity", "relation"].some((kind) => state.scores[kind] !== asked[kind]);
 
 function canRun() {
   return Boolean(state.text.trim() && state.labels.length);
@@ -83,7 +85,7 @@ function load(other) {
 }
 
 function run() {
-  asked = Math.min(ASKED_SCORE, state.scores.entity, state.scores.relation);
+  asked = { ...state.scores, lowest: Math.min(ASKED_SCORE, state.scores.entity, state.scores.relation) };
   extractor.run();
 }
 

@@ -6,7 +6,7 @@ import { Shown } from "./extraction.js";
 import { Filters } from "./filters.js";
 import { GraphView } from "./graph_view.js";
 import { Links } from "./links.js";
-import { state } from "./state.js";
+import { lowestScores } from "./state.js";
 import { TableView, labelCell, scoreCell } from "./table_view.js";
 import { Tabs } from "./tabs.js";
 import { TextView } from "./text_view.js";
@@ -69,7 +69,8 @@ export class Results {
 
   _drawNow() {
     if (!this._extraction) return;
-    this._shown = new Shown(this._extraction, state.scores, this._filters.hidden);
+    const lowest = { entity: lowestScores("entity"), relation: lowestScores("relation") };
+    this._shown = new Shown(this._extraction, lowest, this._filters.hidden);
     this._filters.render(this._extraction);
     this._text.show(this._shown);
     this._entities.setRows(this._shown.entities);

@@ -1,5 +1,7 @@
 // What the visitor has entered. It is kept in the URL's fragment, which browsers do not send to the server.
 
+import { entry as chip } from "./chips.js";
+
 const MAX_FRAGMENT = 16_000; // characters; longer links break in mail and chat
 
 /** Entities and relations from this score on are asked for, so that the sliders need not ask again. */
@@ -7,7 +9,7 @@ export const ASKED_SCORE = 0.3;
 
 export const state = {
   text: "",
-  labels: [], // [{name, description}]
+  labels: [], // [{name, description, threshold}]
   relations: [],
   scores: { entity: 0.5, relation: 0.5 }, // lowest shown
   options: {
@@ -35,12 +37,21 @@ export function assign(other) {
 
 function named(entry) {
   const name = typeof entry === "string" ? entry : entry?.name;
-  return typeof name === "string" && name.trim() ? { name, description: String(entry.description ?? "") } : null;
+  return typeof name === "string" && name.trim() ? chip(name, entry) : null;
+}
+
+/** Whether a label or a relation has a threshold of its own: then overlaps depend on the scores that are asked for. */
+export const hasThresholds = () => [...state.labels, ...state.relations].some(({ threshold }) => threshold !== null);
+
+/** The lowest score that is shown of a label, or of a relation (`kind`). */
+export function lowestScores(kind) {
+  const own = new Map((kind === "entity" ? state.labels : state.relations).map(({ name, threshold }) => [name, threshold]));
+  return (name) => own.get(name) ?? state.scores[kind];
 }
 
 /** The body of a request. `asked`: with the scores to ask for; otherwise with those shown, as a program would. */
 export function requestBody({ asked }) {
-  const score = (shown) => (asked ? Math.min(ASKED_SCORE, shown) : shown);
+  const score = (shown) => (asked && !hasThresholds() ? Math.min(ASKED_SCORE, shown) : shown);
   const { options, scores } = state;
   const body = { text: state.text, labels: names(state.labels) };
   if (state.relations.length) body.relations = names(state.relations);
@@ -56,10 +67,16 @@ export function requestBody({ asked }) {
   return body;
 }
 
-/** A list, or an object with descriptions if there is one. */
+/** A list, or an object if there is a description or a threshold. */
 function names(entries) {
-  if (entries.every((entry) => !entry.description)) return entries.map((entry) => entry.name);
-  return Object.fromEntries(entries.map((entry) => [entry.name, entry.description || entry.name]));
+  if (entries.every(({ description, threshold }) => !description && threshold === null))
+    return entries.map(({ name }) => name);
+  return Object.fromEntries(
+    entries.map(({ name, description, threshold }) => [
+      name,
+      threshold === null ? description || name : { ...(description && { description }), threshold },
+    ]),
+  );
 }
 
 /** Write the state to the fragment. Returns whether the text was short enough to be in it. */
