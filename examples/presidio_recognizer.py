@@ -1,14 +1,17 @@
 """Presidio's analyzer with GLiNER as a service: its patterns and checksums, and this server's model, in one answer.
 
-pip install presidio-analyzer; a server runs on port 3000. The text is the first argument.
+pip install presidio-analyzer; a server runs at $URL, by default http://localhost:3000. The text is the first argument.
+No spaCy model is needed: names are found by the server.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 import httpx
 from presidio_analyzer import AnalyzerEngine, RecognizerResult, RemoteRecognizer
+from presidio_analyzer.nlp_engine import NoOpNlpEngine
 
 ENTITIES = ["PERSON", "ORGANIZATION", "LOCATION", "DATE_TIME", "NRP"]
 """What the model finds better than patterns."""
@@ -42,9 +45,8 @@ class GLiNERServer(RemoteRecognizer):
 def main() -> None:
     """Show what is found."""
     text = sys.argv[1] if len(sys.argv) > 1 else "Bill Gates paid with 4111 1111 1111 1111 in Redmond."
-    analyzer = AnalyzerEngine()
-    analyzer.registry.remove_recognizer("SpacyRecognizer")
-    analyzer.registry.add_recognizer(GLiNERServer())
+    analyzer = AnalyzerEngine(nlp_engine=NoOpNlpEngine([{"lang_code": "en", "model_name": ""}]))
+    analyzer.registry.add_recognizer(GLiNERServer(os.environ.get("URL", "http://localhost:3000")))
     for found in analyzer.analyze(text, language="en"):
         sys.stdout.write(f"{found.entity_type} {text[found.start : found.end]} {found.score:.2f}\n")
 

@@ -21,7 +21,7 @@ from gliner_bento.gateway.wire_format import WireFormat
 
 @dataclass(frozen=True, slots=True)
 class MessageError:
-    """An error body that is one sentence: Presidio's, and that of vllm-factory's dispatcher."""
+    """An error body that is one sentence, as of gliner.serve, Presidio and vllm-factory's dispatcher."""
 
     error: str
 

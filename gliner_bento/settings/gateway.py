@@ -84,7 +84,7 @@ class GatewayFields(BaseSettings):
     )
     fastino_labels: LabelNames = Field(
         ("person", "organization", "location", "date", "event", "product"),
-        description="Entity types between which a request to /gliner-2 finds relations if it names none.",
+        description="Entity types between which a request to /gliner-2 or /pooling finds relations if it names none.",
     )
     route_prefix: str = Field(
         "/gliner",

@@ -195,6 +195,9 @@ def test_a_text_that_the_model_was_not_trained_for_has_a_warning(service, text, 
 def test_a_misspelt_field_and_the_missing_one_are_one_error(service, path, body, status, message):
     response = service.request("POST", path, json=body)
     error = response.json()["error"]
+    if path == "/gliner":
+        assert (response.status_code, error) == (status, message)
+        return
     assert (response.status_code, error["message"]) == (status, message)
     assert error["param"] == message.partition(":")[0]
 
@@ -240,7 +243,7 @@ def test_bad_input_is_never_a_500_on_the_other_routes(service, content):
     for path in ("/v1/extract/batch", "/gliner"):
         response = service.request("POST", path, content=content, headers=JSON)
         assert 400 <= response.status_code < 500, response.text
-        assert response.json()["error"]["code"]
+        assert response.json()["error"]
 
 
 @pytest.mark.parametrize(

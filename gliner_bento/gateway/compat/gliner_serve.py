@@ -20,6 +20,7 @@ from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.shared_routes import MessageError
 from gliner_bento.gateway.v1.extract import LABELS, TEXT
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.types import (
@@ -77,7 +78,7 @@ class GLiNERServeAdapterCache(BaseModel):
     """The answer of `GET /gliner/adapter-cache`: two fields if adapters are disabled, four more for one adapter."""
 
     enabled: bool
-    base_adapter_id: str = BASE_ADAPTER_ID
+    base_adapter_id: str
     loaded: list[str] | None = None
     disk_cached: list[str] | None = None
     disk_cache_dir: str | None = None
@@ -112,7 +113,7 @@ async def predict(gateway: Gateway, request: GLiNERServeRequest) -> tuple[GLiNER
 
 async def _adapter_cache(adapters: AdapterApi, adapter_id: str | None) -> Response:
     """As in gliner.serve, `cached` means on disk, and the base model is always resident."""
-    answer = GLiNERServeAdapterCache(enabled=adapters.enabled)
+    answer = GLiNERServeAdapterCache(enabled=adapters.enabled, base_adapter_id=BASE_ADAPTER_ID)
     if adapters.enabled:
         is_base = adapter_id == BASE_ADAPTER_ID
         if adapter_id is not None and not is_base:
@@ -126,7 +127,7 @@ async def _adapter_cache(adapters: AdapterApi, adapter_id: str | None) -> Respon
             answer.cached = is_base or adapter_id in answer.disk_cached
             answer.cpu_resident = adapter_id in answer.loaded
             answer.gpu_resident = is_base or adapter_id in answer.gpu_slots
-    return Response(answer.model_dump_json(exclude_none=True), media_type=JSON)
+    return Response(answer.model_dump_json(exclude_unset=True), media_type=JSON)
 
 
 def _relation(relation: Relation) -> GLiNERServeRelation:
@@ -149,6 +150,7 @@ def _argument(argument: RelationArgument) -> GLiNERServeArgument:
 
 
 _FORMAT = WireFormat(
+    error=MessageError,
     statuses={**STATUSES, "invalid_field": 400},  # which its clients expect; /v1 answers 422
     examples={GLiNERServeRequest: {"text": TEXT, "labels": LABELS}},
 )

@@ -1,5 +1,8 @@
 """The wire format of vllm-factory's GLiNER plugins (dd3f9f6): vLLM's `POST /pooling`.
 
+`data` with a `schema`, or with another field of the GLiNER2 plugin, is answered as that plugin answers: entities by
+label, and relations. Classifications and structures are refused: GLiNER models extract spans.
+
 Intended differences from that server: an unknown field of `data` is an error that names it (`candidate_labels`, which
 its documentation shows and its code ignores, is ignored); scores are not rounded; long texts are processed whole.
 Fields beside `data` are vLLM's and are ignored, `model` too: a server has one model.
@@ -11,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gliner_bento.errors import ErrorDetail
+from gliner_bento.errors import ErrorDetail, InvalidField
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
@@ -24,18 +27,59 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, now_s
 from gliner_bento.gateway.v1.extract import LABELS, TEXT
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
-from gliner_bento.types import Entity, ExtractRequest, Name, Score, Strict
+from gliner_bento.types import (
+    Entity,
+    ExtractRequest,
+    ExtractResponse,
+    Labels,
+    Name,
+    RelationArgument,
+    Score,
+    Strict,
+)
+
+
+def _described(types: Any) -> Any:
+    """An empty description is none."""
+    return {name: given or {} for name, given in types.items()} if isinstance(types, dict) else types
+
+
+Types = Annotated[Labels, BeforeValidator(_described)]
+
+
+class PoolingSchema(Strict):
+    """What the GLiNER2 plugin extracts."""
+
+    entities: Types | None = Field(
+        default=None, description="Names, or {name: description}, or {name: {description, threshold}}."
+    )
+    relations: Types | None = Field(
+        default=None, description="As entities. Without entities: between those of the setting fastino_labels."
+    )
+    classifications: Any = Field(default=None, description="Refused unless empty: not supported by GLiNER models.")
+    structures: Any = Field(default=None, description="Refused unless empty: not supported by GLiNER models.")
 
 
 class PoolingData(Strict):
-    """What a GLiNER plugin reads. `flat_ner` is false by default, unlike in gliner."""
+    """What the GLiNER plugins read, and the GLiNER2 plugin. `flat_ner` is false by default, unlike in gliner."""
 
     text: str
-    labels: Annotated[list[Name], Field(min_length=1)]
+    labels: Annotated[list[Name], Field(min_length=1)] | None = Field(
+        default=None, description="Required unless there is a schema."
+    )
     threshold: Score = 0.5
     flat_ner: bool = False
     multi_label: bool = False
     candidate_labels: Any = Field(default=None, description="Ignored.")
+    wanted: PoolingSchema | None = Field(default=None, alias="schema", description="Instead of labels.")
+    include_confidence: bool = Field(default=False, description="GLiNER2 plugin: scores.")
+    include_spans: bool = Field(default=False, description="GLiNER2 plugin: offsets.")
+    truncate_overflow_text: bool = Field(
+        default=False, description="GLiNER2 plugin: cut a text beyond the maximum length; else it is processed whole."
+    )
+    adapter: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\-:/]{1,128}$")] | None = Field(
+        default=None, description="GLiNER2 plugin: returned, and not used."
+    )
 
 
 class PoolingRequest(BaseModel):
@@ -54,7 +98,10 @@ class PoolingResponse:
 
     request_id: str
     created_at: int
-    data: Sequence[Entity]
+    data: Annotated[
+        Sequence[Entity] | dict[str, Any],
+        Field(description="A list of entities; for a schema, entities by label, and relations by relation."),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +128,63 @@ class VllmError:
 
 async def _pooling(gateway: Gateway, request: Request) -> Response:
     data = PoolingRequest.model_validate_json(await request.body() or b"{}").data
-    answer = await gateway.extract(ExtractRequest.model_construct(**data.model_dump(exclude={"candidate_labels"})))
-    headers = {"X-VLLM-Factory-Schema-Size": str(len(data.labels))}
-    return json_response(PoolingResponse(request_id.current(), now_s(), answer.entities), headers=headers)
+    schema = _schema(data)
+    extraction = ExtractRequest.model_construct(
+        text=data.text,
+        labels=schema.entities or list(gateway.options.fastino_labels),
+        relations=schema.relations,
+        threshold=data.threshold,
+        relation_threshold=data.threshold,
+        flat_ner=data.flat_ner or _is_gliner2(data),
+        multi_label=data.multi_label,
+        long_text="truncate" if data.truncate_overflow_text else "window",
+    )
+    found = await gateway.extract(extraction)
+    answer = _gliner2_answer(found, schema, data) if _is_gliner2(data) else found.entities
+    headers = {"X-VLLM-Factory-Schema-Size": str(len(schema.entities or ()) + len(schema.relations or ()))}
+    return json_response(PoolingResponse(request_id.current(), now_s(), answer), headers=headers)
+
+
+def _is_gliner2(data: PoolingData) -> bool:
+    """Whether `data` has a field of the GLiNER2 plugin only."""
+    return bool(data.model_fields_set & _GLINER2_FIELDS)
+
+
+def _schema(data: PoolingData) -> PoolingSchema:
+    """What to extract. Raises InvalidField for nothing, and for what is not supported."""
+    schema = data.wanted or PoolingSchema(entities=data.labels)
+    for name in ("classifications", "structures"):
+        if getattr(schema, name):
+            raise InvalidField(f"data.schema.{name}: not supported by this model", param=f"data.schema.{name}")
+    if not schema.entities and not schema.relations:
+        param = "data.schema.entities" if data.wanted else "data.labels"
+        raise InvalidField(f"{param}: Field required", param=param)
+    return schema
+
+
+def _gliner2_answer(found: ExtractResponse, schema: PoolingSchema, data: PoolingData) -> dict[str, Any]:
+    """Every type of the schema is present, and empty if nothing was extracted."""
+
+    def value(one: Entity | RelationArgument, score: float) -> Any:
+        if not data.include_confidence and not data.include_spans:
+            return one.text
+        confidence = {"confidence": score} if data.include_confidence else {}
+        return {"text": one.text, **confidence, **({"start": one.start, "end": one.end} if data.include_spans else {})}
+
+    entities: dict[str, list[Any]] = {label: [] for label in schema.entities or ()}
+    for entity in found.entities if schema.entities else ():
+        entities[entity.label].append(value(entity, entity.score))
+    answer: dict[str, Any] = {"entities": entities} if schema.entities else {}
+    if schema.relations:
+        relations: dict[str, list[Any]] = {name: [] for name in schema.relations}
+        for one in found.relations:
+            ends = {"head": value(one.head, one.score), "tail": value(one.tail, one.score)}
+            relations[one.relation].append(ends)
+        answer["relation_extraction"] = relations
+    return answer | ({"adapter": data.adapter} if data.adapter else {})
+
+
+_GLINER2_FIELDS = {"wanted", "include_confidence", "include_spans", "truncate_overflow_text", "adapter"}
 
 
 _TYPES = {

@@ -267,7 +267,8 @@ def test_gliner_serves_adapter_cache(client):
 @pytest.mark.parametrize("adapter_id", ["", "A", "a/b"])
 def test_gliner_serves_adapter_cache_knows_a_bad_id_by_400(client, adapter_id):
     answer = asyncio.run(client.get("/gliner/adapter-cache", params={"adapter_id": adapter_id}))
-    assert error_of(answer) == (400, "invalid_field", "adapter_id")
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("adapter_id: ")
 
 
 def test_gliner_serves_base_adapter_is_the_model(client, replica):

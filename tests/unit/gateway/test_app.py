@@ -245,7 +245,7 @@ def test_a_server_without_raw_paths_serves_a_slash_at_the_end(app):
     ("method", "path", "status", "code"),
     [
         ("GET", "/nowhere", 404, "not_found"),
-        ("GET", "/gliner", 405, "method_not_allowed"),
+        ("GET", "/v1/extract", 405, "method_not_allowed"),
         ("POST", "/foreign?status=429", 429, "queue_full"),
         ("POST", "/foreign?status=500", 500, "internal"),
         ("POST", "/foreign?status=503", 503, "not_ready"),
@@ -289,7 +289,7 @@ def test_a_callers_request_id_is_kept_and_a_bad_one_replaced(client):
 def test_the_id_of_the_request_is_the_one_in_its_body_if_there_is_one(client, gateway):
     """`/gliner` has no such field; the header's id serves there."""
     answer = ask(client, "POST", "/gliner", json=BODY | {"adapter_id": "x"}, headers={"X-Request-ID": "mine-2"})
-    assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"] == "mine-2"
+    assert (answer.status_code, answer.headers["x-request-id"]) == (404, "mine-2")
 
 
 def test_a_body_over_the_limit_is_refused_with_and_without_a_length(beside_foreign_routes):
@@ -311,12 +311,12 @@ def test_a_body_over_the_limit_is_refused_by_our_own_routes(client, path, declar
 
     content = b" " * 1001 if declared else stream()
     response = ask(client, "POST", path, content=content, headers={"Content-Type": "application/json"})
-    assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
-    assert "max_body_bytes" in response.json()["error"]["message"]
+    assert response.status_code == 413
+    assert "max_body_bytes" in response.text
 
 
 def test_only_json_is_read(client):
-    response = ask(client, "POST", "/gliner", content=b"a=b", headers={"Content-Type": "text/plain"})
+    response = ask(client, "POST", "/v1/extract", content=b"a=b", headers={"Content-Type": "text/plain"})
     assert (response.status_code, response.json()["error"]["code"]) == (415, "unsupported_media_type")
 
 
@@ -359,25 +359,26 @@ def test_gliner_serve_truncates_a_long_text_if_configured_and_reports_it(replica
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "code"),
+    ("content", "status", "named"),
     [
-        (b"{", 400, "malformed_request"),
-        (b"", 400, "invalid_field"),
-        (b'{"text": "a"}', 400, "invalid_field"),
-        (b'{"text": 5, "labels": ["x"]}', 400, "invalid_field"),
-        (b'{"text": "a", "labels": ["x"], "thresold": 1}', 400, "invalid_field"),
-        (b'{"text": "a", "labels": ["x"], "threshold": 2}', 400, "invalid_field"),
-        (b'{"text": "a", "labels": ["x"], "foo(": 2}', 400, "invalid_field"),
-        (b'{"text": "a", "labels": ["x"], "adapter_id": "unknown"}', 404, "adapter_not_found"),
-        (b'{"text": "' + b"a" * 101 + b'", "labels": ["x"]}', 413, "too_large"),
+        (b"{", 400, "JSON"),
+        (b"", 400, "labels"),
+        (b'{"text": "a"}', 400, "labels"),
+        (b'{"text": 5, "labels": ["x"]}', 400, "text"),
+        (b'{"text": "a", "labels": ["x"], "thresold": 1}', 400, "thresold"),
+        (b'{"text": "a", "labels": ["x"], "threshold": 2}', 400, "threshold"),
+        (b'{"text": "a", "labels": ["x"], "foo(": 2}', 400, "foo("),
+        (b'{"text": "a", "labels": ["x"], "adapter_id": "unknown"}', 404, "adapter_id"),
+        (b'{"text": "' + b"a" * 101 + b'", "labels": ["x"]}', 413, "text"),
     ],
 )
-def test_gliner_serve_errors_have_its_statuses(client, content, status, code):
+def test_gliner_serve_errors_have_its_statuses_and_its_body(client, content, status, named):
     response = ask(client, "POST", "/gliner", content=content, headers={"Content-Type": "application/json"})
-    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+    assert (response.status_code, list(response.json())) == (status, ["error"])
+    assert named in response.json()["error"]
 
 
 @pytest.mark.parametrize("name", ["foo(", "list[x]", "str"])
 def test_an_unknown_field_is_named_whatever_it_is_called(client, name):
-    error = ask(client, "POST", "/gliner", json=BODY | {name: 1}).json()["error"]
+    error = ask(client, "POST", "/v1/extract", json=BODY | {name: 1}).json()["error"]
     assert (error["param"], error["message"]) == (name, f"{name}: unknown field")

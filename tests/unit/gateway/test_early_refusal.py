@@ -167,9 +167,9 @@ def test_it_is_the_response_that_the_app_gives(path, settings):
             client = await served.connect()
             early = await client.answer(post(LENGTH + b"X-Request-ID: mine\r\n", path.encode()) + BODY)
             assert served.reached == []
-            assert refused(early)
+            assert early.status_code == 429
             assert early.json() == normal.json()
-            assert early.json()["error"]["request_id"] == early.headers["x-request-id"] == "mine"
+            assert early.headers["x-request-id"] == "mine"
             assert int(early.headers["retry-after"]) >= 1
             assert ("x-ratelimit-limit" in early.headers) == bool(settings)
             of_uvicorn = {"date", "server"}

@@ -138,7 +138,8 @@ def test_more_than_the_rate_is_answered_429(limited, path):
 
     (first, _, third), other, model = asyncio.run(scene())
     assert (first.status_code, first.headers["X-RateLimit-Limit"]) == (200, "2")
-    assert (third.status_code, third.json()["error"]["code"]) == (429, "rate_limited")
+    assert third.status_code == 429
+    assert "max_tenant_requests_per_s" in third.text
     assert int(third.headers["Retry-After"]) == 1
     assert third.headers["X-RateLimit-Remaining"] == "0"
     assert int(third.headers["X-RateLimit-Reset"]) >= 1

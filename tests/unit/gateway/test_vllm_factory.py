@@ -39,6 +39,64 @@ def test_what_its_documentation_shows_and_its_code_ignores_is_ignored(client):
     assert pooling(client, json={"data": DATA | {"candidate_labels": ["x"]}}).status_code == 200
 
 
+SCHEMA = {"entities": {"person": {"description": "a name", "threshold": 0.7}, "place": ""}, "relations": ["met"]}
+
+
+@pytest.mark.parametrize(
+    ("flags", "entity", "end"),
+    [
+        ({}, "Ada", "Ada"),
+        ({"include_confidence": True}, {"text": "Ada", "confidence": 1.0}, {"text": "Ada", "confidence": 1.0}),
+        ({"include_spans": True}, {"text": "Ada", "start": 0, "end": 3}, {"text": "Ada", "start": 0, "end": 3}),
+    ],
+    ids=str,
+)
+def test_a_schema_is_answered_as_the_gliner2_plugin_answers(client, flags, entity, end):
+    answer = pooling(client, json={"data": {"text": DATA["text"], "schema": SCHEMA, "adapter": "a/b", **flags}}).json()
+    assert list(answer["data"]) == ["entities", "relation_extraction", "adapter"]
+    assert answer["data"]["entities"]["person"][0] == entity
+    assert answer["data"]["entities"].keys() == SCHEMA["entities"].keys()
+    assert answer["data"]["relation_extraction"]["met"][0]["head"] == end
+
+
+def test_a_schema_has_thresholds_and_descriptions_of_its_own(client, replica):
+    data = {"text": DATA["text"], "schema": SCHEMA, "threshold": 0.2, "labels": ["ignored"]}
+    response = pooling(client, json={"data": data})
+    (item,) = replica.calls[0][0]
+    assert item.labels == {"person": "a name", "place": "place"}
+    assert (item.label_thresholds, item.threshold, item.relation_threshold) == ({"person": 0.7}, 0.2, 0.2)
+    assert (item.flat_ner, item.long_text, list(item.relations)) == (True, "window", ["met"])
+    assert response.headers["x-vllm-factory-schema-size"] == "3"
+    pooling(client, json={"data": DATA | {"truncate_overflow_text": True}})
+    assert replica.calls[1][0][0].long_text == "truncate"
+
+
+def test_relations_alone_are_between_the_configured_types(client, replica, options):
+    data = {"text": DATA["text"], "schema": {"relations": ["met"]}}
+    answer = pooling(client, json={"data": data}).json()["data"]
+    assert list(replica.calls[0][0][0].labels) == list(options.fastino_labels)
+    assert list(answer) == ["relation_extraction"]
+    assert answer["relation_extraction"]["met"][0] == {"head": "Ada", "tail": "Charles"}
+
+
+@pytest.mark.parametrize(
+    ("data", "param"),
+    [
+        ({"schema": {}}, "data.schema.entities"),
+        ({"schema": {"entities": []}}, "data.schema.entities"),
+        ({"schema": {"entities": ["a"], "classifications": [{"task": "t"}]}}, "data.schema.classifications"),
+        ({"schema": {"entities": ["a"], "structures": {"s": {}}}}, "data.schema.structures"),
+        ({"schema": {"entities": {"a": {"threshold": 2}}}}, "data.schema.entities.a.threshold"),
+        ({"schema": {"entities": ["a"]}, "include_spans": "yes"}, "data.include_spans"),
+        ({"schema": {"entities": ["a"]}, "adapter": "no spaces"}, "data.adapter"),
+        ({"schema": {"entity": ["a"]}}, "data.schema.entity"),
+    ],
+)
+def test_a_wrong_schema_is_named(client, data, param):
+    response = pooling(client, json={"data": {"text": "a", **data}})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+
+
 @pytest.mark.parametrize(
     ("content", "status", "kind", "param"),
     [

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import inspect
 import logging
+import re
 import runpy
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from gliner_bento import cli
+from gliner_bento.cli.migration import FIELDS
+from gliner_bento.gateway.compat.gliner_serve import (
+    GLiNERServeAdapterCache,
+    GLiNERServeRequest,
+    GLiNERServeResponse,
+)
 from gliner_bento.serve import GLiNERServeConfig
 from gliner_bento.serve.names import BY_FIELD, CHECKED, OPTIONS, without_effect
 from gliner_bento.settings import Settings, SettingsError
@@ -165,3 +175,41 @@ def test_each_variable_of_its_container_is_the_setting(option, monkeypatch):
     monkeypatch.setenv(option.variable, sample)
     changed = getattr(Settings.load(), option.setting)
     assert option.field == "model" or changed != getattr(current, option.setting)
+
+
+def gliners_source():
+    return Path(find_spec("gliner").origin).with_name("serve").joinpath("server.py").read_text(encoding="utf-8")
+
+
+def test_the_fields_of_a_request_are_those_that_gliners_server_reads_and_its_client_sends():
+    from gliner.serve.client import GLiNERClient as Theirs
+
+    sent = Theirs()._build_payload("a", ["b"], ["c"], 0.1, 0.2, True, False, "d")
+    read = re.findall(r"payload(?:\[|\.get\()\"(\w+)\"", gliners_source())
+    assert set(sent) == set(read) == set(FIELDS["`POST /gliner`"]) == set(GLiNERServeRequest.model_fields)
+    defaults = {name: one.default for name, one in inspect.signature(Theirs.predict).parameters.items()}
+    own = GLiNERServeRequest(text="a", labels=["b"])
+    assert {name: getattr(own, name) for name in sent.keys() - {"text", "labels"}} == {
+        name: defaults[name] for name in sent.keys() - {"text", "labels"}
+    }
+
+
+def test_the_fields_of_the_answers_are_those_of_gliners_server():
+    """What is in them is compared with its server in tests/service."""
+    body = gliners_source().partition("def adapter_cache_status")[2].partition("\n    def ")[0]
+    theirs = re.findall(r"\"(\w+)\"(?::|\] =)", body)
+    table = FIELDS["`GET /gliner/adapter-cache`"]
+    assert set(theirs) == set(table) == set(GLiNERServeAdapterCache.model_fields)
+    assert set(FIELDS["its answer"]) == set(GLiNERServeResponse.model_fields)
+
+
+CONTAINER_VARIABLES = {
+    *("GLINER_MODEL", "GLINER_DEVICE", "GLINER_DTYPE", "GLINER_MAX_BATCH_SIZE", "GLINER_BATCH_WAIT_MS"),
+    *("GLINER_MEMORY_FRACTION", "GLINER_NUM_REPLICAS", "GLINER_DISABLE_COMPILE", "GLINER_ENABLE_FLASHDEBERTA"),
+    *("GLINER_ENABLE_PACKING", "GLINER_QUANTIZATION", "GLINER_ROUTE_PREFIX"),
+}
+"""What the entry point of gliner.serve's container reads; the wheel does not have it."""
+
+
+def test_the_table_has_each_variable_of_its_container():
+    assert {option.variable for option in OPTIONS if option.variable} == CONTAINER_VARIABLES
