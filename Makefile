@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs docs-serve bench chaos overload fuzz soak invariance \
-	regression sbom bento image image-test demo-model clean
+	regression sbom bento image image-test demo-model demo-model-report clean
 
 export BENTOML_DO_NOT_TRACK = True
 
@@ -110,7 +110,10 @@ image-test: setup-dev ## Build the image on Debian with podman and try it under 
 
 demo-model: setup ## Train the bundled model; DATA=folder
 	@[ -n "$(DATA)" ] || { echo "make demo-model DATA=folder" >&2; exit 2; }
-	$(ALLOCATOR) $(BIN)/python -m training --data '$(DATA)'
+	$(ALLOCATOR) $(BIN)/python -m training train --data '$(DATA)'
+
+demo-model-report: setup ## Score the bundled model on the probe suite; DATA=folder adds the development split; MODEL=folder
+	$(BIN)/python -m training report $(if $(DATA),--data '$(DATA)') $(if $(MODEL),--model '$(MODEL)') $(ARGS)
 
 clean: ## Remove all that make made
 	rm -rf $(VENV) build dist gliner_bento/gateway/pages/docs *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,92 +1,71 @@
-"""Command line: `python -m training --data DIR [--out DIR]` trains the bundled model from scratch."""
+"""Command line: `python -m training train|report|ablate`.
+
+`train` makes the bundled model, from scratch or from `--start`; interrupted, it continues from its last checkpoint in
+`--work`, with the result that it would have had. `report` scores a checkpoint. `ablate` compares short trainings.
+"""
 
 from __future__ import annotations
 
 import argparse
-import random
 import time
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import torch
 
-from training.batching import Batch, Collator
-from training.encoder import fetch_encoder
+from training.ablation import ARMS, compare
 from training.evaluate import evaluate, report
-from training.export import save_checkpoint
-from training.loop import Settings, train
-from training.mixing import Mixer
-from training.model import MAX_WIDTH, build_model, reload_model
-from training.ontology import load_ontology
-from training.records import read_records
-from training.refine import refine_all
-from training.sampling import Sampler, relation_signatures
-from training.templates import DATA, Writer, load_library, parse_lists
+from training.probing import write_report
+from training.stages import run_stages
 
 DEMO = Path(__file__).parents[1] / "models" / "demo"
-STAGES = (
-    (20, Settings(steps=5600, decay=5500, stop=800)),
-    (21, Settings(steps=3000, decay=1650, stop=3000)),
-)
-"""Seed and settings of each stage. A stage starts from the checkpoint of the one before, with a fresh optimiser."""
-
-BUCKET = 12
-"""Number of batches drawn together and sorted by length, so that texts of one batch have similar lengths."""
-
-
-def batches(data: Path, collator: Collator, settings: Settings, seed: int) -> Iterator[Batch]:
-    """Endless training batches."""
-    rng = random.Random(seed)
-    ontology = load_ontology(data / "labels.json")
-    library = load_library(ontology)
-    writer = Writer(library, ontology)
-    places = parse_lists((DATA / "gazetteer.txt").read_text(encoding="utf-8").splitlines())
-    records = refine_all(read_records(data / "train.jsonl.gz", MAX_WIDTH), places)
-    written = [writer.write(template, rng) for template in library.templates]
-    sampler = Sampler(ontology, relation_signatures([*records, *written], ontology), rng)
-    mixer = Mixer(records, library, writer, rng)
-    while True:
-        drawn = [sampler.example(mixer.pack(settings.max_words)) for _ in range(settings.batch * BUCKET)]
-        drawn.sort(key=lambda example: len(example.words) + 3 * (len(example.labels) + len(example.relations)))
-        groups = [drawn[i : i + settings.batch] for i in range(0, len(drawn), settings.batch)]
-        rng.shuffle(groups)
-        for group in groups:
-            yield collator.batch(group)
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
-    parser.add_argument(
-        "--data", type=Path, required=True, help="folder with train.jsonl.gz, dev.jsonl.gz, labels.json"
-    )
-    parser.add_argument("--out", type=Path, default=DEMO, help="checkpoint folder (default: models/demo)")
-    parser.add_argument(
-        "--work", type=Path, default=Path("build/demo-model"), help="folder for the encoder and the log"
-    )
-    parser.add_argument("--trial", type=int, metavar="STEPS", help="stop every stage after STEPS steps")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
+    commands = parser.add_subparsers(dest="command", required=True)
+    training = commands.add_parser("train")
+    training.add_argument("--out", type=Path, default=DEMO, help="checkpoint folder (default: models/demo)")
+    training.add_argument(
+        "--work",
+        type=Path,
+        default=Path("build/demo-model"),
+        help="folder for the encoder, the checkpoints and the log",
+    )
+    training.add_argument("--start", type=Path, help="checkpoint folder to continue from: runs the last stage alone")
+    training.add_argument("--trial", type=int, metavar="STEPS", help="stop every stage after STEPS steps")
+    scores = commands.add_parser("report")
+    scores.add_argument("--model", type=Path, default=DEMO, help="checkpoint folder (default: models/demo)")
+    scores.add_argument("--plot", type=Path, help="SVG file for the reliability plot; needs --data and matplotlib")
+    scores.add_argument("--threshold", type=float, default=0.5)
+    ablation = commands.add_parser("ablate")
+    ablation.add_argument("--start", type=Path, default=DEMO, help="checkpoint folder (default: models/demo)")
+    ablation.add_argument("--work", type=Path, default=Path("build/ablation"))
+    ablation.add_argument("arms", nargs="+", choices=ARMS)
+    for command in (training, scores, ablation):
+        command.add_argument(
+            "--data",
+            type=Path,
+            required=command is not scores,
+            help="folder with train.jsonl.gz, dev.jsonl.gz, labels.json",
+        )
     return parser.parse_args()
 
 
 def main() -> None:
-    """Train, save and evaluate."""
+    """Run a command."""
     arguments = parse_arguments()
     torch.set_num_threads(arguments.threads)
-    arguments.work.mkdir(parents=True, exist_ok=True)
-    encoder = fetch_encoder(arguments.work)
-    begin = time.monotonic()
-    for number, (seed, settings) in enumerate(STAGES):
-        torch.manual_seed(seed)
-        model = reload_model(arguments.out) if number else build_model(encoder)
-        collator = Collator(model.data_processor.transformer_tokenizer, model.config)
-        stream = batches(arguments.data, collator, settings, seed)
-        stage = replace(settings, stop=min(settings.stop, arguments.trial or settings.stop))
-        train(model, stream, stage, partial(save_checkpoint, folder=arguments.out), arguments.work / "train.log")
-    print(f"trained in {(time.monotonic() - begin) / 60:.1f} minutes")
-    print(report(evaluate(arguments.out, arguments.data)))
+    if arguments.command == "train":
+        begin = time.monotonic()
+        run_stages(arguments.data, arguments.out, arguments.work, arguments.start, arguments.trial)
+        print(f"trained in {(time.monotonic() - begin) / 60:.1f} minutes")
+        print(report(evaluate(arguments.out, arguments.data)))
+    elif arguments.command == "report":
+        write_report(arguments.model, arguments.data, arguments.threshold, arguments.plot)
+    else:
+        compare(arguments.arms, arguments.start, arguments.data, arguments.work)
 
 
 if __name__ == "__main__":

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gliner import GLiNER
 
 from training.model import MAX_WIDTH
-from training.ontology import Ontology, load_ontology
+from training.ontology import Ontology
 from training.records import Record, read_records
+from training.templates import Writer, load_library
 
+HELD_OUT = "held_out"
 NEGATIVES = 8
 """Absent types (and relations) in the prompt of a text, drawn once per text."""
 
@@ -41,15 +44,55 @@ class Counts:
 Scores = dict[str, tuple[Counts, Counts]]
 
 
+@dataclass(slots=True)
+class Answer:
+    """What a model was asked about a text, and the score of each prediction beside the gold answers."""
+
+    source: str
+    words: list[str]
+    types: list[str]
+    relations: list[str]
+    entities: dict[Any, float]
+    gold: set[Any]
+    related: dict[Any, float]
+    gold_related: set[Any]
+
+
 def evaluate(model_folder: Path, data: Path, threshold: float = 0.5) -> Scores:
-    """Entity and relation counts by source, plus "all"."""
+    """Entity and relation counts of the development split by source, plus "all"."""
     model = GLiNER.from_pretrained(str(model_folder), local_files_only=True)
-    ontology = load_ontology(data / "labels.json")
-    scores: Scores = defaultdict(lambda: (Counts(), Counts()))
+    return count(dev_answers(model, data, threshold))
+
+
+def evaluate_held_out(model: Any, threshold: float = 0.5, texts: int = 5) -> Scores:
+    """The same for `data/held_out`, whose types and relations are never trained: `texts` of each template."""
+    return count(held_out_answers(model, threshold, texts))
+
+
+def dev_answers(model: Any, data: Path, threshold: float) -> Iterator[Answer]:
+    """Answers to the development split."""
     for record in read_records(data / "dev.jsonl.gz", MAX_WIDTH):
-        if record.partial and not record.relations:
-            continue
-        _score(model, record, ontology, threshold, scores)
+        if record.relations or not record.partial:
+            yield _answer(model, record, threshold)
+
+
+def held_out_answers(model: Any, threshold: float, texts: int = 5) -> Iterator[Answer]:
+    """Answers about types and relations that are never trained."""
+    ontology = Ontology()
+    library = load_library(ontology, held_out=True)
+    writer, rng = Writer(library, ontology), random.Random(17)
+    for template in [one for one in library.templates if one.domain == HELD_OUT] * texts:
+        yield _answer(model, replace(writer.write(template, rng), source=HELD_OUT), threshold)
+
+
+def count(answers: Iterable[Answer]) -> Scores:
+    """Counts by source, plus "all"."""
+    scores: Scores = defaultdict(lambda: (Counts(), Counts()))
+    for answer in answers:
+        for entities, relations in (scores[answer.source], scores["all"]):
+            entities.add(set(answer.entities), answer.gold)
+            if answer.relations:
+                relations.add(set(answer.related), answer.gold_related)
     return dict(scores)
 
 
@@ -61,30 +104,26 @@ def _prompt(present: set[str], pool: frozenset[str], rng: random.Random) -> list
     return names
 
 
-def _score(model: Any, record: Record, ontology: Ontology, threshold: float, scores: Scores) -> None:
+def _answer(model: Any, record: Record, threshold: float) -> Answer:
     text = " ".join(record.words)
     rng = random.Random(text)
     offsets, position = [], 0
     for word in record.words:
         offsets.append((position, position + len(word)))
         position += len(word) + 1
-    gold = {(offsets[m.first][0], offsets[m.last][1], m.type) for m in record.mentions if m.type}
-    relations = _prompt({name for _, _, name in record.relations}, record.rel_pool, rng)
-    types = _prompt({m.type for m in record.mentions if m.type}, record.pool, rng)
-    entities, related = model.inference([text], types or ["person"], relations=relations, threshold=threshold)
-    both = (scores[record.source], scores["all"])
-    predicted = {(e["start"], e["end"], e["label"]) for e in entities[0]}
-    for counts, _ in both:
-        if not record.partial:
-            counts.add(predicted, gold)
-    if relations:
-        ends = [(offsets[m.first][0], offsets[m.last][1]) for m in record.mentions]
-        gold_relations = {(ends[head], name, ends[tail]) for head, tail, name in record.relations}
-        predicted_relations = {(_ends(r["head"]), r["relation"], _ends(r["tail"])) for r in related[0]}
-        unknown = {(ends[head], ends[tail]) for head, tail in record.unknown_pairs}
-        predicted_relations = {r for r in predicted_relations if r in gold_relations or (r[0], r[2]) not in unknown}
-        for _, counts in both:
-            counts.add(predicted_relations, gold_relations)
+    ends = [(offsets[m.first][0], offsets[m.last][1]) for m in record.mentions]
+    relations = _prompt({name for _, _, name in record.relations} | record.asked, record.rel_pool, rng)
+    types = _prompt({m.type for m in record.mentions if m.type}, record.pool, rng) or ["person"]
+    entities, related = model.inference([text], types, relations=relations, threshold=threshold)
+    gold = {(*ends[i], m.type) for i, m in enumerate(record.mentions) if m.type}
+    gold_related = {(ends[head], name, ends[tail]) for head, tail, name in record.relations}
+    unknown = {(ends[head], ends[tail]) for head, tail in record.unknown_pairs}
+    found = {(*_ends(one), one["label"]): float(one["score"]) for one in entities[0]}
+    triples = {(_ends(one["head"]), one["relation"], _ends(one["tail"])): float(one["score"]) for one in related[0]}
+    triples = {key: value for key, value in triples.items() if key in gold_related or (key[0], key[2]) not in unknown}
+    if record.partial:
+        found, gold = {}, set()
+    return Answer(record.source, record.words, types, relations, found, gold, triples, gold_related)
 
 
 def _ends(mention: dict[str, Any]) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,35 +78,86 @@ def rate_factor(step: int, settings: Settings) -> float:
 class Average:
     """An exponential moving average of the weights over the last part of a stage."""
 
-    def __init__(self, core: nn.Module, decay: float) -> None:
+    def __init__(self, core: nn.Module, decay: float, weights: list[Tensor] | None = None) -> None:
         self._decay = decay
-        self._weights = [p.detach().clone() for p in core.parameters()]
+        self.weights = weights or [p.detach().clone() for p in core.parameters()]
 
     @torch.no_grad()
     def update(self, core: nn.Module) -> None:
         """Move the average towards the current weights."""
-        torch._foreach_lerp_(self._weights, [p.detach() for p in core.parameters()], 1 - self._decay)
+        torch._foreach_lerp_(self.weights, [p.detach() for p in core.parameters()], 1 - self._decay)
 
     @torch.no_grad()
     def swap(self, core: nn.Module) -> None:
         """Exchange the model's weights with the average (call twice to undo)."""
-        for mine, theirs in zip(self._weights, core.parameters(), strict=True):
+        for mine, theirs in zip(self.weights, core.parameters(), strict=True):
             kept = theirs.detach().clone()
             theirs.copy_(mine)
             mine.copy_(kept)
 
 
-def train(model: Any, batches: Iterator[Batch], settings: Settings, save: Callable[[Any], None], log: Path) -> None:
-    """Run all steps; `save` is called with the (averaged) model at intervals and at the end."""
+class State:
+    """What a stage needs to continue where it was interrupted, in one file."""
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self._path = path
+        self._settings = asdict(settings)
+        self._held: dict[str, Any] | None = torch.load(path, weights_only=True) if path.exists() else None
+        if self._held and self._held["settings"] != self._settings:
+            raise SystemExit(f"{path} is of a training with other settings: delete it, or restore them")
+        self.step = int(self._held["step"]) if self._held else 0
+        """Steps that were done before."""
+
+    def restore(self, core: nn.Module, optimizer: Any, schedule: Any, settings: Settings) -> Average | None:
+        """Load everything, torch's random state last; returns the average."""
+        if not self._held:
+            return None
+        core.load_state_dict(self._held["core"])
+        optimizer.load_state_dict(self._held["optimizer"])
+        schedule.load_state_dict(self._held["schedule"])
+        average = Average(core, settings.average_decay, self._held["average"]) if self._held["average"] else None
+        torch.set_rng_state(self._held["random"])
+        self._held = None
+        return average
+
+    def save(self, step: int, core: nn.Module, optimizer: Any, schedule: Any, average: Average | None) -> None:
+        """Write the file, or keep the one before if that fails."""
+        held = {
+            "settings": self._settings,
+            "step": step,
+            "core": core.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "schedule": schedule.state_dict(),
+            "average": average.weights if average else None,
+            "random": torch.get_rng_state(),
+        }
+        scratch = self._path.with_suffix(".tmp")
+        torch.save(held, scratch)
+        scratch.replace(self._path)
+
+
+def train(
+    model: Any,
+    batches: Iterator[Batch],
+    settings: Settings,
+    save: Callable[[Any], None],
+    log: Path,
+    state: State | None = None,
+) -> None:
+    """Run all steps that `state` lacks; `batches` begins behind those.
+
+    `save` is called with the (averaged) model at intervals and at the end.
+    """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     core = model.model.to(device)
     forward = FastForward(core)
     optimizer = make_optimizer(core, settings)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, settings))
-    average: Average | None = None
+    done = state.step if state else 0
+    average = state.restore(core, optimizer, schedule, settings) if state else None
     sums, texts, words, begin = [0.0, 0.0], 0, 0, time.monotonic()
     forward.train()
-    for step in range(1, settings.stop + 1):
+    for step in range(done + 1, settings.stop + 1):
         batch = next(batches).to(device)
         with torch.autocast(device.type, dtype=torch.bfloat16):
             entity, relation = losses(forward, batch)
@@ -130,6 +181,8 @@ def train(model: Any, batches: Iterator[Batch], settings: Settings, save: Callab
             sums = [0.0, 0.0]
         if step % settings.save_every == 0 or step == settings.stop:
             _save(model, core, average, save)
+            if state:
+                state.save(step, core, optimizer, schedule, average)
             forward.train()
 
 

@@ -6,11 +6,12 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 
+from training.noise import noisy
 from training.records import Record
 from training.templates import Library, Writer
 
 WEIGHTS = {
-    "multiconer2_en": 0.25,
+    "multiconer2_en": 0.19,
     "btc": 0.05,
     "wnut17_train": 0.035,
     "wikigold": 0.045,
@@ -19,13 +20,23 @@ WEIGHTS = {
     "presidio_synth": 0.04,
     "slurp_devel": 0.015,
     "snips": 0.03,
-    "fire": 0.05,
-    "redocred": 0.17,
+    "fire": 0.04,
+    "redocred": 0.12,
     "docred_test_ents": 0.03,
-    "fewrel_val": 0.03,
-    "templates": 0.30,
+    "fewrel_val": 0.02,
+    "templates": 0.155,
+    "frames": 0.19,
 }
-"""Share of the training texts by source: largest for prose with many types and relations, smallest for chat."""
+"""Share of the training texts by source: largest for prose with many types and relations, smallest for chat.
+
+`frames` are `relations-*.txt` and `everyday.txt` of `data/templates`, `templates` the other files.
+"""
+
+FRAMES = frozenset({"relations", "everyday"})
+"""Domains of the template files that count as `frames`."""
+
+NOISE = 0.2
+"""Share of the packs with typing errors."""
 
 LENGTHS = (1, 1, 1, 2, 2, 3, 3, 4, 5, 6)
 """Records per text, drawn uniformly."""
@@ -43,8 +54,8 @@ class Mixer:
         for record in records:
             self._by_source[record.source].append(record)
         self._queues: dict[str, list[Record]] = {}
-        self._order: list[int] = []
-        names = [name for name in WEIGHTS if name in self._by_source or name == "templates"]
+        self._orders: dict[str, list[int]] = {}
+        names = [name for name in WEIGHTS if name in self._by_source or name in ("templates", "frames")]
         self._names, self._weights = names, [WEIGHTS[name] for name in names]
 
     def pack(self, max_words: int) -> list[Record]:
@@ -58,14 +69,16 @@ class Mixer:
             if size > max_words:
                 break
             pack.append(record)
-        return pack
+        return [noisy(record, self._rng) for record in pack] if self._rng.random() < NOISE else pack
 
     def _next(self, source: str) -> Record:
-        if source == "templates":
-            if not self._order:
-                self._order = list(range(len(self._library.templates)))
-                self._rng.shuffle(self._order)
-            return self._writer.write(self._library.templates[self._order.pop()], self._rng)
+        if source in ("templates", "frames"):
+            order = self._orders.setdefault(source, [])
+            if not order:
+                templates = enumerate(self._library.templates)
+                order.extend(i for i, one in templates if (one.domain in FRAMES) == (source == "frames"))
+                self._rng.shuffle(order)
+            return self._writer.write(self._library.templates[order.pop()], self._rng)
         queue = self._queues.setdefault(source, [])
         if not queue:
             queue.extend(self._by_source[source])

@@ -42,6 +42,10 @@ class Record:
     """Relations that are negative here except on pairs that hold another relation."""
     partial: bool = False
     unknown_pairs: frozenset[tuple[int, int]] = frozenset()
+    asked: frozenset[str] = frozenset()
+    """Relations that the text denies or that it only seems to state: they belong into the prompt as negatives."""
+    undecided: frozenset[tuple[int, int, str]] = frozenset()
+    """Triples that the text leaves open."""
 
     def text_of(self, mention: Mention) -> str:
         """The words of a mention, joined by spaces."""

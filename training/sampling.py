@@ -6,7 +6,9 @@ specific wins"), and what the annotation cannot decide is masked.
 
 from __future__ import annotations
 
+import heapq
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +18,8 @@ from training.records import Mention, Record
 
 DECIDED = frozenset({"year"})
 """Types that the text itself decides, so that a mention of the parent type that is not one is a negative."""
+
+Signatures = dict[str, Counter[tuple[str, str]]]
 
 RELATION_FREE = 0.25
 """Share of the texts with relation labels that are shown without them, as entity-only requests are."""
@@ -44,8 +48,8 @@ class Example:
 class Sampler:
     """Draws examples from packs of records of one source."""
 
-    def __init__(self, ontology: Ontology, signatures: dict[str, set[tuple[str, str]]], rng: random.Random) -> None:
-        """`signatures`: for each relation the (head, tail) root types it was seen with."""
+    def __init__(self, ontology: Ontology, signatures: Signatures, rng: random.Random) -> None:
+        """`signatures`: as `relation_signatures` returns them."""
         self._onto = ontology
         self._signatures = signatures
         self._families = relation_families()
@@ -138,8 +142,9 @@ class Sampler:
         if not pool or len(out.spans) < 2 or rng.random() < RELATION_FREE:
             return
         held = sorted({name for record in pack for _, _, name in record.relations})
-        shown = [name for name in held if rng.random() < 0.9]
-        names = shown + self._negative_relations(pack, held, pool)
+        asked = sorted({name for record in pack for name in record.asked} - set(held))
+        shown = [name for name in [*held, *asked] if rng.random() < 0.9]
+        names = shown + self._negative_relations(pack, [*held, *asked], pool)
         rng.shuffle(names)
         backwards = [self._namer.backwards(name) for name in names]
         labels = [self._namer.relation_name(n, b, style) for n, b in zip(names, backwards, strict=True)]
@@ -160,20 +165,31 @@ class Sampler:
         for record in pack:
             roots = [onto.lineage(m.type)[-1] for m in record.mentions if m.type]
             found |= {(a, b) for a in roots for b in roots}
-        hard = [name for name in free if self._signatures.get(name, set()) & found]
+        hard = [name for name in free if self._signatures.get(name, Counter()).keys() & found]
         count = rng.randint(1, 10) if held else rng.randint(1, 5)
-        picked = rng.sample(hard, min(len(hard), round(count * 2 / 3)))
+        picked = self._often(hard, round(count * 2 / 3))
         rest = [name for name in free if name not in picked]
-        return picked + rng.sample(rest, min(len(rest), count - len(picked)))
+        return picked + self._often(rest, count - len(picked))
+
+    def _often(self, names: Sequence[str], count: int) -> list[str]:
+        """Up to `count` different names; those that are often true are often drawn, so that they are as often false."""
+        weights = {name: self._signatures.get(name, Counter()).total() ** 0.5 + 1 for name in names}
+        return heapq.nlargest(count, names, key=lambda name: self._rng.random() ** (1 / weights[name]))
 
     def _pairs(self, record: Record, base: int, names: Sequence[str], backwards: Sequence[bool], out: Example) -> None:
         true = {(h, t): {n for a, b, n in record.relations if (a, b) == (h, t)} for h, t, _ in record.relations}
         for i, name in enumerate(names):
             for (head, tail), holding in true.items():
+                if (head, tail, name) in record.undecided:
+                    continue
                 target = self._pair_target(name, holding, record)
                 if target:
                     ends = (tail, head) if backwards[i] else (head, tail)
                     out.pairs.append((ends[0] + base, ends[1] + base, i, target))
+            for head, tail, other in record.undecided:
+                if name == other:
+                    ends = (tail, head) if backwards[i] else (head, tail)
+                    out.pairs.append((ends[0] + base, ends[1] + base, i, -1))
             for head, tail in record.unknown_pairs:
                 if name not in true.get((head, tail), set()):
                     ends = (tail, head) if backwards[i] else (head, tail)
@@ -192,13 +208,13 @@ def _distinct(labels: list[str], types: Sequence[str]) -> list[str]:
     return [types[i] if label in labels[:i] else label for i, label in enumerate(labels)]
 
 
-def relation_signatures(records: Sequence[Record], ontology: Ontology) -> dict[str, set[tuple[str, str]]]:
-    """For each relation the (head, tail) root types it is seen with."""
-    seen: dict[str, set[tuple[str, str]]] = {}
+def relation_signatures(records: Sequence[Record], ontology: Ontology) -> Signatures:
+    """For each relation how often it is seen with which (head, tail) root types."""
+    seen: Signatures = {}
     for record in records:
         for head, tail, name in record.relations:
             ends = record.mentions[head].type, record.mentions[tail].type
             if ends[0] and ends[1]:
                 roots = (ontology.lineage(ends[0])[-1], ontology.lineage(ends[1])[-1])
-                seen.setdefault(name, set()).add(roots)
+                seen.setdefault(name, Counter())[roots] += 1
     return seen

@@ -6,6 +6,8 @@ import random
 import string
 from collections.abc import Callable, Mapping, Sequence
 
+from training.invented import city, company, invented_name
+
 Words = Mapping[str, Sequence[str]]
 Generator = Callable[[random.Random, Words], str]
 
@@ -50,6 +52,20 @@ def date(rng: random.Random, words: Words) -> str:
 
 
 _DECADES = ("1920s", "1930s", "1950s", "1960s", "1970s", "1980s", "1990s", "2000s", "19th century", "eighties")
+
+
+def calendar_day(rng: random.Random, words: Words) -> str:
+    """A day that fits behind "on"."""
+    day, month, when = rng.randint(1, 31), rng.choice(words["month"]), year(rng, words)
+    weekday = rng.choice(words["weekday"])
+    forms = (
+        weekday, weekday, weekday,
+        f"{month} {day}", f"{day} {month} {when}", f"{month} {day}, {when}", f"{day} {month}",
+        f"{weekday}, {month} {day}", f"{when}-{rng.randint(1, 12):02}-{day:02}",
+        f"{day:02}.{rng.randint(1, 12):02}.{when}",
+        f"the {day}th of {month}", f"{day:02}/{rng.randint(1, 12):02}/{when}",
+    )  # fmt: skip
+    return rng.choice(forms)
 
 
 def time(rng: random.Random, words: Words) -> str:
@@ -179,6 +195,11 @@ def username(rng: random.Random, words: Words) -> str:
     """A user name."""
     nick = rng.choice(words["nickname"])
     name = _plain(rng.choice(words["first name"]))
+    first = rng.choice(words["first name"]).replace(" ", "")
+    last = rng.choice(words["last name"]).replace(" ", "")
+    if rng.random() < 0.4:  # handles made from names, as written in posts
+        forms = (first, first + last, f"{first}_{last}", last, first[0] + last, (first + last).lower())
+        return f"@{rng.choice(forms)}"
     return rng.choice((f"@{name}{rng.randint(1, 999)}", f"{nick}_{name}", f"@{nick}{name}", f"{name}.{nick}",
                        f"{nick}{rng.randint(10, 99)}", f"@{name}_{nick}"))  # fmt: skip
 
@@ -187,6 +208,8 @@ def person(rng: random.Random, words: Words) -> str:
     """A name: mostly first and last, sometimes with a title or initials, or only one of the two."""
     first, last = rng.choice(words["first name"]), rng.choice(words["last name"])
     draw = rng.random()
+    if draw < 0.22:
+        first, last = invented_name(rng, words)
     if draw < 0.66:
         name = f"{first} {last}"
     elif draw < 0.74:
@@ -204,9 +227,26 @@ def person(rng: random.Random, words: Words) -> str:
     return name
 
 
+def coded(kind: str) -> Generator:
+    """The generator of a kind of code, from its patterns in `data/names.txt`."""
+    return lambda rng, words: _fill(rng, rng.choice(words[f"{kind} pattern"]))
+
+
+def academic_degree(rng: random.Random, words: Words) -> str:
+    """A degree with its subject, as one name."""
+    kind, subject = rng.choice(words["degree kind"]), rng.choice(words["degree subject"])
+    link = rng.choice(("in", "in", "in", "of")) if " of" not in kind else "in"
+    return f"{kind} {link} {subject}"
+
+
+CODES = ("customer number", "product code", "reference number", "serial number", "tax number", "membership number",
+         "invoice number", "order number")  # fmt: skip
+
 GENERATORS: dict[str, Generator] = {
-    "date": date, "year": year, "time": time, "money": money, "percent": percent, "number": number,
-    "phone number": phone_number, "email address": email_address, "url": url, "address": address,
+    "date": date, "calendar day": calendar_day, "year": year, "time": time, "money": money, "percent": percent,
+    "number": number, "phone number": phone_number, "email address": email_address, "url": url, "address": address,
     "zip code": zip_code, "credit card number": credit_card_number, "iban": iban, "ip address": ip_address,
     "social security number": social_security_number, "age": age, "username": username, "person": person,
+    "academic degree": academic_degree, "company": company, "city": city,
+    **{kind: coded(kind) for kind in CODES},
 }  # fmt: skip

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from training.frames import ALTERNATIVES, Frame, parse_frame, spread
 from training.ontology import Ontology
 from training.records import Mention, Record, split_words
 from training.slots import GENERATORS
@@ -19,7 +20,11 @@ from training.slots import GENERATORS
 DATA = Path(__file__).parent / "data"
 SLOT = re.compile(r"\{(~?)([^{}#@]+)(?:#([^{}#@]+))?(?:@([^{}#@]+))?\}")
 DIRECTIVE = re.compile(r"@(?:type|list|rel)\s")
-RELATION = re.compile(r"^(.+?)\(([^(),]+),([^(),]+)\)$")
+RELATION = re.compile(r"^(?:(not|maybe) )?(.+?)\(([^(),]+),([^(),]+)\)$")
+Triple = tuple[int, int, str]
+
+OWN_RELATIONS = frozenset({"relations", "held_out"})
+"""Domains whose relations are asked in their own texts alone, because the older files do not list where they hold."""
 
 
 class TemplateError(ValueError):
@@ -36,12 +41,22 @@ class Slot:
 
 @dataclass(slots=True)
 class Template:
-    """Literal text pieces around slots: `pieces` has one more element than `slots`."""
+    """Literal text pieces around slots: `pieces` has one more element than `slots`.
+
+    Triples are (head, tail, name) over `slots`: `relations` hold, `denied` do not, `undecided` may.
+    """
 
     pieces: list[str]
     slots: list[Slot]
-    relations: list[tuple[int, int, str]]
+    relations: list[Triple]
     domain: str
+    denied: list[Triple] = field(default_factory=list)
+    undecided: list[Triple] = field(default_factory=list)
+
+    @property
+    def triples(self) -> list[Triple]:
+        """All triples that the template mentions."""
+        return [*self.relations, *self.denied, *self.undecided]
 
 
 @dataclass(slots=True)
@@ -83,17 +98,18 @@ def parse_template(line: str, domain: str) -> Template:
     pieces.append(text[end:].rstrip())
     if any("{" in piece or "}" in piece for piece in pieces):
         raise TemplateError(f"{domain}: stray brace in {line!r}")
-    return Template(pieces, slots, _parse_relations(tail, ids, domain), domain)
+    template = Template(pieces, slots, [], domain)
+    _parse_relations(tail, ids, template)
+    return template
 
 
-def _parse_relations(tail: str, ids: dict[str, int], domain: str) -> list[tuple[int, int, str]]:
-    relations = []
+def _parse_relations(tail: str, ids: dict[str, int], template: Template) -> None:
+    kinds = {None: template.relations, "not": template.denied, "maybe": template.undecided}
     for part in filter(None, (part.strip() for part in tail.split(";"))):
         match = RELATION.match(part)
-        if not match or match[2].strip() not in ids or match[3].strip() not in ids:
-            raise TemplateError(f"{domain}: bad relation {part!r}")
-        relations.append((ids[match[2].strip()], ids[match[3].strip()], match[1].strip()))
-    return relations
+        if not match or match[3].strip() not in ids or match[4].strip() not in ids:
+            raise TemplateError(f"{template.domain}: bad relation {part!r}")
+        kinds[match[1]].append((ids[match[3].strip()], ids[match[4].strip()], match[2].strip()))
 
 
 def _declare(line: str, domain: str, library: Library, ontology: Ontology) -> None:
@@ -110,19 +126,30 @@ def _declare(line: str, domain: str, library: Library, ontology: Ontology) -> No
         library.relations.setdefault(domain, set()).add(name.strip())
 
 
-def load_library(ontology: Ontology) -> Library:
-    """Read `data/names.txt` and every file of `data/templates`, base.txt first; adds declarations to the ontology."""
+def load_library(ontology: Ontology, *, held_out: bool = False) -> Library:
+    """Read `data/names.txt` and every file of `data/templates`, base.txt first; adds declarations to the ontology.
+
+    held_out: also those of `data/held_out`, which are never trained on.
+    """
     library = Library(lists=parse_lists((DATA / "names.txt").read_text(encoding="utf-8").splitlines()))
     files = sorted((DATA / "templates").glob("*.txt"), key=lambda path: (path.stem != "base", path.stem))
+    if held_out:
+        files += sorted((DATA / "held_out").glob("*.txt"))
     for path in files:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
         for name, values in parse_lists(lines).items():
             library.lists.setdefault(name, []).extend(values)
+        domain = path.stem.partition("-")[0]
+        frame: Frame | None = None
         for line in lines:
             if DIRECTIVE.match(line):
-                _declare(line, path.stem, library, ontology)
+                _declare(line, domain, library, ontology)
+            elif line.startswith("@frame "):
+                frame = parse_frame(line)
+            elif frame and line[:2] in ("+ ", "- "):
+                library.templates.extend(parse_template(text, domain) for text in spread(frame.expand(line)))
             elif line and not line.startswith("# ") and line != "#":
-                library.templates.append(parse_template(line, path.stem))
+                library.templates.append(parse_template(line, domain))
     for template in library.templates:
         _check(template, library, ontology)
     return library
@@ -132,7 +159,7 @@ def _check(template: Template, library: Library, ontology: Ontology) -> None:
     for slot in template.slots:
         if not _sources(slot, library, ontology):
             raise TemplateError(f"{template.domain}: nothing fills slot {slot.values!r}")
-    for _, _, name in template.relations:
+    for _, _, name in template.triples:
         if name not in ontology.relations:
             raise TemplateError(f"{template.domain}: relation {name!r} is not declared")
 
@@ -150,16 +177,18 @@ class Writer:
         """Both as returned by `load_library`."""
         self._library = library
         self._ontology = ontology
-        self._all_relations = frozenset(name for names in library.relations.values() for name in names)
+        self._shared = frozenset(
+            name for domain, names in library.relations.items() if domain not in OWN_RELATIONS for name in names
+        )
         declared = {name for names in library.types.values() for name in names}
         self._pool = frozenset(declared | set(GENERATORS))
 
     def write(self, template: Template, rng: random.Random) -> Record:
         """Fill the slots of a template and annotate the resulting text."""
         values = self._values(template.slots, rng)
-        text = template.pieces[0]
+        text, *pieces = (_choose(piece, rng) for piece in template.pieces)
         spans: list[tuple[int, int]] = []
-        for value, piece in zip(values, template.pieces[1:], strict=True):
+        for value, piece in zip(values, pieces, strict=True):
             spans.append((len(text), len(text) + len(value)))
             text += value + piece
         words = split_words(text)
@@ -174,7 +203,10 @@ class Writer:
                 continue
             position[i] = len(mentions)
             mentions.append(Mention(starts[start], ends[end], slot.type and _exact(slot.type, values[i])))
-        relations = [(position[h], position[t], r) for h, t, r in template.relations if h in position and t in position]
+        relations, denied, undecided = (
+            [(position[h], position[t], r) for h, t, r in triples if h in position and t in position]
+            for triples in (template.relations, template.denied, template.undecided)
+        )
         own = frozenset(self._library.relations.get(template.domain, set()))
         used = frozenset(slot.type for slot in template.slots if slot.type)
         return Record(
@@ -184,7 +216,9 @@ class Writer:
             pool=self._pool | used,
             relations=relations,
             rel_pool=own | {name for _, _, name in relations},
-            soft_rel_pool=self._all_relations - own,
+            soft_rel_pool=self._shared - own,
+            asked=frozenset(name for _, _, name in denied),
+            undecided=frozenset(undecided),
         )
 
     def _values(self, slots: Sequence[Slot], rng: random.Random) -> list[str]:
@@ -206,6 +240,11 @@ class Writer:
         if generate and (not values or rng.random() < 0.8):
             return generate(rng, self._library.lists)
         return rng.choice(values or [])
+
+
+def _choose(piece: str, rng: random.Random) -> str:
+    """A piece with one of the words of each `[one|other]`."""
+    return ALTERNATIVES.sub(lambda match: rng.choice(match[1].split("|")), piece)
 
 
 def _exact(kind: str, value: str) -> str:

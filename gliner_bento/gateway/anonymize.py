@@ -126,7 +126,8 @@ def anonymize(
 ) -> AnonymizedText:
     """Apply to each span the operator of its entity type, that of DEFAULT, or `replace`.
 
-    Raises `InvalidField` for a span outside the text, `TooLarge` for a result of more than `max_chars` characters.
+    Raises `InvalidField` for a span outside the text, `TooLarge` for spans or a result of more than `max_chars`
+    characters.
     """
     for place, span in enumerate(detected):
         if not 0 <= span.start <= span.end <= len(text):
@@ -137,6 +138,8 @@ def anonymize(
     items: list[Anonymized] = []
     copied = length = 0
     spans = _resolved(text, detected)
+    if sum(span.end - span.start for span in spans) > max_chars:  # of different types, they may overlap
+        raise TooLarge(f"analyzer_results: together longer than {max_chars} characters", param="analyzer_results")
     ends = [*(span.start for span in spans[1:]), len(text)]  # a span that runs into the next one ends there
     for span, next_start in zip(spans, ends, strict=False):
         operator = operators.get(span.entity_type) or default

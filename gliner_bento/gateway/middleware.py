@@ -17,6 +17,7 @@ from gliner_bento.gateway import request_id
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.error_body import error_response, from_framework
+from gliner_bento.gateway.json_values import MAX_VALUES, JsonValues
 from gliner_bento.gateway.media import JSON, is_json, media_type
 from gliner_bento.gateway.security_headers import secure
 from gliner_bento.gateway.v1 import adapters
@@ -81,7 +82,7 @@ class GatewayMiddleware:
 
 
 class _LimitedBody:
-    """The request's body, cut off at the limit, which a body without a content length can exceed.
+    """The request's body, cut off at the limits: its bytes, which it need not declare, and its JSON values.
 
     raises: whether reading beyond the limit raises `TooLarge`. Otherwise the body ends there, because BentoML's parser
     would log the error as a fault of the server.
@@ -93,10 +94,13 @@ class _LimitedBody:
         self._seen_bytes = 0
         self._setting = setting
         self._raises = raises
+        self._values: JsonValues | None = JsonValues()
         self.error: TooLarge | None = None
 
     def refuse_early(self, headers: Headers, *, upload: bool) -> None:
         """Check the headers. Raises TooLarge or UnsupportedMediaType."""
+        if upload:
+            self._values = None
         with contextlib.suppress(ValueError):
             if int(headers.get("content-length", "0")) > self._limit_bytes:
                 raise self._too_large()
@@ -109,13 +113,19 @@ class _LimitedBody:
         """The next message. A body that is too large ends early, or raises `TooLarge` if `raises`."""
         message = await self._receive()
         if message["type"] == "http.request":
-            self._seen_bytes += len(message.get("body", b""))
-            if self._seen_bytes > self._limit_bytes:
-                self.error = self._too_large()
-                if self._raises:
-                    raise self.error
+            self._check(message.get("body", b""))
+            if self.error and self._raises:
+                raise self.error
+            if self.error:
                 return {"type": "http.request", "body": b"", "more_body": False}
         return message
+
+    def _check(self, chunk: bytes) -> None:
+        self._seen_bytes += len(chunk)
+        if self._seen_bytes > self._limit_bytes:
+            self.error = self._too_large()
+        elif self._values and self._values.add(chunk) > MAX_VALUES:
+            self.error = TooLarge(f"the body has more than {MAX_VALUES} values (JSON lists, objects and their items)")
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"the body has more than {self._limit_bytes} bytes ({self._setting})")

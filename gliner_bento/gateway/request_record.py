@@ -25,12 +25,13 @@ logger = logging.getLogger("gliner_bento.access")
 UNKNOWN = "unknown"
 """The route of every path that is none, and the method of every name that is none."""
 
-PROBES = frozenset({"/health", "/livez", "/healthz", "/readyz", "/metrics"})
+PROBES = frozenset({"/health", "/ping", "/livez", "/healthz", "/readyz", "/metrics"})
 """Routes that are polled: logged at level debug while they succeed."""
 
 _STATIC_FILES = "/static_content"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _FAULT = 500
+_MAX_ID_CHARS = 128
 
 
 @dataclass(slots=True)
@@ -67,13 +68,14 @@ class Routes:
         self._patterns = {path: pattern for path, pattern in templates.items() if "{" in path}
 
     def find(self, path: str) -> tuple[str, str | None]:
-        """The template of `path`, and the id in it, percent-encoded."""
+        """The template of `path`, and the id in it, percent-encoded; of several, the request's."""
         path = path.rstrip("/") or "/"
         if path in self._exact:
             return path, None
         for template, pattern in self._patterns.items():
             if match := pattern.match(path):
-                return template, quote(match[1], safe="")
+                sent = match.groupdict().get("request_id", match[1])
+                return template, quote(sent[:_MAX_ID_CHARS], safe="")
         return (_STATIC_FILES if path.startswith(f"{_STATIC_FILES}/") else UNKNOWN), None
 
 

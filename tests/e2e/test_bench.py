@@ -63,14 +63,14 @@ def test_long_texts_are_processed_whole_and_many_labels_in_groups(tmp_path):
 @pytest.mark.parametrize("load", [["--concurrency", "1,4"], ["--rate", "20"]])
 def test_a_running_server_is_measured(server, load, tmp_path, capsys):
     command = ["bench", server, "--workload", "short", "--seconds", "0.5", "--out", str(tmp_path), *load]
-    assert cli.main(command) == 0
+    assert cli.main([*command, "--json"]) == 0
     data = json.loads((tmp_path / "server.json").read_text())
+    assert json.loads(capsys.readouterr().out) == data
     assert data["server"]["dtype"] == "float32"
     assert [point["concurrency"] for point in data["points"]] == ([1, 4] if "1,4" in load else [0])
     for point in data["points"]:
         assert set(point["statuses"]) == {"200"}
         assert (point["agreement"]["wrong"], point["unanswered"]) == (0, 0)
-    assert "short" in capsys.readouterr().out
 
 
 def test_an_unknown_row_is_one_line(capsys):

@@ -58,7 +58,7 @@ ALLOWED_IN = {
     "rich": r"gliner_bento/cli/",
     "pyarrow": r"gliner_bento/(ray/|records/columns\.py)",
     "fast_gliner": JOBS,
-    "matplotlib": r"(benchmark/(simulate/)?plots|reliability/soak_plot)\.py",
+    "matplotlib": r"(benchmark/(simulate/)?plots|reliability/soak_plot|training/plots)\.py",
     "psutil": r"(benchmark/server|reliability/(served|faults))\.py",
     "prometheus_client": r"gliner_bento/metrics\.py",
     "opentelemetry": r"gliner_bento/otel\.py",

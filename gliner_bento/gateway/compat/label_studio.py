@@ -26,6 +26,7 @@ from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
 from gliner_bento.types import BatchResult, Entity, ExtractBatchRequest, Extraction, Relation
 
 _ACTIONS = {"ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATION_DELETED", "PROJECT_UPDATED", "START_TRAINING"}
+_MAX_CONFIG_CHARS = 2**18
 _CONFIG = (
     '<View><Labels name="label" toName="text"><Label value="person"/><Label value="organization"/></Labels>'
     '<Text name="text" value="$text"/></View>'
@@ -117,7 +118,11 @@ class _Labelling:
 
 
 def _labelling(config: str) -> _Labelling:
-    """Raises InvalidField. A declaration of entities is refused: they could expand without bound."""
+    """Raises InvalidField. A declaration of entities is refused: they could expand without bound. Takes time in
+    proportion to the length."""
+    if len(config) > _MAX_CONFIG_CHARS:
+        message = f"label_config: {len(config)} characters of at most {_MAX_CONFIG_CHARS}"
+        raise InvalidField(message, param="label_config")
     if "<!" in config.replace("<!--", ""):
         raise InvalidField("label_config: declarations are not supported", param="label_config")
     try:
@@ -126,10 +131,12 @@ def _labelling(config: str) -> _Labelling:
         raise InvalidField(f"label_config: not valid XML: {error}", param="label_config") from None
     texts = {text.get("name"): text.get("value", "") for text in root.iter("Text")}
     for control in root.iter("Labels"):
+        if control.find(".//Labels") is not None:
+            raise InvalidField("label_config: <Labels> within <Labels>", param="label_config")
         if (to_name := control.get("toName")) in texts:
             labels = _named(control, "Label")
-            relations = {name: text for tag in root.iter("Relations") for name, text in _named(tag, "Relation").items()}
             if labels:
+                relations = _named(root, "Relation")
                 field = texts[to_name].removeprefix("$")
                 return _Labelling(control.get("name", ""), str(to_name), field, labels, relations)
     raise InvalidField("label_config: needs <Labels> with a <Label>, toName a <Text>", param="label_config")

@@ -34,6 +34,7 @@ from gliner_bento.types import Entity, ExtractBatchRequest, Name, Score
 
 RECOGNIZER = "GLiNERRecognizer"
 _REGEX_TIMEOUT_S = 0.5
+_MAX_PATTERN_CHARS = 10_000
 _REGEX_FLAGS = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.VERBOSE | re.ASCII | re.UNICODE
 
 
@@ -120,7 +121,7 @@ async def _analyze(gateway: Gateway, request: Request) -> Response:
     configured = _configured(options)
     names = asked.entities or options.presidio_entities or (*DEFAULT_ENTITIES, *sorted(configured))
     labels = {name: label_of(name, configured) for name in names}
-    allowed = _AllowList(asked)
+    allowed = await asyncio.to_thread(_AllowList, asked)
     found = await asyncio.to_thread(allowed.filtered, await _extract(gateway, asked, labels))
     explained = bool(asked.return_decision_process)
     results = [[_result(entity, labels, explained=explained) for entity in entities] for entities in found]
@@ -145,15 +146,19 @@ async def _extract(gateway: Gateway, asked: AnalyzeRequest, labels: Mapping[str,
 
 
 class _AllowList:
-    """What is no finding. Raises `InvalidField` for a pattern that is none, or takes too long."""
+    """What is no finding. Raises `InvalidField` for a pattern that is none, is too long, or takes too long."""
 
     def __init__(self, asked: AnalyzeRequest) -> None:
         self._texts = set(asked.allow_list or ())
         self._pattern: regex.Pattern[str] | None = None
         if asked.allow_list and asked.allow_list_match == "regex":
+            pattern = "|".join(asked.allow_list)
+            if len(pattern) > _MAX_PATTERN_CHARS:
+                message = f"allow_list: patterns of more than {_MAX_PATTERN_CHARS} characters together"
+                raise InvalidField(message, param="allow_list")
             flags = re.IGNORECASE | re.MULTILINE | re.DOTALL if asked.regex_flags is None else asked.regex_flags
             try:
-                self._pattern = regex.compile("|".join(asked.allow_list), flags & _REGEX_FLAGS)
+                self._pattern = regex.compile(pattern, flags & _REGEX_FLAGS)
             except (regex.error, ValueError, OverflowError, RecursionError):
                 raise InvalidField("allow_list: not a regular expression", param="allow_list") from None
 

@@ -8,16 +8,17 @@ import random
 import pytest
 from pydantic import TypeAdapter
 
-from gliner_bento.errors import InvalidField
+from gliner_bento.errors import InvalidField, TooLarge
 from gliner_bento.gateway.anonymize import Detected, Operator, anonymize
 
 TEXT = "My name is Bond, James Bond; call 555 0100."
 OPERATORS = TypeAdapter(dict[str, Operator])
+LIMIT = 1000
 
 
 def anonymized(spans, operators=None, text=TEXT):
     detected = [Detected(*span) for span in spans]
-    return anonymize(text, detected, OPERATORS.validate_python(operators or {}), 1000)
+    return anonymize(text, detected, OPERATORS.validate_python(operators or {}), LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,16 @@ def test_a_hash_without_a_salt_differs_each_time_and_a_short_salt_is_refused():
     assert anonymized(span, {"DEFAULT": {"type": "hash"}}) != anonymized(span, {"DEFAULT": {"type": "hash"}})
     with pytest.raises(InvalidField, match="salt"):
         anonymized(span, {"DEFAULT": {"type": "hash", "salt": "short"}})
+
+
+@pytest.mark.parametrize("operator", ["hash", "keep", "redact", "replace"])
+def test_spans_of_different_types_that_overlap_have_a_limit(operator):
+    """Each would be copied and hashed: of 32 MB, for an hour."""
+    spans = [(start, start + 20, f"TYPE{start}", 0.5) for start in range(10)]
+    assert anonymized(spans, {"DEFAULT": {"type": operator}}).items
+    spans = [(start, start + 200, f"TYPE{start}", 0.5) for start in range(6)]
+    with pytest.raises(TooLarge, match="analyzer_results"):
+        anonymized(spans, {"DEFAULT": {"type": operator}}, "a" * 210)
 
 
 @pytest.mark.slow

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
+
+from gliner_bento.errors import InvalidField
+from gliner_bento.gateway.compat import label_studio
 
 CONFIG = """
 <View>
@@ -78,6 +83,33 @@ def test_a_configuration_without_labels_of_a_text_is_refused(client, config, mes
     response = predict(client, {"body": "Ada"}, config=config)
     assert response.status_code == 400
     assert message in response.json()["error"]
+
+
+def test_a_configuration_takes_time_in_proportion_to_its_length(monkeypatch):
+    """Counted in elements that are visited: a configuration of 1 MB took minutes."""
+    visited = 0
+
+    class Counted(ElementTree.Element):
+        def iter(self, tag=None):
+            nonlocal visited
+            for one in super().iter():
+                visited += 1
+                if tag in (None, one.tag):
+                    yield one
+
+    def parse(config):
+        return ElementTree.fromstring(config, ElementTree.XMLParser(target=ElementTree.TreeBuilder(Counted)))
+
+    with pytest.raises(InvalidField, match="at most"):
+        label_studio._labelling(f"<View>{' ' * 2**18}</View>")
+    many = 400
+    flat = '<Labels toName="text"><Relations/></Labels>' * many
+    nested = '<Labels toName="text">' * many + "</Labels>" * many
+    monkeypatch.setattr(label_studio, "ElementTree", SimpleNamespace(**vars(ElementTree) | {"fromstring": parse}))
+    for tags in (flat, nested):
+        with pytest.raises(InvalidField, match="label_config"):
+            label_studio._labelling(f'<View>{tags}<Text name="text" value="$body"/></View>')
+    assert visited < 20 * many
 
 
 @pytest.mark.parametrize("path", ["/setup", "/predict", "/webhook"])

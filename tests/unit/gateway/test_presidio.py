@@ -88,6 +88,13 @@ def test_a_pattern_cannot_stop_the_server(client, pattern):
     assert "allow_list" in response.json()["error"]
 
 
+def test_patterns_have_a_limit_because_compiling_them_takes_time(replica, serving):
+    client = serving(replica, dataclasses.replace(OPTIONS, max_body_bytes=10**6))
+    response = ask(client, "/analyze", BODY | {"allow_list": ["(a|b)"] * 2000, "allow_list_match": "regex"})
+    assert (response.status_code, response.json()["error"][:11]) == (400, "allow_list:")
+    assert ask(client, "/analyze", BODY | {"allow_list": ["(a|b)"] * 2000}).status_code == 200
+
+
 def test_a_finding_is_explained_if_asked(client):
     explanation = ask(client, "/analyze", BODY | {"return_decision_process": True}).json()[0]["analysis_explanation"]
     assert explanation["recognizer"] == "GLiNERRecognizer"

@@ -41,13 +41,16 @@ def lines(caplog):
         ("/v1/adapters/a", ("/v1/adapters/{adapter_id}", "a")),
         ("/v1/adapters/a\n[INFO] b", ("/v1/adapters/{adapter_id}", "a%0A%5BINFO%5D%20b")),
         ("/v1/adapters/a/b", (UNKNOWN, None)),
+        (f"/v1/adapters/{'a' * 50_000}", ("/v1/adapters/{adapter_id}", "a" * 128)),
+        ("/models/m/requests/a/abort", ("/models/{model}/requests/{request_id}/abort", "a")),
         ("/static_content/page.css", ("/static_content", None)),
         ("/v1/extractor", (UNKNOWN, None)),
         ("", ("/", None)),
     ],
 )
 def test_a_path_is_recorded_as_its_template_and_id(path, found):
-    assert Routes(["/", "/v1/extract", "/v1/adapters/{adapter_id}"]).find(path) == found
+    templates = ["/", "/v1/extract", "/v1/adapters/{adapter_id}", "/models/{model}/requests/{request_id}/abort"]
+    assert Routes(templates).find(path) == found
 
 
 def test_paths_methods_and_ids_of_clients_make_no_series(client):

@@ -12,6 +12,8 @@ from training.templates import DATA, Library, TemplateError, Writer, load_librar
 
 WORD_FILES = [
     *sorted((DATA / "templates").glob("*.txt")),
+    *sorted((DATA / "held_out").glob("*.txt")),
+    *sorted((DATA.parent / "probes").glob("*.txt")),
     DATA / "names.txt",
     DATA / "gazetteer.txt",
 ]

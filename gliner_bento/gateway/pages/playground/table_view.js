@@ -47,7 +47,7 @@ export class TableView {
 
   _order() {
     const { column, up } = this._sort;
-    this._rows = column ? [...this._all].sort((a, b) => compare(column.value(a), column.value(b)) * (up ? 1 : -1)) : this._all;
+    this._rows = column ? sorted(this._all, column.value, up) : this._all;
     this._table.setAttribute("aria-rowcount", this._rows.length + 1);
     this._table.hidden = !this._rows.length;
     this._empty.hidden = this._rows.length > 0;
@@ -107,4 +107,11 @@ function space(rows) {
   return line;
 }
 
-const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b) : a - b);
+const collator = new Intl.Collator(); // localeCompare makes one for each comparison
+
+function sorted(rows, value, up) {
+  const keyed = rows.map((row) => [value(row), row]);
+  const compare = typeof keyed[0]?.[0] === "string" ? collator.compare : (a, b) => a - b;
+  keyed.sort(([a], [b]) => (up ? compare(a, b) : compare(b, a)));
+  return keyed.map(([, row]) => row);
+}

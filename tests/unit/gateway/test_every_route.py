@@ -1,0 +1,148 @@
+"""What holds for every route, those of other servers' formats too: limits, overload, faults, the log, the headers."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+
+import httpx
+import msgspec
+import pytest
+from gateway_options import OPTIONS
+
+from gliner_bento.errors import QueueFull
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.endpoint import Endpoint
+from gliner_bento.gateway.json_values import MAX_VALUES
+
+LARGE = dataclasses.replace(OPTIONS, max_body_bytes=2**25)
+ENDPOINTS = GatewayApp(OPTIONS).endpoints
+WITH_BODY = [endpoint for endpoint in ENDPOINTS if endpoint.request]
+REFUSABLE = [endpoint for endpoint in ENDPOINTS if endpoint.is_refusable]
+
+
+def path_of(endpoint: Endpoint) -> str:
+    return endpoint.path.replace("{model}", "memory").replace("{file:path}", "main.js").translate({123: "", 125: ""})
+
+
+def named(endpoint: Endpoint) -> str:
+    return f"{endpoint.method} {endpoint.path}"
+
+
+def example(endpoint: Endpoint) -> bytes:
+    assert endpoint.operation
+    assert endpoint.request
+    return json.dumps(endpoint.operation.examples[endpoint.request]).encode()
+
+
+async def send(client: httpx.AsyncClient, endpoint: Endpoint, body: bytes = b"", **headers: str) -> httpx.Response:
+    headers |= {"Content-Type": "application/json"} if endpoint.request else {}
+    return await client.request(endpoint.method, path_of(endpoint), content=body, headers=headers)
+
+
+def check_error(response: httpx.Response, endpoint: Endpoint, code: str) -> None:
+    """The status and the body are those that this route's format has for the error."""
+    assert response.status_code == endpoint.statuses[code], response.text
+    msgspec.convert(response.json(), endpoint.error, strict=True)
+    assert response.headers["x-request-id"]
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("endpoint", WITH_BODY, ids=named)
+def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(replica, serving, endpoint):
+    body = b'{"text": [' + b"[]," * (MAX_VALUES // 2) + b"[]]}"
+    response = asyncio.run(send(serving(replica, LARGE), endpoint, body))
+    check_error(response, endpoint, "too_large")
+    assert "values" in response.text
+    assert not replica.calls
+
+
+@pytest.mark.parametrize("endpoint", WITH_BODY, ids=named)
+def test_other_bodies_are_refused_in_the_routes_format(client, endpoint):
+    check_error(asyncio.run(send(client, endpoint, b"{")), endpoint, "malformed_request")
+    check_error(asyncio.run(send(client, endpoint, b" " * 1001)), endpoint, "too_large")
+    if endpoint.method == "POST":  # an adapter's archive may have other types
+        response = asyncio.run(client.post(path_of(endpoint), data={"a": "b"}))
+        check_error(response, endpoint, "unsupported_media_type")
+
+
+@pytest.mark.parametrize("endpoint", [one for one in WITH_BODY if one.method == "POST"], ids=named)
+def test_what_gives_work_to_the_replica_is_refused_under_overload(replica, serving, endpoint):
+    assert asyncio.run(send(serving(replica, LARGE), endpoint, example(endpoint))).status_code in (200, 201)
+    assert bool(replica.calls) == endpoint.is_refusable
+
+
+@pytest.mark.parametrize("endpoint", REFUSABLE, ids=named)
+def test_overload_is_refused_in_the_routes_format(replica, serving, endpoint):
+    client = serving(replica, dataclasses.replace(LARGE, max_queued_tokens=1))
+    replica.step = lambda: False
+
+    async def scene() -> httpx.Response:
+        running = asyncio.ensure_future(send(client, ENDPOINTS[0], example(ENDPOINTS[0])))
+        while not replica.calls:
+            await asyncio.sleep(0)
+        response = await send(client, endpoint, example(endpoint))
+        replica.step = lambda: True
+        assert (await running).status_code == 200
+        return response
+
+    response = asyncio.run(scene())
+    check_error(response, endpoint, QueueFull.code)
+    assert int(response.headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize("endpoint", REFUSABLE, ids=named)
+def test_limits_of_a_tenant_count_on_every_route(replica, serving, endpoint):
+    client = serving(replica, dataclasses.replace(LARGE, max_tenant_requests_per_s=1.0))
+    assert asyncio.run(send(client, endpoint, example(endpoint))).headers["x-ratelimit-remaining"] == "0"
+    check_error(asyncio.run(send(client, endpoint, example(endpoint))), endpoint, "rate_limited")
+
+
+@pytest.mark.parametrize("endpoint", REFUSABLE, ids=named)
+def test_a_fault_is_an_internal_error_in_the_routes_format(replica, serving, endpoint, monkeypatch):
+    async def fail(*_):
+        raise RuntimeError("Ada")
+
+    async def fail_in_a_stream(*_):
+        raise RuntimeError("Ada")
+        yield
+
+    monkeypatch.setattr(replica, "extract", fail)
+    monkeypatch.setattr(replica, "stream", fail_in_a_stream)
+    app = GatewayApp(LARGE)
+    app.bind(replica)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    client = httpx.AsyncClient(transport=transport, base_url="http://test")
+    response = asyncio.run(send(client, endpoint, example(endpoint)))
+    check_error(response, endpoint, "internal")
+    assert "Ada" not in response.text
+
+
+@pytest.mark.parametrize("endpoint", REFUSABLE, ids=named)
+def test_every_extraction_ends_at_its_deadline(replica, serving, endpoint):
+    replica.step = lambda: False
+    client = serving(replica, dataclasses.replace(LARGE, request_timeout_s=0.05))
+    response = asyncio.run(send(client, endpoint, example(endpoint)))
+    if endpoint.path in {"/v1/extract/batch", "/predict"}:  # a text's own error is in its result
+        assert response.status_code == 200
+        assert "deadline" in response.text
+    else:
+        check_error(response, endpoint, "deadline_exceeded")
+
+
+@pytest.mark.parametrize("endpoint", [one for one in ENDPOINTS if one.scope], ids=named)
+def test_a_missing_key_is_an_error_of_the_routes_format(replica, serving, endpoint):
+    client = serving(replica, dataclasses.replace(OPTIONS, api_keys="[]"))
+    check_error(asyncio.run(send(client, endpoint)), endpoint, "unauthorized")
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=named)
+def test_every_request_is_recorded_under_its_route(replica, serving, endpoint, caplog):
+    caplog.set_level(logging.DEBUG, "gliner_bento.access")
+    body = example(endpoint) if endpoint.request else b""
+    response = asyncio.run(send(serving(replica, LARGE), endpoint, body))
+    (fields,) = [record.fields for record in caplog.records if record.name == "gliner_bento.access"]
+    assert (fields["route"], fields["status"]) == (endpoint.path, response.status_code)
+    assert fields["items"] >= 1 or not endpoint.is_refusable

@@ -1,0 +1,94 @@
+"""The stages of a training: seeds, settings, the stream of batches, and continuing where one was interrupted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from training.batching import Batch, Collator
+from training.calibration import calibrate
+from training.encoder import fetch_encoder
+from training.export import save_checkpoint
+from training.loop import Settings, State, train
+from training.mixing import Mixer
+from training.model import MAX_WIDTH, build_model, reload_model
+from training.ontology import load_ontology
+from training.records import read_records
+from training.refine import refine_all
+from training.sampling import Sampler, relation_signatures
+from training.templates import DATA, Template, Writer, load_library, parse_lists
+
+STAGES = (
+    (20, Settings(steps=5600, decay=5500, stop=800)),
+    (21, Settings(steps=3000, decay=1650, stop=3000)),
+    (22, Settings(steps=4000, decay=2600, stop=4000, save_every=100)),
+)
+"""Seed and settings of each stage. A stage starts from the checkpoint of the one before, with a fresh optimiser."""
+
+BUCKET = 12
+"""Number of batches drawn together and sorted by length, so that texts of one batch have similar lengths."""
+
+
+def batches(
+    data: Path,
+    collator: Collator,
+    settings: Settings,
+    seed: int,
+    *,
+    skip: int = 0,
+    keep: Callable[[Template], bool] | None = None,
+) -> Iterator[Batch]:
+    """Endless training batches behind the first `skip`; `keep` chooses among the templates."""
+    rng = random.Random(seed)
+    ontology = load_ontology(data / "labels.json")
+    library = load_library(ontology)
+    if keep:
+        library.templates = list(filter(keep, library.templates))
+    writer = Writer(library, ontology)
+    places = parse_lists((DATA / "gazetteer.txt").read_text(encoding="utf-8").splitlines())
+    records = refine_all(read_records(data / "train.jsonl.gz", MAX_WIDTH), places)
+    written = [writer.write(template, rng) for template in library.templates]
+    sampler = Sampler(ontology, relation_signatures([*records, *written], ontology), rng)
+    mixer = Mixer(records, library, writer, rng)
+    while True:
+        drawn = [sampler.example(mixer.pack(settings.max_words)) for _ in range(settings.batch * BUCKET)]
+        drawn.sort(key=lambda example: len(example.words) + 3 * (len(example.labels) + len(example.relations)))
+        groups = [drawn[i : i + settings.batch] for i in range(0, len(drawn), settings.batch)]
+        rng.shuffle(groups)
+        for group in groups[skip:]:
+            yield collator.batch(group)
+        skip = max(0, skip - len(groups))
+
+
+def run_stages(data: Path, out: Path, work: Path, start: Path | None = None, trial: int | None = None) -> None:
+    """Train in `work`, continuing from its checkpoints, and write the calibrated weights to `out`.
+
+    start: a checkpoint to continue from with the last stage alone. trial: stop every stage after so many steps.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    encoder = start or fetch_encoder(work)
+    trained = work / "uncalibrated"
+    states: list[Path] = []
+    for number, (seed, settings) in enumerate(STAGES):
+        if start and number < len(STAGES) - 1:
+            continue
+        stage = replace(settings, stop=min(settings.stop, trial or settings.stop))
+        states.append(work / f"stage-{number}.pt")
+        state = State(states[-1], stage)
+        if state.step == stage.stop:
+            continue
+        torch.manual_seed(seed)
+        before = start or (trained if number else None)
+        model = reload_model(before) if before else build_model(encoder)
+        collator = Collator(model.data_processor.transformer_tokenizer, model.config)
+        stream = batches(data, collator, settings, seed, skip=state.step)
+        save = partial(save_checkpoint, folder=trained)
+        train(model, stream, stage, save, work / "train.log", state)
+    calibrate(trained, data, out)
+    for path in states:
+        path.unlink()
