@@ -8,6 +8,9 @@ import bentoml
 
 from gliner_bento import log
 from gliner_bento.bentoml_options import bentoml_options
+from gliner_bento.configuration import SettingsError
+from gliner_bento.cores import usable_cores
+from gliner_bento.exits import StartupError, exit_with
 from gliner_bento.instances import RUNNER, Instance
 from gliner_bento.process.supervision import ServiceProcess
 from gliner_bento.replicas.http.server import ReplicaApp
@@ -18,6 +21,18 @@ from gliner_bento.tracing import start_tracing
 REPLICA_PATH = "/replica"
 
 settings = load_or_exit()
+
+
+def check_cores() -> None:
+    """End this process with one line if there are more instances than cores: before each of them starts a process."""
+    if settings.num_instances <= usable_cores():
+        return
+    from gliner_bento.engine.checkpoint.load import pick_device  # noqa: PLC0415  # imports torch
+
+    try:
+        settings.decided_for(str(pick_device(settings.device)))
+    except (SettingsError, StartupError) as error:
+        exit_with(str(error))
 
 
 class GLiNERRunner:

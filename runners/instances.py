@@ -13,8 +13,9 @@ from gliner_bento.process.supervision import ServiceProcess
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.http.client import HttpReplica
-from runners.gliner_runner import REPLICA_PATH, service_of, settings
+from runners.gliner_runner import REPLICA_PATH, check_cores, service_of, settings
 
+check_cores()
 RUNNERS = [service_of(instance) for instance in plan_or_exit(settings)]
 
 

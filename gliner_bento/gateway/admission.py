@@ -74,7 +74,7 @@ class Admission:
     """The requests under way, and whether another one may join them. For one event loop.
 
     max_queue_wait_s, max_queued_tokens: see the settings.
-    max_batch_size: as many items are always admitted, so that batches can be full.
+    max_batch_size: of all instances together; as many items are always admitted, so that batches can be full.
     """
 
     def __init__(

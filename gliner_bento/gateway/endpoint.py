@@ -26,7 +26,8 @@ READ_ERRORS = (500, 503)
 class Operation:
     """An endpoint's entry in the OpenAPI document.
 
-    name: its operationId. request, answer: classes of the JSON bodies (of a list: a `RootModel`). more_types: further
+    name: its operationId, which generators make a function of, and language models a tool. description: what it does
+        and when to call it. request, answer: classes of the JSON bodies (of a list: a `RootModel`). more_types: further
         classes that need a schema.
     errors: statuses; their codes follow from `Endpoint.statuses`. examples: by class; `request` needs one.
     extra: edits the generated operation object.
@@ -35,6 +36,7 @@ class Operation:
     name: str
     tag: str
     summary: str
+    description: str
     request: type[Any] | None = None
     answer: type[Any] | None = None
     errors: Sequence[int] = READ_ERRORS

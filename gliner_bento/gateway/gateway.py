@@ -68,7 +68,7 @@ class Gateway:
         self._admission = Admission(
             max_queue_wait_s=options.max_queue_wait_s,
             max_queued_tokens=options.max_queued_tokens,
-            max_batch_size=options.max_batch_size,
+            max_batch_size=options.max_batch_size * options.num_instances,
         )
         self._turns = Turns()
         self._blocked_ids = BlockedIds()

@@ -75,6 +75,7 @@ def _operation(operation: Operation, endpoint: Endpoint) -> dict[str, Any]:
         "operationId": operation.name,
         "tags": [operation.tag],
         "summary": operation.summary,
+        "description": operation.description,
         "responses": {"200": {"description": "OK", "content": {JSON: content}}},
     }
     if operation.parameters:

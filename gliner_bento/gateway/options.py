@@ -26,6 +26,7 @@ class GatewayOptions:
     max_tenant_concurrency: int
     max_tenant_requests_per_s: float
     max_batch_size: int
+    num_instances: int
     enable_lora: bool
     adapter_id_pattern: str
     compat_long_text: LongText

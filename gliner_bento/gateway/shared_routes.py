@@ -93,10 +93,16 @@ HEALTH = WireFormat(error=MessageError).get(
     _health,
     "health",
     "Whether the server answers requests, for clients of other servers",
+    description="200 if requests are admitted, else 503, as /readyz; with a body that other servers' clients read.",
     scope=None,
     answer=Health,
     errors=(503,),
 )
 MODELS = WireFormat().get(
-    "/v1/models", list_models, "list_models", "The served model as OpenAI's API lists it", answer=ListedModels
+    "/v1/models",
+    list_models,
+    "list_models",
+    "The served model as OpenAI's API lists it",
+    description="A list of one, for clients that choose a model by it. /v1/model has more.",
+    answer=ListedModels,
 )

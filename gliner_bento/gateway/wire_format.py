@@ -18,6 +18,8 @@ from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
 
 Handler = Callable[[Gateway, Request], Awaitable[Response]]
 
+_FOR_CLIENTS = "For clients of that server; new ones call the routes under /v1."
+
 POST_ERRORS = (400, 413, 415, *READ_ERRORS)
 """Statuses of the errors that any route with a body may have."""
 
@@ -44,9 +46,11 @@ class WireFormat:
         summary: str,
         *,
         scope: KeyScope | None = "extract",
+        description: str | None = None,
         **operation: Any,
     ) -> Endpoint:
-        """One endpoint. operation: further fields of its `Operation`."""
+        """One endpoint. description: by default, whose clients it is for. operation: further fields of its
+        `Operation`."""
         return Endpoint(
             method=method,
             path=path,
@@ -54,7 +58,14 @@ class WireFormat:
             answer=handler,
             statuses=self.statuses,
             error=self.error,
-            operation=Operation(name=name, tag="compat", summary=summary, examples=self.examples, **operation),
+            operation=Operation(
+                name=name,
+                tag="compat",
+                summary=summary,
+                description=description or f"{summary}. {_FOR_CLIENTS}",
+                examples=self.examples,
+                **operation,
+            ),
         )
 
     def get(self, path: str, handler: Handler, name: str, summary: str, **options: Any) -> Endpoint:

@@ -27,6 +27,8 @@ NO_ACCESS_LOG = {"enable_access_log": False}
 FOR_THROUGHPUT = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",  # fewer threads, less logging, calls over gRPC
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",  # a part of that: a port for HTTP at each replica
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",  # 100 by default, in every process
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "1",  # 0.1 by default; a replica is started or stopped so much later
     "RAY_worker_niceness": "0",  # 15 by default: everything else on the machine comes before the model
 }
 """Environment variables that Ray's processes read when they start."""

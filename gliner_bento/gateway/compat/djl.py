@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, RootModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -106,10 +106,18 @@ class DjlModel:
 
 @dataclass(frozen=True, slots=True)
 class DjlWorkflow:
-    """An item of the answer of `GET /models/{model}`, which is a list of one."""
+    """A model of `GET /models/{model}`, which is a workflow there."""
 
     workflowName: str
     models: list[DjlModel]
+
+
+class DjlDescription(RootModel[list[DjlWorkflow]]):
+    """The answer of `GET /models/{model}`: a list of one."""
+
+
+class DjlPing(RootModel[dict[str, DjlHealth]]):
+    """The answer of `GET /ping`, by the model's name."""
 
 
 async def _name(gateway: Gateway) -> str:
@@ -187,7 +195,12 @@ _FORMAT = WireFormat(
 )
 _MODEL = path_parameter("model", "The model's name: the last part of its path or hub id.")
 _VERSION = path_parameter("version", "Any: there is one version.")
-_MODEL_NAME = {"name": "model_name", "in": "query", "schema": {"type": "string"}}
+_MODEL_NAME = {
+    "name": "model_name",
+    "in": "query",
+    "schema": {"type": "string"},
+    "description": "The model's name; may be left out.",
+}
 
 
 def _inference(path: str, handler: Any, name: str, *parameters: dict[str, Any]) -> Endpoint:
@@ -213,7 +226,7 @@ def _refused(method: str, path: str, name: str, *parameters: dict[str, Any]) -> 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
     """Inference and management."""
     return [
-        _FORMAT.get("/ping", _ping, "djl_ping", "DJL Serving's probe", scope=None, errors=(503,)),
+        _FORMAT.get("/ping", _ping, "djl_ping", "DJL Serving's probe", scope=None, answer=DjlPing, errors=(503,)),
         _inference("/predictions/{model}", _predictions, "djl_predictions", _MODEL),
         _inference("/predictions/{model}/{version}", _predictions, "djl_predictions_version", _MODEL, _VERSION),
         _inference("/invocations", _invocations, "djl_invocations", _MODEL_NAME),
@@ -224,8 +237,8 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "djl_model",
             "DJL Serving's description of a model",
             errors=(404, *READ_ERRORS),
+            answer=DjlDescription,
             parameters=[_MODEL],
-            more_types=[DjlWorkflow],
         ),
         _refused("POST", "/models", "djl_register"),
         _refused("PUT", "/models/{model}", "djl_scale", _MODEL),

@@ -176,6 +176,8 @@ def endpoints(options: GatewayOptions) -> list[Endpoint]:
             scope="adapters",
             answer=GLiNERServeAdapterCache,
             errors=(400, *READ_ERRORS),
-            parameters=[{"name": "adapter_id", "in": "query", "schema": {"type": "string"}}],
+            parameters=[
+                {"name": "adapter_id", "in": "query", "schema": {"type": "string"}, "description": "One adapter."}
+            ],
         ),
     ]

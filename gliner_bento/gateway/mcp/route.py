@@ -121,7 +121,6 @@ async def _mcp(gateway: Gateway, _: Request) -> Response:
 
 
 def _accepted(operation: dict[str, Any]) -> dict[str, Any]:
-    operation["description"] = "Streamable HTTP without sessions. Send `Accept: application/json, text/event-stream`."
     operation["responses"]["202"] = {"description": "The message needs no answer"}
     return operation
 
@@ -136,6 +135,7 @@ ENDPOINTS = [
             name="mcp",
             tag="extract",
             summary=f"Model Context Protocol, with the tools {', '.join(_TOOLS)}",
+            description="Streamable HTTP without sessions. Send `Accept: application/json, text/event-stream`.",
             request=McpMessage,
             errors=(400, 413, 415, 429, 500, 503),
             examples={McpMessage: {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}},

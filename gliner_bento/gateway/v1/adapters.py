@@ -17,7 +17,7 @@ from gliner_bento.gateway.media import is_json, media_type
 from gliner_bento.gateway.validation import from_model
 
 PATH = "/v1/adapters"
-_ARCHIVES = ("application/zip", "application/gzip", "application/octet-stream")
+_ARCHIVE = "application/octet-stream"
 _EXAMPLE = {
     "id": "tenant-a",
     "source": "upload",
@@ -78,13 +78,7 @@ def _query(request: Request) -> AdapterOptions:
 
 
 def _put_operation(operation: dict[str, Any]) -> dict[str, Any]:
-    operation["description"] = (
-        "The body is the adapter as PEFT saves it, in a `.zip` or `.tar.gz`; or JSON that names a source; or empty, to "
-        "pin or load an installed one. The options are fields of the JSON, or in the query."
-    )
-    operation["requestBody"]["content"] |= {
-        kind: {"schema": {"type": "string", "format": "binary"}} for kind in _ARCHIVES
-    }
+    operation["requestBody"]["content"][_ARCHIVE] = {"schema": {"type": "string", "format": "binary"}}
     operation["requestBody"]["required"] = False
     responses = operation["responses"]
     success = responses.pop("200")
@@ -110,8 +104,16 @@ _OPTIONS = [
 ]
 
 
-def _operation(name: str, summary: str, errors: tuple[int, ...], **more: Any) -> Operation:
-    return Operation(name=name, tag="adapters", summary=summary, errors=errors, examples=_EXAMPLES, **more)
+def _operation(name: str, summary: str, description: str, errors: tuple[int, ...], **more: Any) -> Operation:
+    return Operation(
+        name=name,
+        tag="adapters",
+        summary=summary,
+        description=description,
+        errors=errors,
+        examples=_EXAMPLES,
+        **more,
+    )
 
 
 ENDPOINTS = [
@@ -120,14 +122,27 @@ ENDPOINTS = [
         path=PATH,
         scope="adapters",
         answer=_list,
-        operation=_operation("adapters", "All adapters", (404, *READ_ERRORS), answer=AdapterList),
+        operation=_operation(
+            "list_adapters",
+            "All adapters",
+            "The LoRA adapters that requests can name in adapter_id, and where each is kept.",
+            (404, *READ_ERRORS),
+            answer=AdapterList,
+        ),
     ),
     Endpoint(
         method="GET",
         path=_MEMBER,
         scope="adapters",
         answer=_get,
-        operation=_operation("adapter", "One adapter", (404, 422, *READ_ERRORS), answer=AdapterInfo, parameters=[_ID]),
+        operation=_operation(
+            "get_adapter",
+            "One adapter",
+            "Where the adapter is kept, its size and targets, and how often it was used.",
+            (404, 422, *READ_ERRORS),
+            answer=AdapterInfo,
+            parameters=[_ID],
+        ),
     ),
     Endpoint(
         method="PUT",
@@ -137,6 +152,8 @@ ENDPOINTS = [
         operation=_operation(
             "put_adapter",
             "Install an adapter, or change how it is kept",
+            "The body is the adapter as PEFT saves it, in a `.zip` or `.tar.gz`; or JSON that names a source; or "
+            "empty, to pin or load an installed one. The options are fields of the JSON, or in the query.",
             (400, 404, 409, 413, 415, 422, 500, 503, 504, 507),
             request=PutAdapterRequest,
             answer=AdapterInfo,
@@ -152,6 +169,7 @@ ENDPOINTS = [
         operation=_operation(
             "delete_adapter",
             "Delete an adapter",
+            "Requests that name it fail with 404 afterwards; those that run are finished.",
             (404, 409, 422, 500, 503, 504),
             parameters=[_ID],
             extra=_delete_operation,

@@ -94,10 +94,6 @@ def _line(content: Any) -> str:
 
 
 def _stream_operation(operation: dict[str, Any]) -> dict[str, Any]:
-    operation["description"] = (
-        "A line for each entity, in order of position; the last line holds the relations and the usage. An error after "
-        "the first line is the last line, an error body."
-    )
     kinds = (StreamedEntity, StreamedEnd, ErrorBody)
     lines = {"oneOf": [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in kinds]}
     operation["responses"]["200"]["content"] = {NDJSON: {"schema": lines}}
@@ -114,6 +110,8 @@ ENDPOINTS = [
             name="extract",
             tag="extract",
             summary="Entities and relations of one text",
+            description="Find the entities of any types that you name in a text of any length, and the relations of "
+            "the types that you name between them. Each entity has its characters in the text and a score.",
             request=ExtractRequest,
             answer=ExtractResponse,
             errors=EXTRACT_ERRORS,
@@ -129,6 +127,8 @@ ENDPOINTS = [
             name="extract_stream",
             tag="extract",
             summary="Entities of one text as they become final, in lines of JSON",
+            description="A line for each entity, in order of position; the last line holds the relations and the "
+            "usage. An error after the first line is the last line, an error body.",
             request=ExtractRequest,
             errors=EXTRACT_ERRORS,
             examples={ExtractRequest: _REQUEST},
@@ -145,6 +145,8 @@ ENDPOINTS = [
             name="extract_batch",
             tag="extract",
             summary="One result or error per text",
+            description="Find entities and relations in several texts, in one request. A text that fails does not fail "
+            "the others: results[i] is the result of the i-th text, or its error.",
             request=ExtractBatchRequest,
             answer=ExtractBatchResponse,
             errors=_BATCH_ERRORS,
@@ -157,9 +159,11 @@ ENDPOINTS = [
         scope="extract",
         answer=_abort,
         operation=Operation(
-            name="abort",
+            name="abort_request",
             tag="extract",
             summary="Abort the requests that have this id",
+            description="End the caller's own requests that were sent with this id; they fail with 499. `aborted` is "
+            "false if there are none.",
             answer=AbortResponse,
             parameters=[path_parameter("request_id", "The id that was sent with the request.")],
         ),

@@ -52,9 +52,9 @@ def _text(operation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(
-    name: str, answer: Any, summary: str, errors: tuple[int, ...] = (), scope: KeyScope | None = None
+    name: str, answer: Any, summary: str, description: str, errors: tuple[int, ...] = (), scope: KeyScope | None = None
 ) -> Endpoint:
-    operation = Operation(name=name, tag="server", summary=summary, errors=errors, extra=_text)
+    operation = Operation(name=name, tag="server", summary=summary, description=description, errors=errors, extra=_text)
     return Endpoint(method="GET", path=f"/{name}", scope=scope, answer=answer, operation=operation)
 
 
@@ -65,7 +65,12 @@ ENDPOINTS = [
         scope="extract",
         answer=_model,
         operation=Operation(
-            name="model", tag="server", summary="What is served, and with which limits", answer=ModelCard
+            name="get_model",
+            tag="server",
+            summary="What is served, and with which limits",
+            description="The model with its family, device and precision, what it supports (relations, adapters, "
+            "languages), and the limits of a request.",
+            answer=ModelCard,
         ),
     ),
     Endpoint(
@@ -74,7 +79,11 @@ ENDPOINTS = [
         scope="metrics",
         answer=_replicas,
         operation=Operation(
-            name="replicas", tag="server", summary="The state of each replica (num_instances)", answer=ReplicaList
+            name="list_replicas",
+            tag="server",
+            summary="The state of each replica (num_instances)",
+            description="Whether each replica is ready, what waits and runs on it, and its adapters.",
+            answer=ReplicaList,
         ),
     ),
     Endpoint(
@@ -83,11 +92,27 @@ ENDPOINTS = [
         scope="metrics",
         answer=_status,
         operation=Operation(
-            name="status", tag="server", summary="What the server does now, for people", answer=ServerStatus
+            name="get_status",
+            tag="server",
+            summary="What the server does now, for people",
+            description="Queue, lanes, throughput, adapters and the latest errors. For monitoring, read /metrics.",
+            answer=ServerStatus,
         ),
     ),
-    _plain("livez", _alive, "The process is alive"),
-    _plain("healthz", _alive, "The process is alive"),
-    _plain("readyz", _ready, "The model has answered its warm-up request", (503,)),
-    _plain("metrics", _metrics, "Prometheus metrics", scope="metrics"),
+    _plain("livez", _alive, "The process is alive", "A liveness probe: 200 as long as the process answers."),
+    _plain("healthz", _alive, "The process is alive", "The same as /livez, under its older name."),
+    _plain(
+        "readyz",
+        _ready,
+        "The model has answered its warm-up request",
+        "A readiness probe: 200 if requests are admitted, else 503.",
+        (503,),
+    ),
+    _plain(
+        "metrics",
+        _metrics,
+        "Prometheus metrics",
+        "Counters, gauges and histograms in Prometheus' text format; docs/metrics.md describes them.",
+        scope="metrics",
+    ),
 ]

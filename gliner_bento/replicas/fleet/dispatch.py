@@ -1,4 +1,4 @@
-"""Which replica gets which work: the one with the fewest outstanding tokens, first in, first out. No clock, no IO.
+"""Which replica gets which work: the one with the fewest outstanding tokens. What waits is in a `Line`. No clock or IO.
 
 An adapter may change the choice: a replica on which it is resident is preferred while that costs little balance.
 """
@@ -7,31 +7,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import islice
 
 from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.replicas.fleet.line import Line, Ticket
 
 AFFINITY_SHARE = 32
 """An adapter's replica may have so much more outstanding than the least loaded one: `max_outstanding_tokens` / 32."""
 
 _LOOKS = 32
 """So many of the least loaded replicas are searched for an adapter with many homes."""
-
-
-@dataclass(slots=True, eq=False)
-class Ticket:
-    """Work for one replica. cost: estimate, in tokens.
-
-    replica: its number, once the ticket is placed. error: why it will never be. notify: called at either, if it waited.
-    """
-
-    cost: int
-    adapter_id: str | None = None
-    replica: int | None = None
-    error: GLiNERBentoError | None = None
-    notify: Callable[[], None] = lambda: None
 
 
 class Dispatcher:
@@ -48,7 +34,7 @@ class Dispatcher:
         self._open: set[int] = set()
         self._order: list[tuple[int, int, int]] = []  # of the open ones: outstanding tokens, last turn, number
         self._repeated: deque[Ticket] = deque()  # before all that wait
-        self._waiting: deque[Ticket] = deque()
+        self._waiting = Line()
         self._residents: list[set[str]] = [set() for _ in range(replicas)]
         self._in_use: list[Counter[str]] = [Counter() for _ in range(replicas)]
         self._homes: dict[str, set[int]] = {}
@@ -83,7 +69,7 @@ class Dispatcher:
             if replica is not None:
                 self._place(ticket, replica)
                 return True
-        (self._repeated if first else self._waiting).append(ticket)
+        (self._repeated.append if first else self._waiting.add)(ticket)
         return False
 
     def end(self, ticket: Ticket) -> None:
@@ -124,9 +110,14 @@ class Dispatcher:
     def _key(self, replica: int) -> tuple[int, int, int]:
         return self.outstanding[replica], self._last[replica], replica
 
+    @property
+    def _has_room(self) -> bool:
+        """Whether not all replicas are full or closed."""
+        return bool(self._order) and self._order[0][0] < self._max
+
     def _choose(self, adapter_id: str | None) -> int | None:
-        """The replica for a ticket; None if all are full or closed."""
-        if not self._order or self._order[0][0] >= self._max:
+        """The replica for a ticket; None if there is no room."""
+        if not self._has_room:
             return None
         least, _, replica = self._order[0]
         homes = self._homes.get(adapter_id) if adapter_id is not None else None
@@ -168,10 +159,9 @@ class Dispatcher:
             insort(self._order, self._key(replica))
 
     def _place_waiting(self) -> None:
-        while queue := self._repeated or self._waiting:
-            replica = self._choose(queue[0].adapter_id)
-            if replica is None:
-                return
-            ticket = queue.popleft()
+        while (self._repeated or self._waiting) and self._has_room:
+            ticket = self._repeated.popleft() if self._repeated else self._waiting.serve()
+            replica = self._choose(ticket.adapter_id)
+            assert replica is not None
             self._place(ticket, replica)
             ticket.notify()

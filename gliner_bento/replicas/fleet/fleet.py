@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady, QueueFull
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
-from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
+from gliner_bento.replicas.fleet.dispatch import Dispatcher
 from gliner_bento.replicas.fleet.health import NONE_READY, Health, Member
+from gliner_bento.replicas.fleet.line import Ticket
 from gliner_bento.replicas.merge import merged_statuses
 from gliner_bento.token_estimate import ITEM_TOKENS, TokenEstimate
 from gliner_bento.types import Entity, Extraction, Item
@@ -73,6 +75,7 @@ class Fleet:
         self._estimate = TokenEstimate()
         self._requests: dict[str, set[_Request]] = {}
         self._waiting_items = 0
+        self._waiting_of: Counter[str] = Counter()  # by tenant
 
     def start(self) -> None:
         """Probe the replicas from now on, in the running event loop; otherwise the first call starts that."""
@@ -216,7 +219,9 @@ class Fleet:
         if request.aborted:
             raise Aborted("the request was aborted")
         affine = next((item.adapter_id for item in items if item.adapter_id is not None), None)
-        ticket = Ticket(max(1, cost), affine)
+        call = request.call
+        share = call.tenant, call.weight, call.priority, call.crosses_tenants
+        ticket = Ticket(max(1, cost), affine, *share)
         if not self._dispatcher.submit(ticket, first=repeated):
             await self._wait(request, ticket, len(items))
         assert ticket.replica is not None
@@ -239,11 +244,12 @@ class Fleet:
         ticket.notify = lambda: None if placed.done() else placed.set_result(None)
         request.waiting.add(ticket)
         self._waiting_items += items
+        self._waiting_of[ticket.tenant] += items
         kept = False
         try:
             if self._health.hopeless:
                 raise NotReady(NONE_READY)
-            if self._waiting_items > self._capacity:
+            if self._is_full(ticket.tenant):
                 raise QueueFull(f"{self._capacity} items wait for a replica already; try again later")
             await asyncio.wait([placed], timeout=max(0.0, request.call.deadline_s - self._clock()))
             if request.aborted:
@@ -256,8 +262,17 @@ class Fleet:
         finally:
             request.waiting.discard(ticket)
             self._waiting_items -= items
+            self._waiting_of[ticket.tenant] -= items
+            if not self._waiting_of[ticket.tenant]:
+                del self._waiting_of[ticket.tenant]
             if not kept:
                 self._dispatcher.end(ticket)
+
+    def _is_full(self, tenant: str) -> bool:
+        """Whether too many items wait. As in the scheduler's queue, a tenant that has less than an equal share of them
+        is still admitted, up to twice the limit."""
+        over_share = self._waiting_of[tenant] * len(self._waiting_of) > self._capacity
+        return self._waiting_items > (self._capacity if over_share else 2 * self._capacity)
 
     @staticmethod
     async def _abort(member: Member, request_id: str) -> bool:

@@ -20,6 +20,7 @@ OPTIONS = GatewayOptions(
     max_tenant_concurrency=0,
     max_tenant_requests_per_s=0.0,
     max_batch_size=32,
+    num_instances=1,
     enable_lora=True,
     adapter_id_pattern=r"[a-z0-9_-]{1,9}",
     compat_long_text="window",

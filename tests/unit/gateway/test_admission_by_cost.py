@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import pytest
+from gateway_options import OPTIONS
+from memory_replica import MemoryReplica
 from simulated_replica import BATCH, SOMEONE, TOKENS_PER_S, Simulated, item, tokens
 
+from gliner_bento.errors import QueueFull
 from gliner_bento.gateway.admission import ASSUMED_TOKENS_PER_S, BURST_FACTOR, BURST_S, Admission
+from gliner_bento.gateway.gateway import Gateway
 
 
 def overloaded(rate: float, offered: float, seconds: float = 30, words: int = 60) -> Simulated:
@@ -138,3 +143,13 @@ def test_what_is_not_answered_is_no_longer_counted():
     assert admission._items == 0
     assert admission._turns == 0
     assert not admission._loads
+
+
+def test_a_full_batch_of_every_instance_is_admitted():
+    gateway = Gateway(MemoryReplica(), replace(OPTIONS, max_batch_size=4, num_instances=3, max_queue_wait_s=1e-9))
+    admission = gateway._admission
+    for _ in range(12):
+        admission.check(SOMEONE)
+        admission.expect(SOMEONE)
+    with pytest.raises(QueueFull):
+        admission.check(SOMEONE)

@@ -25,8 +25,8 @@ def item(text: str = "Ada met Charles", **options) -> Item:
     return Item(text, {"name": "name"}, **options)
 
 
-def call(request_id: str = "r", timeout_s: float = 30.0) -> Call:
-    return Call(request_id, now_s() + timeout_s)
+def call(request_id: str = "r", timeout_s: float = 30.0, **share) -> Call:
+    return Call(request_id, now_s() + timeout_s, **share)
 
 
 def fleet_of(*replicas: MortalReplica, **options) -> Fleet:
@@ -234,6 +234,28 @@ def test_too_many_that_wait_are_refused():
 
     kinds = [type(outcome) for (outcome,) in run_fast(scene)]
     assert kinds == [Extraction] * 3 + [QueueFull] * 2, "one runs, two wait"
+
+
+def test_a_flood_of_one_tenant_neither_refuses_nor_delays_another():
+    async def scene():
+        fleet = await started(MortalReplica(), max_outstanding_tokens=1, queue_capacity=3)
+        order: list[str] = []
+
+        async def ask(tenant: str) -> type:
+            (outcome,) = await asked(fleet, tenant=tenant)
+            if isinstance(outcome, Extraction):
+                order.append(tenant)
+            return type(outcome)
+
+        flood = [asyncio.ensure_future(ask("flood")) for _ in range(6)]
+        await asyncio.sleep(0)
+        late = asyncio.ensure_future(ask("late"))
+        return await asyncio.gather(*flood), await late, order
+
+    flood, late, order = run_fast(scene)
+    assert flood == [Extraction] * 4 + [QueueFull] * 2, "one runs, three wait"
+    assert late is Extraction
+    assert order.index("late") <= 2
 
 
 def test_a_large_request_is_divided_and_its_outcomes_keep_their_order():
