@@ -1,4 +1,4 @@
-"""How much one server is sent at once, and when a refused request is sent again. Without IO."""
+"""How many requests one server is sent concurrently, and when a refused request is sent again. Without IO."""
 
 from __future__ import annotations
 

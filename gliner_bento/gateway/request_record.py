@@ -29,6 +29,9 @@ PROBES = frozenset({"/health", "/ping", "/livez", "/healthz", "/readyz", "/metri
 """Routes that are polled: logged at level debug while they succeed."""
 
 _STATIC_FILES = "/static_content"
+FILES = frozenset({_STATIC_FILES, "/playground/{file:path}", "/docs/{file:path}"})
+"""Files of the pages, of which a browser asks for many: logged as probes are."""
+
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _FAULT = 500
 _MAX_ID_CHARS = 128
@@ -152,7 +155,7 @@ class Recorder:
             self.errors.add(status, record.error or "internal", answered_id)
         if span:
             span.end(f"{method} {route}", fields)
-        level = logging.DEBUG if route in PROBES and status < _FAULT else logging.INFO
+        level = logging.DEBUG if route in PROBES | FILES and status < _FAULT else logging.INFO
         logger.log(level, "request", extra={"fields": fields})
 
 

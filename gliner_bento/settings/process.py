@@ -40,7 +40,9 @@ class ProcessFields(BaseSettings):
     )
     log_format: Literal["text", "json"] = Field("text", description="Format of the log; json: an object per line.")
     log_level: Literal["auto", "debug", "info", "warning", "error"] = Field(
-        "auto", description="Lowest level that is logged; auto: info, or what BentoML's --quiet and --debug say."
+        "auto",
+        description="Lowest level that is logged; auto: info, or what BentoML's --quiet and --debug say. "
+        "Other packages' info and Python's warnings are logged at debug only.",
     )
     enable_tracing: bool = Field(
         False,

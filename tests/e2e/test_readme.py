@@ -1,18 +1,28 @@
-"""The README's code, executed: what it shows is what happens."""
+"""The code of the README and of other pages, executed: what it shows is what happens."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 
+import httpx
 import pytest
 
 from gliner_bento.settings import PROJECT_ROOT
 
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (PROJECT_ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-PYTHON = [code for language, code in BLOCKS if language == "python"]
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Language and code of each block of a page."""
+    return re.findall(r"```(\w+)\n(.*?)```", (PROJECT_ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+BLOCKS = blocks("README.md")
+PAGES = ["README.md", "docs/quickstart.md", "docs/errors.md", "docs/long-texts.md"]
+PYTHON = [code for page in PAGES for language, code in blocks(page) if language == "python"]
 CURL = next(code for language, code in BLOCKS if language == "bash" and code.startswith("curl"))
 SHOWN = next(json.loads(code) for language, code in BLOCKS if language == "json")
 
@@ -38,6 +48,44 @@ def test_the_request_has_the_output_that_is_shown(server):
     assert set(answer) == set(SHOWN)
     shown_scores = [found["score"] for found in SHOWN["entities"]]
     assert [found["score"] for found in answer["entities"]] == pytest.approx(shown_scores, abs=0.05)
+
+
+def test_the_quickstart_leads_to_a_redacted_folder(server, tmp_path):
+    """Its commands, with the server's model; and what they write, each after the block before it."""
+    command = f'{shlex.quote(sys.executable)} -m gliner_bento.cli "$@" --url {server}'
+    (tmp_path / "gliner-bento").write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(PROJECT_ROOT))} exec {command}\n")
+    (tmp_path / "gliner-bento").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    written = ""
+    for language, code in blocks("docs/quickstart.md"):
+        if language == "text" and not code.startswith("gliner-bento: ready"):
+            assert written.endswith(code)
+        elif language == "bash" and code != "make serve\n":
+            commands = code.replace("source .venv/bin/activate\n", "").replace("http://127.0.0.1:3000", server)
+            ran = subprocess.run(
+                ["bash", "-euc", commands],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=120,
+            )
+            assert ran.returncode == 0, ran.stderr
+            written = ran.stdout
+    assert sorted(file.name for file in (tmp_path / "redacted").iterdir()) == ["first.txt", "second.txt"]
+
+
+def test_a_server_writes_where_it_is_and_a_request_that_works_and_nothing_of_other_packages(server, server_log):
+    before, said, after = server_log.read_text(encoding="utf-8").partition(f"gliner-bento: ready on {server}\n")
+    assert said
+    rows = dict(line.split(maxsplit=1) for line in after.splitlines() if line.startswith("  "))
+    assert httpx.get(rows["playground"]).status_code == httpx.get(rows["API"]).status_code == 200
+    answer = json.loads(subprocess.run(["bash", "-c", rows["try"]], capture_output=True, check=True, timeout=60).stdout)
+    assert [entity["text"] for entity in answer["entities"]] == ["Ada Lovelace", "London"]
+    starting = [re.sub(r"^\S+ \[INFO\] \[[\w:]+\] ", "", line) for line in before.splitlines() if "/readyz" not in line]
+    ours = r"(starting; the server will answer on|model\.safetensors has weights in|demo |replica \w+ is ready)"
+    assert [line for line in starting if not re.match(ours, line)] == []
 
 
 def summary(answer: dict) -> dict:

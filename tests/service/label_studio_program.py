@@ -48,7 +48,7 @@ def main() -> None:
         title="one", label_config=given["label_config"], created_by=user, organization=organization
     )
     tasks = [Task.objects.create(project=project, data={"text": text}) for text in given["texts"]]
-    backend = MLBackend.objects.create(project=project, url=url, title="gliner")
+    backend = MLBackend.objects.create(project=project, url=url, title="gliner", is_interactive=True)
     backend.update_state()
     backend.predict_tasks(Task.objects.filter(project=project))
     predictions = {one.task_id: one for one in Prediction.objects.filter(project=project)}

@@ -23,6 +23,7 @@ WORK = ROOT / "build" / "docs"
 SITE = ROOT / "gliner_bento" / "gateway" / "pages" / "docs"
 
 _FENCE = re.compile(r"^([ ]*)(```+|~~~+).*?^\1\2[ ]*$", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]+`|^ {4,}.*$", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()[^)\s]+")
 _ELSEWHERE = re.compile(r"[a-z]+:|#|/")
 _MOVED = {"README.md": "overview.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
@@ -35,8 +36,8 @@ _FOLDERS = {
 
 
 def links(text: str) -> Iterator[re.Match[str]]:
-    """Each target of a link or a picture in a Markdown text, outside of its code blocks."""
-    blocks = [block.span() for block in _FENCE.finditer(text)]
+    """Each target of a link or a picture in a Markdown text, outside of its code."""
+    blocks = [block.span() for code in (_FENCE, _CODE) for block in code.finditer(text)]
     for link in _LINK.finditer(text):
         if not any(start <= link.start() < end for start, end in blocks):
             yield link

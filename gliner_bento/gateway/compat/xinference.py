@@ -41,6 +41,13 @@ class XinferenceAbort:
 
 
 @dataclass(frozen=True, slots=True)
+class XinferenceAuth:
+    """Whether the server has API keys: Xinference's client sends its key only then."""
+
+    auth: bool
+
+
+@dataclass(frozen=True, slots=True)
 class XinferenceError:
     """Xinference's error body."""
 
@@ -58,6 +65,10 @@ async def _abort(gateway: Gateway, request: Request) -> Response:
     return json_response(XinferenceAbort("DONE" if answer.aborted else "NOT_FOUND"))
 
 
+async def _auth(gateway: Gateway, _: Request) -> Response:
+    return json_response(XinferenceAuth(bool(gateway.options.api_keys)))
+
+
 _FORMAT = WireFormat(
     error=XinferenceError,
     statuses={**STATUSES, "invalid_field": 400},
@@ -66,7 +77,16 @@ _FORMAT = WireFormat(
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
-    """The abort, and the list of models."""
+    """The abort, the list of models, and what its client asks for first."""
+    auth = _FORMAT.get(
+        "/v1/cluster/auth",
+        _auth,
+        "xinference_auth",
+        "Whether Xinference's client should send its API key",
+        scope=None,
+        answer=XinferenceAuth,
+        errors=(500,),
+    )
     abort = _FORMAT.post(
         "/v1/models/{model_uid}/requests/{request_id}/abort",
         _abort,
@@ -80,4 +100,4 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             path_parameter("request_id", "The request's id."),
         ],
     )
-    return [abort, MODELS]
+    return [auth, abort, MODELS]

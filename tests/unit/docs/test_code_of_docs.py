@@ -100,10 +100,11 @@ def test_every_route_that_curl_calls_exists():
 
 
 def test_the_requests_that_pages_show_are_valid():
-    shown = [(block, json.loads(block.code)) for block in BLOCKS if block.language == "json"]
-    requests = [(block, body) for block, body in shown if {"text", "labels"} <= body.keys()]
+    own = [block for block in BLOCKS if block.language == "json" and not block.page.startswith("docs/migrate/")]
+    shown = [(str(block), json.loads(block.code)) for block in own]
+    requests = [(place, body) for place, body in shown if isinstance(body, dict) and {"text", "labels"} <= body.keys()]
     for place, words in commands("curl"):
-        if any(word.endswith("/v1/extract") for word in words):
+        if any(re.fullmatch(r"(https?://)?[^/]+/v1/extract", word) for word in words):
             requests += [(place, json.loads(words[words.index("-d") + 1]))]
     assert len(requests) > 5
     for _, body in requests:

@@ -58,7 +58,7 @@ def test_links_follow_a_page_and_what_it_links_to():
         "[a](../labels.md#thresholds) [b](../overview.md) [c](../examples/redact.py.md) [d](../decisions/index.md) "
         "[e](#x)\n"
     )
-    code = "```\n[b](../../README.md)\n```\n"
+    code = "```\n[b](../../README.md)\n```\n`[b](../../README.md)`\n"
     assert docs_site.rewritten(code, page) == code
 
 

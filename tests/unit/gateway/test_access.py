@@ -19,7 +19,18 @@ KEYS = json.dumps(
     [{"name": scope, "sha256": hash_of(f"key-{scope}"), "scopes": [scope]} for scope in SCOPES]
     + [{"name": "second", "sha256": hash_of("key-second"), "scopes": ["extract"], "tenant": "extract", "weight": 3}]
 )
-OPEN = {"/", "/docs.json", "/health", "/ping", "/livez", "/readyz", "/healthz", "/playground", "/playground/main.js"}
+OPEN = {
+    "/v1/cluster/auth",
+    "/",
+    "/docs.json",
+    "/health",
+    "/ping",
+    "/livez",
+    "/readyz",
+    "/healthz",
+    "/playground",
+    "/playground/main.js",
+}
 
 
 @pytest.fixture

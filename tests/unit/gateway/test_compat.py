@@ -33,7 +33,7 @@ ROUTES = {
     },
     "presidio": {"/analyze", "/anonymize", "/supportedentities", "/recognizers", "/anonymizers", "/health"},
     "vllm_factory": {"/pooling", "/health"},
-    "xinference": {"/v1/models/{model_uid}/requests/{request_id}/abort", "/v1/models"},
+    "xinference": {"/v1/cluster/auth", "/v1/models/{model_uid}/requests/{request_id}/abort", "/v1/models"},
 }
 """The routes of each format."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -72,3 +73,11 @@ def test_the_oldest_ids_are_forgotten_when_there_are_too_many(monkeypatch):
     blocked.check("a")
     with pytest.raises(Aborted):
         blocked.check("c")
+
+
+@pytest.mark.parametrize(("keys", "answer"), [(None, {"auth": False}), ("[]", {"auth": True})])
+def test_its_client_learns_without_a_key_whether_to_send_one(serving, replica, options, keys, answer):
+    client = serving(replica, dataclasses.replace(options, api_keys=keys))
+    response = asyncio.run(client.get("/v1/cluster/auth"))
+    assert (response.status_code, response.json()) == (200, answer)
+    assert asyncio.run(client.get("/v1/models")).status_code == (401 if keys else 200)
