@@ -54,7 +54,7 @@ def chaos(
         with serving(log, used, env) as server:
             asked = known_answers(server.url, different)
             for name in faults:
-                target = Disturbed(server, orders, seconds)
+                target = Disturbed(server, orders, Path(str(used["disk_cache_dir"])), seconds)
                 reports[name] = _disturb(FAULTS[name], target, Load(server.url, asked, clients), seconds)
                 if FAULTS[name].ends:
                     break

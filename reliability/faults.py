@@ -7,32 +7,40 @@ signalled by their ids.
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import os
 import random
 import resource
 import signal
 import socket
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import numpy as np
 import psutil
+from safetensors.numpy import save
 
 from benchmark.server import Server
 from reliability.served import processes
 
 MB = 2**20
+_LAYER = "token_rep_layer.bert_layer.model.encoder.layer.0.attention.self.query"
+_HIDDEN = 384
 _OVERLOAD = ("queue_full", "deadline_exceeded", "not_ready", "429", "503", "504")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server, and the folder of orders for what is injected into its model's process."""
+    """The server, the folder of orders for what is injected into its processes, and that of its adapters."""
 
     server: Server
     orders: Path
+    adapters: Path
     lasts_s: float
 
     def process(self, name: str) -> psutil.Process:
@@ -155,6 +163,70 @@ def _no_file_descriptors(target: Target) -> str:
     return f"for {target.lasts_s:g} s, with 20 more clients"
 
 
+def _not_finite(target: Target) -> str:
+    """Requests with an adapter whose updates are too large for float32, in batches with those of others."""
+    _put(target, "huge", 1e30)
+    codes = {_code_with(target, "huge") for _ in _ticks(target.lasts_s, 0.2)}
+    _delete(target, "huge")
+    return _expected(codes, "scores_not_finite")
+
+
+def _damaged_adapter(target: Target) -> str:
+    """Adapters whose file was damaged on disk before they are loaded."""
+    codes = set()
+    for number in range(5):
+        name = f"damaged-{number}"
+        _put(target, name, 0.01)
+        (weights,) = target.adapters.rglob(f"{name}/*.safetensors")
+        content = bytearray(weights.read_bytes())
+        content[-1000] ^= 0xFF
+        weights.write_bytes(content)
+        codes.add(_code_with(target, name))
+        _delete(target, name)
+    return _expected(codes, "adapter_invalid")
+
+
+def _clock_jumps(target: Target) -> str:
+    """The wall clock of the server's processes jumps a day ahead, and back."""
+    order = target.orders / "clock"
+    order.touch()
+    time.sleep(target.lasts_s)
+    order.unlink()
+    return ""
+
+
+def _put(target: Target, name: str, value: float) -> None:
+    """Put an adapter of rank 1 for the bundled model, all of whose weights are `value`. It is not loaded yet."""
+    layer = f"base_model.model.{_LAYER}"
+    tensors = {
+        f"{layer}.lora_A.weight": np.full((1, _HIDDEN), value, np.float32),
+        f"{layer}.lora_B.weight": np.full((_HIDDEN, 1), value, np.float32),
+    }
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        config = {"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": [_LAYER]}
+        archive.writestr("adapter_config.json", json.dumps(config))
+        archive.writestr("adapter_model.safetensors", save(tensors))
+    url = f"{target.server.url}/v1/adapters/{name}"
+    httpx.put(url, content=content.getvalue(), params={"preload": "false"}, timeout=60).raise_for_status()
+
+
+def _code_with(target: Target, adapter: str) -> str:
+    body = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"], "adapter_id": adapter}
+    answer = httpx.post(f"{target.server.url}/v1/extract", json=body, timeout=60).json()
+    return str(answer["error"]["code"] if "error" in answer else "an answer")
+
+
+def _delete(target: Target, adapter: str) -> None:
+    httpx.delete(f"{target.server.url}/v1/adapters/{adapter}", timeout=60).raise_for_status()
+
+
+def _expected(codes: set[str], code: str) -> str:
+    if not codes <= {code, *_OVERLOAD}:
+        raise AssertionError(f"requests got {sorted(codes)} in place of {code}")
+    return f"their requests got {code}"
+
+
 def _bad_clients(target: Target) -> str:
     """Clients that send half of a request and wait, that send slowly, and that leave before the answer."""
     body = b'{"text": "' + b"Ada Lovelace lived in London. " * 200 + b'", "labels": ["person"]}'
@@ -203,6 +275,9 @@ FAULTS = {
     "forward-hangs": Fault("a batch never ends", _hang, refused=("internal",)),
     "out-of-memory": Fault("batches of several items find no memory", _out_of_memory),
     "full-disk": Fault("uploads of adapters find no room", _full_disk),
+    "not-finite": Fault("scores of an adapter's items are not numbers", _not_finite),
+    "damaged-adapter": Fault("adapters are damaged on disk", _damaged_adapter),
+    "clock-jumps": Fault("the clock jumps a day ahead, and back", _clock_jumps),
     "no-file-descriptors": Fault("the gateway can open no connection", _no_file_descriptors, drops=True),
     "bad-clients": Fault("clients that are slow, and that leave", _bad_clients),
     "sigterm": Fault("SIGTERM under load", _terminate, drops=True, ends=True),

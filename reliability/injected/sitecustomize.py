@@ -1,8 +1,8 @@
-"""Faults inside the process of the model, for `make chaos`: on the path of a server's processes, this module replaces
-the engine's forward pass by one that looks for orders in the folder that `CHAOS_ORDERS` names.
+"""Faults inside a server's processes, for `make chaos`: on their path, this module replaces the engine's forward pass
+and the clock by ones that look for orders in the folder that `CHAOS_ORDERS` names.
 
 hang: one batch never ends; the order is deleted. out_of_memory: while it exists, batches of several items want more
-memory than there is.
+memory than there is. clock: while it exists, it is a day later.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -19,6 +20,7 @@ from typing import Any
 
 ENGINE = "gliner_bento.engine.engine"
 ORDERS = "CHAOS_ORDERS"
+_DAY_S = 86_400
 
 
 class _Loader(Loader):
@@ -65,5 +67,11 @@ class _Finder(MetaPathFinder):
         return spec
 
 
+def _disturb_clock() -> None:
+    now, order = time.time, Path(os.environ[ORDERS]) / "clock"
+    time.time = lambda: now() + _DAY_S * order.exists()
+
+
 if ORDERS in os.environ:
     sys.meta_path.insert(0, _Finder())
+    _disturb_clock()

@@ -20,7 +20,7 @@ QUICK = {"warmup_iterations": 0, "max_queue_wait_s": 60, "hang_timeout_s": 60}  
 
 
 def test_faults_cost_no_wrong_answer_and_no_request_hangs(tmp_path: Path) -> None:
-    names = ["bad-clients", "out-of-memory", "full-disk", "sigterm"]
+    names = ["bad-clients", "out-of-memory", "full-disk", "not-finite", "damaged-adapter", "clock-jumps", "sigterm"]
     measured = chaos(tmp_path / "log", faults=names, seconds=0.5, clients=4, different=12, settings=QUICK)
     reports = measured.facts["faults"]
     assert measured.met, measured.page()

@@ -13,7 +13,7 @@ from gliner_bento.configuration import PROJECT_ROOT
 @pytest.mark.bento_only
 def test_the_documented_call_gets_what_extract_finds(service):
     page = (PROJECT_ROOT / "docs" / "migrate" / "label-studio.md").read_text(encoding="utf-8")
-    (body,) = (json.loads(one) for one in re.findall(r"-d '(\{.*?\})'\n", page, re.DOTALL))
+    body = next(json.loads(one) for one in re.findall(r"-d '(\{.*?\})'\n", page, re.DOTALL) if "tasks" in one)
     (prediction,) = service.request("POST", "/predict", json=body).json()["results"]
     labels, relations = ["person", "organization", "date"], ["founded"]
     ours = service.extract(text=body["tasks"][0]["data"]["text"], labels=labels, relations=relations).json()

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
-
-from gliner_bento.configuration import PROJECT_ROOT
 
 TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
 LABELS = ["person", "organization", "date", "location"]
@@ -19,14 +16,6 @@ def test_the_entities_are_those_of_extract(service):
     content = json.loads(answer["choices"][0]["message"]["content"])
     assert content["entities"] == service.extract(text=TEXT, labels=LABELS, threshold=0.5).json()["entities"]
     assert content["total_entities"] == 4
-
-
-def test_the_documented_call_gets_entities(service):
-    page = (PROJECT_ROOT / "docs" / "migrate" / "nemo-guardrails.md").read_text(encoding="utf-8")
-    (body,) = re.findall(r"-d '(\{.*?\})'\n", page, re.DOTALL)
-    answer = service.request("POST", "/v1/chat/completions", json=json.loads(body)).json()
-    content = json.loads(answer["choices"][0]["message"]["content"])
-    assert content["tagged_text"] == "[Bill Gates](name) lives in [Redmond](city)."
 
 
 @pytest.mark.slow

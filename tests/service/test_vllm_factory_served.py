@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
-
-from gliner_bento.configuration import PROJECT_ROOT
 
 TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
 LABELS = ["person", "organization", "date", "location"]
@@ -19,14 +15,3 @@ def test_the_entities_are_those_of_extract(service, options):
     ours = service.extract(**data, **{"flat_ner": False, **options}).json()
     assert answer["data"] == ours["entities"]
     assert answer["data"]
-
-
-def test_the_documented_call_gets_entities(service):
-    page = (PROJECT_ROOT / "docs" / "migrate" / "vllm-factory.md").read_text(encoding="utf-8")
-    (body,) = re.findall(r"-d '(\{.*?\})'\n", page, re.DOTALL)
-    answer = service.request("POST", "/pooling", content=body, headers={"Content-Type": "application/json"}).json()
-    assert [(entity["text"], entity["label"]) for entity in answer["data"]] == [
-        ("Tim Cook", "person"),
-        ("Apple", "organization"),
-        ("Cupertino", "location"),
-    ]

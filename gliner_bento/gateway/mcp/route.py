@@ -14,8 +14,8 @@ import msgspec
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, ToolAnnotations
-from mcp_types import Tool as ListedTool
+from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, ToolAnnotations
+from mcp.types import Tool as ListedTool
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response

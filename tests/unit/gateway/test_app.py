@@ -164,7 +164,7 @@ async def answer(gateway, request):
 
 
 def endpoints(options):
-    operation = Operation(name="peer", tag="compat", summary="Another server's format", errors=(418,))
+    operation = Operation(name="peer", tag="compat", summary="Another format", description="A peer's.", errors=(418,))
     statuses = {**STATUSES, "invalid_field": 418}
     route = {"method": "POST", "path": "/peer", "scope": "extract"}
     return [Endpoint(**route, answer=answer, operation=operation, statuses=statuses)]

@@ -83,6 +83,6 @@ def test_a_log_of_json_has_it_as_one_record(ready_server, capsys, caplog):
 
 
 def test_a_log_of_warnings_has_it_not(ready_server, capsys, caplog):
-    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.WARNING, "gliner_bento")
     ready_server()
     assert capsys.readouterr().err == ""

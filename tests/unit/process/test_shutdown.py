@@ -80,7 +80,8 @@ import sys
 from gliner_bento.process.supervision import ServiceProcess
 from gliner_bento.settings import Settings
 before_s = sys.getswitchinterval()
-ServiceProcess("service", Settings()).serve()
+with ServiceProcess("service", Settings()).starting():
+    pass
 print(sys.getswitchinterval() < before_s)
 """
     written = subprocess.run(
