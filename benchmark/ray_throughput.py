@@ -47,7 +47,7 @@ def page(at_start: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         [
             str(one["concurrency"]),
             *of_both(one, "requests_per_s", 1),
-            f"{one['ratio']:.2f}x",
+            f"{one['ratio']:.3f}x",
             *of_both(one, "p50_ms", 0),
         ]
         for one in rows
