@@ -130,21 +130,28 @@ class GatewayApp:
     def admit(self, method: str, path: str) -> Iterator[None]:
         """Count a request that has not been read, until it is answered. Raises `RateLimited` or `QueueFull` instead if
         it would add to what its tenant or the replica has too much of."""
-        if not self.refusable(method, path):
+        endpoint = self._limited(method, path)
+        if endpoint is None:
             yield
             return
         with self.limits.request(tenants.current()):
-            self._check_load(tenants.current())
+            if endpoint.is_refusable:
+                self._check_load(tenants.current())
             yield
 
     def quota(self, method: str, path: str) -> Mapping[str, str]:
         """The headers with what the request's tenant may still send."""
-        return self.limits.headers(tenants.current()) if self.refusable(method, path) else {}
+        return self.limits.headers(tenants.current()) if self._limited(method, path) else {}
 
     def refusable(self, method: str, path: str) -> Endpoint | None:
         """The endpoint at a path if an overloaded server refuses its requests."""
         endpoint = self._table.find(method, path)
         return endpoint if endpoint and endpoint.is_refusable else None
+
+    def _limited(self, method: str, path: str) -> Endpoint | None:
+        """The endpoint at a path if its requests count for the limits of a tenant."""
+        endpoint = self._table.find(method, path)
+        return endpoint if endpoint and endpoint.is_limited else None
 
     def _check_load(self, tenant: Tenant) -> None:
         self.gateway.check_load(tenant)

@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import compile_path
 
 from gliner_bento.api_keys import KeyScope
-from gliner_bento.errors import ErrorBody, QueueFull
+from gliner_bento.errors import ErrorBody, RateLimited
 from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import json_parts
@@ -51,6 +51,8 @@ class Operation:
 class Endpoint:
     """A route of the gateway. operation: None for an undocumented route (a page).
 
+    needs_model: whether its requests give work to the replica, if they are limited.
+
     scope: what an API key needs to call it; None for a route that needs no key.
 
     statuses: HTTP statuses by error code. error: the body of errors. The wire format of another server may have its
@@ -64,6 +66,7 @@ class Endpoint:
     operation: Operation | None = None
     statuses: Mapping[str, int] = field(default_factory=lambda: STATUSES)
     error: type[ErrorType] = ErrorBody
+    needs_model: bool = True
 
     @property
     def request(self) -> type[Any] | None:
@@ -71,14 +74,19 @@ class Endpoint:
         return self.operation.request if self.operation else None
 
     @property
-    def is_refusable(self) -> bool:
-        """Whether an overloaded server refuses its requests: it extracts."""
+    def is_limited(self) -> bool:
+        """Whether its requests count for the limits of a tenant: they are work."""
         return (
             self.method == "POST"
             and self.scope == "extract"
             and self.operation is not None
-            and self.statuses[QueueFull.code] in self.operation.errors
+            and self.statuses[RateLimited.code] in self.operation.errors
         )
+
+    @property
+    def is_refusable(self) -> bool:
+        """Whether an overloaded server refuses its requests: it extracts."""
+        return self.is_limited and self.needs_model
 
 
 class EndpointTable:

@@ -135,6 +135,12 @@ class Gateway:
         ]
         return ExtractBatchResponse(results, model.model, request_id.current())
 
+    def check_text(self, text: str) -> None:
+        """Raise `TooLarge` for a text of more than `max_text_chars` characters."""
+        limit = self.options.max_text_chars
+        if len(text) > limit:
+            raise TooLarge(f"text: {len(text)} characters of at most {limit}", param="text")
+
     def check_load(self, tenant: Tenant) -> None:
         """Raise `QueueFull` if a tenant's requests would wait too long; for one that has not been read."""
         self._admission.check(tenant)
@@ -286,8 +292,7 @@ class Gateway:
     def _item(self, text: str, options: Mapping[str, Any]) -> Item:
         """The item, with every option decided. Raises TooLarge or InvalidField."""
         limits = self.options
-        if len(text) > limits.max_text_chars:
-            raise TooLarge(f"text: {len(text)} characters of at most {limits.max_text_chars}", param="text")
+        self.check_text(text)
         if options["labels"] is None:
             raise InvalidField("labels: Field required", param="labels")
         threshold, relation_threshold = options["threshold"], options["relation_threshold"]

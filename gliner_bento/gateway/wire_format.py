@@ -46,6 +46,7 @@ class WireFormat:
         summary: str,
         *,
         scope: KeyScope | None = "extract",
+        needs_model: bool = True,
         description: str | None = None,
         **operation: Any,
     ) -> Endpoint:
@@ -58,6 +59,7 @@ class WireFormat:
             answer=handler,
             statuses=self.statuses,
             error=self.error,
+            needs_model=needs_model,
             operation=Operation(
                 name=name,
                 tag="compat",

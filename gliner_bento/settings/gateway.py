@@ -134,11 +134,12 @@ class GatewayFields(BaseSettings):
     )
     max_tenant_concurrency: Annotated[int, Field(ge=0)] = Field(
         0,
-        description="Maximum number of a tenant's requests for extractions that run concurrently; more are refused "
-        "(429 with Retry-After); 0: no limit. An API key may have its own, max_concurrency.",
+        description="Maximum number of a tenant's requests that run concurrently, for extractions and /anonymize; more "
+        "are refused (429 with Retry-After); 0: no limit. An API key may have its own, max_concurrency.",
     )
     max_tenant_requests_per_s: Annotated[float, Field(ge=0, le=1_000_000)] = Field(
         0.0,
-        description="Maximum number of a tenant's requests for extractions per second, those of one second in a burst; "
-        "more are refused (429 with Retry-After); 0: no limit. An API key may have its own, max_requests_per_s.",
+        description="Maximum number of a tenant's requests per second, for extractions and /anonymize, those of one "
+        "second in a burst; more are refused (429 with Retry-After); 0: no limit. An API key may have its own, "
+        "max_requests_per_s.",
     )

@@ -239,7 +239,7 @@ def test_heads_and_tails_of_relations_are_kept_and_can_be_changed(page):
     about = {"description": "founded a company", "head": ["person"], "tail": ["organization"], "threshold": 0.4}
     page.click("#relations-input")
     paste(page, json.dumps({"established": about, "praised": {"head": ["person", "city"]}}))
-    field = "[aria-label=\"Labels of praised's {}\"]"
+    field = '[aria-label="Labels of praised\'s {}"]'
     assert page.evaluate(f"document.querySelector({json.dumps(field.format('head'))}).value") == "person, city"
     put(page, field.format("tail"), "event, organization", "change")
     page.click("#tab-code")

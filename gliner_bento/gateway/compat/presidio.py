@@ -190,6 +190,7 @@ async def _anonymize(gateway: Gateway, request: Request) -> Response:
     if not body:
         raise MalformedRequest("the body is empty")
     asked = AnonymizeRequest.model_validate_json(body)
+    gateway.check_text(asked.text)
     detected = [Detected(one.start, one.end, one.entity_type, one.score) for one in asked.analyzer_results]
     limit = gateway.options.max_body_bytes
     return json_response(await asyncio.to_thread(anonymize, asked.text, detected, asked.anonymizers or {}, limit))
@@ -246,7 +247,8 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "The format of Presidio's anonymizer",
             request=AnonymizeRequest,
             answer=AnonymizedText,
-            errors=(400, 413, 415, 422, 500),
+            needs_model=False,
+            errors=(400, 413, 415, 422, 429, 500),
         ),
         _ANALYZER.get(
             "/supportedentities",

@@ -21,6 +21,7 @@ from gliner_bento.pieces import PIECE_BYTES
 LARGE = dataclasses.replace(OPTIONS, max_body_bytes=2**25)
 ENDPOINTS = GatewayApp(OPTIONS).endpoints
 WITH_BODY = [endpoint for endpoint in ENDPOINTS if endpoint.request]
+LIMITED = [endpoint for endpoint in ENDPOINTS if endpoint.is_limited]
 REFUSABLE = [endpoint for endpoint in ENDPOINTS if endpoint.is_refusable]
 
 
@@ -94,11 +95,45 @@ def test_overload_is_refused_in_the_routes_format(replica, serving, endpoint):
     assert int(response.headers["retry-after"]) >= 1
 
 
-@pytest.mark.parametrize("endpoint", REFUSABLE, ids=named)
+@pytest.mark.parametrize("endpoint", LIMITED, ids=named)
 def test_limits_of_a_tenant_count_on_every_route(replica, serving, endpoint):
     client = serving(replica, dataclasses.replace(LARGE, max_tenant_requests_per_s=1.0))
     assert asyncio.run(send(client, endpoint, example(endpoint))).headers["x-ratelimit-remaining"] == "0"
     check_error(asyncio.run(send(client, endpoint, example(endpoint))), endpoint, "rate_limited")
+
+
+@pytest.mark.parametrize("endpoint", LIMITED, ids=named)
+def test_a_request_counts_for_its_tenant_until_it_is_answered(replica, serving, endpoint):
+    client = serving(replica, dataclasses.replace(LARGE, max_tenant_concurrency=1))
+    replica.step = lambda: False
+
+    async def scene() -> httpx.Response:
+        running = asyncio.ensure_future(send(client, ENDPOINTS[0], example(ENDPOINTS[0])))
+        while not replica.calls:
+            await asyncio.sleep(0)
+        response = await send(client, endpoint, example(endpoint))
+        replica.step = lambda: True
+        await running
+        return response
+
+    check_error(asyncio.run(scene()), endpoint, "rate_limited")
+
+
+@pytest.mark.parametrize("endpoint", LIMITED, ids=named)
+def test_a_text_has_a_limit_on_every_route(replica, serving, endpoint):
+    body = json.dumps(with_text(json.loads(example(endpoint)), "a" * 101)).encode()
+    response = asyncio.run(send(serving(replica, dataclasses.replace(LARGE, max_text_chars=100)), endpoint, body))
+    if endpoint.path in {"/v1/extract/batch", "/predict"}:  # a text's own error is in its result
+        assert "101 characters of at most 100" in response.text
+    else:
+        check_error(response, endpoint, "too_large")
+
+
+def test_all_routes_that_work_for_a_caller_are_limited():
+    """The others with a body: aborts, and Label Studio's events."""
+    unlimited = {one.path for one in WITH_BODY if one.scope == "extract" and not one.is_limited}
+    assert unlimited == {"/setup", "/webhook", "/v1/models/{model_uid}/requests/{request_id}/abort"}
+    assert {one.path for one in LIMITED} - {one.path for one in REFUSABLE} == {"/anonymize"}
 
 
 @pytest.mark.parametrize("endpoint", REFUSABLE, ids=named)
