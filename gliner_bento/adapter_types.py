@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field, model_validator
 
+from gliner_bento.first_wrong import check_fields
 from gliner_bento.types import Name, Strict
 
 
-class AdapterOptions(Strict):
-    """How an adapter is kept; absent fields change nothing."""
+class AdapterOptions(BaseModel):
+    """How an adapter is kept; absent fields change nothing. Read from a query too, which a validator before the fields
+    would prevent."""
+
+    model_config = Strict.model_config
 
     pinned: bool | None = Field(default=None, description="Evicted from memory last. Default for a new adapter: false.")
     preload: bool = Field(default=True, description="Load it now instead of at its first request.")
@@ -24,6 +28,8 @@ class AdapterOptions(Strict):
 
 class PutAdapterRequest(AdapterOptions):
     """Where to load an adapter from; without a source, the options of an installed one."""
+
+    _check_fields = model_validator(mode="before")(check_fields)
 
     source: Name | None = Field(
         default=None,

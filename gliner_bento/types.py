@@ -11,17 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, create_model
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, create_model, model_validator
 from typing_extensions import TypedDict
 
 from gliner_bento.errors import ErrorDetail
+from gliner_bento.first_wrong import Elements, Fields, check_fields
 
 _TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
 _LABELS = ["person", "organization", "date", "location"]
 _RELATIONS = ["founded", "founded in", "headquartered in"]
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
-Names = list[Name] | dict[Name, Name]
+Names = Elements[list[Name] | dict[Name, Name]]
 Score = Annotated[float, Field(ge=0, le=1)]
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:\-]{1,128}$")]
 LongText = Literal["window", "truncate", "reject"]
@@ -48,6 +49,8 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
+    _check_fields = model_validator(mode="before")(check_fields)
+
 
 class LabelOptions(TypedDict, total=False):
     """An entity type."""
@@ -61,15 +64,21 @@ class LabelOptions(TypedDict, total=False):
 class RelationOptions(LabelOptions, total=False):
     """A relation type."""
 
-    head: Annotated[list[Name] | None, Field(min_length=1, description="Labels that a head may have. Default: any.")]
-    tail: Annotated[list[Name] | None, Field(min_length=1, description="Labels that a tail may have. Default: any.")]
+    head: Annotated[
+        Elements[list[Name]] | None, Field(min_length=1, description="Labels that a head may have. Default: any.")
+    ]
+    tail: Annotated[
+        Elements[list[Name]] | None, Field(min_length=1, description="Labels that a tail may have. Default: any.")
+    ]
 
 
 _BY_TYPE = Discriminator(lambda value: "str" if isinstance(value, str) else "dict[options]")
-_LabelValue = Annotated[Annotated[Name, Tag("str")] | Annotated[LabelOptions, Tag("dict[options]")], _BY_TYPE]
-_RelationValue = Annotated[Annotated[Name, Tag("str")] | Annotated[RelationOptions, Tag("dict[options]")], _BY_TYPE]
-Labels = Annotated[list[Name] | dict[Name, _LabelValue], Field(min_length=1)]
-Relations = list[Name] | dict[Name, _RelationValue]
+_LabelValue = Annotated[Annotated[Name, Tag("str")] | Annotated[Fields[LabelOptions], Tag("dict[options]")], _BY_TYPE]
+_RelationValue = Annotated[
+    Annotated[Name, Tag("str")] | Annotated[Fields[RelationOptions], Tag("dict[options]")], _BY_TYPE
+]
+Labels = Elements[Annotated[list[Name] | dict[Name, _LabelValue], Field(min_length=1)]]
+Relations = Elements[list[Name] | dict[Name, _RelationValue]]
 
 
 class ExtractOptions(Strict):
@@ -160,8 +169,8 @@ class ExtractItem(_all_optional(ExtractOptions)):  # type: ignore[misc]
 class ExtractBatchRequest(ExtractOptions, RequestOptions):
     """Several texts that share options (`texts`), or items that may each have their own (`items`)."""
 
-    texts: list[str] | None = Field(default=None, description="Texts that all use the options below.")
-    items: list[ExtractItem] | None = Field(default=None, description="Texts with options of their own.")
+    texts: Elements[list[str]] | None = Field(default=None, description="Texts that all use the options below.")
+    items: Elements[list[ExtractItem]] | None = Field(default=None, description="Texts with options of their own.")
     labels: Labels | None = Field(  # type: ignore[assignment]
         default=None, description="As in /v1/extract; required unless every item has its own."
     )

@@ -223,6 +223,13 @@ BAD = {
     "a lone surrogate label": ('{"text": "a", "labels": ["\\udfff"]}', 400, None),
     "bytes that are no UTF-8": (b'{"text": "\xff\xfe", "labels": ["x"]}', 400, None),
     "deeply nested JSON": ('{"text": "a", "labels": ' + "[" * 50000 + "]" * 50000 + "}", 400, None),
+    "10,000 numbers as labels": (json.dumps({"text": "a", "labels": [0] * 10000}), 422, "labels.0"),
+    "10,000 unknown fields": (json.dumps({"text": "a"} | {f"a{i}": 0 for i in range(10000)}), 422, None),
+    "10,000 unknown options": (
+        json.dumps({"text": "a", "labels": {"x": {f"a{i}": 0 for i in range(10000)}}}),
+        422,
+        "labels.x",
+    ),
     "an empty body": ("", 422, "labels"),
     "long_text that nobody knows": ('{"text": "a", "labels": ["x"], "long_text": "whole"}', 422, "long_text"),
 }

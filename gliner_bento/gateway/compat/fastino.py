@@ -17,6 +17,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from gliner_bento.errors import InvalidField, from_detail
+from gliner_bento.first_wrong import Elements
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
@@ -58,7 +59,7 @@ def _by_type(value: object) -> str:
     return "str" if isinstance(value, str) else "dict[options]"
 
 
-EntityTypes = (
+EntityTypes = Elements[
     list[Name]
     | dict[
         Name,
@@ -66,8 +67,8 @@ EntityTypes = (
             Annotated[Name, Tag("str")] | Annotated[FastinoEntityOptions, Tag("dict[options]")], Discriminator(_by_type)
         ],
     ]
-)
-RelationTypes = (
+]
+RelationTypes = Elements[
     list[Name]
     | dict[
         Name,
@@ -76,7 +77,7 @@ RelationTypes = (
             Discriminator(_by_type),
         ],
     ]
-)
+]
 
 
 class FastinoSchema(Strict):
@@ -99,9 +100,9 @@ class FastinoRequest(Strict):
     """The body of `POST /gliner-2`."""
 
     task: Literal["extract_entities", "schema"]
-    text: str | list[str]
+    text: str | Elements[list[str]]
     wanted: Annotated[
-        Annotated[list[Name], Tag("list[names]")] | Annotated[FastinoSchema, Tag("dict[schema]")],
+        Annotated[Elements[list[Name]], Tag("list[names]")] | Annotated[FastinoSchema, Tag("dict[schema]")],
         Discriminator(_kind_of_schema),
     ] = Field(alias="schema", description="A list of entity types for the task extract_entities; else a schema.")
     threshold: Score = 0.5

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField
+from gliner_bento.first_wrong import Elements
 from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
@@ -56,7 +57,7 @@ class LabelStudioTask(_Ignoring):
 class LabelStudioPredictRequest(_Ignoring):
     """The body of `POST /predict`."""
 
-    tasks: list[LabelStudioTask]
+    tasks: Elements[list[LabelStudioTask]]
     label_config: str = Field(description="The project's labelling configuration, in XML.")
 
 

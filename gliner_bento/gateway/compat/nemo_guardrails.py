@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField, NotReady
+from gliner_bento.first_wrong import Elements
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
@@ -32,7 +33,7 @@ class _Detection(BaseModel):
 
     model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
-    labels: list[Name] | None = Field(default=None, description="Default: the server's nemo_labels.")
+    labels: Elements[list[Name]] | None = Field(default=None, description="Default: the server's nemo_labels.")
     threshold: Score = 0.5
     chunk_length: Annotated[int, Field(ge=1)] = Field(default=384, description="Characters. Checked and not used.")
     overlap: Annotated[int, Field(ge=0)] = Field(default=128, description="Characters. Checked and not used.")
@@ -54,14 +55,14 @@ class TextPart(BaseModel):
 class ChatMessage(BaseModel):
     """A message of a chat."""
 
-    content: str | list[TextPart]
+    content: str | Elements[list[TextPart]]
     role: str = "user"
 
 
 class ChatCompletionRequest(_Detection):
     """The body of `POST /v1/chat/completions`: the text is the last message."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Elements[Annotated[list[ChatMessage], Field(min_length=1)]]
     model: str | None = Field(default=None, description="Ignored: a server has one model.")
     stream: bool | None = Field(default=None, description="true is refused.")
 

@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField, MalformedRequest, from_detail
+from gliner_bento.first_wrong import Elements
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.anonymize import OPERATORS, AnonymizedText, Detected, Operator, anonymize
 from gliner_bento.gateway.endpoint import Endpoint, json_response
@@ -47,16 +48,18 @@ class _Lenient(BaseModel):
 class AnalyzeRequest(_Lenient):
     """The body of `POST /analyze`."""
 
-    text: str | list[str]
+    text: str | Elements[list[str]]
     language: Name = Field(description="Required, as in Presidio; the model decides which languages it knows.")
-    entities: list[Name] | None = Field(default=None, description="Any names; see /supportedentities.")
+    entities: Elements[list[Name]] | None = Field(default=None, description="Any names; see /supportedentities.")
     score_threshold: Score | None = None
     return_decision_process: bool | None = None
     ad_hoc_recognizers: list[Any] | None = Field(default=None, description="Refused unless empty.")
-    allow_list: list[str] | None = Field(default=None, description="Texts, or patterns, that are no findings.")
+    allow_list: Elements[list[str]] | None = Field(
+        default=None, description="Texts, or patterns, that are no findings."
+    )
     allow_list_match: Literal["exact", "regex"] | None = "exact"
     regex_flags: int | None = Field(default=None, description="Of the patterns of allow_list, as in Python's re.")
-    context: list[str] | None = Field(default=None, description="Ignored: the model reads the whole text.")
+    context: Elements[list[str]] | None = Field(default=None, description="Ignored: the model reads the whole text.")
     correlation_id: str | None = Field(default=None, description="Becomes the request's id if it can be one.")
 
 
@@ -104,8 +107,8 @@ class AnonymizeRequest(_Lenient):
     """The body of `POST /anonymize`."""
 
     text: str
-    analyzer_results: list[AnalyzerResult]
-    anonymizers: dict[str, Operator] | None = Field(
+    analyzer_results: Elements[list[AnalyzerResult]]
+    anonymizers: Elements[dict[str, Operator]] | None = Field(
         default=None, description="Operators by entity type, and DEFAULT. Without: replace."
     )
 

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ErrorDetail, InvalidField
+from gliner_bento.first_wrong import Elements
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
@@ -66,7 +67,7 @@ class PoolingData(Strict):
     """What the GLiNER plugins read, and the GLiNER2 plugin. `flat_ner` is false by default, unlike in gliner."""
 
     text: str
-    labels: Annotated[list[Name], Field(min_length=1)] | None = Field(
+    labels: Elements[Annotated[list[Name], Field(min_length=1)]] | None = Field(
         default=None, description="Required unless there is a schema."
     )
     threshold: Score = 0.5
