@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 PIECE_BYTES = 64 * 1024
 
 
-async def coalesced(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """The parts, joined to pieces of at least `PIECE_BYTES`."""
+def next_piece(parts: Iterator[bytes]) -> bytes:
+    """The next parts, joined to at least `PIECE_BYTES`; fewer bytes at the end, and none after it."""
     piece = bytearray()
     for part in parts:
         piece += part
         if len(piece) >= PIECE_BYTES:
-            yield bytes(piece)
-            piece.clear()
-            await asyncio.sleep(0)
-    yield bytes(piece)
+            break
+    return bytes(piece)
+
+
+async def coalesced(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """The parts, joined to pieces of at least `PIECE_BYTES`."""
+    parts = iter(parts)
+    while piece := next_piece(parts):
+        yield piece
+        if len(piece) < PIECE_BYTES:
+            return
+        await asyncio.sleep(0)

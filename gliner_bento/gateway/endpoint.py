@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import compile_path
@@ -15,8 +15,9 @@ from gliner_bento.api_keys import KeyScope
 from gliner_bento.errors import ErrorBody, QueueFull
 from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.gateway.json_pieces import is_large, json_pieces
+from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.media import JSON
+from gliner_bento.pieces import PIECE_BYTES, coalesced, next_piece
 
 READ_ERRORS = (500, 503)
 """Statuses of the errors that any route may have."""
@@ -106,10 +107,13 @@ class EndpointTable:
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A dataclass as a JSON response; a large one is streamed."""
-    if is_large(content):
-        return StreamingResponse(json_pieces(content), status_code=status, media_type=JSON, headers=headers)
-    return Response(msgspec.json.encode(content), status_code=status, media_type=JSON, headers=headers)
+    """A JSON response, see `json_parts`; a large one is streamed."""
+    parts = json_parts(content)
+    start = next_piece(parts)
+    if len(start) < PIECE_BYTES:
+        return Response(start, status_code=status, media_type=JSON, headers=headers)
+    pieces = coalesced(chain((start,), parts))
+    return StreamingResponse(pieces, status_code=status, media_type=JSON, headers=headers)
 
 
 def path_parameter(name: str, description: str) -> dict[str, Any]:

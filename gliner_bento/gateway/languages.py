@@ -1,7 +1,7 @@
 """Warns of texts that are mostly in a language which the model's card does not list. Tables and counts, no model.
 
-Two tests on a sample of the text. Other scripts are counted by letter. Languages that share the Latin script are told
-apart by function words ("que", "est", "dans"), for the few languages of `_FUNCTION_WORDS` and from a few sentences on.
+Two tests on a sample of the text. Other scripts are counted by letter. Languages that share the Latin script are
+distinguished by function words ("que", "est", "dans"), for the few languages of `_FUNCTION_WORDS` and from a few sentences on.
 A missing warning is no proof: both tests stay silent where they are not certain, because names, quotations, formulas
 and code in an English text must not cause one.
 """

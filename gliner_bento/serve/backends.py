@@ -109,6 +109,7 @@ class InProcess:
 
     async def _answer(self, payload: dict[str, Any]) -> Answer:
         """As over HTTP. As many run concurrently as fill two batches, so that none waits beyond its deadline."""
+        import msgspec  # noqa: PLC0415
         from pydantic import ValidationError  # noqa: PLC0415
 
         from gliner_bento.errors import GLiNERBentoError  # noqa: PLC0415
@@ -123,7 +124,7 @@ class InProcess:
             raise GLiNERClientError(f"{error.code}: {error}") from invalid
         except GLiNERBentoError as error:
             raise GLiNERClientError(f"{error.code}: {error}") from error
-        return body.model_dump(exclude_none=True)
+        return dict(msgspec.to_builtins(body, enc_hook=list))
 
     def wait(self) -> None:
         """See `Backend`."""

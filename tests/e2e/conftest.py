@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,22 @@ def server(server_log: Path) -> Iterator[str]:
     command += ["--max-queue-wait-s", "60"]  # a slow machine is no failure
     with running_server(command, cwd=PROJECT_ROOT, log=server_log) as url:
         yield url
+
+
+@pytest.fixture
+def run_example(server: str) -> Callable[[str], str]:
+    """Runs the Python code of a page against `server`, and returns what it prints."""
+
+    def run(code: str) -> str:
+        ran = subprocess.run(
+            [sys.executable, "-c", code.replace("http://localhost:3000", server)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            cwd=PROJECT_ROOT,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    return run

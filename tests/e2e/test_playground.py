@@ -52,6 +52,14 @@ def enter(page: Page, text: str) -> None:
     put(page, "#text", text)
 
 
+def paste(page: Page, text: str) -> None:
+    """Paste a text where the cursor is."""
+    page.evaluate(
+        f"(() => {{ const data = new DataTransfer(); data.setData('text', {json.dumps(text)}); document.activeElement"
+        ".dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, cancelable: true})); })()"
+    )
+
+
 def wait_for_marks(page: Page, *texts: str) -> None:
     page.wait(f"{json.dumps(texts)}.every((text) => {MARKS}.includes(text))")
 
@@ -76,10 +84,7 @@ def test_it_extracts_as_one_types_and_labels_can_be_pasted(page):
     enter(page, "Ada Lovelace lived in London 😀 and Charles Babbage too.")
     page.wait("document.getElementById('status').textContent === 'Add a label'")
     page.click("#labels-input")
-    page.evaluate(
-        "(() => { const data = new DataTransfer(); data.setData('text', 'person\\n- city'); document.activeElement"
-        ".dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, cancelable: true})); })()"
-    )
+    paste(page, "person\n- city")
     wait_for_marks(page, "Ada Lovelace", "London", "Charles Babbage")  # offsets count code points
     page.type("date")
     page.press("Enter", 13)
@@ -228,6 +233,22 @@ def test_a_file_can_be_dropped(page):
     assert page.evaluate("document.querySelector('#labels .chip').title") == "a city or town"
     assert page.evaluate("document.querySelector('#labels .rows input').value") == "a city or town"
     assert page.evaluate("document.querySelector('#labels .rows [type=number]').value") == "0.1"
+
+
+def test_heads_and_tails_of_relations_are_kept_and_can_be_changed(page):
+    about = {"description": "founded a company", "head": ["person"], "tail": ["organization"], "threshold": 0.4}
+    page.click("#relations-input")
+    paste(page, json.dumps({"established": about, "praised": {"head": ["person", "city"]}}))
+    field = "[aria-label=\"Labels of praised's {}\"]"
+    assert page.evaluate(f"document.querySelector({json.dumps(field.format('head'))}).value") == "person, city"
+    put(page, field.format("tail"), "event, organization", "change")
+    page.click("#tab-code")
+    page.click(".choices button:nth-child(3)")
+    page.wait("document.querySelector('pre').textContent.includes('event')")
+    code = json.loads(page.evaluate("document.querySelector('pre').textContent"))
+    assert code["relations"]["established"] == about
+    assert code["relations"]["praised"] == {"head": ["person", "city"], "tail": ["event", "organization"]}
+    assert code["relations"]["founded"] == "founded"
 
 
 def test_overlapping_spans_have_lanes_of_their_own(page):

@@ -28,17 +28,8 @@ SHOWN = next(json.loads(code) for language, code in BLOCKS if language == "json"
 
 
 @pytest.mark.parametrize("code", PYTHON)
-def test_the_python_examples_run_and_print(server, code):
-    ran = subprocess.run(
-        [sys.executable, "-c", code.replace("http://localhost:3000", server)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=PROJECT_ROOT,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip()
+def test_the_python_examples_run_and_print(run_example, code):
+    assert run_example(code).strip()
 
 
 def test_the_request_has_the_output_that_is_shown(server):

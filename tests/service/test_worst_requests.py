@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, LimitExceeded, TooLarge
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.gateway.json_pieces import json_pieces
+from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
@@ -83,10 +83,10 @@ class Server:
         try:
             if isinstance(request, ExtractBatchRequest):
                 batch = await self.gateway.extract_batch(request)
-                assert [piece async for piece in json_pieces(batch)]
+                assert any(json_parts(batch))
                 return [one.result or one.error for one in batch.results]
             answer = await self.gateway.extract(request)
-            assert [piece async for piece in json_pieces(answer)]
+            assert any(json_parts(answer))
             return [answer]
         except GLiNERBentoError as error:
             return [error]

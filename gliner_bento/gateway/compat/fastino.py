@@ -6,6 +6,7 @@ types; its relations are between entities of the setting `fastino_labels`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -18,11 +19,22 @@ from typing_extensions import TypedDict
 from gliner_bento.errors import InvalidField, from_detail
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError
 from gliner_bento.gateway.v1.extract import TEXT
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
-from gliner_bento.types import Entity, ExtractBatchRequest, Extraction, Name, Relation, RelationArgument, Score, Strict
+from gliner_bento.types import (
+    Entity,
+    ExtractBatchRequest,
+    ExtractBatchResponse,
+    Extraction,
+    Name,
+    Relation,
+    RelationArgument,
+    Score,
+    Strict,
+)
 
 _UNSUPPORTED = {"classify_text": "classification", "extract_json": "extraction of structures"}
 
@@ -111,7 +123,7 @@ class FastinoResult(TypedDict, total=False):
     """What was extracted from a text, by type: strings, or objects if confidences or spans were asked for."""
 
     entities: dict[str, Any]
-    relation_extraction: dict[str, list[Any]]
+    relation_extraction: dict[str, Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +140,7 @@ class _Shape:
     confidence: bool
     spans: bool
 
-    def entities(self, entities: Sequence[Entity]) -> list[Any]:
+    def entities(self, entities: Sequence[Entity]) -> Sequence[Any]:
         """Best first. Without spans, repetitions of a text count once, whatever their case."""
         ranked = sorted(entities, key=lambda entity: (-entity.score, entity.start))
         if not self.spans:
@@ -136,7 +148,7 @@ class _Shape:
             for entity in ranked:
                 best.setdefault(entity.text.lower(), entity)
             ranked = list(best.values())
-        return [self._value(entity, entity.score) for entity in ranked]
+        return LazySequence(lambda entity: self._value(entity, entity.score), ranked)
 
     def relation(self, relation: Relation) -> Any:
         """The two ends, each with the relation's score."""
@@ -161,11 +173,7 @@ async def _gliner2(gateway: Gateway, request: Request) -> Response:
         relation_threshold=asked.threshold if schema.relation_threshold is None else schema.relation_threshold,
     )
     shape = _Shape(asked.include_confidence, asked.include_spans)
-    results = []
-    for one in (await gateway.extract_batch(batch)).results:
-        if one.error:
-            raise from_detail(one.error)
-        results.append(_result(one.result or Extraction(), schema, shape))
+    results = await asyncio.to_thread(_results, await gateway.extract_batch(batch), schema, shape)
     return json_response(FastinoResponse(results if isinstance(asked.text, list) else results[0]))
 
 
@@ -197,6 +205,14 @@ def _types(types: EntityTypes | RelationTypes | None) -> Any:
     }
 
 
+def _results(answer: ExtractBatchResponse, schema: FastinoSchema, shape: _Shape) -> list[FastinoResult]:
+    """Raises a text's error."""
+    for one in answer.results:
+        if one.error:
+            raise from_detail(one.error)
+    return [_result(one.result or Extraction(), schema, shape) for one in answer.results]
+
+
 def _result(found: Extraction, schema: FastinoSchema, shape: _Shape) -> FastinoResult:
     """Every type that was asked for is present, and empty if nothing was extracted."""
     result: FastinoResult = {}
@@ -210,10 +226,12 @@ def _result(found: Extraction, schema: FastinoSchema, shape: _Shape) -> FastinoR
             for name, of_type in values.items()
         }
     if schema.relations:
-        relations: dict[str, list[Any]] = {name: [] for name in schema.relations}
+        relations: dict[str, list[Relation]] = {name: [] for name in schema.relations}
         for relation in found.relations:
-            relations[relation.relation].append(shape.relation(relation))
-        result["relation_extraction"] = relations
+            relations[relation.relation].append(relation)
+        result["relation_extraction"] = {
+            name: LazySequence(shape.relation, of_name) for name, of_name in relations.items()
+        }
     return result
 
 

@@ -8,16 +8,19 @@ header `X-GLiNER-Truncated`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import NotRequired, TypedDict
 
 from gliner_bento.gateway.adapters import AdapterApi
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import MessageError
@@ -48,7 +51,8 @@ class GLiNERServeRequest(Strict):
     adapter_id: str | None = None
 
 
-class GLiNERServeArgument(BaseModel):
+@dataclass(frozen=True, slots=True)
+class GLiNERServeArgument:
     """One end of a relation, as gliner names it."""
 
     start: int
@@ -58,7 +62,8 @@ class GLiNERServeArgument(BaseModel):
     entity_idx: int
 
 
-class GLiNERServeRelation(BaseModel):
+@dataclass(frozen=True, slots=True)
+class GLiNERServeRelation:
     """A relation, as gliner names it."""
 
     head: GLiNERServeArgument
@@ -67,11 +72,11 @@ class GLiNERServeRelation(BaseModel):
     score: float
 
 
-class GLiNERServeResponse(BaseModel):
+class GLiNERServeResponse(TypedDict):
     """The answer of `POST /gliner`; `relations` is present if the request has any and the model supports them."""
 
     entities: Sequence[Entity]
-    relations: list[GLiNERServeRelation] | None = None
+    relations: NotRequired[Sequence[GLiNERServeRelation]]
 
 
 class GLiNERServeAdapterCache(BaseModel):
@@ -93,7 +98,7 @@ class GLiNERServeAdapterCache(BaseModel):
 async def _predict_route(gateway: Gateway, request: Request) -> Response:
     body, truncated = await predict(gateway, GLiNERServeRequest.model_validate_json(await request.body() or b"{}"))
     headers = {"X-GLiNER-Truncated": "true"} if truncated else None
-    return Response(body.model_dump_json(exclude_none=True), media_type=JSON, headers=headers)
+    return json_response(body, headers=headers)
 
 
 async def _adapter_cache_route(gateway: Gateway, request: Request) -> Response:
@@ -107,8 +112,10 @@ async def predict(gateway: Gateway, request: GLiNERServeRequest) -> tuple[GLiNER
     long_text = gateway.options.compat_long_text
     options = request.model_dump() | {"relations": request.relations if relates else None, "long_text": long_text}
     answer = await gateway.extract(ExtractRequest.model_construct(**options))
-    relations = [_relation(relation) for relation in answer.relations] if relates else None
-    return GLiNERServeResponse(entities=answer.entities, relations=relations), answer.truncated
+    body: GLiNERServeResponse = {"entities": answer.entities}
+    if relates:
+        body["relations"] = LazySequence(_relation, answer.relations)
+    return body, answer.truncated
 
 
 async def _adapter_cache(adapters: AdapterApi, adapter_id: str | None) -> Response:

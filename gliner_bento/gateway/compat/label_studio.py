@@ -6,8 +6,9 @@ A task that fails gets an empty result with its `error`, so that the others keep
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 from xml.etree import ElementTree
 
@@ -19,11 +20,12 @@ from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
 from gliner_bento.gateway.v1.extract import TEXT
 from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
-from gliner_bento.types import BatchResult, Entity, ExtractBatchRequest, Extraction, Relation
+from gliner_bento.types import BatchResult, ExtractBatchRequest, Extraction, Relation
 
 _ACTIONS = {"ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATION_DELETED", "PROJECT_UPDATED", "START_TRAINING"}
 _MAX_CONFIG_CHARS = 2**18
@@ -82,7 +84,7 @@ class LabelStudioVersions:
 class LabelStudioPrediction:
     """The regions and relations of a task. score: the lowest of its regions; 0 if there are none."""
 
-    result: list[dict[str, Any]]
+    result: Sequence[dict[str, Any]]
     score: float
     model_version: str
     error: str | None = None
@@ -194,12 +196,19 @@ def _prediction(outcome: BatchResult, labelling: _Labelling, version: str) -> La
     found = outcome.result
     if not isinstance(found, Extraction):
         return LabelStudioPrediction([], 0.0, version, outcome.error.message if outcome.error else None)
-    regions = [_region(number, entity, labelling) for number, entity in enumerate(found.entities)]
+    places = range(len(found.entities) + len(found.relations))
     score = min((entity.score for entity in found.entities), default=0.0)
-    return LabelStudioPrediction([*regions, *map(_relation, found.relations)], score, version)
+    return LabelStudioPrediction(LazySequence(partial(_annotation, labelling, found), places), score, version)
 
 
-def _region(number: int, entity: Entity, labelling: _Labelling) -> dict[str, Any]:
+def _annotation(labelling: _Labelling, found: Extraction, place: int) -> dict[str, Any]:
+    """Entities come first."""
+    number = place - len(found.entities)
+    return _region(labelling, found, place) if number < 0 else _relation(found.relations[number])
+
+
+def _region(labelling: _Labelling, found: Extraction, number: int) -> dict[str, Any]:
+    entity = found.entities[number]
     value = {"start": entity.start, "end": entity.end, "text": entity.text, "labels": [entity.label]}
     return {
         "id": f"e{number}",

@@ -7,11 +7,11 @@ checked and not used: long texts are processed in windows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Literal
 
-import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,6 +20,7 @@ from gliner_bento.errors import InvalidField, NotReady
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_parts import LazySequence, LazyText, Text, json_text
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import MODELS, DetailError, ListedModels, list_models, now_s
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
@@ -77,14 +78,14 @@ class DetectedEntities:
 
     entities: Sequence[Entity]
     total_entities: int
-    tagged_text: str
+    tagged_text: Text
 
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
     """The message with the answer: `content` is the JSON of `DetectedEntities`."""
 
-    content: str
+    content: Text
     role: Literal["assistant"] = "assistant"
 
 
@@ -135,7 +136,7 @@ class NemoExtractResponse:
 
     entities: Sequence[NemoEntity]
     total_entities: int
-    tagged_text: str
+    tagged_text: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ async def _chat(gateway: Gateway, request: Request) -> Response:
             id=f"chatcmpl-{request_id.current()}",
             created=now_s(),
             model=answer.model,
-            choices=[ChatChoice(AssistantMessage(msgspec.json.encode(found).decode()))],
+            choices=[ChatChoice(AssistantMessage(json_text(found)))],
             usage=ChatUsage(tokens, tokens),
         )
     )
@@ -181,7 +182,7 @@ async def _chat(gateway: Gateway, request: Request) -> Response:
 async def _extract(gateway: Gateway, request: Request) -> Response:
     asked = NemoExtractRequest.model_validate_json(await request.body() or b"{}")
     found = (await _detect(gateway, asked.text, asked)).entities
-    entities = [NemoEntity(one.text, one.label, one.start, one.end, one.score) for one in found]
+    entities = LazySequence(_named, found)
     return json_response(NemoExtractResponse(entities, len(entities), _tagged(asked.text, found)))
 
 
@@ -203,13 +204,21 @@ async def _detect(gateway: Gateway, text: str, asked: _Detection) -> ExtractResp
     return await gateway.extract(request)
 
 
-def _tagged(text: str, entities: Sequence[Entity]) -> str:
+def _named(entity: Entity) -> NemoEntity:
+    return NemoEntity(entity.text, entity.label, entity.start, entity.end, entity.score)
+
+
+def _tagged(text: str, entities: Sequence[Entity]) -> LazyText:
     """The text with each entity as `[text](label)`. entities: by position, without overlaps."""
-    pieces, copied = [], 0
+    return LazyText(partial(_tagged_pieces, text, entities))
+
+
+def _tagged_pieces(text: str, entities: Sequence[Entity]) -> Iterator[str]:
+    copied = 0
     for entity in entities:
-        pieces.append(f"{text[copied : entity.start]}[{entity.text}]({entity.label})")
+        yield f"{text[copied : entity.start]}[{entity.text}]({entity.label})"
         copied = entity.end
-    return "".join([*pieces, text[copied:]])
+    yield text[copied:]
 
 
 _TEXT = "Ada Lovelace lives in London."

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import regex
@@ -26,6 +27,7 @@ from gliner_bento.gateway.anonymize import OPERATORS, AnonymizedText, Detected, 
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.presidio_labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, label_of
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
@@ -123,8 +125,8 @@ async def _analyze(gateway: Gateway, request: Request) -> Response:
     labels = {name: label_of(name, configured) for name in names}
     allowed = await asyncio.to_thread(_AllowList, asked)
     found = await asyncio.to_thread(allowed.filtered, await _extract(gateway, asked, labels))
-    explained = bool(asked.return_decision_process)
-    results = [[_result(entity, labels, explained=explained) for entity in entities] for entities in found]
+    result = partial(_result, labels=labels, explained=bool(asked.return_decision_process))
+    results = [LazySequence(result, entities) for entities in found]
     return json_response(results if isinstance(asked.text, list) else results[0])
 
 

@@ -23,6 +23,7 @@ from gliner_bento.gateway import request_id
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, now_s
 from gliner_bento.gateway.v1.extract import LABELS, TEXT
@@ -33,6 +34,7 @@ from gliner_bento.types import (
     ExtractResponse,
     Labels,
     Name,
+    Relation,
     RelationArgument,
     Score,
     Strict,
@@ -171,16 +173,22 @@ def _gliner2_answer(found: ExtractResponse, schema: PoolingSchema, data: Pooling
         confidence = {"confidence": score} if data.include_confidence else {}
         return {"text": one.text, **confidence, **({"start": one.start, "end": one.end} if data.include_spans else {})}
 
-    entities: dict[str, list[Any]] = {label: [] for label in schema.entities or ()}
-    for entity in found.entities if schema.entities else ():
-        entities[entity.label].append(value(entity, entity.score))
-    answer: dict[str, Any] = {"entities": entities} if schema.entities else {}
+    def ends(one: Relation) -> Any:
+        return {"head": value(one.head, one.score), "tail": value(one.tail, one.score)}
+
+    answer: dict[str, Any] = {}
+    if schema.entities:
+        entities: dict[str, list[Entity]] = {label: [] for label in schema.entities}
+        for entity in found.entities:
+            entities[entity.label].append(entity)
+        answer["entities"] = {
+            label: LazySequence(lambda one: value(one, one.score), of_label) for label, of_label in entities.items()
+        }
     if schema.relations:
-        relations: dict[str, list[Any]] = {name: [] for name in schema.relations}
-        for one in found.relations:
-            ends = {"head": value(one.head, one.score), "tail": value(one.tail, one.score)}
-            relations[one.relation].append(ends)
-        answer["relation_extraction"] = relations
+        relations: dict[str, list[Relation]] = {name: [] for name in schema.relations}
+        for relation in found.relations:
+            relations[relation.relation].append(relation)
+        answer["relation_extraction"] = {name: LazySequence(ends, of_name) for name, of_name in relations.items()}
     return answer | ({"adapter": data.adapter} if data.adapter else {})
 
 

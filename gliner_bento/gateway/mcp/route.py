@@ -1,7 +1,7 @@
 """`POST /mcp`: the tools over streamable HTTP (package mcp), without sessions: each request stands alone.
 
 Access, limits and admission are those of `/v1/extract`: the route is an extraction to the gateway, and a tool's call
-runs within its request.
+runs within its request. A large result is not sent in pieces: package mcp serializes it as a whole.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
+from itertools import chain
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -15,7 +16,9 @@ from gliner_bento.errors import ErrorBody, GLiNERBentoError
 from gliner_bento.gateway import request_id, request_record
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response, path_parameter
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.media import NDJSON
+from gliner_bento.pieces import coalesced
 from gliner_bento.types import (
     AbortResponse,
     ExtractBatchRequest,
@@ -33,6 +36,7 @@ _REQUEST = {"text": TEXT, "labels": LABELS, "relations": ["founded", "founded in
 _BATCH = {"texts": [TEXT, "Ada Lovelace lived in London."], "labels": LABELS}
 
 EXTRACT_ERRORS = (400, 404, 413, 415, 422, 429, 499, 500, 503, 504, 507)
+_NOT_ASCII = re.compile("[^\\x00-\\x7f]+")
 _BATCH_ERRORS = (400, 413, 415, 422, 429, 500, 503, 504)  # of the request as a whole; an item's error is in its result
 
 
@@ -78,19 +82,24 @@ class _Lines(StreamingResponse):
         finally:
             await self._rest.aclose()
 
-    async def _written(self, first: Any) -> AsyncIterator[str]:
-        yield _line(first)
+    async def _written(self, first: Any) -> AsyncIterator[bytes]:
+        async for content in self._contents(first):
+            async for piece in coalesced(chain(json_parts(content), (b"\n",))):
+                yield piece if piece.isascii() else _ascii(piece)
+
+    async def _contents(self, first: Any) -> AsyncIterator[Any]:
+        yield first
         try:
             async for part in self._rest:
-                yield _line(part)
+                yield part
         except GLiNERBentoError as error:
             request_record.current().error = error.code
-            yield _line(ErrorBody(error.detail(request_id.current())))
+            yield ErrorBody(error.detail(request_id.current()))
 
 
-def _line(content: Any) -> str:
-    """ASCII only, because many clients also split lines at Unicode's other line separators."""
-    return f"{json.dumps(msgspec.to_builtins(content))}\n"
+def _ascii(piece: bytes) -> bytes:
+    """The same JSON in ASCII, because many clients also split lines at Unicode's other line separators."""
+    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], piece.decode()).encode()
 
 
 def _stream_operation(operation: dict[str, Any]) -> dict[str, Any]:

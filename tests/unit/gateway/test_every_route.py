@@ -16,6 +16,7 @@ from gliner_bento.errors import QueueFull
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.json_values import MAX_VALUES
+from gliner_bento.pieces import PIECE_BYTES
 
 LARGE = dataclasses.replace(OPTIONS, max_body_bytes=2**25)
 ENDPOINTS = GatewayApp(OPTIONS).endpoints
@@ -130,6 +131,44 @@ def test_every_extraction_ends_at_its_deadline(replica, serving, endpoint):
         assert "deadline" in response.text
     else:
         check_error(response, endpoint, "deadline_exceeded")
+
+
+def with_text(value, text: str):
+    """A request with another text in the place of its own."""
+    if isinstance(value, list):
+        return [text if isinstance(one, str) else with_text(one, text) for one in value]
+    if not isinstance(value, dict):
+        return value
+    own = {"text", "content"} & value.keys()
+    nested = {
+        name: with_text(one, text) for name, one in value.items() if name in {"texts", "messages", "tasks", "data"}
+    }
+    return value | nested | {name: text for name in own}
+
+
+@pytest.mark.parametrize("endpoint", REFUSABLE, ids=named)
+def test_a_large_answer_of_any_format_is_sent_in_pieces(replica, endpoint):
+    replica.pass_words = 10_000
+    app = GatewayApp(dataclasses.replace(LARGE, max_text_chars=2**20, max_entities=10_000, max_relations=10_000))
+    app.bind(replica)
+    messages = []
+
+    async def recorded(scope, receive, send):
+        async def record(message):
+            messages.append(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, record)
+
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(recorded), base_url="http://test")
+    text = " ".join(f"A{number}" for number in range(8000))
+    response = asyncio.run(send(client, endpoint, json.dumps(with_text(json.loads(example(endpoint)), text)).encode()))
+    assert response.status_code == 200, response.text
+    assert "A7999" in response.text or "/analyze" in endpoint.path
+    assert len(response.content) > 3 * PIECE_BYTES
+    assert max(map(len, messages)) < 2 * PIECE_BYTES
+    for line in response.content.splitlines():
+        assert line == msgspec.json.encode(msgspec.json.decode(line))
 
 
 @pytest.mark.parametrize("endpoint", [one for one in ENDPOINTS if one.scope], ids=named)

@@ -1,4 +1,5 @@
-// A list of labels or relations as chips: typed, or pasted as a list; descriptions and thresholds are in a fold-out.
+// A list of labels or relations as chips: typed, or pasted as a list. A fold-out has their descriptions and thresholds, and
+// the labels of a relation's heads and tails.
 
 import { paint } from "./colors.js";
 import { el } from "./dom.js";
@@ -18,22 +19,31 @@ export function parseNames(text) {
     .filter(({ name }) => name);
 }
 
-/** about: as in the API, a description, or an object that may have one and a threshold. */
+/** about: as in the API, a description, or an object that may have one, a threshold, and labels as head and tail. */
 export function entry(name, about = "") {
-  const { description, threshold } = about && typeof about === "object" ? about : { description: about };
+  const { description, threshold, head, tail } = about && typeof about === "object" ? about : { description: about };
   return {
     name,
     description: typeof description === "string" && description !== name ? description : "",
     threshold: typeof threshold === "number" ? threshold : null,
+    head: strings(head),
+    tail: strings(tail),
   };
 }
 
+function strings(value) {
+  return Array.isArray(value) ? value.filter((one) => typeof one === "string" && one) : [];
+}
+
 export class Chips {
-  /** colored: whether the names have colours. onChange: called with the entries, [{name, description, threshold}]. */
-  constructor(root, { title, placeholder, colored, onChange }) {
+  /**
+   * kind: "label" or "relation"; labels have colours, relations have heads and tails.
+   * onChange: called with the entries, as `entry` makes them.
+   */
+  constructor(root, { title, placeholder, kind, onChange }) {
     this.entries = [];
     this._onChange = onChange;
-    this._colored = colored;
+    this._kind = kind;
     const id = `${root.id}-input`;
     this._list = el("ul", { class: "chips" });
     this._input = el("input", {
@@ -96,7 +106,7 @@ export class Chips {
       },
     });
     const chip = el("li", { class: "chip", title: one.description || null }, el("span", { text: one.name }), remove);
-    if (this._colored) paint(chip, one.name).classList.add("hue");
+    if (this._kind === "label") paint(chip, one.name).classList.add("hue");
     return chip;
   }
 
@@ -122,8 +132,24 @@ export class Chips {
       },
     });
     const name = el("span", { text: one.name });
-    if (this._colored) paint(name, one.name);
-    return el("div", { class: "row" }, el("label", {}, name, input), threshold);
+    if (this._kind === "label") paint(name, one.name);
+    const row = el("div", { class: "row" }, el("label", {}, name, input), threshold);
+    if (this._kind === "relation") row.append(this._ends(one, "head"), this._ends(one, "tail"));
+    return row;
+  }
+
+  /** The labels that a relation's heads or tails (`end`) may have. */
+  _ends(one, end) {
+    const input = el("input", {
+      ...{ value: one[end].join(", "), placeholder: `${end}: any label`, "aria-label": `Labels of ${one.name}'s ${end}` },
+      on: {
+        change: () => {
+          one[end] = parseNames(input.value).map(({ name }) => name);
+          this._onChange(this.entries);
+        },
+      },
+    });
+    return input;
   }
 
   _key(event) {

@@ -30,11 +30,11 @@ const results = new Results(() => {
 });
 const extractor = new Extractor({ onStart, onProgress, onEnd, onError });
 const labels = new Chips(byId("labels"), {
-  ...{ title: "Labels", placeholder: "Add a label", colored: true },
+  ...{ title: "Labels", placeholder: "Add a label", kind: "label" },
   onChange: (entries) => changed({ labels: entries }),
 });
 const relations = new Chips(byId("relations"), {
-  ...{ title: "Relations", placeholder: "Add a relation", colored: false },
+  ...{ title: "Relations", placeholder: "Add a relation", kind: "relation" },
   onChange: (entries) => changed({ relations: entries }),
 });
 const options = new Options(byId("options"), () => changed());

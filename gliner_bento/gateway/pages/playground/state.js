@@ -9,7 +9,7 @@ export const ASKED_SCORE = 0.3;
 
 export const state = {
   text: "",
-  labels: [], // [{name, description, threshold}]
+  labels: [], // as `entry` of chips.js makes them
   relations: [],
   scores: { entity: 0.5, relation: 0.5 }, // lowest shown
   options: {
@@ -67,16 +67,21 @@ export function requestBody({ asked }) {
   return body;
 }
 
-/** A list, or an object if there is a description or a threshold. */
+/** A list, or an object if a name has more than itself. */
 function names(entries) {
-  if (entries.every(({ description, threshold }) => !description && threshold === null))
-    return entries.map(({ name }) => name);
-  return Object.fromEntries(
-    entries.map(({ name, description, threshold }) => [
-      name,
-      threshold === null ? description || name : { ...(description && { description }), threshold },
-    ]),
-  );
+  const all = entries.map((one) => [one.name, options(one)]);
+  return all.every(([name, about]) => about === name) ? all.map(([name]) => name) : Object.fromEntries(all);
+}
+
+/** As in the API: the description, or the name, or an object if there is more. */
+function options({ name, description, threshold, head, tail }) {
+  if (threshold === null && !head.length && !tail.length) return description || name;
+  return {
+    ...(description && { description }),
+    ...(threshold !== null && { threshold }),
+    ...(head.length && { head }),
+    ...(tail.length && { tail }),
+  };
 }
 
 /** Write the state to the fragment. Returns whether the text was short enough to be in it. */

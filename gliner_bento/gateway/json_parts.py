@@ -1,0 +1,139 @@
+"""The JSON of an answer of any format in parts of a bounded size, so that a large one is never in memory as a whole and
+other requests get their turns.
+
+The parts together are the bytes of `msgspec.json.encode`. An answer is made of dataclasses, dictionaries, lists and
+values; what would take long to make is a `LazySequence` or a `LazyText`, and made when it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from itertools import chain
+from types import UnionType
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+
+import msgspec
+from pydantic import WithJsonSchema
+
+_PART_BYTES = 16 * 1024
+_MAX_ELEMENTS = 256
+_FEW_ELEMENTS = 128
+_SCALARS = {str, int, float, bool, type(None)}
+
+Made = TypeVar("Made")
+
+
+class LazySequence(Sequence[Made], Generic[Made]):
+    """The results of `make` for each of `values`. They are small: some are encoded together."""
+
+    def __init__(self, make: Callable[[Any], Made], values: Sequence[Any]) -> None:
+        self._make = make
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @overload
+    def __getitem__(self, place: int) -> Made: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Made]: ...
+    def __getitem__(self, place: int | slice) -> Made | list[Made]:
+        if isinstance(place, slice):
+            return [self._make(value) for value in self._values[place]]
+        return self._make(self._values[place])
+
+
+@dataclass(frozen=True, slots=True)
+class LazyText:
+    """A text of pieces that are made while it is written."""
+
+    pieces: Callable[[], Iterable[str]]
+
+
+Text = Annotated[LazyText, WithJsonSchema({"type": "string"})]
+
+
+def json_parts(value: Any) -> Iterator[bytes]:
+    """The JSON of a value. A part is bounded if the elements of its lists are."""
+    if isinstance(value, LazyText):
+        yield from _string(value.pieces())
+    elif isinstance(value, str):
+        yield from _string([value])
+    elif isinstance(value, list | tuple | LazySequence):
+        yield from _joined(b"[", _elements(value), b"]")
+    elif isinstance(value, dict):
+        yield from _joined(b"{", map(_member, value, value.values()), b"}")
+    elif is_dataclass(value) and not _is_flat(type(value)):
+        members = {field.name: getattr(value, field.name) for field in fields(value)}
+        yield from [_encode(value)] if all(map(_is_short, members.values())) else json_parts(members)
+    else:
+        yield _encode(value)
+
+
+def json_text(value: Any) -> LazyText:
+    """The JSON of a value, as a text."""
+    return LazyText(lambda: (part.decode() for part in json_parts(value)))
+
+
+def _member(name: str, value: Any) -> Iterable[bytes]:
+    return chain((_encode(name) + b":",), json_parts(value))
+
+
+def _elements(values: Sequence[Any]) -> Iterator[Iterable[bytes]]:
+    """Flat ones together, as many as make a part of `_PART_BYTES`; others one by one."""
+    if not _has_flat_elements(values):
+        yield from map(json_parts, values)
+        return
+    at, number = 0, 1
+    while at < len(values):
+        part = _encode(values[at : at + number])[1:-1]
+        at += number
+        number = max(1, min(_MAX_ELEMENTS, number * _PART_BYTES // (len(part) or 1)))
+        yield (part,)
+
+
+def _string(pieces: Iterable[str]) -> Iterator[bytes]:
+    yield b'"'
+    for piece in pieces:
+        for at in range(0, len(piece), _PART_BYTES):
+            yield _encode(piece[at : at + _PART_BYTES])[1:-1]
+    yield b'"'
+
+
+def _joined(begin: bytes, members: Iterable[Iterable[bytes]], end: bytes) -> Iterator[bytes]:
+    yield begin
+    for number, member in enumerate(members):
+        if number:
+            yield b","
+        yield from member
+    yield end
+
+
+def _encode(value: Any) -> bytes:
+    return msgspec.json.encode(value, enc_hook=list)
+
+
+def _is_short(value: Any) -> bool:
+    """Whether a value is encoded in one go."""
+    if isinstance(value, str):
+        return len(value) <= _PART_BYTES
+    if isinstance(value, list | tuple | LazySequence):
+        return len(value) <= _FEW_ELEMENTS and _has_flat_elements(value)
+    return _is_flat(type(value))
+
+
+def _has_flat_elements(values: Sequence[Any]) -> bool:
+    """A list's elements have one type."""
+    return isinstance(values, LazySequence) or not values or _is_flat(type(values[0]))
+
+
+@cache
+def _is_flat(kind: Hashable) -> bool:
+    """Whether a value of this type is small: a scalar, or a dataclass of scalars."""
+    if get_origin(kind) in (Union, UnionType):
+        return all(map(_is_flat, get_args(kind)))
+    if is_dataclass(kind):
+        return all(map(_is_flat, get_type_hints(kind).values()))
+    return kind in _SCALARS or get_origin(kind) is Literal
