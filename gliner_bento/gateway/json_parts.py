@@ -7,7 +7,7 @@ values; what would take long to make is a `LazySequence` or a `LazyText`, and ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from itertools import chain
@@ -65,7 +65,7 @@ def json_parts(value: Any) -> Iterator[bytes]:
         yield from _joined(b"[", _elements(value), b"]")
     elif isinstance(value, dict):
         yield from _joined(b"{", map(_member, value, value.values()), b"}")
-    elif is_dataclass(value) and not _is_flat(type(value)):
+    elif is_dataclass(value) and not _is_flat(value):
         members = {field.name: getattr(value, field.name) for field in fields(value)}
         yield from [_encode(value)] if all(map(_is_short, members.values())) else json_parts(members)
     else:
@@ -121,19 +121,24 @@ def _is_short(value: Any) -> bool:
         return len(value) <= _PART_BYTES
     if isinstance(value, list | tuple | LazySequence):
         return len(value) <= _FEW_ELEMENTS and _has_flat_elements(value)
-    return _is_flat(type(value))
+    return _is_flat(value)
 
 
 def _has_flat_elements(values: Sequence[Any]) -> bool:
     """A list's elements have one type."""
-    return isinstance(values, LazySequence) or not values or _is_flat(type(values[0]))
+    return isinstance(values, LazySequence) or not values or _is_flat(values[0])
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether a value is small: a scalar, or a dataclass of scalars."""
+    kind: Any = type(value)
+    return _is_flat_type(kind)
 
 
 @cache
-def _is_flat(kind: Hashable) -> bool:
-    """Whether a value of this type is small: a scalar, or a dataclass of scalars."""
+def _is_flat_type(kind: Any) -> bool:
     if get_origin(kind) in (Union, UnionType):
-        return all(map(_is_flat, get_args(kind)))
+        return all(map(_is_flat_type, get_args(kind)))
     if is_dataclass(kind):
-        return all(map(_is_flat, get_type_hints(kind).values()))
+        return all(map(_is_flat_type, get_type_hints(kind).values()))
     return kind in _SCALARS or get_origin(kind) is Literal
