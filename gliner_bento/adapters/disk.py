@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TypeVar
 from uuid import uuid4
 
@@ -66,6 +67,11 @@ class AdapterStore:
             if not self._is_id(name):
                 logger.warning("adapter_root: %r is not a valid adapter id and is not served", name)
         _report_unattributed(self.cache_dir)
+
+    def check_writable(self) -> None:
+        """Raises `OSError` if nothing can be installed. A disk that is full is reported by an installation."""
+        with self._locked():
+            TemporaryFile(dir=self._adapters).close()
 
     def check_id(self, adapter_id: str) -> None:
         """Raises `InvalidField` for an invalid adapter id."""
@@ -326,8 +332,8 @@ class AdapterStore:
                     # Another process may be using it, or have removed it meanwhile.
                     with suppress(BlockingIOError, FileNotFoundError), file_lock(path / _STAGING_LOCK, wait=False):
                         shutil.rmtree(path, ignore_errors=True)
-        except OSError:
-            logger.warning("cannot remove what a crash left over in the adapter cache", exc_info=True)
+        except OSError as error:
+            logger.warning("cannot remove what a crash left over in the adapter cache: %s", error)
 
 
 def _names(folder: Path | None) -> list[str]:

@@ -14,10 +14,10 @@ from starlette.applications import Starlette
 
 from gliner_bento import log
 from gliner_bento.asgi import mounted
-from gliner_bento.exits import write_line
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.process.announcement import announce, url_of
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.shutdown import Shutdown
 from gliner_bento.replicas.ray.handle import RayReplica
@@ -40,10 +40,11 @@ class GatewayServer(uvicorn.Server):
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
+        """Listen. The replicas are ready."""
         await super().startup(sockets)
-        if self.started:
-            write_line(f"serving on http://{self.config.host}:{self.config.port} (Ctrl+C ends)")
+        url = url_of({"host": self.config.host, "port": self.config.port}, {"http": {}})
+        if self.started and url:
+            announce(url, self._app.pages, self._settings)
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:

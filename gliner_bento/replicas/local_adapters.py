@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -62,6 +63,17 @@ class Manager(Protocol):
         """Stop loading."""
 
 
+@contextmanager
+def _storing_in(folder: Path) -> Iterator[Path]:
+    """Raise `StartupError` for an `OSError`."""
+    try:
+        yield folder
+    except OSError as error:
+        raise StartupError(
+            f"disk_cache_dir: adapters cannot be stored in {folder}: {error.strerror}; choose another folder"
+        ) from None
+
+
 class LocalAdapters:
     """The `ReplicaAdapters` of a manager; None: adapters are not enabled.
 
@@ -75,20 +87,18 @@ class LocalAdapters:
 
     @staticmethod
     def check_storage(settings: Settings) -> None:
-        """Raise `StartupError` if adapters are enabled and could not be stored."""
+        """Raise `StartupError` if adapters are enabled and could not be stored: before the model is loaded."""
         if settings.enable_lora:
-            folder = settings.disk_cache_dir
-            try:
+            with _storing_in(settings.disk_cache_dir) as folder:
                 folder.mkdir(parents=True, exist_ok=True)
                 TemporaryFile(dir=folder).close()
-            except OSError as error:
-                raise StartupError(
-                    f"disk_cache_dir: adapters cannot be stored in {folder}: {error.strerror}; choose another folder"
-                ) from None
 
     @classmethod
     def load(cls, engine: GLiNEREngine, settings: Settings, observer: Observer | None) -> LocalAdapters:
-        """Give `engine` its adapters, if they are enabled, and start to load the pinned ones."""
+        """Give `engine` its adapters, if they are enabled, and start to load the pinned ones.
+
+        Raises `StartupError` if the store of this model cannot be written to, which `check_storage` does not know.
+        """
         uploads = Uploads(settings.disk_cache_dir / "uploads")
         if engine.adapter_slots is None:
             return cls(None, uploads)
@@ -98,6 +108,8 @@ class LocalAdapters:
         options = settings.view(AdapterSettings)
         assert engine.info.fingerprint is not None  # only an ONNX model has none, and it has no slots
         store = AdapterStore(options, engine.info.fingerprint)
+        with _storing_in(store.folder):
+            store.check_writable()
         manager = AdapterManager(store, engine.adapter_slots, engine.adaptable_layers, options, observer=observer)
         engine.serve_adapters(manager.acquire)
         manager.start()

@@ -347,7 +347,9 @@ def test_the_command_answers_and_ends_when_what_runs_is_answered(tmp_path: Path,
             results = asked.result().json()["results"]
         assert [one["error"] for one in results] == [None] * 4
         assert psutil.Process(server.pid).wait(PATIENCE_S) in (0, None)
-    assert "Traceback" not in (tmp_path / "log").read_text()
+    written = (tmp_path / "log").read_text()
+    assert "Traceback" not in written
+    assert f"gliner-bento: ready on {server.url}\n  playground  {server.url}/playground\n" in written, "as without Ray"
 
 
 def test_a_model_that_does_not_load_ends_the_command_with_one_line(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from threading import Barrier
 
 import pytest
-from disk_store import filled, ids, in_cache, install, store_in
+from disk_store import BASE, filled, ids, in_cache, install, store_in
 
 from gliner_bento.adapters.archive import CONFIG_FILE
 from gliner_bento.configuration import PROJECT_ROOT
@@ -79,6 +79,18 @@ def test_a_read_only_cache_is_reported_without_its_path(caplog):
         install(store)
     assert str(place) not in raised.value.message
     assert str(place) in caplog.text
+
+
+def test_a_store_that_cannot_be_written_to_is_noticed_without_an_installation(tmp_path):
+    """Its parent may be writable. Even root cannot create folders in /sys/kernel."""
+    (tmp_path / BASE).symlink_to("/sys/kernel")
+    with pytest.raises(OSError, match="/base/adapters"):
+        store_in(tmp_path).check_writable()
+
+
+def test_a_store_that_can_be_written_to_is_left_as_it_was(store, cache):
+    store.check_writable()
+    assert in_cache(cache) == []
 
 
 def test_a_read_only_fill_is_reported_the_same_way(store, cache):

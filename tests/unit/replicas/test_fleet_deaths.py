@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fake_time import now_s, run_fast
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mortal_fleet import call, fleet_of, item
 from mortal_replica import MortalReplica
-from test_fleet import call, fleet_of, item
 
 from gliner_bento.engine.fake import extract
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull

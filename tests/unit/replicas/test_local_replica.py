@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from memory_adapters import MemoryManager
 from serving import LONG, PASS_WORDS, LocalServing, call, item, parts_of, run, scheduler_config
 
-from gliner_bento.engine.fake import FakeEngine
+from gliner_bento.engine.fake import FAKE_INFO, FakeEngine
 from gliner_bento.errors import NotReady
+from gliner_bento.exits import StartupError
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.uploads import Uploads
+from gliner_bento.settings import Settings
 
 Start = Callable[..., LocalReplica]
 
@@ -85,3 +89,18 @@ def test_entities_arrive_in_the_parts_of_the_passes_they_are_from(tmp_path: Path
         serving.end()
     assert {len(part) for part in parts} == {PASS_WORDS}
     assert not last.entities
+
+
+def test_a_folder_that_adapters_cannot_be_stored_in_ends_the_start() -> None:
+    """Even root cannot create files there."""
+    settings = Settings.load({"enable_lora": "true", "disk_cache_dir": "/sys/kernel"})
+    with pytest.raises(StartupError, match=r"^disk_cache_dir: adapters cannot be stored in /sys/kernel: "):
+        LocalAdapters.check_storage(settings)
+
+
+def test_a_read_only_store_of_the_model_ends_the_start(tmp_path: Path) -> None:
+    engine: Any = SimpleNamespace(adapter_slots="slots", info=replace(FAKE_INFO, fingerprint="model"))
+    (tmp_path / "model").symlink_to("/sys/kernel")
+    settings = Settings.load({"enable_lora": "true", "disk_cache_dir": str(tmp_path)})
+    with pytest.raises(StartupError, match=f"adapters cannot be stored in {tmp_path}/model: "):
+        LocalAdapters.load(engine, settings, None)

@@ -1,0 +1,162 @@
+"""The health of a fleet's replicas on fake time: what each state means, and what the status shows."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from fake_time import now_s, run_fast
+from memory_replica import INFO
+from mortal_fleet import asked, fleet_of, started, states
+from mortal_replica import MortalReplica
+
+from gliner_bento.errors import NotReady
+from gliner_bento.replicas.fleet.health import PROBE_INTERVAL_S, PROBE_TIMEOUT_S
+
+
+def test_probes_are_spread_over_their_interval():
+    replicas = [MortalReplica() for _ in range(20)]
+
+    async def scene():
+        fleet = await started(*replicas)
+        await asyncio.sleep(3 * PROBE_INTERVAL_S)
+        before = sum(replica.probes for replica in replicas)
+        counts = []
+        for _ in range(10):
+            await asyncio.sleep(PROBE_INTERVAL_S / 10)
+            counts.append(sum(replica.probes for replica in replicas) - before)
+            before += counts[-1]
+        await fleet.close()
+        return counts
+
+    counts = run_fast(scene)
+    assert sum(counts) == pytest.approx(20, abs=2)
+    assert max(counts) <= 4
+
+
+def test_a_replica_that_hangs_is_noticed_without_a_request():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        only.hang()
+        await asyncio.sleep(10)
+        before_s = now_s()
+        (refused,) = await asked(fleet)
+        assert isinstance(refused, NotReady)
+        assert now_s() == before_s
+        await fleet.close()
+
+    run_fast(scene)
+
+
+def test_the_status_adds_up_the_ready_replicas_and_shows_each():
+    one, other, dead = MortalReplica(resident=["a", "b"]), MortalReplica(resident=["b", "c"]), MortalReplica(hangs=True)
+
+    async def scene():
+        return await fleet_of(one, other, dead).status()
+
+    status = run_fast(scene)
+    assert (status.ready, status.model) == (True, INFO)
+    assert (status.waiting_items, status.running_items, status.waiting_tokens, status.running_tokens) == (2, 4, 6, 8)
+    assert status.resident_adapters == ["a", "b", "c"]
+    assert [(one.name, one.state) for one in status.replicas] == [("0", "ready"), ("1", "ready"), ("2", "starting")]
+
+
+def test_a_fleet_is_ready_if_one_replica_is():
+    one, other = MortalReplica(admits=False), MortalReplica(admits=False)
+
+    async def scene():
+        fleet = await started(one, other)
+        before = (await fleet.status()).ready
+        other.admits = True
+        after = (await fleet.status()).ready
+        other.die()
+        return before, after, (await fleet.status()).ready
+
+    assert run_fast(scene) == (False, True, False)
+
+
+def test_a_fleet_of_which_none_has_answered_has_no_status():
+    async def scene():
+        with pytest.raises(NotReady, match="no replica has answered yet"):
+            await fleet_of(MortalReplica(hangs=True)).status()
+        return now_s()
+
+    assert run_fast(scene) == pytest.approx(PROBE_TIMEOUT_S)
+
+
+def test_a_replica_of_another_model_is_refused_and_reported():
+    one, other = MortalReplica(), MortalReplica(model=replace(INFO, fingerprint="another", max_words=7))
+    lines: list[str] = []
+
+    async def scene():
+        fleet = await started(one, other, on_other_model=lines.append)
+        await asyncio.gather(*(asked(fleet) for _ in range(4)))
+        await asyncio.sleep(5)
+        return states(fleet)
+
+    assert run_fast(scene) == ["ready", "refused"]
+    assert not other.calls
+    (line,) = lines
+    assert line == (
+        "replica 1 serves another model than the others: "
+        f"max_words is 7, not 50; fingerprint is 'another', not {INFO.fingerprint!r}"
+    )
+
+
+def test_a_replica_that_comes_back_with_another_model_is_refused_and_ends_nothing():
+    one, other = MortalReplica(), MortalReplica()
+    lines: list[str] = []
+
+    async def scene():
+        fleet = await started(one, other, on_other_model=lines.append)
+        other.model = replace(INFO, fingerprint="another")
+        await asyncio.sleep(2)
+        refused = states(fleet)
+        other.model = INFO
+        await asyncio.sleep(2)
+        return refused, states(fleet)
+
+    assert run_fast(scene) == (["ready", "refused"], ["ready", "ready"])
+    assert lines == []
+
+
+def test_the_only_replica_may_come_back_with_another_model():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        only.model = replace(INFO, model="another")
+        status = await fleet.status()
+        assert (status.model.model, status.ready) == ("another", True)
+        await fleet.close()
+
+    run_fast(scene)
+
+
+def test_replicas_may_differ_in_their_device():
+    async def scene():
+        fleet = await started(MortalReplica(), MortalReplica(model=replace(INFO, device="cuda:1")))
+        return states(fleet)
+
+    assert run_fast(scene) == ["ready", "ready"]
+
+
+def test_the_tokens_that_all_replicas_have_run_are_added_up_whatever_restarts():
+    one, other = MortalReplica(), MortalReplica()
+
+    async def scene():
+        fleet = await started(one, other)
+        await asyncio.gather(asked(fleet, "Ada"), asked(fleet, "Bob"))
+        before = fleet.tokens_run
+        one.tokens_run = 0
+        await asyncio.gather(asked(fleet, "Ada"), asked(fleet, "Bob"))
+        restarted = fleet.tokens_run
+        await asyncio.gather(asked(fleet, "Ada"), asked(fleet, "Bob"))
+        return before, restarted, fleet.tokens_run
+
+    before, restarted, after = run_fast(scene)
+    assert before == 6
+    assert before < restarted < after == restarted + 6

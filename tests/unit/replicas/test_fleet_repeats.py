@@ -1,0 +1,254 @@
+"""A fleet that loses replicas, on fake time: what is repeated, what fails, what a stream does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from fake_time import now_s, run_fast
+from mortal_fleet import asked, assert_right, call, item, started, states
+from mortal_replica import MortalReplica
+
+from gliner_bento.errors import Aborted, DeadlineExceeded, NotReady
+from gliner_bento.replicas.fleet.fleet import Fleet
+from gliner_bento.replicas.fleet.health import LOST_S, PROBE_TIMEOUT_S
+from gliner_bento.types import Extraction
+
+
+def test_what_a_replica_had_when_it_died_is_repeated_on_another():
+    one, other = MortalReplica(), MortalReplica()
+    repeated: list[int] = []
+
+    async def scene():
+        fleet = await started(one, other, on_repeat=repeated.append)
+        asking = [asyncio.ensure_future(asked(fleet)) for _ in range(4)]
+        await asyncio.sleep(0.5)
+        one.die()
+        answers = await asyncio.gather(*asking)
+        assert states(fleet) == ["suspect", "ready"]
+        before = len(one.calls)
+        await asked(fleet)
+        assert len(one.calls) == before, "a suspect replica gets nothing but probes"
+        one.revive()
+        await asyncio.sleep(PROBE_TIMEOUT_S)
+        assert states(fleet) == ["ready", "ready"]
+        return answers
+
+    for outcomes in run_fast(scene):
+        assert_right(outcomes)
+    assert sum(repeated) == 2
+
+
+def test_what_a_replica_has_that_answers_no_probe_is_taken_from_it():
+    one, other = MortalReplica(), MortalReplica()
+
+    async def scene():
+        fleet = await started(one, other)
+        asking = [asyncio.ensure_future(asked(fleet)) for _ in range(4)]
+        await asyncio.sleep(0.5)
+        one.hang()
+        answers = await asyncio.gather(*asking)
+        return answers, now_s()
+
+    answers, took_s = run_fast(scene)
+    for outcomes in answers:
+        assert_right(outcomes)
+    assert one.cancelled >= 2, "its calls are given up, so that it does not run them for nobody"
+    assert took_s < 0.5 + 2 * PROBE_TIMEOUT_S + 1
+
+
+def test_a_slow_replica_without_another_keeps_its_work():
+    one = MortalReplica()
+
+    async def scene():
+        fleet = await started(one)
+        asking = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(0.5)
+        one.hang()
+        await asyncio.sleep(3 * PROBE_TIMEOUT_S)
+        assert states(fleet) == ["suspect"]
+        one.revive()
+        return await asking
+
+    assert_right(run_fast(scene))
+    assert len(one.calls) == 1
+
+
+def test_extraction_is_repeated_once():
+    replicas = [MortalReplica() for _ in range(3)]
+
+    async def scene():
+        fleet = await started(*replicas)
+        asking = asyncio.ensure_future(asked(fleet))
+        for replica in replicas:
+            await asyncio.sleep(0.5)
+            replica.die()
+        return await asking
+
+    (outcome,) = run_fast(scene)
+    assert type(outcome) is NotReady
+    assert [len(replica.calls) for replica in replicas] == [1, 1, 0]
+
+
+def test_a_repeated_request_waits_for_a_replica_until_its_deadline():
+    one = MortalReplica()
+
+    async def scene():
+        fleet = await started(one)
+        asking = [asyncio.ensure_future(asked(fleet, timeout_s=timeout_s)) for timeout_s in (2, 30)]
+        await asyncio.sleep(0.5)
+        one.die()
+        await asyncio.sleep(2)
+        one.revive()
+        return [await one for one in asking], now_s()
+
+    (late, good), took_s = run_fast(scene)
+    assert type(late[0]) is DeadlineExceeded
+    assert_right(good)
+    assert took_s < 13
+
+
+def test_only_what_a_draining_replica_refused_is_repeated():
+    one, other = MortalReplica(), MortalReplica()
+
+    async def scene():
+        fleet = await started(one, other)
+        one.admits = False
+        answers = await asyncio.gather(*(asked(fleet) for _ in range(2)))
+        await asyncio.sleep(1)
+        return answers, states(fleet)
+
+    answers, final = run_fast(scene)
+    for outcomes in answers:
+        assert_right(outcomes)
+    assert final == ["not_ready", "ready"]
+
+
+def test_what_a_hung_replica_had_is_repeated_in_its_order():
+    one, other = MortalReplica(), MortalReplica()
+
+    async def scene():
+        fleet = await started(one, other)
+        other.hang()
+        await asyncio.sleep(2 * PROBE_TIMEOUT_S)
+        one.item_s = 60.0
+        asking = [asyncio.ensure_future(asked(fleet, request_id=str(number), timeout_s=300)) for number in range(8)]
+        await asyncio.sleep(0)
+        other.revive()
+        await asyncio.sleep(PROBE_TIMEOUT_S)
+        other.calls.clear()
+        one.hang()
+        await asyncio.gather(*asking)
+
+    run_fast(scene)
+    assert [call.request_id for _, call in other.calls] == [*"01234567"]
+
+
+def test_an_aborted_request_is_not_repeated():
+    one, other = MortalReplica(item_s=10), MortalReplica(item_s=10)
+
+    async def scene():
+        fleet = await started(one, other)
+        asking = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(1)
+        await fleet.abort("r")
+        one.die()
+        return await asking
+
+    (outcome,) = run_fast(scene)
+    assert type(outcome) is Aborted
+    assert not other.calls
+
+
+async def parts_of(fleet: Fleet, text: str) -> list:
+    return [part async for part in fleet.stream(item(text), call())]
+
+
+def test_a_stream_that_has_not_begun_is_repeated():
+    one, other = MortalReplica(), MortalReplica()
+
+    async def scene():
+        fleet = await started(one, other)
+        streaming = asyncio.ensure_future(parts_of(fleet, "Ada met Charles"))
+        await asyncio.sleep(0.5)
+        one.die()
+        return await streaming
+
+    *parts, last = run_fast(scene)
+    assert [entity.text for part in parts for entity in part] == ["Ada", "Charles"]
+    assert isinstance(last, Extraction)
+
+
+@pytest.mark.parametrize("lose", [MortalReplica.die, MortalReplica.hang])
+def test_a_stream_that_has_begun_fails_with_a_clear_message(lose):
+    one, other = MortalReplica(), MortalReplica()
+
+    async def scene():
+        fleet = await started(one, other)
+        stream = fleet.stream(item("Ada met Charles"), call())
+        first = await anext(stream)
+        lose(one)
+        with pytest.raises(NotReady, match="lost after the stream had begun; send the request again"):
+            await anext(stream)
+        return first, fleet._dispatcher.outstanding, now_s()
+
+    first, outstanding, took_s = run_fast(scene)
+    assert [entity.text for entity in first] == ["Ada"]
+    assert outstanding == [0, 0]
+    assert took_s < 5
+    assert not other.calls
+
+
+def test_a_stream_that_is_closed_ends_on_its_replica():
+    one = MortalReplica()
+
+    async def scene():
+        fleet = await started(one)
+        stream = fleet.stream(item("Ada met Charles"), call())
+        await anext(stream)
+        assert fleet._dispatcher.outstanding != [0]
+        await stream.aclose()
+        return fleet._dispatcher.outstanding, fleet._requests
+
+    assert run_fast(scene) == ([0], {})
+
+
+def test_requests_are_refused_soon_after_the_last_replica_was_lost_until_it_answers():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        under_way = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(0.5)
+        only.die()
+        lost_s = now_s()
+        await asyncio.sleep(1)
+        (new,) = await asked(fleet)
+        (old,) = await under_way
+        assert now_s() == lost_s + LOST_S
+        (later,) = await asked(fleet)
+        assert now_s() == lost_s + LOST_S, "it does not wait"
+        assert {type(one) for one in (old, new, later)} == {NotReady}
+        only.revive()
+        await asyncio.sleep(3)
+        assert_right(await asked(fleet))
+        await fleet.close()
+
+    run_fast(scene)
+
+
+def test_what_the_only_replica_had_is_repeated_on_it_if_it_comes_back_soon():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        under_way = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(0.5)
+        only.die()
+        only.revive()
+        await asyncio.sleep(0.1)
+        assert_right(await asked(fleet))
+        assert_right(await under_way)
+        await fleet.close()
+
+    run_fast(scene)
