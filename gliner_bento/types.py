@@ -15,13 +15,14 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 from typing_extensions import TypedDict
 
 from gliner_bento.errors import ErrorDetail
-from gliner_bento.first_wrong import Elements, Fields, check_fields
+from gliner_bento.first_wrong import Anything, Elements, Fields, check_fields
 
 _TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
 _LABELS = ["person", "organization", "date", "location"]
 _RELATIONS = ["founded", "founded in", "headquartered in"]
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
+_Names = Elements[list[Name]]
 Names = Elements[list[Name] | dict[Name, Name]]
 Score = Annotated[float, Field(ge=0, le=1)]
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:\-]{1,128}$")]
@@ -64,21 +65,14 @@ class LabelOptions(TypedDict, total=False):
 class RelationOptions(LabelOptions, total=False):
     """A relation type."""
 
-    head: Annotated[
-        Elements[list[Name]] | None, Field(min_length=1, description="Labels that a head may have. Default: any.")
-    ]
-    tail: Annotated[
-        Elements[list[Name]] | None, Field(min_length=1, description="Labels that a tail may have. Default: any.")
-    ]
+    head: Annotated[_Names | None, Field(min_length=1, description="Labels that a head may have. Default: any.")]
+    tail: Annotated[_Names | None, Field(min_length=1, description="Labels that a tail may have. Default: any.")]
 
 
 _BY_TYPE = Discriminator(lambda value: "str" if isinstance(value, str) else "dict[options]")
-_LabelValue = Annotated[Annotated[Name, Tag("str")] | Annotated[Fields[LabelOptions], Tag("dict[options]")], _BY_TYPE]
-_RelationValue = Annotated[
-    Annotated[Name, Tag("str")] | Annotated[Fields[RelationOptions], Tag("dict[options]")], _BY_TYPE
-]
-Labels = Elements[Annotated[list[Name] | dict[Name, _LabelValue], Field(min_length=1)]]
-Relations = Elements[list[Name] | dict[Name, _RelationValue]]
+_Value = Annotated[Annotated[Name, Tag("str")] | Annotated[Fields[Anything], Tag("dict[options]")], _BY_TYPE]
+Labels = Elements[Annotated[list[Name] | dict[Name, _Value[LabelOptions]], Field(min_length=1)]]
+Relations = Elements[list[Name] | dict[Name, _Value[RelationOptions]]]
 
 
 class ExtractOptions(Strict):
