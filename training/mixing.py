@@ -11,7 +11,7 @@ from training.records import Record
 from training.templates import Library, Writer
 
 WEIGHTS = {
-    "multiconer2_en": 0.19,
+    "multiconer2_en": 0.15,
     "btc": 0.05,
     "wnut17_train": 0.035,
     "wikigold": 0.045,
@@ -19,13 +19,13 @@ WEIGHTS = {
     "stackoverflow_ner": 0.03,
     "presidio_synth": 0.04,
     "slurp_devel": 0.015,
-    "snips": 0.03,
-    "fire": 0.04,
+    "snips": 0.02,
+    "fire": 0.03,
     "redocred": 0.12,
-    "docred_test_ents": 0.03,
+    "docred_test_ents": 0.02,
     "fewrel_val": 0.02,
-    "templates": 0.155,
-    "frames": 0.19,
+    "templates": 0.135,
+    "frames": 0.28,
 }
 """Share of the training texts by source: largest for prose with many types and relations, smallest for chat.
 

@@ -23,10 +23,16 @@ from training.refine import refine_all
 from training.sampling import Sampler, relation_signatures
 from training.templates import DATA, Template, Writer, load_library, parse_lists
 
+REFINEMENT = Settings(
+    steps=0, decay=0, stop=0, batch=16, encoder_rate=1.2e-4, head_rate=8e-4, average=300, save_every=100
+)
+"""What the last stages have in common."""
+
 STAGES = (
     (20, Settings(steps=5600, decay=5500, stop=800)),
     (21, Settings(steps=3000, decay=1650, stop=3000)),
-    (22, Settings(steps=4000, decay=2600, stop=4000, save_every=100)),
+    (22, replace(REFINEMENT, steps=2200, decay=1800, stop=2200, average=400)),
+    (23, replace(REFINEMENT, steps=1300, decay=1250, stop=1300, warmup=50, encoder_rate=8e-5, head_rate=5e-4)),
 )
 """Seed and settings of each stage. A stage starts from the checkpoint of the one before, with a fresh optimiser."""
 

@@ -99,7 +99,7 @@ def test_nothing_in_a_text_or_a_label_is_executed(page):
     page.type(f"{PAYLOAD}")
     page.press("Enter", 13)
     enter(page, f"{PAYLOAD} Ada Lovelace lived in London. {PAYLOAD}")
-    wait_for_marks(page, "Ada Lovelace")
+    wait_for_marks(page, "London")
     for tab in ("relations", "code", "entities"):
         page.click(f"#tab-{tab}")
     assert page.evaluate(f"document.querySelector('#labels .chip:last-child').textContent.startsWith({PAYLOAD!r})")
