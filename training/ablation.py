@@ -19,7 +19,8 @@ from training.evaluate import Counts, evaluate, evaluate_held_out
 from training.export import save_checkpoint
 from training.loop import Settings, train
 from training.model import reload_model
-from training.probing import answer, read_probes
+from training.probing import answer
+from training.questions import PROBES, read_questions
 from training.sampling import Sampler
 from training.stages import batches
 
@@ -52,7 +53,7 @@ def scores(folder: Path, data: Path) -> str:
     """A row: relation precision, recall, F1 of the probes; relation F1 held out and dev; entity F1 of the three."""
     model = GLiNER.from_pretrained(str(folder), local_files_only=True)
     entities, relations = Counts(), Counts()
-    for one in (answer(model, probe) for probe in read_probes()):
+    for one in (answer(model, probe) for probe in read_questions(PROBES)):
         entities.add(one.entities, one.probe.entities)
         if one.probe.relations:
             relations.add(one.related, one.probe.related)

@@ -1,7 +1,8 @@
 """Calibration: scores become probabilities by a scale and a shift of the logits, which are folded into the weights.
 
-Those of entities are chosen on the development split and on the types that are never trained (`data/held_out`), those
-of relations on the latter alone: the development split lacks many relations that its texts state.
+Those of entities are chosen on the development split, the types that are never trained (`data/held_out`) and the
+questions (`data/questions`), those of relations on the last two: the development split lacks many relations that its
+texts state.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from gliner import GLiNER
 from torch import Tensor, nn
 
 from training.batching import Collator
-from training.evaluate import HELD_OUT, Answer, dev_answers, held_out_answers
+from training.evaluate import ASKED, HELD_OUT, Answer, dev_answers, held_out_answers, question_answers
 from training.export import save_checkpoint
 from training.model import reload_model
 from training.sampling import Example
 
 LOWEST = 0.05
 """Answers with lower scores are not collected."""
+
+MISS = 1.5
+"""What a missed answer costs, in wrong ones: at threshold 0.5 somewhat more is found than with equal costs."""
 
 Scored = tuple[float, bool]
 """The score of an answer, and whether it is right."""
@@ -38,16 +42,17 @@ class Correction:
 
 
 def fit(outcomes: Sequence[Scored]) -> Correction:
-    """Platt scaling: the correction under which the answers are most likely."""
+    """Platt scaling: the correction under which the answers are most likely, where a right one counts `MISS` times."""
     scores = torch.tensor([min(max(score, 1e-6), 1 - 1e-6) for score, _ in outcomes], dtype=torch.float64)
     right = torch.tensor([float(value) for _, value in outcomes], dtype=torch.float64)
     logits = torch.logit(scores)
+    costs = torch.where(right > 0, MISS, 1.0)
     weights = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = nn.functional.binary_cross_entropy_with_logits(logits * weights[0] + weights[1], right)
+        loss = nn.functional.binary_cross_entropy_with_logits(logits * weights[0] + weights[1], right, costs)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
@@ -95,16 +100,17 @@ def fold(core: Any, entities: Correction, relations: Correction, types: Tensor, 
 def answers(folder: Path, data: Path) -> list[Answer]:
     """What a checkpoint answers, down to low scores."""
     model = GLiNER.from_pretrained(str(folder), local_files_only=True)
-    return [*dev_answers(model, data, LOWEST), *held_out_answers(model, LOWEST, texts=3)]
+    asked = question_answers(model, LOWEST)
+    return [*dev_answers(model, data, LOWEST), *held_out_answers(model, LOWEST, texts=3), *asked]
 
 
 def scored(asked: Iterable[Answer]) -> tuple[list[Scored], list[Scored]]:
-    """The scores of entities, and of relations in the held-out texts, and whether they are right."""
+    """The scores of entities, and of relations in held-out texts and questions, and whether they are right."""
     entities: list[Scored] = []
     relations: list[Scored] = []
     for one in asked:
         entities += [(score, key in one.gold) for key, score in one.entities.items()]
-        if one.source == HELD_OUT:
+        if one.source in (HELD_OUT, ASKED):
             relations += [(score, key in one.gold_related) for key, score in one.related.items()]
     return entities, relations
 

@@ -13,10 +13,12 @@ from gliner import GLiNER
 
 from training.model import MAX_WIDTH
 from training.ontology import Ontology
+from training.questions import QUESTIONS, read_questions
 from training.records import Record, read_records
 from training.templates import Writer, load_library
 
 HELD_OUT = "held_out"
+ASKED = "questions"
 NEGATIVES = 8
 """Absent types (and relations) in the prompt of a text, drawn once per text."""
 
@@ -58,6 +60,17 @@ class Answer:
     gold_related: set[Any]
 
 
+def ask(
+    model: Any, text: str, types: list[str], relations: list[str], threshold: float
+) -> tuple[dict[Any, float], dict[Any, float]]:
+    """The score of each entity (start, end, type), and of each relation (head span, name, tail span)."""
+    asked = {"relations": relations} if relations else {}
+    found = model.inference([text], types, threshold=threshold, **asked)
+    entities, related = found if isinstance(found, tuple) else (found, [[]])
+    triples = {(_ends(one["head"]), one["relation"], _ends(one["tail"])): float(one["score"]) for one in related[0]}
+    return {(*_ends(one), one["label"]): float(one["score"]) for one in entities[0]}, triples
+
+
 def evaluate(model_folder: Path, data: Path, threshold: float = 0.5) -> Scores:
     """Entity and relation counts of the development split by source, plus "all"."""
     model = GLiNER.from_pretrained(str(model_folder), local_files_only=True)
@@ -83,6 +96,13 @@ def held_out_answers(model: Any, threshold: float, texts: int = 5) -> Iterator[A
     writer, rng = Writer(library, ontology), random.Random(17)
     for template in [one for one in library.templates if one.domain == HELD_OUT] * texts:
         yield _answer(model, replace(writer.write(template, rng), source=HELD_OUT), threshold)
+
+
+def question_answers(model: Any, threshold: float) -> Iterator[Answer]:
+    """Answers to `data/questions`."""
+    for one in read_questions(QUESTIONS):
+        found, triples = ask(model, one.text, one.types, one.relations, threshold)
+        yield Answer(ASKED, one.text.split(), one.types, one.relations, found, one.entities, triples, one.related)
 
 
 def count(answers: Iterable[Answer]) -> Scores:
@@ -114,12 +134,10 @@ def _answer(model: Any, record: Record, threshold: float) -> Answer:
     ends = [(offsets[m.first][0], offsets[m.last][1]) for m in record.mentions]
     relations = _prompt({name for _, _, name in record.relations} | record.asked, record.rel_pool, rng)
     types = _prompt({m.type for m in record.mentions if m.type}, record.pool, rng) or ["person"]
-    entities, related = model.inference([text], types, relations=relations, threshold=threshold)
+    found, triples = ask(model, text, types, relations, threshold)
     gold = {(*ends[i], m.type) for i, m in enumerate(record.mentions) if m.type}
     gold_related = {(ends[head], name, ends[tail]) for head, tail, name in record.relations}
     unknown = {(ends[head], ends[tail]) for head, tail in record.unknown_pairs}
-    found = {(*_ends(one), one["label"]): float(one["score"]) for one in entities[0]}
-    triples = {(_ends(one["head"]), one["relation"], _ends(one["tail"])): float(one["score"]) for one in related[0]}
     triples = {key: value for key, value in triples.items() if key in gold_related or (key[0], key[2]) not in unknown}
     if record.partial:
         found, gold = {}, set()

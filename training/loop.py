@@ -18,6 +18,8 @@ from training.model import FastForward
 
 POSITIVE_WEIGHT = 2.0
 RELATION_WEIGHT = 2.0
+WORDS = "token_rep_layer.bert_layer.model.embeddings.word_embeddings"
+"""The encoder's word embeddings: 42 % of the weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Settings:
     average: int = 600
     average_decay: float = 0.99
     save_every: int = 400
+    freeze_words: bool = False
+    """Leave the encoder's word embeddings as they are, which saves work."""
 
 
 def binary_loss(logits: Tensor, targets: Tensor) -> Tensor:
@@ -150,6 +154,7 @@ def train(
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     core = model.model.to(device)
+    core.get_submodule(WORDS).weight.requires_grad_(not settings.freeze_words)
     forward = FastForward(core)
     optimizer = make_optimizer(core, settings)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, settings))

@@ -25,14 +25,14 @@ WEIGHTS = {
     "docred_test_ents": 0.02,
     "fewrel_val": 0.02,
     "templates": 0.135,
-    "frames": 0.28,
+    "frames": 0.36,
 }
 """Share of the training texts by source: largest for prose with many types and relations, smallest for chat.
 
-`frames` are `relations-*.txt` and `everyday.txt` of `data/templates`, `templates` the other files.
+`frames` are `relations-*.txt`, `breadth-*.txt` and `everyday*.txt` of `data/templates`, `templates` the other files.
 """
 
-FRAMES = frozenset({"relations", "everyday"})
+FRAMES = frozenset({"relations", "everyday", "breadth"})
 """Domains of the template files that count as `frames`."""
 
 NOISE = 0.2

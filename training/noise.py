@@ -15,7 +15,7 @@ NEAR = {row[i]: row[max(0, i - 1) : i] + row[i + 1 : i + 2] for row in _ROWS for
 CHAT = {
     "you": "u", "are": "r", "for": "4", "to": "2", "and": "n", "please": "pls", "thanks": "thx", "because": "bc",
     "with": "w/", "tomorrow": "tmrw", "about": "abt", "people": "ppl", "your": "ur", "before": "b4", "great": "gr8",
-    "the": "da", "from": "frm", "at": "@", "not": "nt", "today": "2day", "see": "c", "why": "y", "really": "rly",
+    "the": "da", "from": "frm", "not": "nt", "today": "2day", "see": "c", "why": "y", "really": "rly",
 }  # fmt: skip
 LOST = frozenset(",.;:!?\"'")
 
@@ -49,7 +49,7 @@ def noisy(record: Record, rng: random.Random) -> Record:
                 continue
             if chat and rng.random() < 0.5:
                 word = CHAT.get(word.lower(), word)
-        if rng.random() < (rate if i not in inside else rate / 3):
+        if rng.random() < (rate if i not in inside else rate / 2):
             word = typo(word, rng)
         place[i] = len(words)
         words.extend(piece for piece, _, _ in split_words(word))

@@ -5,86 +5,24 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gliner import GLiNER
 
 from training.calibration import answers, scored
-from training.evaluate import Counts, evaluate, evaluate_held_out, report
-
-PROBES = Path(__file__).parent / "probes"
-MENTION = re.compile(r"\[([^\]]+)\]\(([^()#]+)(?:#(\w+))?\)")
-TRIPLE = re.compile(r"^(.+?)\((\w+), (\w+)\)$")
-
-
-@dataclass(slots=True)
-class Probe:
-    """A text, what is asked, and the gold answers: entities (start, end, type) and relations (head, name, tail)."""
-
-    text: str
-    types: list[str]
-    relations: list[str]
-    domain: str
-    noise: str
-    entities: set[tuple[int, int, str]] = field(default_factory=set)
-    related: set[tuple[tuple[int, int], str, tuple[int, int]]] = field(default_factory=set)
-
-
-def parse_probe(line: str, asked: dict[str, str]) -> Probe:
-    """One line with marked entities; raises `ValueError` where an answer does not fit the question."""
-    marked, _, tail = line.partition(" => ")
-    types, relations = (_names(asked.get(key, "")) for key in ("types", "relations"))
-    probe = Probe("", types, relations, asked["domain"], asked.get("noise", "none"))
-    ids: dict[str, tuple[int, int]] = {}
-    end = 0
-    for match in MENTION.finditer(marked):
-        probe.text += marked[end : match.start()] + match[1]
-        span = (len(probe.text) - len(match[1]), len(probe.text))
-        probe.entities.add((*span, match[2]))
-        if match[3]:
-            ids[match[3]] = span
-        end = match.end()
-    probe.text += marked[end:]
-    for part in filter(None, (part.strip() for part in tail.split(";"))):
-        triple = TRIPLE.match(part)
-        if not triple or triple[2] not in ids or triple[3] not in ids:
-            raise ValueError(f"bad relation {part!r} in {line!r}")
-        probe.related.add((ids[triple[2]], triple[1], ids[triple[3]]))
-    unasked = {kind for _, _, kind in probe.entities} - set(types)
-    unasked |= {name for _, name, _ in probe.related} - set(relations)
-    if unasked:
-        raise ValueError(f"{line!r} answers what is not asked: {sorted(unasked)}")
-    return probe
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split("|") if name.strip()]
-
-
-def read_probes(folder: Path = PROBES) -> Iterator[Probe]:
-    """All probes. A directive holds until the next of its name; `@types` also ends the relations."""
-    for path in sorted(folder.glob("*.txt")):
-        asked: dict[str, str] = {}
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if line.startswith("@"):
-                key, _, value = line[1:].partition(" ")
-                if key == "types":
-                    asked.pop("relations", None)
-                asked[key] = value
-            elif line and not line.startswith("# "):
-                yield parse_probe(line, asked)
+from training.evaluate import Counts, ask, evaluate, evaluate_held_out, report
+from training.questions import PROBES, Question, read_questions
 
 
 @dataclass(slots=True)
 class Outcome:
     """What a model answered to a probe."""
 
-    probe: Probe
+    probe: Question
     entities: set[tuple[int, int, str]]
     related: set[tuple[tuple[int, int], str, tuple[int, int]]]
 
@@ -103,17 +41,10 @@ class Outcome:
             yield from (f"{verb}: {text[h[0] : h[1]]} {name} {text[t[0] : t[1]]}" for h, name, t in sorted(triples))
 
 
-def answer(model: Any, probe: Probe, threshold: float = 0.5) -> Outcome:
+def answer(model: Any, probe: Question, threshold: float = 0.5) -> Outcome:
     """Ask a GLiNER one probe."""
-    asked = {"relations": probe.relations} if probe.relations else {}
-    found = model.inference([probe.text], probe.types, threshold=threshold, **asked)
-    entities, related = found if probe.relations else (found if isinstance(found, tuple) else (found, [[]]))
-    triples = {(_span(one["head"]), one["relation"], _span(one["tail"])) for one in related[0]} if related else set()
-    return Outcome(probe, {(*_span(one), one["label"]) for one in entities[0]}, triples)
-
-
-def _span(mention: dict[str, Any]) -> tuple[int, int]:
-    return int(mention["start"]), int(mention["end"])
+    entities, related = ask(model, probe.text, probe.types, probe.relations, threshold)
+    return Outcome(probe, set(entities), set(related))
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -146,7 +77,7 @@ def _cells(counts: Counts) -> str:
 def write_report(folder: Path, data: Path | None, threshold: float = 0.5, plot: Path | None = None) -> None:
     """Print the report of a checkpoint; with `data` also the scores of the development split, and the plot."""
     model = GLiNER.from_pretrained(str(folder), local_files_only=True)
-    outcomes = [answer(model, probe, threshold) for probe in read_probes()]
+    outcomes = [answer(model, probe, threshold) for probe in read_questions(PROBES)]
     print(f"## Probes at threshold {threshold}\n\n{table(outcomes)}\n")
     print(f"## Types and relations that were never trained\n\n{report(evaluate_held_out(model, threshold))}\n")
     if data:

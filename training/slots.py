@@ -99,7 +99,8 @@ def money(rng: random.Random, words: Words) -> str:
         f"{sign}{whole:,}", f"{sign}{whole:,}.{rng.randint(0, 99):02}", f"{sign}{point} {big}", f"{sign}{whole} {big}",
         f"{whole:,} {rng.choice(words['currency word'])}", f"{point} {big} {rng.choice(words['currency word'])}",
         f"{rng.choice(words['currency code'])} {whole:,}", f"{whole:,} {rng.choice(words['currency code'])}",
-        f"{whole:,} €", f"{sign}{point}bn", f"{sign}{rng.randint(1, 900)}m", f"US${point} {big}",
+        f"{whole:,} €", f"{whole}{sign}", f"{sign} {whole:,}.{rng.randint(0, 99):02}", f"{sign}{point}bn",
+        f"{sign}{rng.randint(1, 900)}m", f"US${point} {big}",
         f"{rng.choice(words['number word'])} {rng.choice(words['big number'])} {rng.choice(words['currency word'])}",
     )  # fmt: skip
     return rng.choice(forms)
@@ -128,17 +129,26 @@ def phone_number(rng: random.Random, words: Words) -> str:
 def email_address(rng: random.Random, words: Words) -> str:
     """An e-mail address."""
     first, last = _plain(rng.choice(words["first name"])), _plain(rng.choice(words["last name"]))
-    office = rng.choice(("info", "support", "sales", "press", "contact", "jobs", "hello", "office", "billing", "team"))
+    if rng.random() < 0.4:
+        first, last = map(_plain, invented_name(rng, words))
     box = rng.choice((
         f"{first}.{last}", f"{first}{last}", f"{first[:1]}.{last}", f"{first}_{last}", f"{first}{rng.randint(1, 99)}",
-        office, f"{last}.{first}", f"{first[:1]}{last}", first,
+        rng.choice(words["mail box"]), f"{last}.{first}", f"{first[:1]}{last}", first, rng.choice(words["mail box"]),
     ))  # fmt: skip
-    return f"{box}@{rng.choice(words['mail domain'])}"
+    return f"{box}@{_host(rng, words) if rng.random() < 0.7 else rng.choice(words['mail domain'])}"
+
+
+def _host(rng: random.Random, words: Words) -> str:
+    """The name of a computer on the internet, mostly one that nobody has."""
+    parts = [_plain(part) for part in invented_name(rng, words)]
+    noun = rng.choice(words["web word"])
+    name = rng.choice((parts[0], parts[1], parts[1] + noun, parts[0] + "-" + parts[1], noun + parts[0], noun))
+    return name + rng.choice(words["top domain"])
 
 
 def url(rng: random.Random, words: Words) -> str:
     """A web address."""
-    host = rng.choice(words["web word"]) + rng.choice(words["top domain"])
+    host = _host(rng, words)
     path = rng.choice(("", "", rng.choice(words["web path"])))
     return rng.choice(("https://", "https://www.", "www.", "http://", "", "www.")) + host + path
 
@@ -147,8 +157,10 @@ def address(rng: random.Random, words: Words) -> str:
     """A street address, sometimes with a town and a postal code."""
     house = rng.randint(1, 400)
     street = f"{rng.choice(words['street name'])} {rng.choice(words['street kind'])}"
-    foreign = rng.choice(words["european street"])
-    city = rng.choice(words["city"])
+    foreign, city = rng.choice(words["european street"]), rng.choice(words["city"])
+    if rng.random() < 0.5:
+        foreign = invented_name(rng, words)[1] + rng.choice(words["street ending"])
+        street = f"{invented_name(rng, words)[1]} {rng.choice(words['street kind'])}"
     forms = (
         f"{house} {street}", f"{house} {street}", f"{foreign} {house}", f"{house} {street}, {city}",
         f"{foreign} {house}, {_digits(rng, 5)} {city}", f"{house} {street}, {city} {_digits(rng, 5)}",

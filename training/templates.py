@@ -23,7 +23,7 @@ DIRECTIVE = re.compile(r"@(?:type|list|rel)\s")
 RELATION = re.compile(r"^(?:(not|maybe) )?(.+?)\(([^(),]+),([^(),]+)\)$")
 Triple = tuple[int, int, str]
 
-OWN_RELATIONS = frozenset({"relations", "held_out"})
+OWN_RELATIONS = frozenset({"relations", "breadth", "held_out"})
 """Domains whose relations are asked in their own texts alone, because the older files do not list where they hold."""
 
 
