@@ -28,7 +28,7 @@ WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")  # as gliner counts them
 PEOPLE = """Bill Gates, Ada Lovelace, Charles Babbage, Marie Curie, Tim Cook, Alan Turing, Grace Hopper, Albert Einstein
 Isaac Newton, Nikola Tesla, Henry Ford, Steve Jobs, Angela Merkel, Barack Obama"""
 COMPANIES = "Microsoft, Apple, Google, Siemens, Toyota, Intel, Samsung, Nokia, Boeing, Netflix, Volkswagen"
-PLACES = "Redmond, London, Warsaw, Paris, Berlin, Madrid, Vienna, Chicago, Boston, Tokyo, Dublin, Oslo, Prague"
+PLACES = "Lisbon, London, Warsaw, Paris, Berlin, Madrid, Vienna, Chicago, Boston, Tokyo, Dublin, Oslo, Prague"
 KINDS = "river, mountain, bridge, song, film, game, disease, drug, protein, court, law, crime, weapon, ship, train"
 
 
