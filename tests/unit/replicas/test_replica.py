@@ -138,12 +138,14 @@ def test_a_lower_priority_value_is_scheduled_earlier(serving: Serving):
         await until(lambda: len(serving.prepared) == 4)
         waiting = [ask("Late", 5), ask("Early", -5), ask("Last", 9)]
         await until(lambda: {"Late", "Early", "Last"} <= set(serving.prepared))
+        waiting.append(ask("Behind", 9))  # one thread prepares: when it has this item, those before it are in the queue
+        await until(lambda: "Behind" in serving.prepared)
         serving.release()
         await asyncio.gather(*running, *waiting)
 
     run(scene)
     ran = [text for text in serving.passes if not text.startswith("Filler")]
-    assert ran == ["Early", "Late", "Last"]
+    assert ran == ["Early", "Late", "Last", "Behind"]
 
 
 def test_tenants_share_the_replica_fairly(serving: Serving):
