@@ -17,7 +17,7 @@ from training.templates import Writer, load_library
 
 _ABSENT_TYPES = 4
 """Labels per sentence that do not occur in it."""
-_SENTENCES_PER_PARAGRAPH = 6
+_SENTENCES_PER_PARAGRAPH = 7
 _PARAGRAPH_TYPES = 12
 """Labels of paragraphs."""
 

@@ -15,7 +15,7 @@ from gliner import GLiNER
 
 from training.calibration import answers, scored
 from training.evaluate import Counts, ask, evaluate, evaluate_held_out, report
-from training.questions import PROBES, Question, read_questions
+from training.questions import PROBES, QUESTIONS, Question, read_questions
 
 
 @dataclass(slots=True)
@@ -79,6 +79,8 @@ def write_report(folder: Path, data: Path | None, threshold: float = 0.5, plot: 
     model = GLiNER.from_pretrained(str(folder), local_files_only=True)
     outcomes = [answer(model, probe, threshold) for probe in read_questions(PROBES)]
     print(f"## Probes at threshold {threshold}\n\n{table(outcomes)}\n")
+    asked = [answer(model, question, threshold) for question in read_questions(QUESTIONS)]
+    print(f"## Questions, on which scores are calibrated\n\n{table(asked)}\n")
     print(f"## Types and relations that were never trained\n\n{report(evaluate_held_out(model, threshold))}\n")
     if data:
         print(f"## Development split\n\n{report(evaluate(folder, data, threshold))}\n")

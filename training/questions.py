@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PROBES = Path(__file__).parent / "probes"
-"""What the model is judged by, and nothing is chosen by."""
+"""What the model is judged by: neither trained nor calibrated on."""
 
 QUESTIONS = Path(__file__).parent / "data" / "questions"
-"""What calibration is chosen by, beside the development split."""
+"""What scores are calibrated on, beside the development split and the held-out types."""
 
 MENTION = re.compile(r"\[([^\]]+)\]\(([^()#]+)(?:#(\w+))?\)")
 TRIPLE = re.compile(r"^(.+?)\((\w+), (\w+)\)$")

@@ -137,10 +137,10 @@ def test_a_long_document_is_read_to_its_end(whole):
 
 @pytest.mark.bento_only
 def test_a_document_holds_what_its_paragraphs_do(service, whole):
-    """Also at the borders of windows. Scores differ, by what else the model sees; rounding decides about none."""
+    """Also at the borders of windows. Scores differ, by what else the model sees; none is near the threshold."""
     apart = joined(each_alone(service), STARTS)
     assert found(whole) == found(apart)
-    assert min(*scores(whole), *scores(apart)) > 0.52
+    assert min(*scores(whole), *scores(apart)) > 0.7
 
 
 @pytest.mark.bento_only
@@ -151,7 +151,7 @@ def test_windows_that_are_paragraphs_give_the_results_of_the_paragraphs(service,
     answer = answered(service.extract(**ASKED, **options))
     assert answer["usage"]["windows"] == len(PARAGRAPHS)
     assert answer["usage"]["tokens"] == sum(part["usage"]["tokens"] for part in related_alone)
-    assert len(answer["relations"]) > 2 * len(PARAGRAPHS)
+    assert len(answer["relations"]) == len(RELATIONS) * len(PARAGRAPHS)  # each holds once in each, and no other does
     assert_equal(answer, joined(related_alone, STARTS))
 
 
@@ -168,7 +168,7 @@ def test_relations_of_a_long_text_are_between_entities_of_the_whole(service, rel
             }
     apart = joined(related_alone, STARTS)
     sure = set(related({"relations": [relation for relation in apart["relations"] if relation["score"] > 0.75]}))
-    assert len(sure) > 2 * len(PARAGRAPHS)
+    assert len(sure) > 2.5 * len(PARAGRAPHS)
     assert len(sure - set(related(answer))) < len(sure) / 10
     assert len(set(related(answer))) == len(answer["relations"])
     assert any(head > STARTS[-1] for head, _, _ in related(answer))

@@ -95,7 +95,7 @@ def test_labelled_sentences_contain_their_entities():
 def test_paragraphs_fit_the_bundled_model_and_contain_their_labels():
     texts, labels, wanted = paragraphs(20)
     assert len(texts) == 20
-    assert 40 < min(map(word_count, texts)) <= max(map(word_count, texts)) < 200
+    assert 50 < min(map(word_count, texts)) <= max(map(word_count, texts)) < 200
     assert len(set(labels)) == 12
     assert len(wanted) == 20
     for text, spans in zip(texts, wanted, strict=True):

@@ -1,6 +1,7 @@
 """An interrupted training continues to the same weights, and a calibration changes the logits as it says."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 from training.batching import Batch, Collator
 from training.calibration import MISS, Correction, direction, fit, fold
-from training.loop import Settings, State, train
+from training.loop import WORDS, Settings, State, train
 from training.model import FastForward, reload_model
 from training.sampling import Example
 
@@ -61,6 +62,17 @@ def test_resumed_training_has_the_same_result(tmp_path: Path) -> None:
     torch.testing.assert_close(run("second.log", State(path, SETTINGS)), whole, rtol=0, atol=0)
     with pytest.raises(SystemExit, match="other settings"):
         State(path, Settings(steps=5, decay=4, stop=4))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_frozen_word_embeddings_stay_and_the_rest_is_trained(tmp_path: Path, frozen: bool) -> None:
+    model = reload_model(DEMO)
+    words, rest = model.model.get_submodule(WORDS).weight, weights(model)
+    before = words.detach().clone()
+    settings = replace(SETTINGS, freeze_words=frozen)
+    train(model, (batch(model, number) for number in range(4)), settings, lambda _: None, tmp_path / "train.log")
+    assert torch.equal(words, before) is frozen
+    assert not torch.equal(weights(model), rest)
 
 
 def test_platt_scaling_finds_scale_and_shift() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from training.ontology import Ontology
+from training.slots import email_address, url
 from training.templates import DATA, Library, TemplateError, Writer, load_library, parse_template
 
 WORD_FILES = [
@@ -33,6 +34,13 @@ def test_all_files_are_read(library: Library) -> None:
     domains = {template.domain for template in library.templates}
     assert {"business", "culture", "knowledge"} <= domains
     assert len(library.templates) > 1000
+
+
+def test_addresses_have_domains_that_cannot_be_learnt_by_heart(library: Library) -> None:
+    rng = random.Random(2)
+    mails = [email_address(rng, library.lists) for _ in range(300)]
+    assert len({mail.partition("@")[2] for mail in mails}) > 150
+    assert len({url(rng, library.lists).rpartition("/")[2] for _ in range(300)}) > 100
 
 
 def test_mentions_are_whole_slot_values(library: Library, ontology: Ontology) -> None:
