@@ -123,13 +123,14 @@ def test_while_a_model_process_is_dead_requests_are_refused_promptly_and_then_it
 
 
 def test_a_model_process_that_dies_too_often_ends_the_server_with_one_line(small, log):
-    """Runs after the test above, in which it died once."""
+    """Runs after the test above, in which it died once. The gateway may still log that it misses the model."""
     os.kill(runner_process().pid, signal.SIGKILL)
     assert psutil.Process(small.pid).wait(PATIENCE_S) == 1
     written = log.read_text()
     assert "Traceback" not in written
     reason = "GLiNERRunner has died too often (deaths within 600 s: 2, max_restarts: 1)"
-    assert written.splitlines()[-1].startswith(f"gliner-bento: {reason}")
+    _, end = written.split(f"\ngliner-bento: {reason}")
+    assert "[service:GLiNERRunner" not in end  # it was not started again
 
 
 PYTHON = [sys.executable, "-m"]
