@@ -8,6 +8,7 @@ an overloaded server refuses does not become an ASGI task; what arrives of its b
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -23,6 +24,8 @@ from gliner_bento.gateway.early_refusal import EarlyRefusal, Refusal
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.turns import Turns
+
+logger = logging.getLogger("gliner_bento.gateway")
 
 MAX_HEADER_BYTES = 2**16
 PACE_BYTES = 2**16
@@ -172,11 +175,16 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _refused(self, cycle: RequestResponseCycle) -> bool:
         """Refuse a request if the server is overloaded. If other requests wait for its response, the app refuses it: to
-        continue with the next one from here would be a recursion of any depth."""
+        continue with the next one from here would be a recursion of any depth. If this fails, the app answers; the
+        parser would call an exception from here bad HTTP."""
         assert self.early
         scope: Any = cycle.scope
         possible = cycle is self.cycle and not cycle.disconnected and not self.flow.write_paused
-        refusal = self.early.refuse(scope) if possible else None
+        try:
+            refusal = self.early.refuse(scope) if possible else None
+        except Exception:
+            logger.exception("%s %s could not be refused early", scope["method"], scope["path"])
+            refusal = None
         if refusal:
             self._send_refusal(cycle, refusal)
         return refusal is not None

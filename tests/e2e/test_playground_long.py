@@ -35,7 +35,7 @@ def url() -> Iterator[str]:
     app = GatewayApp(replace(OPTIONS, max_text_chars=10**6, max_body_bytes=10**7, max_entities=20_000))
     app.bind(MemoryReplica(pass_words=200))
     port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, http="httptools", log_level="error", lifespan="off"))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

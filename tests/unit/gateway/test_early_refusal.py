@@ -19,6 +19,7 @@ from prometheus_client import REGISTRY
 
 from gliner_bento.api_keys import hash_of
 from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.early_refusal import EarlyRefusal
 from gliner_bento.gateway.http_protocol import HttpProtocol, limit_connections
 
 PATIENCE_S = 60
@@ -272,6 +273,25 @@ def test_a_path_with_a_slash_and_a_page_of_another_origin_get_the_apps_refusal()
             assert page.headers["access-control-allow-origin"] == "https://a.example"
 
     asyncio.run(scene())
+
+
+def test_a_request_that_cannot_be_refused_early_for_a_fault_of_ours_is_answered_by_the_app(monkeypatch, caplog):
+    many = 5  # at a time: some wait for a turn
+
+    def fail(self, scope):
+        raise RuntimeError("a fault")
+
+    async def scene():
+        async with serving(load=False) as served:
+            monkeypatch.setattr(EarlyRefusal, "refuse", fail)
+            clients = [await served.connect() for _ in range(many)]
+            answers = await asyncio.gather(*(client.answer(post() + BODY) for client in clients))
+            assert [answer.status_code for answer in answers] == [200] * many
+
+    asyncio.run(scene())
+    written = [record for record in caplog.records if record.exc_info]
+    assert {record.getMessage() for record in written} == {"POST /v1/extract could not be refused early"}
+    assert {str(record.exc_info[1]) for record in written} == {"a fault"}
 
 
 def test_a_refusal_has_the_body_of_the_routes_format():
