@@ -47,7 +47,7 @@ def main() -> None:
     text = sys.argv[1] if len(sys.argv) > 1 else "Bill Gates paid with 4111 1111 1111 1111 in Redmond."
     analyzer = AnalyzerEngine(nlp_engine=NoOpNlpEngine([{"lang_code": "en", "model_name": ""}]))
     analyzer.registry.add_recognizer(GLiNERServer(os.environ.get("URL", "http://localhost:3000")))
-    for found in analyzer.analyze(text, language="en"):
+    for found in sorted(analyzer.analyze(text, language="en"), key=lambda one: one.start):
         sys.stdout.write(f"{found.entity_type} {text[found.start : found.end]} {found.score:.2f}\n")
 
 

@@ -153,6 +153,7 @@ def test_a_command_that_serves_is_accepted(block, monkeypatch, tmp_path):
     assert len(started) == len(lines) > 0
 
 
+@pytest.mark.filterwarnings("ignore:Use 'nim_base_url':DeprecationWarning")
 @pytest.mark.parametrize("block", CONFIGURATIONS, ids=str)
 def test_a_configuration_is_accepted(block, tmp_path):
     content = yaml.safe_load(block.code)

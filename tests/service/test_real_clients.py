@@ -62,9 +62,13 @@ class Server:
             body += message.get("body", b"")
             return message
 
-        await self._app(scope, recorded, send)
-        self.calls.append((scope["method"], scope["path"], json.loads(body) if body else None))
-        self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
+        async def answer(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                self.calls.append((scope["method"], scope["path"], json.loads(body) if body else None))
+                self.headers.append({name.decode(): value.decode() for name, value in scope["headers"]})
+            await send(message)
+
+        await self._app(scope, recorded, answer)
 
     def extract(self, text: str, labels: Any, **options: Any) -> dict[str, Any]:
         body = {"text": text, "labels": labels, **options}
