@@ -32,8 +32,8 @@ curl -s http://localhost:8000/gliner -H 'Content-Type: application/json' \\
 ```json
 {
   "entities": [
-    {"start": 0, "end": 4, "text": "John", "label": "person", "score": 0.998},
-    {"start": 14, "end": 20, "text": "Google", "label": "organization", "score": 0.981}
+    {"start": 0, "end": 4, "text": "John", "label": "person", "score": 0.995},
+    {"start": 14, "end": 20, "text": "Google", "label": "organization", "score": 0.994}
   ]
 }
 ```
@@ -46,15 +46,15 @@ curl -s http://localhost:8000/gliner -H 'Content-Type: application/json' \\
 ```json
 {
   "entities": [
-    {"start": 0, "end": 10, "text": "Bill Gates", "label": "person", "score": 0.995},
-    {"start": 19, "end": 28, "text": "Microsoft", "label": "organization", "score": 0.958}
+    {"start": 0, "end": 10, "text": "Bill Gates", "label": "person", "score": 0.998},
+    {"start": 19, "end": 28, "text": "Microsoft", "label": "organization", "score": 0.997}
   ],
   "relations": [
     {
       "head": {"start": 0, "end": 10, "text": "Bill Gates", "type": "person", "entity_idx": 0},
       "tail": {"start": 19, "end": 28, "text": "Microsoft", "type": "organization", "entity_idx": 1},
       "relation": "founded",
-      "score": 0.964
+      "score": 0.985
     }
   ]
 }
