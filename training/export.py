@@ -29,6 +29,9 @@ def save_checkpoint(model: Any, folder: Path) -> None:
     (folder / "gliner_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     model.data_processor.transformer_tokenizer.save_pretrained(folder)
     _clean_file(folder / "tokenizer_config.json")
+    vocabulary = folder / "tokenizer.json"
+    content = json.loads(vocabulary.read_text(encoding="utf-8"))
+    vocabulary.write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def _clean(config: dict[str, Any]) -> None:

@@ -175,8 +175,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _refused(self, cycle: RequestResponseCycle) -> bool:
         """Refuse a request if the server is overloaded. If other requests wait for its response, the app refuses it: to
-        continue with the next one from here would be a recursion of any depth. If this fails, the app answers; the
-        parser would call an exception from here bad HTTP."""
+        continue with the next one from here would be a recursion of any depth. If the check itself fails, the app
+        answers: the parser would report the exception as bad HTTP."""
         assert self.early
         scope: Any = cycle.scope
         possible = cycle is self.cycle and not cycle.disconnected and not self.flow.write_paused

@@ -24,7 +24,8 @@ LONGEST_MS = 200.0
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """The gateway over a replica without a model, which finds `Oslo`, in a thread."""
+    """The gateway over a replica without a model, which finds `Oslo`, in a thread; with uvicorn's own HTTP protocol,
+    because other tests may have set another one as its default."""
     import uvicorn
     from gateway_options import OPTIONS
     from memory_replica import MemoryReplica
