@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
+from saved_adapters import save_adapters
 from starlette.applications import Starlette
 
 os.environ["GLINER_DTYPE"] = "float32"
@@ -122,3 +124,9 @@ def serving(app: Starlette) -> Iterator[Service]:
     stop.set()
     loop.run_until_complete(life)
     loop.close()
+
+
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of adapters by their names."""
+    return save_adapters(tmp_path_factory.mktemp("trained"))

@@ -12,12 +12,10 @@ import httpx
 import pytest
 from processes import server_of
 from safetensors.torch import load_file, save_file
-from test_adapter_api import BODY, adapters, error_of, ids, put, scores, zipped
+from saved_adapters import BODY, error_of, ids, put, scores, zipped
 
 from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
-
-__all__ = ["adapters"]
 
 
 @pytest.fixture(scope="module")

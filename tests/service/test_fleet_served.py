@@ -16,12 +16,10 @@ import httpx
 import psutil
 import pytest
 from processes import BENTO
-from test_adapter_api import BODY, adapters, put, scores, zipped
+from saved_adapters import BODY, put, scores, zipped
 
 from benchmark.server import Server, started, tree_of
 from gliner_bento.settings import PROJECT_ROOT
-
-__all__ = ["adapters"]
 
 CONCURRENT = 32
 REQUESTS = 160

@@ -2,56 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from math import ceil
 
 import httpx
 import pytest
-from processes import COMMANDS, server_of
+from long_texts import DOCUMENT, HELD, LABELS, PARAGRAPHS, RELATIONS, lines_of, pick
 
-from benchmark.server import Server, tree_of
-from gliner_bento.client import AsyncClient, Client
-from gliner_bento.errors import Aborted, NotReady, TooLarge
+from gliner_bento.client import AsyncClient
+from gliner_bento.errors import TooLarge
 
-PATIENCE_S = 60.0  # a safety net: no test passes or fails by waiting, unless something hangs
-LABELS = ["person", "organization", "date", "location"]
-RELATIONS = ["founded", "founded in", "headquartered in"]
 READ_AT_ONCE = 256  # words, by the bundled model
 LABELS_AT_ONCE = 25
 WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")  # as gliner counts them
-
-PEOPLE = """Bill Gates, Ada Lovelace, Charles Babbage, Marie Curie, Tim Cook, Alan Turing, Grace Hopper, Albert Einstein
-Isaac Newton, Nikola Tesla, Henry Ford, Steve Jobs, Angela Merkel, Barack Obama"""
-COMPANIES = "Microsoft, Apple, Google, Siemens, Toyota, Intel, Samsung, Nokia, Boeing, Netflix, Volkswagen"
-PLACES = "Lisbon, London, Warsaw, Paris, Berlin, Madrid, Vienna, Chicago, Boston, Tokyo, Dublin, Oslo, Prague"
 KINDS = "river, mountain, bridge, song, film, game, disease, drug, protein, court, law, crime, weapon, ship, train"
 
-
-def pick(names: str, number: int) -> str:
-    listed = re.split(", |\n", names)
-    return listed[number % len(listed)]
-
-
-def paragraph(number: int) -> tuple[str, set[tuple[str, str]]]:
-    """Some sentences of as many words, whatever the number, and the entities in them."""
-    person, other = pick(PEOPLE, number), pick(PEOPLE, number + 5)
-    company, year = pick(COMPANIES, number), str(1901 + 3 * number)
-    place, elsewhere = pick(PLACES, number), pick(PLACES, number + 4)
-    text = (
-        f"{person} founded {company} in {year}. The company is headquartered in {place}. "
-        f"{other} lived in {elsewhere}. Nobody at the office wanted to say much more about it than that."
-    )
-    held = {(person, "person"), (other, "person"), (company, "organization"), (year, "date")}
-    return text, held | {(place, "location"), (elsewhere, "location")}
-
-
-PARAGRAPHS, HELD = zip(*map(paragraph, range(40)), strict=True)
-DOCUMENT = "\n\n".join(PARAGRAPHS)
 STARTS = [DOCUMENT.index(text) for text in PARAGRAPHS]
 WORDS = len(WORD.findall(DOCUMENT))
 ASKED = {"text": DOCUMENT, "labels": LABELS}
@@ -80,11 +47,6 @@ def assert_equal(answer, expected) -> None:
 def answered(response: httpx.Response):
     assert response.status_code == 200, response.text
     return response.json()
-
-
-def lines_of(response: httpx.Response) -> list[dict]:
-    assert response.status_code == 200, response.text
-    return [json.loads(written) for written in response.text.split("\n")[:-1]]
 
 
 def joined(parts, starts) -> dict:
@@ -324,96 +286,3 @@ def test_our_asynchronous_client_streams(service, whole):
 
     with pytest.raises(TooLarge):
         service.gather(refused)
-
-
-# Over a socket: the transport above hands out an answer when it is whole.
-
-ENDLESS = " ".join([DOCUMENT] * 120)  # more than any machine reads while a test looks at its first lines
-
-
-@pytest.fixture(scope="module", params=COMMANDS)
-def process(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server_of(request.param, tmp_path_factory.mktemp("server") / "log") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def server(process: Server) -> str:
-    return process.url
-
-
-def metric(url: str, name: str) -> float:
-    counted = re.search(rf"^{re.escape(name)} (\S+)$", httpx.get(f"{url}/metrics", timeout=30).text, re.MULTILINE)
-    return float(counted.group(1)) if counted else 0.0
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up, "the condition never held"
-        time.sleep(0.05)
-
-
-def test_a_stream_begins_while_its_text_is_read_and_an_abort_is_its_last_line(server):
-    received = []
-    with Client(server) as client, pytest.raises(Aborted):  # noqa: PT012
-        for one in client.extract_stream(ENDLESS, LABELS, request_id="endless"):
-            if not received:
-                assert client.abort("endless").aborted
-            received.append(one)
-    assert [(entity.start, entity.end, entity.text) for entity in received[:1]] == [(0, 10, "Bill Gates")]
-    assert all(ENDLESS[entity.start : entity.end] == entity.text for entity in received)
-
-
-def test_a_client_that_leaves_a_stream_takes_its_work_along(server):
-    aborted = 'gliner_items_total{outcome="aborted"}'
-    before = metric(server, aborted)
-    body = {"text": ENDLESS, "labels": LABELS}
-    with httpx.stream("POST", f"{server}/v1/extract/stream", json=body, timeout=PATIENCE_S) as answer:
-        assert answer.status_code == 200
-        lines = answer.iter_lines()
-        assert next(lines).startswith('{"entity"')
-        assert metric(server, "gliner_unfinished_items") == 1
-    wait_until(lambda: metric(server, aborted) == before + 1)
-    wait_until(lambda: metric(server, "gliner_unfinished_items") == 0)
-
-
-def test_a_deadline_that_passes_between_lines_is_the_last_line(server):
-    body, timeout_ms = {"text": ENDLESS, "labels": LABELS}, 500
-    while True:
-        answer = httpx.post(f"{server}/v1/extract/stream", json=body | {"timeout_ms": timeout_ms}, timeout=PATIENCE_S)
-        if answer.status_code == 200:
-            break
-        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "deadline_exceeded")
-        timeout_ms *= 2  # a slow machine: nothing was found so soon
-    *entities, last = lines_of(answer)
-    assert entities
-    assert all(set(received) == {"entity"} for received in entities)
-    assert last["error"]["code"] == "deadline_exceeded"
-    assert last["error"]["request_id"] == answer.headers["x-request-id"]
-
-
-def test_our_client_streams_what_it_extracts(server):
-    with Client(server) as client:
-        answer = client.extract(DOCUMENT, LABELS, relations=RELATIONS)
-        *entities, end = client.extract_stream(DOCUMENT, LABELS, relations=RELATIONS)
-    assert [(e.start, e.end, e.text, e.label) for e in entities] == [
-        (e.start, e.end, e.text, e.label) for e in answer.entities
-    ]
-    assert end.usage == answer.usage
-    assert [(r.relation, r.head.entity_idx, r.tail.entity_idx) for r in end.relations] == [
-        (r.relation, r.head.entity_idx, r.tail.entity_idx) for r in answer.relations
-    ]
-
-
-@pytest.mark.parametrize("process", ["bento"], indirect=True)
-def test_a_model_process_that_dies_while_it_reads_is_the_last_line(process):
-    """The last test: whether the process comes back is tested elsewhere."""
-    (runner,) = [child for child in tree_of(process.pid) if "GLiNERRunner" in child.cmdline()]
-    received = []
-    with Client(process.url) as client, pytest.raises(NotReady):  # noqa: PT012
-        for one in client.extract_stream(ENDLESS, LABELS):
-            if not received:
-                runner.kill()
-            received.append(one)
-    assert received

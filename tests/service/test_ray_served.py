@@ -20,7 +20,7 @@ import httpx
 import psutil
 import pytest
 import yaml
-from test_adapter_api import BODY, adapters, put, scores, zipped
+from saved_adapters import BODY, put, scores, zipped
 
 from benchmark.server import free_port, started
 from gliner_bento.ray.options import FOR_THROUGHPUT
@@ -30,8 +30,6 @@ from gliner_bento.types import Item
 
 pytest.importorskip("ray.serve", reason="needs Ray: pip install 'gliner-bento[ray]'")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-__all__ = ["adapters"]
 
 PATIENCE_S = 240.0
 CONCURRENT = 16

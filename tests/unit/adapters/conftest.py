@@ -1,4 +1,4 @@
-"""Adapters in a temporary folder, and threads that end with the test."""
+"""Adapters in a temporary folder, caches of adapters, and threads that end with the test."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from adapter_shelf import Make, Shelf
 from disk_store import store_in
 from managed_server import SAVED, SLOTS, Archive, Serve, Server
 from peft_adapters import Save, Saved, encoder, model, save_adapter
@@ -18,7 +19,8 @@ from polling import PATIENCE_S
 from views import view
 
 from gliner_bento.adapters.base import AdapterSettings
-from gliner_bento.adapters.device import DeviceSlots
+from gliner_bento.adapters.cache import AdapterCache
+from gliner_bento.adapters.device import DeviceSlots, Key
 from gliner_bento.adapters.disk import AdapterStore
 from gliner_bento.adapters.manager import AdapterManager
 from gliner_bento.engine.layers.factory import LayerFactory
@@ -128,3 +130,27 @@ def archive(saved: dict[str, Saved], tmp_path: Path) -> Archive:
         return Path(shutil.make_archive(str(tmp_path / f"upload-{name}"), kind, saved[name].folder))
 
     return archive
+
+
+@pytest.fixture
+def shelf() -> Iterator[Shelf]:
+    shelf = Shelf()
+    yield shelf
+    shelf.open_all()
+
+
+@pytest.fixture
+def make(shelf: Shelf) -> Iterator[Make]:
+    caches = []
+
+    def make(
+        capacity: int = 2, threads: int = 2, on_evict: Callable[[Key], None] = shelf.evicted.append
+    ) -> AdapterCache:
+        options = {"capacity": capacity, "threads": threads, "on_evict": on_evict, "start_thread": shelf.start_thread}
+        caches.append(AdapterCache(shelf.find, shelf.load, **options))
+        return caches[-1]
+
+    yield make
+    shelf.open_all()
+    for cache in caches:
+        cache.close()

@@ -1,46 +1,34 @@
-"""LoRA updates of many adapters in one batch are those of a loop over rows, in our layers and in adapted modules."""
+"""LoRA updates of many adapters in one batch are those of a loop over rows, also while slots are written."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+from drawn_updates import (
+    CPU,
+    DTYPES,
+    PATIENCE_S,
+    SLOTS,
+    delta,
+    row_by_row,
+    rows_of_slots,
+    some_update,
+    spread,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
-from torch.nn import functional as F
 
-from gliner_bento.engine.layers.linear import Activation, Linear
-from gliner_bento.engine.layers.lora import AdaptedLinear, LoraUpdate, SlotUpdates, on_slot
-from gliner_bento.engine.layers.rows import SlotRows, TextSlots
+from gliner_bento.engine.layers.lora import LoraUpdate, SlotUpdates
+from gliner_bento.engine.layers.rows import TextSlots
 from gliner_bento.errors import ScoresNotFinite
 
-CPU = torch.device("cpu")
-PATIENCE_S = 60.0
-SLOTS = 4
+pytestmark = pytest.mark.usefixtures("inference")
+
 INPUTS = (1, 3, 8, 12)
 OUTPUTS = (1, 3, 8, 17)
 RANKS = st.integers(1, 40)
-DTYPES = [torch.float32, torch.bfloat16]
-ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
-    "none": lambda y: y,
-    "relu": F.relu,
-    "gelu": F.gelu,
-}
-
-
-@pytest.fixture(autouse=True, params=["as on a CPU", "as on a GPU"])
-def _inference(request):
-    with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
-        if request.param == "as on a GPU":
-            patch.setattr(SlotUpdates, "_add_by_slot", SlotUpdates._add_grouped)
-        yield
-
-
-def drawn(seed: int, *shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def whole(seed: int, *shape: int, often: float = 0.6) -> torch.Tensor:
@@ -54,41 +42,6 @@ def whole_update(seed: int, inputs: int, rank: int, outputs: int, *, biased: boo
     bias = whole(seed + 2, outputs, often=1.0).to(dtype) if biased else None
     b = whole(seed + 1, rank, outputs, often=min(0.6, 6 / rank))
     return LoraUpdate(whole(seed, inputs, rank).to(dtype), b.to(dtype), bias)
-
-
-def some_update(seed: int, inputs: int, rank: int, outputs: int, *, biased: bool = True) -> LoraUpdate:
-    """As strong as a layer itself."""
-    bias = drawn(seed + 2, outputs) if biased else None
-    return LoraUpdate(drawn(seed, inputs, rank) / inputs**0.5, drawn(seed + 1, rank, outputs) / rank**0.5, bias)
-
-
-def delta(x: torch.Tensor, update: LoraUpdate | None) -> torch.Tensor | float:
-    """What an update adds, computed by definition."""
-    if update is None:
-        return 0.0
-    y = x.double() @ update.a.double() @ update.b.double()
-    return y if update.bias is None else y + update.bias.double()
-
-
-def row_by_row(
-    y: torch.Tensor, x: torch.Tensor, slots: Sequence[int | None], updates: dict[int, LoraUpdate | None]
-) -> torch.Tensor:
-    """`y` plus the updates of the rows of `x`, which belong to these slots."""
-    added = [
-        of_y.double() + delta(of_x, None if slot is None else updates.get(slot))
-        for of_y, of_x, slot in zip(y, x, slots, strict=True)
-    ]
-    return torch.stack(added) if added else y.double()
-
-
-def rows_of_slots(counts: Sequence[int]) -> SlotRows:
-    """The number of rows of each slot."""
-    return SlotRows(tuple(counts), CPU)
-
-
-def spread(counts: Sequence[int], base: int = 0) -> list[int | None]:
-    """The slot of each row, those of the base model last."""
-    return [slot for slot, count in enumerate(counts) for _ in range(count)] + [None] * base
 
 
 # Rows and slots
@@ -261,184 +214,3 @@ def test_an_update_knows_its_size_and_moves() -> None:
     assert [one.a.device.type == one.b.device.type == "meta" for one in moved] == [True, True]
     assert moved[0].bias is not None
     assert (moved[0].bias.device.type, moved[1].bias) == ("meta", None)
-
-
-# Layers with updates
-
-
-def updated(
-    outputs: int, dtype: torch.dtype = torch.float32, *, inputs: int = 48
-) -> tuple[SlotUpdates, dict[int, LoraUpdate]]:
-    """Three of four slots change a layer, one of them without a bias."""
-    there = {slot: some_update(10 * slot, inputs, 3 + 6 * slot, outputs, biased=slot != 2) for slot in (0, 2, 3)}
-    there = {
-        slot: LoraUpdate(one.a.to(dtype), one.b.to(dtype), None if one.bias is None else one.bias.to(dtype))
-        for slot, one in there.items()
-    }
-    updates = SlotUpdates(inputs, outputs, SLOTS, torch.empty(0, dtype=dtype))
-    for slot, update in there.items():
-        updates.write(slot, update)
-    return updates, there
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("outputs", [40, 1])
-@pytest.mark.parametrize("counts", [(5, 4, 0, 7), (0, 0, 3, 0), (300, 200, 150, 90)], ids=str)
-def test_a_layer_adds_updates_before_its_activation(
-    activation: Activation, dtype: torch.dtype, outputs: int, counts: tuple[int, ...]
-) -> None:
-    weight, bias = drawn(1, outputs, 48).to(dtype) / 7, drawn(2, outputs).to(dtype)
-    updates, there = updated(outputs, dtype)
-    plain = Linear(weight, bias, activation=activation)
-    layer = Linear(weight, bias, activation=activation, updates=updates)
-    slots = spread(counts, base=30)
-    x = drawn(3, len(slots), 48).to(dtype)
-    slot_rows = rows_of_slots(counts)
-    y = layer(x, slot_rows)
-    exact = row_by_row(F.linear(x.double(), weight.double(), bias.double()), x, slots, there)
-    tolerance = 1e-5 if dtype == torch.float32 else 5e-2
-    assert y.dtype == dtype
-    torch.testing.assert_close(y.double(), ACTIVATIONS[activation](exact), atol=tolerance, rtol=tolerance)
-    assert torch.equal(y[slot_rows.total :], plain(x[slot_rows.total :]))
-    assert torch.equal(layer(x), plain(x))
-
-
-def test_a_layer_whose_rows_all_have_adapters() -> None:
-    updates, there = updated(40)
-    weight, x = drawn(1, 40, 48) / 7, drawn(3, 9, 48)
-    y = Linear(weight, updates=updates)(x, rows_of_slots([4, 0, 5, 0]))
-    exact = row_by_row(F.linear(x.double(), weight.double()), x, spread([4, 0, 5]), there)
-    torch.testing.assert_close(y.double(), exact, atol=1e-5, rtol=1e-5)
-
-
-def test_rows_without_updates_equal_the_base_models_bit_for_bit() -> None:
-    weight, x, residual = drawn(1, 40, 48), drawn(3, 600, 48), drawn(4, 600, 40)
-    plain = Linear(weight, activation="gelu")
-    nobody, of_slot_1 = rows_of_slots([0, 0, 0, 0]), rows_of_slots([0, 600, 0, 0])
-    for updates in (updated(40)[0], SlotUpdates(48, 40, SLOTS, weight)):
-        layer = Linear(weight, activation="gelu", updates=updates)
-        for slot_rows in (nobody, of_slot_1):
-            assert torch.equal(layer(x, slot_rows), plain(x))
-            assert torch.equal(layer.plus(x, residual, slot_rows), plain.plus(x, residual))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_rows_of_a_slot_do_not_depend_on_those_of_other_slots(activation: Activation, dtype: torch.dtype) -> None:
-    """Bit for bit, also those of slot 1, which has no update."""
-    if SlotUpdates._add_by_slot is SlotUpdates._add_grouped:
-        pytest.skip("for a CPU")
-    weight, counts = drawn(1, 40, 48).to(dtype) / 7, (70, 30, 5, 64)
-    layer = Linear(weight, activation=activation, updates=updated(40, dtype)[0], threads=(1,))
-    x = drawn(3, sum(counts) + 20, 48).to(dtype)
-    y, first = layer(x, rows_of_slots(counts)), 0
-    for slot, count in enumerate(counts):
-        for some in (1, count):
-            own = rows_of_slots([some if slot == number else 0 for number in range(len(counts))])
-            assert torch.equal(layer(x[first : first + some], own), y[first : first + some])
-        first += count
-    assert torch.equal(layer(x[first:], rows_of_slots([0, 0, 0, 0])), y[first:])
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_int8_layers_add_updates_in_full_precision(activation: Activation, dtype: torch.dtype) -> None:
-    weight, bias = drawn(1, 40, 48).to(dtype) / 7, drawn(2, 40).to(dtype)
-    updates, there = updated(40, dtype)
-    slots = spread((300, 250, 20, 7), base=30)
-    x = drawn(3, len(slots), 48).to(dtype)
-    rounded = Linear(weight, bias, int8=True)
-    y = Linear(weight, bias, int8=True, activation=activation, updates=updates)(x, rows_of_slots((300, 250, 20, 7)))
-    exact = ACTIVATIONS[activation](row_by_row(rounded(x), x, slots, there))
-    tolerance = 1e-5 if dtype == torch.float32 else 5e-2
-    torch.testing.assert_close(y.double(), exact, atol=tolerance, rtol=tolerance)
-
-
-@pytest.mark.parametrize("int8", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("counts", [(5, 4, 0, 7), (300, 200, 150, 90)], ids=str)
-def test_plus_adds_updates_too(dtype: torch.dtype, counts: tuple[int, ...], int8: bool) -> None:
-    weight, bias = drawn(1, 40, 48).to(dtype) / 7, drawn(2, 40).to(dtype)
-    updates, there = updated(40, dtype)
-    plain, layer = Linear(weight, bias, int8=int8), Linear(weight, bias, int8=int8, updates=updates)
-    slots, slot_rows = spread(counts, base=30), rows_of_slots(counts)
-    x, residual = drawn(3, len(slots), 48).to(dtype), drawn(4, len(slots), 40).to(dtype)
-    before = residual.clone()
-    y = layer.plus(x, residual, slot_rows)
-    exact = row_by_row(plain.plus(x, residual), x, slots, there)
-    tolerance = 1e-5 if dtype == torch.float32 else 5e-2
-    torch.testing.assert_close(y.double(), exact, atol=tolerance, rtol=tolerance)
-    assert torch.equal(y[slot_rows.total :], plain.plus(x, residual)[slot_rows.total :])
-    assert torch.equal(residual, before)
-
-
-# Modules of other libraries
-
-
-def adapted(seed: int = 0) -> tuple[AdaptedLinear, nn.Linear, dict[int, LoraUpdate]]:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        layer = nn.Linear(48, 40)
-    updates, there = updated(40)
-    return AdaptedLinear(layer, updates), layer, there
-
-
-def assert_of_slot(y: torch.Tensor, x: torch.Tensor, layer: nn.Linear, update: LoraUpdate | None) -> None:
-    if update is None:
-        assert torch.equal(y, layer(x))
-    else:
-        torch.testing.assert_close(y.double(), layer(x).double() + delta(x, update), atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("shape", [(7, 48), (2, 5, 48), (48,)])
-def test_all_inputs_of_an_adapted_layer_belong_to_one_slot(shape: tuple[int, ...]) -> None:
-    module, layer, there = adapted()
-    x = drawn(5, *shape)
-    for slot in (0, 1, 2, 3, None):
-        with on_slot(slot):
-            assert_of_slot(module(x), x, layer, there.get(slot))  # type: ignore[arg-type]
-    assert torch.equal(module(x), layer(x))
-
-
-def test_on_slot_nests_and_ends_with_an_exception() -> None:
-    module, layer, there = adapted()
-    x = drawn(5, 3, 48)
-    with on_slot(0):
-        with on_slot(2), on_slot(None):
-            assert_of_slot(module(x), x, layer, None)
-        assert_of_slot(module(x), x, layer, there[0])
-        with pytest.raises(ArithmeticError), on_slot(3):
-            raise ArithmeticError
-        assert_of_slot(module(x), x, layer, there[0])
-    assert_of_slot(module(x), x, layer, None)
-
-
-def test_on_slot_is_per_thread() -> None:
-    module, layer, there = adapted()
-    x = drawn(5, 3, 48)
-    all_inside = threading.Barrier(4)
-    answers: dict[int | None, torch.Tensor] = {}
-
-    def lane(slot: int | None) -> None:
-        with torch.inference_mode(), on_slot(slot):
-            all_inside.wait(PATIENCE_S)
-            answers[slot] = module(x)
-            all_inside.wait(PATIENCE_S)
-
-    threads = [threading.Thread(target=lane, args=(slot,)) for slot in (0, 2, 3)]
-    for thread in threads:
-        thread.start()
-    all_inside.wait(PATIENCE_S)
-    answers[None] = module(x)
-    all_inside.wait(PATIENCE_S)
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    for slot in (0, 2, 3, None):
-        assert_of_slot(answers[slot], x, layer, there.get(slot))  # type: ignore[arg-type]
-
-
-def test_an_adapted_layer_exposes_weight_and_bias() -> None:
-    module, layer, _ = adapted()
-    assert module.weight is layer.weight
-    assert module.bias is layer.bias

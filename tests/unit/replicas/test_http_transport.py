@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
-from memory_adapters import MemoryManager
 from memory_replica import MemoryReplica
+from scripted_server import HANG, RESULT, Drop, Scripted, ask, in_pieces
 from serving import call, item, run, served
 
 from gliner_bento.errors import (
@@ -25,7 +23,6 @@ from gliner_bento.errors import (
     NotReady,
     StorageFull,
 )
-from gliner_bento.replicas.base import Call
 from gliner_bento.replicas.http import client
 from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.replicas.http.server import ReplicaApp
@@ -35,29 +32,10 @@ from gliner_bento.replicas.messages import (
     Frames,
     Outcomes,
     Reply,
-    StreamPart,
     encode,
     frame,
 )
-from gliner_bento.types import Entity, Extraction, Item, Relation, RelationArgument, Usage
-
-T = TypeVar("T")
-
-ADA = Entity(0, 3, "Ada", "person", 0.9)
-RESULT = Extraction(
-    [ADA],
-    [Relation("met", 0.8, *(RelationArgument(i, 0, 3, "Ada", "person") for i in (0, 0)))],
-    truncated=True,
-    truncated_at=7,
-    usage=Usage(3, 9, 2, 1, 1),
-)
-FIRST = frame(encode(StreamPart([ADA])))
-LAST = frame(encode(StreamPart(last=Reply(result=RESULT))))
-
-
-def in_pieces(content: bytes, size: int) -> list[bytes]:
-    return [content[start : start + size] for start in range(0, len(content), size)]
-
+from gliner_bento.types import Extraction, Item
 
 # Frames
 
@@ -130,83 +108,7 @@ def test_an_item_survives_the_transport():
     assert list(arrived.labels) == ["b", "a"]
 
 
-# A server that does what no server should
-
-
-class Drop(Exception):
-    """Close the connection."""
-
-
-Step = bytes | type[Drop] | asyncio.Event
-"""A piece of the response; `Drop`; what is waited for, until the client leaves."""
-
-
-class Scripted:
-    """An HTTP server: the n-th request is answered by the n-th of `scripts`, later ones by the last.
-
-    requests: bodies. left: clients that left while a script waited.
-    """
-
-    def __init__(self, *scripts: list[Step], status: str = "200 OK") -> None:
-        self.scripts = scripts
-        self.status = status
-        self.requests: list[bytes] = []
-        self.left = 0
-
-    @asynccontextmanager
-    async def replica(self, folder: Path) -> AsyncIterator[HttpReplica]:
-        server = await asyncio.start_unix_server(self._serve, folder / "socket", limit=2**26)
-        replica = HttpReplica((folder / "socket").as_uri(), "/replica")
-        try:
-            async with server:
-                yield replica
-        finally:
-            await replica.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(Drop, asyncio.IncompleteReadError):
-            while True:
-                self.requests.append(await _body(reader))
-                script = self.scripts[min(len(self.requests), len(self.scripts)) - 1]
-                await self._answer(script, reader, writer)
-        writer.close()
-
-    async def _answer(self, script: list[Step], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        begun = False
-        for step in script:
-            if step is Drop:
-                raise Drop
-            if not begun:
-                writer.write(f"HTTP/1.1 {self.status}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
-                begun = True
-            if isinstance(step, bytes):
-                writer.write(b"%x\r\n%s\r\n" % (len(step), step))
-                await writer.drain()
-                await asyncio.sleep(0)
-            else:
-                await reader.read()
-                self.left += 1
-                raise Drop
-        writer.write(b"0\r\n\r\n" if begun else b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-
-async def _body(reader: asyncio.StreamReader) -> bytes:
-    head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    if b"content-length: " in head:
-        return await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r")[0]))
-    body = b""
-    while size := int(await reader.readuntil(b"\r\n"), 16):
-        body += (await reader.readexactly(size + 2))[:-2]
-    await reader.readexactly(2)
-    return body
-
-
-def ask(scripted: Scripted, folder: Path, question: Callable[[HttpReplica], Awaitable[T]]) -> T:
-    async def scene() -> T:
-        async with scripted.replica(folder) as replica:
-            return await question(replica)
-
-    return run(scene)
+# Calls
 
 
 def extract(replica: HttpReplica) -> Awaitable[Any]:
@@ -217,12 +119,8 @@ def abort(replica: HttpReplica) -> Awaitable[Any]:
     return replica.abort("r")
 
 
-HANG: Step = asyncio.Event()
 ANSWERS = {abort: [encode(Reply(result=True))], extract: [encode(Outcomes([Reply(result=RESULT)]))]}
 QUESTIONS = pytest.mark.parametrize("question", [abort, extract])
-
-
-# Calls
 
 
 @QUESTIONS
@@ -347,146 +245,3 @@ def test_a_caller_that_left_before_its_body_was_read_is_no_fault(tmp_path: Path,
     run(lambda: app(scope, receive, send))
     assert [message["status"] for message in sent if "status" in message] == [499]
     assert caplog.text == ""
-
-
-# Archives
-
-PIECE = 2**20
-
-
-async def archive(*pieces: bytes, error: Exception | None = None) -> AsyncIterator[bytes]:
-    for piece in pieces:
-        yield piece
-    if error:
-        raise error
-
-
-INSTALLED = [encode(Reply(result=MemoryManager().change("a", b"one")))]
-
-
-def install(*pieces: bytes, error: Exception | None = None) -> Callable[[HttpReplica], Awaitable[Any]]:
-    return lambda replica: replica.adapters.install("a", archive=archive(*pieces, error=error), pinned=True)
-
-
-def test_an_archive_follows_its_arguments(tmp_path: Path):
-    scripted = Scripted(INSTALLED)
-    ask(scripted, tmp_path, install(b"a" * 10, b"b" * 3 * PIECE, b"c"))
-    frames = Frames()
-    arguments = next(frames.add(scripted.requests[0]))
-    assert msgspec.msgpack.decode(arguments) == {"adapter_id": "a", "pinned": True}
-    assert frames.rest == b"a" * 10 + b"b" * 3 * PIECE + b"c"
-
-
-def test_an_archive_whose_connection_was_dropped_is_not_repeated(tmp_path: Path):
-    """It has been read from the client, who can repeat its PUT."""
-    scripted = Scripted([Drop], INSTALLED)
-    with pytest.raises(NotReady):
-        ask(scripted, tmp_path, install(b"one"))
-    assert len(scripted.requests) == 1
-
-
-def test_an_archive_that_the_runner_refuses_is_sent_no_further(tmp_path: Path):
-    sent = []
-
-    async def endless() -> AsyncIterator[bytes]:
-        while True:
-            sent.append(PIECE)
-            yield b"x" * PIECE
-            await asyncio.sleep(0)
-
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(PIECE)
-        body = encode(Reply.of(StorageFull("no room")))
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-        while await reader.read(PIECE):
-            pass
-        writer.close()
-
-    async def scene():
-        replica = HttpReplica((tmp_path / "socket").as_uri())
-        async with await asyncio.start_unix_server(refuse, tmp_path / "socket"):
-            with pytest.raises(StorageFull, match="no room"):
-                await replica.adapters.install("a", archive=endless())
-            before = len(sent)
-            await asyncio.sleep(0.05)
-            assert len(sent) == before
-        await replica.close()
-
-    run(scene)
-
-
-@pytest.mark.parametrize("pieces", [(), (b"x" * 2 * PIECE,)], ids=len)
-def test_a_broken_off_archive_raises_its_own_error_and_is_not_complete(pieces, tmp_path: Path):
-    scripted = Scripted(INSTALLED)
-    with pytest.raises(ZeroDivisionError, match="the client"):
-        ask(scripted, tmp_path, install(*pieces, error=ZeroDivisionError("the client")))
-    assert scripted.requests == []
-
-
-# Streams
-
-
-def streamed(scripted: Scripted, folder: Path, request: Call | None = None) -> tuple[list[Any], Exception | None]:
-    """The parts of a stream, and how it ended."""
-
-    async def scene(replica: HttpReplica) -> tuple[list[Any], Exception | None]:
-        parts: list[Any] = []
-        try:
-            async for part in replica.stream(item(), request or call()):
-                parts.append(part)
-        except Exception as error:
-            return parts, error
-        return parts, None
-
-    return ask(scripted, folder, scene)
-
-
-@pytest.mark.parametrize("size", [1, 2, 17, 10_000])
-def test_a_stream_may_be_cut_anywhere(size: int, tmp_path: Path):
-    content = FIRST * 3 + frame(encode(StreamPart([]))) + LAST
-    parts, error = streamed(Scripted(in_pieces(content, size)), tmp_path)
-    assert error is None
-    assert [list(part) for part in parts[:-1]] == [[ADA]] * 3 + [[]]
-    assert replace(parts[-1], warnings=()) == RESULT
-
-
-ENDINGS: dict[str, tuple[list[Step], type[GLiNERBentoError]]] = {
-    "nothing": ([], InternalError),
-    "half a message": ([FIRST, LAST[:-2]], InternalError),
-    "the item's own error": ([FIRST, frame(encode(StreamPart(last=Reply.of(Aborted("stopped")))))], Aborted),
-    "a dropped connection": ([FIRST, Drop], NotReady),
-    "a connection that was dropped before it began": ([Drop], NotReady),
-    "what cannot be decoded": ([FIRST, frame(b"\xc1")], InternalError),
-}
-
-
-@pytest.mark.parametrize(("script", "kind"), ENDINGS.values(), ids=ENDINGS.keys())
-def test_a_stream_without_a_result_ends_with_an_error(script, kind: type[GLiNERBentoError], tmp_path: Path):
-    scripted = Scripted(script)
-    parts, error = streamed(scripted, tmp_path)
-    arrived = [[ADA]] * (FIRST in script)
-    assert [list(part) for part in parts] in ([arrived, []] if Drop in script else [arrived])
-    assert type(error) is kind
-    assert len(scripted.requests) == 1, "its caller repeats it"
-
-
-@pytest.mark.parametrize("begun", [True, False])
-def test_a_runner_that_hangs_costs_a_stream_its_deadline(begun: bool, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(client, "_GRACE_S", 0.05)
-    scripted = Scripted([FIRST, HANG] if begun else [HANG])
-    parts, error = streamed(scripted, tmp_path, call(timeout_s=0.05))
-    assert [list(part) for part in parts] == [[ADA]] * begun
-    assert type(error) is DeadlineExceeded
-
-
-@pytest.mark.parametrize("script", [[FIRST, FIRST, HANG], [FIRST, FIRST, LAST, HANG]], ids=len)
-def test_a_stream_that_is_not_read_to_its_end_closes_its_connection(script, tmp_path: Path):
-    scripted = Scripted(script)
-
-    async def scene(replica: HttpReplica) -> None:
-        async with contextlib.aclosing(replica.stream(item(), call())) as parts:
-            await parts.__anext__()
-        while not scripted.left:
-            await asyncio.sleep(0.001)
-
-    ask(scripted, tmp_path, scene)

@@ -1,0 +1,107 @@
+"""Streams of long texts over a socket: the transport of other tests hands out an answer when it is whole."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+from long_texts import DOCUMENT, LABELS, RELATIONS, lines_of
+from processes import COMMANDS, server_of
+
+from benchmark.server import Server, tree_of
+from gliner_bento.client import Client
+from gliner_bento.errors import Aborted, NotReady
+
+PATIENCE_S = 60.0  # a safety net: no test passes or fails by waiting, unless something hangs
+ENDLESS = " ".join([DOCUMENT] * 120)  # more than any machine reads while a test looks at its first lines
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def process(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with server_of(request.param, tmp_path_factory.mktemp("server") / "log") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server(process: Server) -> str:
+    return process.url
+
+
+def metric(url: str, name: str) -> float:
+    counted = re.search(rf"^{re.escape(name)} (\S+)$", httpx.get(f"{url}/metrics", timeout=30).text, re.MULTILINE)
+    return float(counted.group(1)) if counted else 0.0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up, "the condition never held"
+        time.sleep(0.05)
+
+
+def test_a_stream_begins_while_its_text_is_read_and_an_abort_is_its_last_line(server):
+    received = []
+    with Client(server) as client, pytest.raises(Aborted):  # noqa: PT012
+        for one in client.extract_stream(ENDLESS, LABELS, request_id="endless"):
+            if not received:
+                assert client.abort("endless").aborted
+            received.append(one)
+    assert [(entity.start, entity.end, entity.text) for entity in received[:1]] == [(0, 10, "Bill Gates")]
+    assert all(ENDLESS[entity.start : entity.end] == entity.text for entity in received)
+
+
+def test_a_client_that_leaves_a_stream_takes_its_work_along(server):
+    aborted = 'gliner_items_total{outcome="aborted"}'
+    before = metric(server, aborted)
+    body = {"text": ENDLESS, "labels": LABELS}
+    with httpx.stream("POST", f"{server}/v1/extract/stream", json=body, timeout=PATIENCE_S) as answer:
+        assert answer.status_code == 200
+        lines = answer.iter_lines()
+        assert next(lines).startswith('{"entity"')
+        assert metric(server, "gliner_unfinished_items") == 1
+    wait_until(lambda: metric(server, aborted) == before + 1)
+    wait_until(lambda: metric(server, "gliner_unfinished_items") == 0)
+
+
+def test_a_deadline_that_passes_between_lines_is_the_last_line(server):
+    body, timeout_ms = {"text": ENDLESS, "labels": LABELS}, 500
+    while True:
+        answer = httpx.post(f"{server}/v1/extract/stream", json=body | {"timeout_ms": timeout_ms}, timeout=PATIENCE_S)
+        if answer.status_code == 200:
+            break
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "deadline_exceeded")
+        timeout_ms *= 2  # a slow machine: nothing was found so soon
+    *entities, last = lines_of(answer)
+    assert entities
+    assert all(set(received) == {"entity"} for received in entities)
+    assert last["error"]["code"] == "deadline_exceeded"
+    assert last["error"]["request_id"] == answer.headers["x-request-id"]
+
+
+def test_our_client_streams_what_it_extracts(server):
+    with Client(server) as client:
+        answer = client.extract(DOCUMENT, LABELS, relations=RELATIONS)
+        *entities, end = client.extract_stream(DOCUMENT, LABELS, relations=RELATIONS)
+    assert [(e.start, e.end, e.text, e.label) for e in entities] == [
+        (e.start, e.end, e.text, e.label) for e in answer.entities
+    ]
+    assert end.usage == answer.usage
+    assert [(r.relation, r.head.entity_idx, r.tail.entity_idx) for r in end.relations] == [
+        (r.relation, r.head.entity_idx, r.tail.entity_idx) for r in answer.relations
+    ]
+
+
+@pytest.mark.parametrize("process", ["bento"], indirect=True)
+def test_a_model_process_that_dies_while_it_reads_is_the_last_line(process):
+    """The last test: whether the process comes back is tested elsewhere."""
+    (runner,) = [child for child in tree_of(process.pid) if "GLiNERRunner" in child.cmdline()]
+    received = []
+    with Client(process.url) as client, pytest.raises(NotReady):  # noqa: PT012
+        for one in client.extract_stream(ENDLESS, LABELS):
+            if not received:
+                runner.kill()
+            received.append(one)
+    assert received

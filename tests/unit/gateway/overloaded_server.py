@@ -1,0 +1,98 @@
+"""An overloaded gateway under uvicorn, and connections to it, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+
+import httpx
+import uvicorn
+from gateway_options import OPTIONS
+from memory_replica import MemoryReplica
+from overloading import overloaded
+
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.http_protocol import HttpProtocol, limit_connections
+
+PATIENCE_S = 60
+MANY = 150
+
+
+class Connection:
+    """A client's connection, byte by byte."""
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer = reader, writer
+
+    async def answer(self, sent: bytes = b"") -> httpx.Response:
+        """Sends, and reads one response."""
+        self.writer.write(sent)
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
+        line, *lines = head.decode().split("\r\n")[:-2]
+        headers = httpx.Headers([one.split(": ", 1) for one in lines])
+        body = await self.reader.readexactly(int(headers["content-length"]))
+        return httpx.Response(int(line.split()[1]), headers=headers, content=body)
+
+    async def send(self, body: bytes) -> None:
+        for start in range(0, len(body), 2**16):
+            self.writer.write(body[start : start + 2**16])
+            await self.writer.drain()
+
+    async def closed(self) -> bool:
+        """Waits until the server has closed it, without another byte."""
+        return await asyncio.wait_for(self.reader.read(), PATIENCE_S) == b""
+
+
+class Served:
+    """A gateway under uvicorn. reached: paths of the requests that its app was asked to answer."""
+
+    def __init__(self, options):
+        self.options = options
+        self.replica = MemoryReplica()
+        self.app = GatewayApp(options)
+        self.app.bind(self.replica)
+        self.in_process = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://test")
+        self.reached = []
+        self.asked = []
+        self.connections = []
+
+    async def __call__(self, scope, receive, send):
+        self.reached.append(scope["path"])
+        await self.app(scope, receive, send)
+
+    async def connect(self) -> Connection:
+        connection = Connection(*await asyncio.open_connection(*self.address))
+        self.connections.append(connection)
+        return connection
+
+    async def disconnect(self) -> None:
+        for connection in self.connections:
+            connection.writer.close()
+            with contextlib.suppress(ConnectionError):
+                await connection.writer.wait_closed()
+
+    async def recover(self) -> None:
+        self.replica.step = lambda: True
+        assert {answer.status_code for answer in await asyncio.gather(*self.asked)} <= {200}
+
+
+@contextlib.asynccontextmanager
+async def serving(*, load: bool = True, key: str | None = None, **settings):
+    """An overloaded server. key: of the tenant whose requests overload it."""
+    served = Served(dataclasses.replace(OPTIONS, max_queue_wait_s=0.2, **settings))
+    limit_connections(served.options, served.app.early)
+    server = uvicorn.Server(uvicorn.Config(served, http=HttpProtocol, port=0, lifespan="off", log_config=None))
+    running = asyncio.ensure_future(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.001)
+    served.address = server.servers[0].sockets[0].getsockname()
+    if load:
+        served.asked = await overloaded(served.in_process, served.replica, MANY, **({"x-api-key": key} if key else {}))
+    try:
+        yield served
+    finally:
+        await served.disconnect()
+        await served.recover()
+        server.should_exit = True
+        await running
