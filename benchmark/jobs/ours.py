@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -202,28 +201,20 @@ def _all(
     scheduler: Scheduler, items: Sequence[Item], concurrency: int | None, latencies_s: list[float] | None = None
 ) -> list[Extraction]:
     """The extraction of every item, in order. latencies_s: gets the latency of each."""
-    numbers = iter(range(len(items)))
-    submitted: dict[int, Future[Extraction]] = {}
-    waiting: set[Future[Extraction]] = set()
+    free = threading.Semaphore(concurrency or len(items))
+    latencies_s = [] if latencies_s is None else latencies_s
 
-    def submit(some: Iterator[int]) -> None:
-        for number in some:
-            sent_s = time.perf_counter()
-            future = submitted[number] = scheduler.submit(items[number], request_id=str(number))
-            if latencies_s is not None:
-                note = partial(_note_latency, latencies_s, sent_s)
-                future.add_done_callback(note)
-            waiting.add(future)
+    def ended(sent_s: float, _: Future[Extraction]) -> None:
+        latencies_s.append(time.perf_counter() - sent_s)
+        free.release()
 
-    submit(itertools.islice(numbers, concurrency))
-    while waiting:
-        finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-        submit(itertools.islice(numbers, len(finished)))
-    return [submitted[number].result() for number in range(len(items))]
-
-
-def _note_latency(latencies_s: list[float], sent_s: float, _: Future[Extraction]) -> None:
-    latencies_s.append(time.perf_counter() - sent_s)
+    futures = []
+    for number, item in enumerate(items):
+        free.acquire()
+        sent_s = time.perf_counter()
+        futures.append(scheduler.submit(item, request_id=str(number)))
+        futures[-1].add_done_callback(partial(ended, sent_s))
+    return [future.result() for future in futures]
 
 
 def _batches(prepared: Sequence[Prepared], size: int) -> Iterator[list[Prepared]]:
