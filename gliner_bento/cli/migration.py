@@ -17,10 +17,11 @@ _HEAD = """\
 # From gliner.serve
 
 Start `python -m gliner_bento.serve` instead of `python -m gliner.serve`, and import from `gliner_bento.serve` instead
-of `gliner.serve`: flags, fields, variables, port, routes and clients stay.
+of `gliner.serve`: flags, fields, variables, port, routes and clients stay. In a clone
+of the repository ([install](../install.md)):
 
 ```bash
-pip install gliner-bento
+pip install -e '.[serve]'
 python -m gliner_bento.serve --model urchade/gliner_small-v2.1 --max-batch-size 64
 ```
 
