@@ -50,7 +50,7 @@ ALLOWED_IN = {
     "ray": r"gliner_bento/(ray|replicas/ray)/",
     "uvicorn": r"gliner_bento/(gateway/http_protocol|ray/server)\.py|benchmark/instances\.py",
     "haystack": r"gliner_bento/integrations/haystack\.py",
-    "pandas": r"gliner_bento/integrations/dataframes\.py",
+    "pandas": r"gliner_bento/(integrations/dataframes|client/notebook)\.py",
     "polars": r"gliner_bento/integrations/dataframes\.py",
     "shtab": r"gliner_bento/cli/completion\.py",
     "spacy": r"gliner_bento/integrations/spacy\.py",
