@@ -116,7 +116,8 @@ ends it. `GLiNERClient` of `gliner_bento.serve` is the same HTTP client, with an
   before anything is loaded.
 - There are no `GLiNERServer` and `GLiNERMemoryEstimator`, the internals of gliner.serve.
 
-Throughput and latency of both on one machine are in the [README](../../README.md#how-it-compares).
+Throughput and latency of both on one machine are in the [benchmarks](../benchmarks/README.md#results), answers to odd
+requests [too](../benchmarks/README.md#odd-requests).
 
 ## Every field
 

@@ -116,7 +116,7 @@ def _pieces(text: str, entities: Sequence[Entity]) -> Iterator[str]:
         around = sorted((one for one in around if one.end > start), key=lambda one: one.end - one.start)
         shown = escape(text[start:end])
         if around:
-            labels = "".join(f"<sub>{escape(one.label)}</sub>" for one in around if one.end == end)
+            labels = "".join(f" <small>{escape(one.label)}</small>" for one in around if one.end == end)
             color = _COLORS[zlib.crc32(around[0].label.encode()) % len(_COLORS)]
             shown = f'<mark style="background: {color}; color: #111; padding: 1px 3px">{shown}{labels}</mark>'
         yield shown

@@ -46,12 +46,12 @@ def batch() -> ExtractBatchAnswer:
 
 def test_a_notebook_shows_the_whole_text_with_marked_entities_and_runs_nothing_of_it():
     html = answer(truncated=True, truncated_at=9, warnings=[{"code": "a", "message": "<odd>"}])._repr_html_() or ""
-    assert set(re.findall(r"<(\w+)", html)) == {"div", "mark", "sub"}
+    assert set(re.findall(r"<(\w+)", html)) == {"div", "mark", "small"}
     shown, *lines = re.findall(r"<div[^>]*>(.*?)</div>", html)
-    assert unescape(re.sub(r"<sub>.*?</sub>|</?mark.*?>", "", shown)) == TEXT
+    assert unescape(re.sub(r" <small>.*?</small>|</?mark.*?>", "", shown)) == TEXT
     marked = re.findall(r"<mark style=\"([^\"]*)\">(.*?)</mark>", shown)
     assert [text for _, text in marked] == [
-        *("Ada<sub>&lt;script&gt;</sub>", "New York<sub>state</sub>", " City<sub>city</sub>")
+        *("Ada <small>&lt;script&gt;</small>", "New York <small>state</small>", " City <small>city</small>")
     ]
     assert len({style for style, _ in marked}) == 3
     assert list(map(unescape, lines)) == [
@@ -63,7 +63,7 @@ def test_a_notebook_shows_the_whole_text_with_marked_entities_and_runs_nothing_o
 
 def test_a_batch_shows_each_text_or_its_error_and_a_copy_shows_data():
     first, second = (batch()._repr_html_() or "").split("<hr>")
-    assert "Ada<sub>person</sub>" in first
+    assert "Ada <small>person</small>" in first
     assert second == "<div>&lt;too&gt; long</div>"
     for one in (answer(), batch()):
         assert copy.deepcopy(one) == one
