@@ -64,8 +64,9 @@ def extract_stream(text: str, labels: Labels, options: dict[str, Any]) -> Call[S
 
 def extract_batch(texts: Sequence[str], labels: Labels, options: dict[str, Any]) -> Call[ExtractBatchAnswer]:
     """`POST /v1/extract/batch`, with options that all texts share."""
-    body = {"texts": list(texts), "labels": labels, **options}
-    return Call("POST", "/v1/extract/batch", lambda content: _parsed(ExtractBatchAnswer)(content).of(texts), body)
+    given = list(texts)
+    body = {"texts": given, "labels": labels, **options}
+    return Call("POST", "/v1/extract/batch", lambda content: _parsed(ExtractBatchAnswer)(content).of(given), body)
 
 
 def extract_items(
