@@ -70,6 +70,7 @@ def test_a_batch_shows_each_text_or_its_error_and_a_copy_shows_data():
         assert copy.deepcopy(one)._repr_html_() is None
 
 
+@pytest.mark.slow  # `make test-all` installs pandas
 def test_tables_have_a_row_per_entity_or_relation_and_keep_errors():
     pytest.importorskip("pandas")
     table = answer().to_pandas()
