@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs docs-serve bench chaos overload fuzz soak invariance \
-	regression sbom bento image image-test demo-model demo-model-report clean
+	regression sbom wheel bento image image-test demo-model demo-model-report clean
 
 export BENTOML_DO_NOT_TRACK = True
 
@@ -21,36 +21,57 @@ ALLOCATOR := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 MALLOC_TOP_PA
 
 BIN := $(VENV)/bin
 
-help: ## What can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+##@ For users; TORCH=cpu or TORCH=cuda chooses the build of torch
 
-setup: ## Make .venv for serving (the others do it when it is needed); TORCH=cpu|cuda PYTHON= V=1
+help: ## Show this
+	@awk -F ':.*## ' '/^##@ / {print "\n" substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-18s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+serve: setup ## Serve: MODEL= PORT= HOST= DEVICE= DTYPE= ARGS=--setting
+	@exec $(BIN)/python -m gliner_bento.cli serve --port '$(PORT)' --host '$(HOST)' \
+		$(if $(MODEL),--model '$(MODEL)') $(if $(DEVICE),--device '$(DEVICE)') $(if $(DTYPE),--dtype '$(DTYPE)') $(ARGS)
+
+setup: ## Make .venv for serving, as the others do: PYTHON= V=1
 	@tools/setup serve
 
-setup-dev: ## The same with what tests and checks need
+test: setup-dev ## Run the tests: TESTS=path ARGS= WORKERS=2
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
+
+bench: setup-$(if $(URL),dev,bench) ## Compare with other servers, 50 minutes: URL= ARGS=
+	$(BIN)/python -m $(if $(URL),gliner_bento.cli bench '$(URL)',benchmark) $(ARGS)
+
+docs: setup-dev ## Write generated pages; build the site that is at /docs
+	$(BIN)/python -m gliner_bento.cli docs
+	$(BIN)/python tools/dependencies.py licenses
+	$(BIN)/python -m tools.docs_site build
+
+wheel: setup ## Build wheels in dist/: for servers, and for clients
+	tools/wheel $(BIN)/python
+
+bento: setup sbom ## Build a bento with the model
+	$(BIN)/bentoml build
+
+# The image has its own torch: TORCH is not for .venv here.
+image: IMAGE_TORCH := $(TORCH)
+image: override export TORCH :=
+image: bento ## Build a container image of it: ENGINE=podman ARGS=
+	@TORCH='$(IMAGE_TORCH)' deploy/docker/build "$$($(BIN)/bentoml get gliner-bento:latest --output path)" $(ARGS)
+
+sbom: setup ## Write a bill of materials (CycloneDX): sbom.cdx.json
+	$(BIN)/python tools/dependencies.py sbom sbom.cdx.json
+
+clean: ## Remove all that make made
+	rm -rf $(VENV) build dist gliner_bento/gateway/pages/docs *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+##@ For maintainers (CONTRIBUTING.md)
+
+setup-dev: ## Add to .venv what tests and checks need
 	@tools/setup dev
 
 setup-bench: # The same with what the benchmark compares with
 	@tools/setup bench
 
-serve: setup ## Serve a model; PORT= HOST= MODEL= DEVICE= DTYPE= ARGS=--any-setting
-	@exec $(BIN)/python -m gliner_bento.cli serve --port '$(PORT)' --host '$(HOST)' \
-		$(if $(MODEL),--model '$(MODEL)') $(if $(DEVICE),--device '$(DEVICE)') $(if $(DTYPE),--dtype '$(DTYPE)') $(ARGS)
-
-test: setup-dev ## Run the tests; TESTS=path ARGS=pytest's WORKERS=processes
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
-
-check: lint test ## Both of these
-
-test-all: check ## The same, slow tests, and a fresh clone to its first answer with each Python that is found, 20 minutes
-	$(BIN)/python -m pip install --quiet --constraint requirements-dev.lock \
-		--editable '.[dataframes,haystack,ray,spacy]' langchain-core llama-index-core
-	$(BIN)/python -m pytest -m slow $(TESTS)
-	@if command -v podman; then $(BIN)/python -m reliability image --out build/image; else echo "no podman: image not tested"; fi
-	$(BIN)/python tools/first_answer.py --every-python
-
-lock: ## Renew the locks; ARGS=--upgrade or ARGS="--upgrade-package NAME"
-	tools/lock '$(or $(PYTHON),python3)' $(ARGS)
+check: lint test ## Lint and test
 
 lint: setup-dev ## Style, types, dependency rules, generated files
 	$(BIN)/ruff check .
@@ -64,57 +85,43 @@ format: setup-dev ## Format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: setup-dev ## Write the generated pages, and build the site that a server has at /docs
-	$(BIN)/python -m gliner_bento.cli docs
-	$(BIN)/python tools/dependencies.py licenses
-	$(BIN)/python -m tools.docs_site build
+test-all: check ## Also slow tests, and a fresh clone with each Python
+	$(BIN)/python -m pip install --quiet --constraint requirements-dev.lock \
+		--editable '.[dataframes,haystack,ray,spacy]' langchain-core llama-index-core
+	$(BIN)/python -m pytest -m slow $(TESTS)
+	@if command -v podman; then $(BIN)/python -m reliability image --out build/image; else echo "no podman: image not tested"; fi
+	$(BIN)/python tools/first_answer.py --every-python
 
-docs-serve: setup-dev ## Show the documentation while it is written; ADDRESS=localhost:8000
+lock: ## Renew the locks: ARGS=--upgrade
+	tools/lock '$(or $(PYTHON),python3)' $(ARGS)
+
+docs-serve: setup-dev ## Show the docs while they are written: ADDRESS=
 	$(BIN)/python -m tools.docs_site serve $(ADDRESS)
 
-bench: setup-$(if $(URL),dev,bench) ## Compare with the peers, 50 minutes; URL= of a running server; ARGS=--quick ...
-	$(BIN)/python -m $(if $(URL),gliner_bento.cli bench '$(URL)',benchmark) $(ARGS)
-
-chaos: setup-dev ## Faults under a load with known answers, 10 minutes; ARGS="--seconds 10 --faults sigterm"
+chaos: setup-dev ## Faults under load with known answers, 10 minutes: ARGS=
 	$(BIN)/python -m reliability chaos $(ARGS)
 
-overload: setup-dev ## Send ten times the capacity for a minute; ARGS="--factor 10 --seconds 60"
+overload: setup-dev ## Ten times the capacity for a minute: ARGS=
 	$(BIN)/python -m reliability overload $(ARGS)
 
-fuzz: setup-dev ## Send 50,000 odd requests over every route; ARGS="--requests 50000 --seed 0"
+fuzz: setup-dev ## 50,000 odd requests over every route: ARGS=
 	$(BIN)/python -m reliability fuzz $(ARGS)
 
-soak: setup-dev ## Mixed requests with known answers, and faults, for MINUTES= (30)
+soak: setup-dev ## Mixed requests, known answers, faults: MINUTES=30 ARGS=
 	$(BIN)/python -m reliability soak $(if $(MINUTES),--minutes '$(MINUTES)') $(ARGS)
 
-invariance: setup-dev ## Compare answers alone and under load byte by byte, in each precision
+invariance: setup-dev ## Compare answers alone and under load byte by byte
 	$(BIN)/python -m reliability invariance $(ARGS)
 
-regression: setup-dev ## Compare throughput and latency with an earlier commit: AGAINST=
+regression: setup-dev ## Compare speed with an earlier commit: AGAINST= ARGS=
 	$(BIN)/python -m reliability regression --against '$(AGAINST)' $(ARGS)
 
-sbom: setup ## Write a bill of materials (CycloneDX) of what a server installs to sbom.cdx.json
-	$(BIN)/python tools/dependencies.py sbom sbom.cdx.json
-
-bento: setup sbom ## Build the bento into BentoML's store
-	$(BIN)/bentoml build
-
-# The image has its own torch: TORCH is not for .venv here.
-image: IMAGE_TORCH := $(TORCH)
-image: override export TORCH :=
-image: bento ## Build a container image of the bento, with docker or podman; TORCH=cuda ENGINE=podman ARGS=--no-cache
-	@TORCH='$(IMAGE_TORCH)' deploy/docker/build "$$($(BIN)/bentoml get gliner-bento:latest --output path)" $(ARGS)
-
-image-test: setup-dev ## Build the image on Debian with podman and try it under restrictions, 10 minutes
+image-test: setup-dev ## Build and try the image with podman, 10 minutes: ARGS=
 	$(BIN)/python -m reliability image $(ARGS)
 
-demo-model: setup ## Train the bundled model; DATA=folder
+demo-model: setup ## Train the bundled model: DATA=folder
 	@[ -n "$(DATA)" ] || { echo "make demo-model DATA=folder" >&2; exit 2; }
 	$(ALLOCATOR) $(BIN)/python -m training train --data '$(DATA)'
 
-demo-model-report: setup ## Score the bundled model on the probe suite; DATA=folder adds the development split; MODEL=folder
+demo-model-report: setup ## Score the bundled model: DATA= MODEL= ARGS=
 	$(BIN)/python -m training report $(if $(DATA),--data '$(DATA)') $(if $(MODEL),--model '$(MODEL)') $(ARGS)
-
-clean: ## Remove all that make made
-	rm -rf $(VENV) build dist gliner_bento/gateway/pages/docs *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +

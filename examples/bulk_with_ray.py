@@ -1,4 +1,4 @@
-"""Entities of many texts on all cores with Ray Data: `python examples/bulk_with_ray.py`. Needs gliner-bento[ray].
+"""Entities of many texts on all cores with Ray Data: `python examples/bulk_with_ray.py`. Extras: serve, ray.
 
 Started again, it continues where it was; with all results there, it only counts them.
 """

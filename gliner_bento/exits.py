@@ -19,6 +19,11 @@ def one_line(error: BaseException) -> str:
     return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}..."
 
 
+def install(extra: str) -> str:
+    """What to do where a package of `extra` is missing: the end of a message."""
+    return f"install the extra {extra} in the clone: pip install -e '.[{extra}]' (docs/install.md)"
+
+
 def write_line(message: str) -> None:
     """Write `message` to standard error."""
     sys.stderr.write(f"gliner-bento: {message}\n")

@@ -29,8 +29,8 @@ def _head(data: Data) -> str:
         "# Fleets, simulated\n\n"
         f"`python -m benchmark --simulate`. {data['date']}, commit {str(data['commit'])[:12]}. The fleet is the real "
         f"one on simulated time; its replicas are simulated: {curves['lanes']} lanes, the scheduler's batches, "
-        f"service times from `{curves['from']}` (bfloat16, two cores, {curves['texts_per_s']:.1f} texts/s). No GPU has "
-        "been measured, and none is simulated. Latencies are those of the fleet: HTTP, the gateway's queue limits and "
+        f"service times from `{curves['from']}` (bfloat16, two cores, {curves['texts_per_s']:.1f} texts/s). No GPU is "
+        "simulated. Latencies are those of the fleet: HTTP, the gateway's queue limits and "
         "the network are not in them. CPU times were measured on a machine shared with other work "
         f"({machine['cpu']}, load {machine['load_before'][0]:.1f})."
     )  # fmt: skip

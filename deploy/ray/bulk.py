@@ -13,7 +13,7 @@ from typing import Any
 
 from gliner_bento.configuration import SettingsError
 from gliner_bento.cores import usable_cores
-from gliner_bento.exits import StartupError, exit_with, one_line
+from gliner_bento.exits import StartupError, exit_with, install, one_line
 from gliner_bento.settings import Settings
 
 
@@ -27,7 +27,7 @@ def main() -> None:
         job = Job(**{**values, "cpus": options.cpus or max(1, usable_cores() // options.actors)})
         report = run(job, Settings.load(), lambda done, blocks: print(f"{done} of {blocks} blocks", flush=True))
     except ImportError as missing:
-        exit_with(f"{one_line(missing)}; install gliner-bento[ray]")
+        exit_with(f"{one_line(missing)}; {install('ray')}")
     except (SettingsError, StartupError) as error:
         exit_with(str(error))
     errors = ", ".join(f"{number} {code}" for code, number in report.errors.items()) or "none"

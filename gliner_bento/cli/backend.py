@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from gliner_bento.configuration import SettingsError
+from gliner_bento.exits import install
 from gliner_bento.settings import Settings
 from gliner_bento.settings.names import flag_name
 
@@ -89,6 +90,9 @@ async def clients(options: argparse.Namespace, flags: Mapping[str, Any]) -> Asyn
                 for url in options.url
             ]
         else:
-            from gliner_bento.in_process import in_process  # noqa: PLC0415  # imports torch
-
+            try:
+                from gliner_bento.in_process import in_process  # noqa: PLC0415  # imports torch
+            except ModuleNotFoundError as missing:
+                text = f"a model in this process needs {missing.name}; name a server with --url, or"
+                raise SettingsError(f"{text} {install('serve')}") from None
             yield [await stack.enter_async_context(in_process(Settings.load(flags)))]

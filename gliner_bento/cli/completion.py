@@ -10,6 +10,7 @@ from typing import Any
 
 from gliner_bento.cli.parsers import commands_of
 from gliner_bento.configuration import SettingsError
+from gliner_bento.exits import install
 
 SHELLS = ("bash", "zsh", "tcsh")
 EXAMPLES = """examples:
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
     try:
         import shtab  # noqa: PLC0415  # an extra
     except ImportError:
-        raise SettingsError("completion: needs shtab; install gliner-bento[completion]") from None
+        raise SettingsError(f"completion: needs shtab; {install('completion')}") from None
     from gliner_bento.cli.flags import parser  # noqa: PLC0415  # which imports this module
 
     made = parser()

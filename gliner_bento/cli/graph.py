@@ -15,7 +15,7 @@ from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.exits import StartupError, one_line, write_line
+from gliner_bento.exits import StartupError, install, one_line, write_line
 from gliner_bento.graph.build import GraphBuilder
 from gliner_bento.graph.documents import read_documents
 from gliner_bento.graph.formats import FORMATS
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     if kind is None:
         raise SettingsError(f"graph: --output: {options.output.suffix} is no format; choose with --format")
     if not find_spec("networkx"):
-        raise SettingsError("graph: networkx is not installed; install gliner-bento[graph]")
+        raise SettingsError(f"graph: networkx is not installed; {install('graph')}")
     builder, failed = GraphBuilder(), dict[str, str]()
     try:
         texts = _add_results(options, builder, failed)

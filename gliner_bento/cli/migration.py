@@ -17,10 +17,11 @@ _HEAD = """\
 # From gliner.serve
 
 Start `python -m gliner_bento.serve` instead of `python -m gliner.serve`, and import from `gliner_bento.serve` instead
-of `gliner.serve`: flags, fields, variables, port, routes and clients stay.
+of `gliner.serve`: flags, fields, variables, port, routes and clients stay. In a clone
+of the repository ([install](../install.md)):
 
 ```bash
-pip install gliner-bento
+pip install -e '.[serve]'
 python -m gliner_bento.serve --model urchade/gliner_small-v2.1 --max-batch-size 64
 ```
 
@@ -115,7 +116,8 @@ ends it. `GLiNERClient` of `gliner_bento.serve` is the same HTTP client, with an
   before anything is loaded.
 - There are no `GLiNERServer` and `GLiNERMemoryEstimator`, the internals of gliner.serve.
 
-Throughput and latency of both on one machine are in the [README](../../README.md#how-it-compares).
+Throughput and latency of both on one machine are in the [benchmarks](../benchmarks/README.md#results), answers to odd
+requests [too](../benchmarks/README.md#odd-requests).
 
 ## Every field
 

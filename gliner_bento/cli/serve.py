@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from gliner_bento.cli import serving_properties
 from gliner_bento.cli.parsers import setting_dest
 from gliner_bento.configuration import PROJECT_ROOT, SettingsError
-from gliner_bento.exits import write_line
+from gliner_bento.exits import install, write_line
 from gliner_bento.process.port import check_access, check_port
 from gliner_bento.serve.names import CHECKED, without_effect
 from gliner_bento.settings import Settings
@@ -83,13 +83,18 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     for line in ignored:
         write_line(line)
     if options.backend == "ray":
-        if not find_spec("ray"):
-            raise SettingsError("--backend ray: Ray is not installed; install gliner-bento[ray]")
+        _check_installed("ray", "ray")
         program = f"from gliner_bento.ray.serve import main; main({options.host!r}, {options.port})"
         replace_process([sys.executable, "-c", program], settings, flags)
     else:
+        _check_installed("bentoml", "serve")
         serve(settings, flags, port=options.port, host=options.host)
     return 0
+
+
+def _check_installed(package: str, extra: str) -> None:
+    if not find_spec(package):
+        raise SettingsError(f"serve: {package} is not installed; {install(extra)}")
 
 
 def serve(settings: Settings, flags: Mapping[str, Any], *, port: int, host: str) -> None:

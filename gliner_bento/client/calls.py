@@ -13,12 +13,12 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from gliner_bento.adapter_types import AdapterInfo, AdapterList
+from gliner_bento.client.notebook import ExtractAnswer, ExtractBatchAnswer
 from gliner_bento.errors import ErrorBody, ErrorDetail, InternalError, NotReady, from_detail
 from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import (
     AbortResponse,
     ExtractBatchResponse,
-    ExtractResponse,
     LabelOptions,
     ModelCard,
     StreamedEnd,
@@ -50,10 +50,10 @@ class Call(Generic[Answer]):
         raise from_detail(_detail(response))
 
 
-def extract(text: str, labels: Labels, options: dict[str, Any]) -> Call[ExtractResponse]:
+def extract(text: str, labels: Labels, options: dict[str, Any]) -> Call[ExtractAnswer]:
     """`POST /v1/extract`."""
     body = {"text": text, "labels": labels, **options}
-    return Call("POST", "/v1/extract", _parsed(ExtractResponse), body)
+    return Call("POST", "/v1/extract", lambda content: _parsed(ExtractAnswer)(content).of(text), body)
 
 
 def extract_stream(text: str, labels: Labels, options: dict[str, Any]) -> Call[StreamedEntity | StreamedEnd]:
@@ -62,10 +62,11 @@ def extract_stream(text: str, labels: Labels, options: dict[str, Any]) -> Call[S
     return Call("POST", "/v1/extract/stream", _streamed, body)
 
 
-def extract_batch(texts: Sequence[str], labels: Labels, options: dict[str, Any]) -> Call[ExtractBatchResponse]:
+def extract_batch(texts: Sequence[str], labels: Labels, options: dict[str, Any]) -> Call[ExtractBatchAnswer]:
     """`POST /v1/extract/batch`, with options that all texts share."""
-    body = {"texts": list(texts), "labels": labels, **options}
-    return Call("POST", "/v1/extract/batch", _parsed(ExtractBatchResponse), body)
+    given = list(texts)
+    body = {"texts": given, "labels": labels, **options}
+    return Call("POST", "/v1/extract/batch", lambda content: _parsed(ExtractBatchAnswer)(content).of(given), body)
 
 
 def extract_items(

@@ -14,14 +14,13 @@ from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.client import calls
 from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_RETRY_S, DEFAULT_WINDOW, Sender, Text, in_order, in_order_from_a_thread
+from gliner_bento.client.notebook import ExtractAnswer, ExtractBatchAnswer
 from gliner_bento.client.upload import opened, pieces
 from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import (
     AbortResponse,
     BatchResult,
     Entity,
-    ExtractBatchResponse,
-    ExtractResponse,
     ModelCard,
     StreamedEnd,
     StreamedEntity,
@@ -50,7 +49,7 @@ class Client:
         self._url, self._api_key, self._timeout_s = url, api_key, timeout_s
         self._http = httpx.Client(base_url=url, timeout=timeout_s, headers=_authorization(api_key))
 
-    def extract(self, text: str, labels: Labels, **options: Any) -> ExtractResponse:
+    def extract(self, text: str, labels: Labels, **options: Any) -> ExtractAnswer:
         """Entities and relations of one text."""
         return self._send(calls.extract(text, labels, options))
 
@@ -68,7 +67,7 @@ class Client:
                 part = call.answer(line.encode())
                 yield part.entity if isinstance(part, StreamedEntity) else part
 
-    def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchResponse:
+    def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchAnswer:
         """One result or error per text, in order."""
         return self._send(calls.extract_batch(texts, labels, options))
 
@@ -171,7 +170,7 @@ class AsyncClient:
         headers = _authorization(api_key)
         self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, headers=headers, transport=transport)
 
-    async def extract(self, text: str, labels: Labels, **options: Any) -> ExtractResponse:
+    async def extract(self, text: str, labels: Labels, **options: Any) -> ExtractAnswer:
         """As `Client.extract`."""
         return await self._send(calls.extract(text, labels, options))
 
@@ -186,7 +185,7 @@ class AsyncClient:
                 part = call.answer(line.encode())
                 yield part.entity if isinstance(part, StreamedEntity) else part
 
-    async def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchResponse:
+    async def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchAnswer:
         """As `Client.extract_batch`."""
         return await self._send(calls.extract_batch(texts, labels, options))
 

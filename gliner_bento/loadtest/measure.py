@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+import httpx
 
 from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import Reply, Run, authorization, closed_loop, open_loop
@@ -86,16 +85,8 @@ def _written(folder: Path, data: dict[str, Any]) -> Path:
 def _model(url: str, api_key: str | None) -> dict[str, Any]:
     """The response of `/v1/model`."""
     try:
-        return asyncio.run(_get_json(f"{url}/v1/model", authorization(api_key)))
-    except (aiohttp.ClientError, asyncio.TimeoutError, TimeoutError, json.JSONDecodeError) as error:
+        answer = httpx.get(f"{url}/v1/model", headers=authorization(api_key), timeout=_STATUS_TIMEOUT_S)
+        content: dict[str, Any] = answer.raise_for_status().json()
+    except (httpx.HTTPError, httpx.InvalidURL, json.JSONDecodeError) as error:
         raise ValueError(f"no gliner-bento server at {url}: {str(error) or type(error).__name__}") from error
-
-
-async def _get_json(url: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    timeout = aiohttp.ClientTimeout(total=_STATUS_TIMEOUT_S)
-    async with (
-        aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session,
-        session.get(url, headers=headers) as response,
-    ):
-        content: dict[str, Any] = await response.json()
-        return content
+    return content

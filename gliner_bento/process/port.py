@@ -9,8 +9,6 @@ import os
 import socket
 from contextlib import suppress
 
-import click
-
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import exit_with
 from gliner_bento.settings import Settings
@@ -52,6 +50,8 @@ def check_address_or_exit(command: str, settings: Settings, default_host: str) -
 
     default_host: where the command listens if it was given none.
     """
+    import click  # noqa: PLC0415  # of the extra serve
+
     context = click.get_current_context(silent=True)
     if context is None or command not in context.command_path:
         return

@@ -12,7 +12,7 @@ import signal
 import sys
 
 from gliner_bento.configuration import SettingsError
-from gliner_bento.exits import exit_with, one_line
+from gliner_bento.exits import exit_with, install, one_line
 from gliner_bento.ray.options import FOR_THROUGHPUT, check
 from gliner_bento.settings import load_or_exit
 
@@ -35,7 +35,7 @@ def main(host: str, port: int) -> None:
         from gliner_bento.ray.cluster import connect, reason, replicas  # noqa: PLC0415
         from gliner_bento.ray.server import GatewayServer  # noqa: PLC0415  # need the extra ray
     except ImportError as missing:
-        exit_with(f"--backend ray: {one_line(missing)}; install gliner-bento[ray]")
+        exit_with(f"--backend ray: {one_line(missing)}; {install('ray')}")
     try:
         connect()
     except Exception as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from gliner_bento.exits import StartupError
+from gliner_bento.exits import StartupError, install
 from gliner_bento.types import Extraction
 
 Row = dict[str, Any]
@@ -48,5 +48,5 @@ def pyarrow() -> Any:
         import pyarrow  # noqa: PLC0415  # an extra
         import pyarrow.parquet  # noqa: PLC0415
     except ImportError:
-        raise StartupError("Parquet needs pyarrow; install gliner-bento[bulk]") from None
+        raise StartupError(f"Parquet needs pyarrow; {install('bulk')}") from None
     return pyarrow

@@ -15,6 +15,7 @@ from pydantic_settings import NoDecode
 from gliner_bento.api_keys import is_content, read_keys
 from gliner_bento.archives import SUFFIXES
 from gliner_bento.configuration import PACKAGE, PROJECT_ROOT
+from gliner_bento.exits import install
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FORMATS = tuple(sorted(file.stem for file in (PACKAGE / "gateway" / "compat").glob("[!_]*.py")))
@@ -83,7 +84,7 @@ def _needs(package: str) -> Callable[[bool], bool]:
 
     def check(value: bool) -> bool:
         if value and not find_spec(package):
-            raise ValueError(f"{package} is not installed; install gliner-bento[{package}]")
+            raise ValueError(f"{package} is not installed; {install(package)}")
         return value
 
     return check

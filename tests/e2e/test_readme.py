@@ -21,7 +21,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 BLOCKS = blocks("README.md")
-PAGES = ["README.md", "docs/quickstart.md", "docs/errors.md", "docs/long-texts.md"]
+PAGES = ["docs/clients.md", "docs/quickstart.md", "docs/errors.md", "docs/long-texts.md"]
 PYTHON = [code for page in PAGES for language, code in blocks(page) if language == "python"]
 CURL = next(code for language, code in BLOCKS if language == "bash" and code.startswith("curl"))
 SHOWN = next(json.loads(code) for language, code in BLOCKS if language == "json")
@@ -94,3 +94,36 @@ def test_every_link_of_the_readme_leads_somewhere():
     links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
     assert links
     assert [link for link in links if not (PROJECT_ROOT / link).exists()] == []
+
+
+def test_the_readme_is_read_in_a_few_minutes_and_begins_with_what_it_is_and_how_to_start_it():
+    text = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    first = text[: text.index("\n## Another model")]
+    assert all(
+        part in first for part in ("An inference server for [GLiNER]", "make serve", "curl ", "make test", ".webp")
+    )
+    assert len(re.findall("^- ", first, re.MULTILINE)) == 3
+
+
+def test_the_readmes_figures_beside_gliner_serve_are_those_of_the_committed_report():
+    text = " ".join((PROJECT_ROOT / "README.md").read_text(encoding="utf-8").split())
+    report = re.search(r"answers ([\d.]+) \(\[measured\]\(([\w/.-]+)\)", text)
+    ours = re.search(r"forward pass: (\d+) requests/s", text)
+    assert report
+    assert ours
+    rows = (PROJECT_ROOT / report[2]).read_text(encoding="utf-8")
+    row = re.search(
+        r"\| bf16 \| throughput, 32 concurrent \| requests/s \| ([\d.]+) \| gliner.serve \| ([\d.]+) ", rows
+    )
+    assert row
+    assert (round(float(row[1])), round(float(row[2]), 1)) == (int(ours[1]), float(report[1]))
+
+
+def test_security_knows_the_forms_of_weights_that_are_loaded():
+    models, security = (
+        (PROJECT_ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("models.md", "security.md")
+    )
+    assert "| `pytorch_model.bin` | `torch.load(weights_only=True)`" in models
+    [row] = [line for line in security.splitlines() if line.startswith("| code in a checkpoint |")]
+    assert "`pytorch_model.bin` read with `weights_only=True`" in row

@@ -187,3 +187,16 @@ def test_shims_that_do_not_run_are_skipped(empty):
         empty.executable(name, f'echo {name} >>chosen; [ "$2" = -c ] && exec {sys.executable} "$@"; exit 0')
     empty.make("setup")
     assert (empty.folder / "chosen").read_text().split() == ["python3.12", "python3.12"]
+
+
+def test_the_help_fits_a_terminal_and_has_every_target_in_one_of_two_groups(checkout):
+    users, maintainers = checkout.make("help").strip().split("\n\n")
+    assert max(map(len, f"{users}\n{maintainers}".splitlines())) <= 80
+    assert users.startswith("For users; TORCH=cpu or TORCH=cuda chooses")
+    listed = [set(re.findall(r"^  make (\S+) +\S", group, re.MULTILINE)) for group in (users, maintainers)]
+    assert {"serve", "test", "wheel"} <= listed[0]
+    assert {"lint", "chaos", "demo-model"} <= listed[1]
+    makefile = (PROJECT_ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE)) - {"setup-bench"}
+    assert listed[0] | listed[1] == targets
+    assert not listed[0] & listed[1]

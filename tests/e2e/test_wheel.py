@@ -1,30 +1,102 @@
-"""The wheel: what it holds, and that it serves in an empty folder, with the model inside it."""
+"""The wheels: what they hold, that one serves in an empty folder, and what a client needs."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
+from collections.abc import Iterable
+from importlib.metadata import PathDistribution, distribution, distributions
 from pathlib import Path
 
 import httpx
 import pytest
+from packaging.requirements import Requirement
 
 from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
 
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "docs", "tests")
 MODEL = ("README.md", "gliner_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+CLIENT = """
+from gliner_bento.client import Client
+with Client("{url}") as client:
+    answer = client.extract("Bill Gates founded Microsoft.", ["person", "organization"])
+    many = client.extract_many(["Tim Cook lives in Cupertino."], ["person"])
+    print([entity.text for entity in answer.entities], [entity.text for one in many for entity in one.result.entities])
+"""
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def wheels(tmp_path_factory) -> Path:
+    """The folder that `make wheel` writes."""
     project = shutil.copytree(PROJECT_ROOT, tmp_path_factory.mktemp("build") / "project", ignore=NOT_COPIED)
-    pip("wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", "wheels", cwd=project)
-    [wheel] = (project / "wheels").iterdir()
+    ended = subprocess.run(["tools/wheel", sys.executable], cwd=project, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return project / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(wheels) -> Path:
+    [wheel] = (wheels / "serve").iterdir()
     return wheel
+
+
+@pytest.fixture
+def client_wheel(wheels) -> Path:
+    [wheel] = (wheels / "client").iterdir()
+    return wheel
+
+
+class CleanEnvironment:
+    """An environment with a wheel and the named packages, copied from this one, and nothing else."""
+
+    def __init__(self, folder: Path, wheel: Path, requirements: Iterable[str]) -> None:
+        venv.create(folder, with_pip=False)
+        self.bin = folder / "bin"
+        [self.site] = folder.glob("lib/python3*/site-packages")
+        for name in with_dependencies(requirements):
+            package = distribution(name)
+            for file in package.files or ():
+                if ".." not in file.parts and "__pycache__" not in file.parts:
+                    target = self.site / file
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(package.locate_file(file), target)  # type: ignore[arg-type]
+        python = str(self.bin / "python")
+        pip("--python", python, "install", "--no-deps", "--no-index", "--no-compile", str(wheel), cwd=folder)
+
+    def run(self, *command: str, cwd: Path, code: int = 0) -> tuple[str, str]:
+        """Standard output and error of a program of the environment."""
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        program = [str(self.bin / command[0]), *command[1:]]
+        ended = subprocess.run(
+            program, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert ended.returncode == code, ended.stdout + ended.stderr
+        return ended.stdout, ended.stderr
+
+
+def with_dependencies(requirements: Iterable[str]) -> set[str]:
+    """Names of installed packages: those required, and what they require, without extras."""
+    names, waiting = set[str](), [Requirement(one) for one in requirements]
+    while waiting:
+        one = waiting.pop()
+        if one.name not in names and (one.marker is None or one.marker.evaluate({"extra": ""})):
+            names.add(one.name)
+            waiting += map(Requirement, distribution(one.name).requires or ())
+    return names
+
+
+def declared(wheel: Path, folder: Path) -> list[str]:
+    """The requirements in a wheel's metadata."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    [information] = folder.glob("*.dist-info")
+    return PathDistribution(information).requires or []
 
 
 def pip(*arguments: str, cwd: Path) -> None:
@@ -61,3 +133,50 @@ def test_an_installed_wheel_serves_the_bundled_model_in_an_empty_folder(wheel, t
     assert served["model"] == "demo"
     assert {entity["text"] for entity in answer["entities"]} >= {"Bill Gates", "Microsoft"}
     assert not any(empty.iterdir())
+
+
+def test_a_clients_wheel_is_the_same_without_the_model(wheel, client_wheel):
+    names = [set(zipfile.ZipFile(one).namelist()) for one in (wheel, client_wheel)]
+    assert names[0] - names[1] == {f"gliner_bento/models/demo/{name}" for name in MODEL}
+    assert not names[1] - names[0]
+    assert client_wheel.stat().st_size < 2**20
+
+
+def test_the_client_needs_httpx_and_pydantic_alone(client_wheel, server, tmp_path):
+    environment = CleanEnvironment(tmp_path / "environment", client_wheel, ["httpx", "pydantic"])
+    printed, _ = environment.run("python", "-c", CLIENT.format(url=server), cwd=tmp_path)
+    assert printed == "['Bill Gates', 'Microsoft'] ['Tim Cook']\n"
+
+
+def test_commands_ask_a_server_with_the_packages_that_the_wheel_declares_and_others_name_the_extra(
+    client_wheel, server, tmp_path
+):
+    requirements = [one for one in declared(client_wheel, tmp_path / "unpacked") if "extra ==" not in one]
+    environment = CleanEnvironment(tmp_path / "environment", client_wheel, requirements)
+    installed = {one.name.lower() for one in distributions(path=[str(environment.site)])}
+    assert "httpx" in installed
+    assert not installed & {"aiohttp", "bentoml", "click", "prometheus-client", "starlette", "torch", "transformers"}
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "letter.txt").write_text("Ada Lovelace lived in London.")
+
+    def command(line: str, code: int = 0) -> tuple[str, str]:
+        return environment.run("gliner-bento", *line.replace("URL", server).split(), cwd=work, code=code)
+
+    assert command("extract letter.txt --labels person,city --url URL")[0] == (
+        "Ada Lovelace [person] lived in London [city].\n"
+    )
+    command("bulk letter.txt -o out.jsonl --labels person,city --url URL --quiet")
+    assert [one["text"] for one in json.loads((work / "out.jsonl").read_text())["entities"]] == [
+        *("Ada Lovelace", "London")
+    ]
+    command("redact letter.txt -o redacted --labels person,city --url URL")
+    command("bench URL --concurrency 1 --seconds 0.2 --out bench")
+    command("doctor --url URL")
+    for line in ("--help", "bulk --help", "serve --help", "settings", "keys new a"):
+        command(line)
+    needs = "install the extra serve in the clone: pip install -e '.[serve]' (docs/install.md)\n"
+    for line in ("extract letter.txt --labels person", "bulk letter.txt -o no.jsonl --labels a", "doctor"):
+        assert command(line, code=1)[1].endswith(f"; name a server with --url, or {needs}")
+    for line in ("serve", "models list", "models show models/demo", "docs"):
+        assert command(line, code=1)[1].endswith(f" is not installed; {needs}")

@@ -16,7 +16,7 @@ import pytest
 
 from gliner_bento.settings import PROJECT_ROOT
 
-pytest.importorskip("ray.data", reason="needs Ray: pip install 'gliner-bento[ray]'")
+pytest.importorskip("ray.data", reason="needs Ray: pip install -e '.[ray]'")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PATIENCE_S = 300.0

@@ -28,7 +28,7 @@ from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import PROJECT_ROOT, Settings
 from gliner_bento.types import Item
 
-pytest.importorskip("ray.serve", reason="needs Ray: pip install 'gliner-bento[ray]'")
+pytest.importorskip("ray.serve", reason="needs Ray: pip install -e '.[ray]'")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PATIENCE_S = 240.0

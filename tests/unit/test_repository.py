@@ -50,11 +50,11 @@ ALLOWED_IN = {
     "ray": r"gliner_bento/(ray|replicas/ray)/",
     "uvicorn": r"gliner_bento/(gateway/http_protocol|ray/server)\.py|benchmark/instances\.py",
     "haystack": r"gliner_bento/integrations/haystack\.py",
-    "pandas": r"gliner_bento/integrations/dataframes\.py",
+    "pandas": r"gliner_bento/(integrations/dataframes|client/notebook)\.py",
     "polars": r"gliner_bento/integrations/dataframes\.py",
     "shtab": r"gliner_bento/cli/completion\.py",
     "spacy": r"gliner_bento/integrations/spacy\.py",
-    "httpx": r"gliner_bento/(client/|cli/|in_process\.py)|benchmark/(server|side_by_side)\.py|reliability/",
+    "httpx": r"gliner_bento/(client/|cli/|in_process|loadtest/measure)|benchmark/(server|side_by_side)\.py|reliability",
     "rich": r"gliner_bento/cli/",
     "pyarrow": r"gliner_bento/(ray/|records/columns\.py)",
     "fast_gliner": JOBS,
@@ -169,7 +169,7 @@ def test_a_server_without_tracing_loads_no_tracing_library():
 
 def test_tracing_without_its_packages_ends_the_start_with_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "gliner_bento.otel", None)
-    with pytest.raises(StartupError, match=r"install gliner-bento\[otel\]"):
+    with pytest.raises(StartupError, match=r"install the extra otel in the clone: "):
         start_tracing(Settings(enable_tracing=True))
 
 
@@ -224,7 +224,7 @@ def test_the_lock_holds_exact_versions_of_what_serves_and_tests_and_no_place_to_
     ]
     wanted = [
         *project["dependencies"],
-        *(name for extra in ("client", "dev", "onnx") for name in project["optional-dependencies"][extra]),
+        *(name for extra in ("serve", "dev", "onnx") for name in project["optional-dependencies"][extra]),
     ]
     assert {_normal(re.match(r"[\w.-]+", name)[0]) for name in wanted} <= locked
     assert not any(name.startswith(("nvidia-", "triton")) and name != "nvidia-ml-py" for name in locked)
@@ -255,8 +255,8 @@ def test_every_word_splitter_has_an_extra():
     project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
-    others = {"bench", "bulk", "client", "completion", "dataframes", "dev"}
-    others |= {"graph", "haystack", "mcp", "onnx", "otel", "ray"}
+    others = {"bench", "bulk", "completion", "dataframes", "dev"}
+    others |= {"graph", "haystack", "mcp", "onnx", "otel", "ray", "serve"}
     assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
 
 

@@ -18,7 +18,7 @@ from transformers import AutoConfig
 from gliner_bento.engine.checkpoint.find import BACKBONES, ModelError, is_beside
 from gliner_bento.engine.checkpoint.load import DType, from_pretrained
 from gliner_bento.engine.checkpoint.resolve import Checkpoint
-from gliner_bento.exits import one_line
+from gliner_bento.exits import install, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def load_onnx(checkpoint: Checkpoint, device: torch.device, dtype: DType, thread
     threads: of one run on a CPU; fixed for the session.
     """
     if find_spec("onnxruntime") is None or find_spec("onnx") is None:
-        raise ModelError("runtime onnxruntime: a package is not installed: pip install 'gliner-bento[onnx]'")
+        raise ModelError(f"runtime onnxruntime: a package is missing; {install('onnx')}")
     import onnxruntime  # noqa: PLC0415  # an extra
 
     if dtype not in {"auto", "float32"}:

@@ -9,6 +9,7 @@ from gliner.data_processing.tokenizer import StanzaWordsSplitter, WordsSplitter
 from huggingface_hub import constants
 
 from gliner_bento.engine.checkpoint.find import CONFIG, ModelError, read_json
+from gliner_bento.exits import install
 
 # `words_splitter_type` -> modules that gliner imports for it; an extra of the same name installs their packages.
 WORD_SPLITTERS: dict[str, tuple[str, ...]] = {
@@ -45,8 +46,7 @@ def check_word_splitter(folder: Path) -> None:
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise ModelError(
-            f"words_splitter_type {kind!r} needs {', '.join(missing)}, which {verb} not installed: "
-            f"pip install 'gliner-bento[{kind}]'"
+            f"words_splitter_type {kind!r} needs {', '.join(missing)}, which {verb} not installed; {install(kind)}"
         )
     if kind == "stanza":
         _check_stanza()

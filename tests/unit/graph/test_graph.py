@@ -9,6 +9,7 @@ import json
 import pytest
 
 from gliner_bento import cli
+from gliner_bento.exits import install
 from gliner_bento.graph.build import GraphBuilder
 from gliner_bento.graph.formats import FORMATS
 
@@ -126,4 +127,4 @@ def test_what_cannot_be_a_graph_is_one_line(tmp_path, capsys, monkeypatch, conte
 def test_without_networkx_the_extra_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("gliner_bento.cli.graph.find_spec", lambda name: None)
     assert cli.main(["graph", "a.jsonl", "-o", "g.graphml"]) == 1
-    assert capsys.readouterr().err == ("gliner-bento: graph: networkx is not installed; install gliner-bento[graph]\n")
+    assert capsys.readouterr().err == ("gliner-bento: graph: networkx is not installed; " + install("graph") + "\n")

@@ -8,6 +8,7 @@ import pytest
 
 from gliner_bento import asgi, cli
 from gliner_bento.configuration import SettingsError
+from gliner_bento.exits import install
 from gliner_bento.instances import plan_instances
 from gliner_bento.ray.options import (
     MEANINGLESS,
@@ -84,7 +85,7 @@ def test_without_ray_the_number_of_instances_is_fixed(capsys):
 def test_without_ray_installed_the_command_says_what_to_install(capsys, monkeypatch):
     monkeypatch.setattr("gliner_bento.cli.serve.find_spec", lambda name: None)
     assert cli.main(["serve", "--port", "0", "--backend", "ray"]) == 1
-    assert capsys.readouterr().err == ("gliner-bento: --backend ray: Ray is not installed; install gliner-bento[ray]\n")
+    assert capsys.readouterr().err == f"gliner-bento: serve: ray is not installed; {install('ray')}\n"
 
 
 def test_an_unknown_backend_is_refused(capsys):

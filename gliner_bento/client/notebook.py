@@ -1,0 +1,122 @@
+"""Answers of `extract` and `extract_batch` as notebooks show them (HTML), and as pandas tables."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from html import escape
+from itertools import pairwise
+from typing import Any, Literal
+
+from gliner_bento.exits import install
+from gliner_bento.types import BatchResult, Entity, ExtractBatchResponse, Extraction, ExtractResponse
+
+_COLORS = ("#fde68a", "#bfdbfe", "#bbf7d0", "#fbcfe8", "#ddd6fe", "#fed7aa", "#a5f3fc", "#e5e7eb")
+_SPAN = ["start", "end", "text", "label", "score"]
+_RELATION = ["head", "relation", "tail", "score"]
+
+Rows = Literal["entities", "relations"]
+
+
+class ExtractAnswer(ExtractResponse):
+    """An `ExtractResponse` that knows its text. A copy does not, and is shown as data."""
+
+    __slots__ = ("_text",)
+    _text: str
+
+    def of(self, text: str) -> ExtractAnswer:
+        """Itself, as the answer for `text`."""
+        object.__setattr__(self, "_text", text)
+        return self
+
+    def _repr_html_(self) -> str | None:
+        return _html(self._text, self) if hasattr(self, "_text") else None
+
+    def to_pandas(self, rows: Rows = "entities") -> Any:
+        """A DataFrame with a row per entity, or per relation. Raises ImportError without pandas."""
+        return _table(list(_rows(self, rows)), _columns(rows))
+
+
+class ExtractBatchAnswer(ExtractBatchResponse):
+    """An `ExtractBatchResponse` that knows its texts. A copy does not, and is shown as data."""
+
+    __slots__ = ("_texts",)
+    _texts: Sequence[str]
+
+    def of(self, texts: Sequence[str]) -> ExtractBatchAnswer:
+        """Itself, as the answer for `texts`."""
+        object.__setattr__(self, "_texts", texts)
+        return self
+
+    def _repr_html_(self) -> str | None:
+        if not hasattr(self, "_texts"):
+            return None
+        return "<hr>".join(_item_html(text, one) for text, one in zip(self._texts, self.results, strict=True))
+
+    def to_pandas(self, rows: Rows = "entities") -> Any:
+        """As of one text, with the text's index in `item`; a text that failed is one row with its `error`."""
+        found = [
+            {"item": item, **row}
+            for item, one in enumerate(self.results)
+            for row in (_rows(one.result, rows) if one.result else [{"error": _message(one)}])
+        ]
+        return _table(found, ["item", *_columns(rows), "error"])
+
+
+def _columns(rows: Rows) -> list[str]:
+    if rows not in ("entities", "relations"):
+        raise ValueError(f"rows: must be entities or relations, not {rows!r}")
+    return _SPAN if rows == "entities" else _RELATION
+
+
+def _rows(result: Extraction, rows: Rows) -> Iterable[dict[str, Any]]:
+    if rows == "entities":
+        return map(asdict, result.entities)
+    return (
+        {"head": one.head.text, "relation": one.relation, "tail": one.tail.text, "score": one.score}
+        for one in result.relations
+    )
+
+
+def _table(rows: list[dict[str, Any]], columns: list[str]) -> Any:
+    try:
+        import pandas  # noqa: PLC0415  # an extra
+    except ImportError:
+        raise ImportError(f"to_pandas needs pandas; {install('dataframes')}") from None
+    return pandas.DataFrame(rows, columns=columns)
+
+
+def _item_html(text: str, item: BatchResult) -> str:
+    return _html(text, item.result) if item.result else f"<div>{escape(_message(item))}</div>"
+
+
+def _message(item: BatchResult) -> str:
+    return item.error.message if item.error else ""
+
+
+def _html(text: str, result: Extraction) -> str:
+    """The text with its entities in colour, each followed by its label; relations and warnings, a line each."""
+    relations = (f"{one.head.text} → {one.relation} → {one.tail.text} ({one.score:.2f})" for one in result.relations)
+    lines = [*relations, *(f"Warning: {one.message}" for one in result.warnings)]
+    if result.truncated:
+        lines.append(f"Only the first {result.truncated_at} characters were processed.")
+    below = "".join(f"<div>{escape(line)}</div>" for line in lines)
+    marked = "".join(_pieces(text, result.entities))
+    return f'<div style="white-space: pre-wrap; line-height: 1.8">{marked}</div>{below}'
+
+
+def _pieces(text: str, entities: Sequence[Entity]) -> Iterator[str]:
+    """The text, cut where an entity begins or ends; each piece in the colour of the shortest entity around it."""
+    waiting = sorted(entities, key=lambda one: -one.start)
+    around: list[Entity] = []
+    for start, end in pairwise(sorted({0, len(text), *(place for one in entities for place in (one.start, one.end))})):
+        while waiting and waiting[-1].start == start:
+            around.append(waiting.pop())
+        around = sorted((one for one in around if one.end > start), key=lambda one: one.end - one.start)
+        shown = escape(text[start:end])
+        if around:
+            labels = "".join(f" <small>{escape(one.label)}</small>" for one in around if one.end == end)
+            color = _COLORS[zlib.crc32(around[0].label.encode()) % len(_COLORS)]
+            shown = f'<mark style="background: {color}; color: #111; padding: 1px 3px">{shown}{labels}</mark>'
+        yield shown
