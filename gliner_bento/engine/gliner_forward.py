@@ -31,7 +31,7 @@ from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thre
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.limits import too_many_candidates
-from gliner_bento.engine.text.collate import PackedInputs, PaddedCollator
+from gliner_bento.engine.text.collate import PackedInputs, PaddedCollator, packed
 
 # gliner scores the relations of all pairs of spans above the threshold in one product: memory grows with the square.
 MAX_PROPOSALS = 256
@@ -45,6 +45,7 @@ class GlinerForward:
     """
 
     packs = True
+    collate = staticmethod(packed)
     encoded_labels = 0
 
     def __init__(self, model: Any, family: Family, layers: LayerFactory) -> None:
@@ -54,7 +55,7 @@ class GlinerForward:
         self._relations = model.model if family.relations else None
         self._decode = decode_padded_spans if family.span_width else decode_padded_tags
         self._once_per_span = family.span_width  # token models propose a span once for each label
-        self._collate = PaddedCollator.of(
+        self._pad = PaddedCollator.of(
             model.data_processor,
             separate_labels=not family.prompts.inline,
             max_width=model.config.max_width if family.span_width else None,
@@ -72,7 +73,7 @@ class GlinerForward:
     def _predicted(self, text: Prepared, device: torch.device) -> Predictions:
         tensors = {
             name: value.to(device) if isinstance(value, torch.Tensor) else value
-            for name, value in self._collate([text]).inputs.items()
+            for name, value in self._pad([text]).inputs.items()
         }
         lowest = lowest_threshold(text.item)
         output = self._entities(**tensors, threshold=lowest)

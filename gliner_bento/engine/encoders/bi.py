@@ -6,20 +6,21 @@ from typing import Any
 
 import torch
 
+from gliner_bento.engine.encoders.inputs import Inputs, PromptTokens
 from gliner_bento.engine.encoders.label_encoder import LabelEncoder
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.encoders.text_encoder import WordPooling, text_encoder
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lora import on_slot
-from gliner_bento.engine.layers.packing import Layout
 from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.engine.text.collate import PackedInputs
 
 
 class BiEncoder:
     """An `Encoder`. relations: not supported by gliner's bi-encoders."""
+
+    prompt = PromptTokens()
 
     def __init__(
         self,
@@ -41,25 +42,22 @@ class BiEncoder:
             layers.adapt(self._fuse)
         self._label_projection = label_projection
 
-    def __call__(self, inputs: PackedInputs) -> EncoderOutput:
+    def __call__(self, inputs: Inputs) -> EncoderOutput:
         """See `Encoder`."""
-        layout = Layout.of(inputs.token_rows, inputs.token_ids.device)
-        words = self._pool(self._encode(inputs.token_ids, layout), inputs)
+        words = self._pool(self._encode(inputs.token_ids, inputs.layout), inputs)
         labels = self._labels(inputs.label_ids, inputs.label_rows).to(words.dtype)
         if self._fuse is not None:
             words, labels = self._fused(words, labels, inputs)
         if self._label_projection is not None:
             labels = self._label_projection(labels, inputs.label_rows.slot_rows)
-        return EncoderOutput(words, inputs.word_rows, labels, inputs.label_rows, words[:0], inputs.relation_rows)
+        return EncoderOutput.of(inputs, words, labels, words[:0])
 
     @property
     def encoded_labels(self) -> int:
         """Labels that were not in the cache."""
         return self._labels.encoded_labels
 
-    def _fused(
-        self, words: torch.Tensor, labels: torch.Tensor, inputs: PackedInputs
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _fused(self, words: torch.Tensor, labels: torch.Tensor, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
         """gliner's `post_fusion_schema`: attention between each text's words and labels."""
         assert self._fuse is not None
         fused = []

@@ -7,20 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
-from gliner_bento.engine.heads.decode import above_own_threshold, decode_spans
+from gliner_bento.engine.heads.decode import PaddedSpans, above_own_threshold, decode_spans
 from gliner_bento.engine.heads.overlap import predictions_of, resolve
 from gliner_bento.engine.heads.predictions import Predictions, SpanTable
 from gliner_bento.engine.heads.relations import RelationHead, Represent, SlotRowsOf, with_relations
-from gliner_bento.engine.heads.span_scores import span_scorer
+from gliner_bento.engine.heads.span_scores import EncodedSpans, span_scorer
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lora import on_slot
+
+
+class SpanScores(NamedTuple):
+    """Of a batch: its spans, and the logits of each text or, padded, the spans above the thresholds."""
+
+    spans: EncodedSpans
+    logits: Sequence[torch.Tensor]
+    padded: PaddedSpans | None
 
 
 class SpanHead:
@@ -31,10 +39,18 @@ class SpanHead:
         self._relate = relations
         self.name = self._encode_spans.name
 
-    def __call__(self, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
+    def scores(self, encoded: EncoderOutput) -> SpanScores:
         """See `Head`."""
         spans = self._encode_spans(encoded.words, encoded.word_rows)
-        above = decode_spans(spans.scores(encoded.labels, encoded.label_rows), texts)
+        logits = spans.scores(encoded.labels, encoded.label_rows)
+        if encoded.thresholds is None:
+            return SpanScores(spans, [text[0] for text in logits], None)
+        return SpanScores(spans, (), PaddedSpans.of(logits[0], encoded))
+
+    def predictions(self, scores: SpanScores, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
+        """See `Head`."""
+        spans, logits, padded = scores
+        above = decode_spans(logits, texts) if padded is None else padded.read(len(texts))
         if self._relate is None:
             above = list(map(above_own_threshold, texts, above))
             return [Predictions.or_error(predictions_of, *pair) for pair in zip(texts, above, strict=True)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +19,10 @@ from gliner_bento.engine.heads.decode import (
     decode_tags,
     lowest_threshold,
     on_device,
+    padded_tag_report,
     probabilities,
     proposed_spans,
+    read_padded_tags,
     tag_scores,
     thresholds_of,
 )
@@ -31,6 +33,13 @@ from gliner_bento.engine.heads.tag_scores import TagScorer
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lora import on_slot
+
+
+class TagLogits(NamedTuple):
+    """Of each text, or of the padded block with its `padded_tag_report`."""
+
+    logits: Sequence[torch.Tensor]
+    report: torch.Tensor | None
 
 
 class TokenHead:
@@ -46,18 +55,26 @@ class TokenHead:
         self._own_shapes = layers.own_shapes
         self._scores_spans = relations is None and self._represent_spans is not None
 
-    def __call__(self, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
+    def scores(self, encoded: EncoderOutput) -> TagLogits:
         """See `Head`."""
-        tags = tag_scores(self._tag(encoded.words, encoded.word_rows, encoded.labels, encoded.label_rows))
+        logits = self._tag(encoded.words, encoded.word_rows, encoded.labels, encoded.label_rows)
+        if encoded.thresholds is None:
+            return TagLogits([text[0] for text in logits], None)
+        return TagLogits(logits, padded_tag_report(logits[0], encoded))
+
+    def predictions(self, scores: TagLogits, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
+        """See `Head`."""
+        logits, report = scores
+        tags = tag_scores(logits) if report is None else read_padded_tags(report, logits[0].shape, texts)
         words, labels = encoded.word_rows.split(encoded.words), encoded.label_rows.split(encoded.labels)
         relations = encoded.relation_rows.split(encoded.relations)
         predictions = []
-        for number, (text, scores) in enumerate(zip(texts, tags, strict=True)):
+        for number, (text, of_text) in enumerate(zip(texts, tags, strict=True)):
             represent = partial(self._represent, words[number])
             slot_rows_of = partial(encoded.word_rows.slot_rows_of, number)
             tensors = represent, labels[number], relations[number], slot_rows_of
             with on_slot(encoded.word_rows.slot(number)):
-                predictions.append(Predictions.or_error(self._predicted, text, scores, *tensors))
+                predictions.append(Predictions.or_error(self._predicted, text, of_text, *tensors))
         return predictions
 
     def _predicted(

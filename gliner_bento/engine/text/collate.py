@@ -46,10 +46,6 @@ class PackedInputs:
             word_numbers=self.word_numbers.to(device, non_blocking=True),
         )
 
-    def positions_of(self, token: int) -> torch.Tensor:
-        """Positions of `token`, in order."""
-        return (self.token_ids == token).nonzero()[:, 0]
-
 
 @dataclass(frozen=True, slots=True)
 class CollatedBatch:
