@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def compare(out: Path | None, rows: Sequence[str] | None, plan: Plan) -> str:
-    """Measure sections of the comparison (default: all but the soak); the report. Raises ValueError."""
+    """Measure sections of the comparison (default: all but soak and gpu); the report. Raises ValueError."""
     if unknown := [name for name in rows or () if name not in SECTIONS]:
         raise ValueError(f"no row {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     folder = new_folder(out)
@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Compare gliner-bento with other ways to serve GLiNER models.",
         allow_abbrev=False,
     )
-    parser.add_argument("--rows", help="sections to measure, separated by commas (default: all but soak)")
+    parser.add_argument("--rows", help="sections to measure, separated by commas (default: all but soak and gpu)")
     parser.add_argument("--quick", action="store_true", help="smoke test: the bundled model, about a second per load")
     parser.add_argument("--fairness", action="store_true", help="instead: one tenant beside the flood of another one")
     parser.add_argument("--bulk", action="store_true", help="instead: a bulk job beside the server's own throughput")

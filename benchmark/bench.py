@@ -175,14 +175,15 @@ class Bench:
             yield server
 
     @contextlib.contextmanager
-    def gliner_serve(self, model: Path, dtype: str) -> Iterator[Server]:
-        """gliner.serve on Ray, on the CPU, with its defaults except `tokenizer_threads`.
+    def gliner_serve(self, model: Path, dtype: str, device: str = "cpu") -> Iterator[Server]:
+        """gliner.serve on Ray, with its defaults except `tokenizer_threads`.
 
         That is the number of threads it computes with, 4 by default; with fewer cores than that it stalls for minutes.
         """
         self._need("ray")
-        command = [sys.executable, "-m", "gliner.serve", "--model", str(model.resolve()), "--device", "cpu"]
-        command += ["--dtype", dtype, "--no-compile", "--num-gpus-per-replica", "0", "--num-cpus-per-replica", "1"]
+        command = [sys.executable, "-m", "gliner.serve", "--model", str(model.resolve()), "--device", device]
+        gpus = "1" if device == "cuda" else "0"
+        command += ["--dtype", dtype, "--no-compile", "--num-gpus-per-replica", gpus, "--num-cpus-per-replica", "1"]
         command += ["--tokenizer-threads", str(usable_cores())]
         with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as temporary:
             env = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": temporary}

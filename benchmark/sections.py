@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from benchmark import in_process, over_http, with_adapters, with_long_texts
+from benchmark import in_process, on_gpu, over_http, with_adapters, with_long_texts
 from benchmark.bench import Bench, log_progress
 from benchmark.job import NotMeasured
 from benchmark.rows import Row
@@ -32,8 +32,9 @@ SECTIONS: dict[str, Section] = {
     "stages": in_process.stages,
     "roofline": in_process.roofline,
     "soak": over_http.soak,
+    "gpu": on_gpu.gpu,
 }
-DEFAULT = [name for name in SECTIONS if name != "soak"]
+DEFAULT = [name for name in SECTIONS if name not in {"soak", "gpu"}]
 
 
 def measure(bench: Bench, names: Sequence[str], keep: Callable[[], None]) -> None:

@@ -39,6 +39,26 @@ _PACKAGES = ("peft", "polylora")
 _BATCH_SIZES = [8, 4]
 
 
+@contextlib.contextmanager
+def settings_for(bench: Bench, dtype: str, slots: int) -> Iterator[dict[str, Any]]:
+    """Settings of our server: `slots` adapters on the device, and four times the plan's few in CPU memory, at least
+    those on the device."""
+    with tempfile.TemporaryDirectory(prefix="adapters-", dir=bench.models.resolve()) as cache:
+        yield {
+            "dtype": dtype,
+            "enable_lora": True,
+            "adapter_root": bench.adapters(bench.checkpoint("ner")).root,
+            "disk_cache_dir": cache,
+            "max_device_adapters": slots,
+            "max_cpu_adapters": max(slots, 4 * bench.plan.adapters[0]),
+        }
+
+
+def in_turn(texts: Sequence[Body], count: int, kind: str = "attention") -> list[Body]:
+    """The texts with `count` adapters of a kind in turn."""
+    return round_robin(texts, adapter_ids(kind, count))
+
+
 class _AdapterLoads:
     """Workloads with and without adapters for one model, the expected predictions, and servers for them.
 
@@ -60,26 +80,12 @@ class _AdapterLoads:
 
     def of(self, kind: str, count: int) -> list[Body]:
         """The texts with `count` adapters of a kind in turn."""
-        return round_robin(self.texts, adapter_ids(kind, count))
-
-    @contextlib.contextmanager
-    def settings(self, dtype: str, slots: int) -> Iterator[dict[str, Any]]:
-        """Settings of our server: `slots` adapters on the device, and four times the plan's few in CPU memory."""
-        few = self.bench.plan.adapters[0]
-        with tempfile.TemporaryDirectory(prefix="adapters-", dir=self.bench.models.resolve()) as cache:
-            yield {
-                "dtype": dtype,
-                "enable_lora": True,
-                "adapter_root": self.adapters.root,
-                "disk_cache_dir": cache,
-                "max_device_adapters": slots,
-                "max_cpu_adapters": 4 * few,
-            }
+        return in_turn(self.texts, count, kind)
 
     @contextlib.contextmanager
     def server(self, dtype: str, slots: int) -> Iterator[Server]:
         """Our server with these settings."""
-        with self.settings(dtype, slots) as settings, self.bench.ours(self.model, **settings) as server:
+        with settings_for(self.bench, dtype, slots) as settings, self.bench.ours(self.model, **settings) as server:
             yield server
 
     def measure(self, server: Server, name: str, bodies: Sequence[Body], **about: Any) -> dict[str, Any]:
@@ -163,7 +169,7 @@ def in_process(bench: Bench, section: str) -> list[Row]:
     bodies_by_kind = {kind: loads.of(kind, few) for kind in ("attention", "values")}
     expected = {kind: loads.expected.of(bodies)["expected"] for kind, bodies in bodies_by_kind.items()}
     ours: dict[str, dict[str, Any]] = {}
-    with loads.settings("bfloat16", few) as settings:
+    with settings_for(bench, "bfloat16", few) as settings:
         for kind, bodies in bodies_by_kind.items():
             result = bench.ours_in_process(loads.model, settings, what="throughput", bodies=bodies,
                                            seconds=bench.plan.in_process_s)  # fmt: skip

@@ -53,9 +53,28 @@ _BERT_SMALL = {
     "num_attention_heads": 8,
     "intermediate_size": 2048,
 }
+_BASE = {"num_hidden_layers": 12}
+_LARGE = {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096}
+_MODERNBERT_BASE = {
+    "model_type": "modernbert",
+    "hidden_size": 768,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 12,
+    "intermediate_size": 1152,
+    "max_position_embeddings": 8192,
+    "pad_token_id": 0,
+    "bos_token_id": 101,
+    "cls_token_id": 101,
+    "eos_token_id": 102,
+    "sep_token_id": 102,
+}
+# By family: what differs from gliner's defaults and the shape of deberta-v3-small.
 FAMILIES: dict[str, dict[str, Any]] = {
     "ner": {},
     "bi": {"labels_encoder": "here", "labels_encoder_config": _BERT_SMALL},
+    "base": {"encoder_config": _DEBERTA | _BASE},
+    "large": {"encoder_config": _DEBERTA | _LARGE},
+    "modernbert": {"encoder_config": _MODERNBERT_BASE},
 }
 
 
@@ -68,7 +87,7 @@ def build(family: str, folder: str, tokenizer: str, bodies: list[dict[str, Any]]
     if "labels_encoder" in options:
         options["labels_encoder"] = str(tokens)
         options["labels_encoder_config"] = {**_BERT_SMALL, "vocab_size": len(words)}
-    encoder = {**_DEBERTA, "vocab_size": len(words)}
+    encoder = {**options.pop("encoder_config", _DEBERTA), "vocab_size": len(words)}
     torch.manual_seed(seed)
     config = GLiNERConfig(model_name=str(tokens), encoder_config=encoder, span_mode="markerV0", **options)
     model = GLiNER.from_config(config, backbone_from_pretrained=False).eval()

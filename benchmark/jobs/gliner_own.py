@@ -31,14 +31,22 @@ def main(
     runtime: str = "torch",
     dtype: str = "float32",
     passes: int | None = None,
+    device: str = "cpu",
+    alone: int = 0,
 ) -> dict[str, Any]:
     """Texts/s at each batch size, and the answers at the last one: list the sizes from the largest to 1.
 
     passes: number of passes over the texts at each size; by default as many as start within `seconds`, at least one.
+    alone: of so many texts, one by one, are the latencies; 0: of the last batch size.
     """
     warnings.simplefilter("ignore")
-    loaded = _load(model, runtime, dtype)
-    return measure(lambda batch: _answers(loaded, batch), bodies, batch_sizes, seconds, passes=passes)
+    torch.backends.cudnn.allow_tf32 = False  # of LSTMs in float32
+    loaded = _load(model, runtime, dtype, device)
+    predict: Predict = lambda batch: _answers(loaded, batch)  # noqa: E731
+    result = measure(predict, bodies, batch_sizes, seconds, passes=passes)
+    if alone:
+        result["latencies_s"] = measure(predict, bodies[:alone], [1], 0.0)["latencies_s"]
+    return result
 
 
 def by_length(bodies: Sequence[Body], size: int) -> list[list[int]]:
@@ -76,10 +84,10 @@ def measure(
     return {"texts_per_s": speeds, "best": max(speeds.values()), "latencies_s": latencies_s, "answers": answers}
 
 
-def _load(model: str, runtime: str, dtype: str) -> Any:
+def _load(model: str, runtime: str, dtype: str, device: str) -> Any:
     if runtime == "onnx":
         return GLiNER.from_pretrained(model, load_onnx_model=True, onnx_model_file="model.onnx")
-    return GLiNER.from_pretrained(model, dtype=getattr(torch, dtype)).eval()
+    return GLiNER.from_pretrained(model, dtype=getattr(torch, dtype)).eval().to(device)
 
 
 def _answers(model: Any, bodies: Sequence[Body]) -> list[dict[str, Any]]:

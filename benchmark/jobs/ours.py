@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
+import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any
+
+import torch
 
 from benchmark.jobs import run_job
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.checkpoint.load import pick_device
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
+from gliner_bento.loadtest.load import percentile_ms
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.settings import Settings
@@ -26,6 +32,7 @@ def main(what: str, **arguments: Any) -> dict[str, Any]:
     """Do `what`: one of the public functions below."""
     functions: dict[str, Callable[..., dict[str, Any]]] = {
         "throughput": throughput,
+        "loads": loads,
         "stages": stages,
         "repeated": repeated,
         "lengths": lengths,
@@ -54,6 +61,58 @@ def throughput(bodies: list[Body], seconds: float, concurrency: int | None = Non
         "info": asdict(replica.model),
         "answers": [_answer(extraction) for extraction in answers],
     }
+
+
+def loads(bodies: list[Body], concurrencies: list[int], seconds: float) -> dict[str, Any]:
+    """The same at each concurrency, on one replica on a GPU: with latencies, the share of time in which the GPU ran a
+    kernel, peak memory in bytes, and the answers."""
+    replica = LocalReplica.load(Settings.load())
+    items = [_item(body) for body in bodies]
+    results = []
+    for number in concurrencies:
+        some = items if number > 1 else items[:100]
+        _all(replica.scheduler, some, number)  # warm-up
+        torch.cuda.reset_peak_memory_stats()
+        latencies_s: list[float] = []
+        answers: list[Extraction] = []
+        start, done = time.perf_counter(), 0
+        with _gpu_busy() as busy:
+            while done == 0 or time.perf_counter() - start < seconds:
+                answers = _all(replica.scheduler, some, number, latencies_s)
+                done += 1
+        latencies_s.sort()
+        results.append(
+            {
+                "concurrency": number,
+                "texts_per_s": len(latencies_s) / (time.perf_counter() - start),
+                **{f"p{percent}_ms": percentile_ms(latencies_s, percent) for percent in (50, 99)},
+                "busy": statistics.mean(busy) if busy else None,
+                "peak_bytes": torch.cuda.max_memory_allocated(),
+                "answers": [_answer(extraction) for extraction in answers],
+            }
+        )
+    info = asdict(replica.model)
+    replica.close()
+    return {"loads": results, "info": info}
+
+
+@contextmanager
+def _gpu_busy() -> Iterator[list[float]]:
+    """Samples of the share of time in which a kernel ran, by the driver, every 100 ms while the block runs."""
+    samples: list[float] = []
+    stopped = threading.Event()
+
+    def sample() -> None:
+        while not stopped.wait(0.1):
+            samples.append(torch.cuda.utilization() / 100)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        stopped.set()
+        thread.join()
 
 
 def stages(bodies: list[Body], seconds: float, batch_size: int = 8) -> dict[str, Any]:
@@ -138,22 +197,24 @@ def _item(body: Body, long_text: LongText = "truncate") -> Item:
     return Item(body["text"], labels, relations, adapter_id=body.get("adapter_id"), long_text=long_text)
 
 
-def _all(scheduler: Scheduler, items: Sequence[Item], concurrency: int | None) -> list[Extraction]:
-    """The extraction of every item, in order."""
-    numbers = iter(range(len(items)))
-    submitted: dict[int, Future[Extraction]] = {}
-    waiting: set[Future[Extraction]] = set()
+def _all(
+    scheduler: Scheduler, items: Sequence[Item], concurrency: int | None, latencies_s: list[float] | None = None
+) -> list[Extraction]:
+    """The extraction of every item, in order. latencies_s: gets the latency of each."""
+    free = threading.Semaphore(concurrency or len(items))
+    latencies_s = [] if latencies_s is None else latencies_s
 
-    def submit(some: Iterator[int]) -> None:
-        for number in some:
-            submitted[number] = scheduler.submit(items[number], request_id=str(number))
-            waiting.add(submitted[number])
+    def ended(sent_s: float, _: Future[Extraction]) -> None:
+        latencies_s.append(time.perf_counter() - sent_s)
+        free.release()
 
-    submit(itertools.islice(numbers, concurrency))
-    while waiting:
-        finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-        submit(itertools.islice(numbers, len(finished)))
-    return [submitted[number].result() for number in range(len(items))]
+    futures = []
+    for number, item in enumerate(items):
+        free.acquire()
+        sent_s = time.perf_counter()
+        futures.append(scheduler.submit(item, request_id=str(number)))
+        futures[-1].add_done_callback(partial(ended, sent_s))
+    return [future.result() for future in futures]
 
 
 def _batches(prepared: Sequence[Prepared], size: int) -> Iterator[list[Prepared]]:
