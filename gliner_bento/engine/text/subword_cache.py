@@ -7,7 +7,9 @@ checks that at load. The tokens of a word are kept as the bytes of int32s: many 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
@@ -67,22 +69,26 @@ class CachedSubwords:
         return [added[word] if word in added else newer[word] for word in words]
 
 
+def encoded(tokenizer: Tokenizer, words: Sequence[str]) -> Encoding:
+    """Each word on its own, without special tokens."""
+    return tokenizer.encode(words, is_pretokenized=True, add_special_tokens=False)
+
+
 def ids_of_each(encoding: Encoding, words: int) -> list[bytes]:
     """The token ids of each of the encoded words, as the bytes of int32s."""
-    ids = np.array(encoding.ids, np.int32)
-    counts = np.bincount(np.array(encoding.word_ids, np.int64), minlength=words)
-    ends = counts.cumsum()
-    return [ids[start:end].tobytes() for start, end in zip((ends - counts).tolist(), ends.tolist(), strict=True)]
+    ids = np.array(encoding.ids, np.int32).tobytes()
+    size = len(ids) // (len(encoding) or 1)
+    counts = Counter(encoding.word_ids)
+    ends = list(accumulate(counts[word] * size for word in range(words)))
+    return [ids[start:end] for start, end in pairwise([0, *ends])]
 
 
-def is_exact(encode: Callable[[Sequence[str]], list[bytes]], tokenizer: Tokenizer) -> bool:
-    """Whether words of odd sentences, and the tokenizer's special tokens, have the same tokens alone as in a sentence.
-
-    encode: the tokens of each word.
-    """
+def is_exact(tokenizer: Tokenizer) -> bool:
+    """Whether words of odd sentences, and special tokens as words, have the same tokens alone as in a sentence."""
     specials = [token.content for token in tokenizer.get_added_tokens_decoder().values()][:64]
     for sentence in (*(sentence.split(" ") for sentence in _ODD_SENTENCES), specials):
         for words in (sentence, sentence[::-1], [word for word in sentence for _ in range(2)]):
-            if encode(words) != [encode([word])[0] for word in words]:
+            together = ids_of_each(encoded(tokenizer, words), len(words))
+            if together != [np.array(encoded(tokenizer, [word]).ids, np.int32).tobytes() for word in words]:
                 return False
     return True

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from gliner_bento.engine.checkpoint.find import ModelError
-from gliner_bento.engine.text.subword_cache import CachedSubwords, ids_of_each, is_exact
+from gliner_bento.engine.text.subword_cache import CachedSubwords, encoded, ids_of_each, is_exact
 from gliner_bento.errors import InvalidField
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Subwords:
         self.markers = {config.class_token_index, *([config.rel_token_index] if relations else [])}
         self._tokenizer = unpadded(processor.transformer_tokenizer)
         self.prefix, self.suffix = self._special_tokens()
-        self.cached = is_exact(lambda words: ids_of_each(self.encode(words), len(words)), self._tokenizer)
+        self.cached = is_exact(self._tokenizer)
         self.of_words = CachedSubwords(self._of_text) if self.cached else self._of_text
         if not self.cached:
             logger.warning(
@@ -50,18 +50,14 @@ class Subwords:
 
     def _of_text(self, words: Sequence[str]) -> list[bytes]:
         """See `of_words`."""
-        encoding = self.encode(words)
+        encoding = encoded(self._tokenizer, words)
         if self.markers.intersection(encoding.ids):
             raise InvalidField("text: contains a marker that the model reserves for its labels", param="text")
         return ids_of_each(encoding, len(words))
 
-    def encode(self, words: Sequence[str]) -> Encoding:
-        """Each word on its own, without special tokens."""
-        return self._tokenizer.encode(words, is_pretokenized=True, add_special_tokens=False)
-
     def ids(self, words: Sequence[str]) -> tuple[int, ...]:
-        """The tokens of `encode`."""
-        return tuple(self.encode(words).ids)
+        """The tokens of the words, each encoded on its own, without special tokens."""
+        return tuple(encoded(self._tokenizer, words).ids)
 
     def room(self, prompt: Sequence[int]) -> int:
         """Tokens left for a text beside `prompt`."""
