@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 MAX_CACHED_WORDS = 65_536
-"""About 12 MB of ordinary words; at most 60 MB of words that someone made up to fill it."""
+"""About 10 MB of ordinary words; at most 50 MB of the longest ones."""
 MAX_CACHED_CHARS = 32
 """Longer words are encoded each time."""
 
@@ -32,8 +32,8 @@ _ODD_SENTENCES = (
 class CachedSubwords:
     """The sub-words of words, from a bounded cache. Safe to call from several threads; cached words take no lock.
 
-    Words enter the newer of two generations; when it is full, it becomes the older one, and the words of the older one
-    that were not asked for meanwhile are forgotten.
+    Words enter the newer of two generations. When that is full, it becomes the older one, and the words that were only
+    in the older one are dropped.
     """
 
     def __init__(self, encode: Callable[[Sequence[str]], list[bytes]], max_words: int = MAX_CACHED_WORDS) -> None:
