@@ -381,6 +381,13 @@ class ModelInfo:
             "batch_invariant=false."
         ),
     ] = False
+    cached_subwords: Annotated[
+        bool,
+        Field(
+            description="Whether sub-words are cached per word. false: the tokenizer gives a word other tokens alone "
+            "than in a text, so every text is encoded, which is slower."
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

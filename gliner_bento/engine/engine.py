@@ -76,7 +76,9 @@ class GLiNEREngine:
         self._device = model.device
         self._limits = limits
         max_labels = options.max_labels_per_pass or config.max_types or None
-        self._preparer = _preparer(model, family, limits, pass_limits(options, limits, max_labels, name))
+        tokenizer = ItemTokenizer(model.data_processor, config, limits, family.prompts, relations=family.relations)
+        planner = PassPlanner(tokenizer, pass_limits(options, limits, max_labels, name))
+        self._preparer = ItemPreparer(tokenizer, planner, supports_relations=family.relations)
         self._memory: MemoryModel | None = None
         self._forward: Forward | OnnxForward | GlinerForward
         self.adapter_slots: DeviceSlots | None = None
@@ -105,6 +107,7 @@ class GLiNEREngine:
             max_labels_per_pass=max_labels if family.prompts.inline else None,
             fingerprint=fingerprint,
             languages=languages,
+            cached_subwords=tokenizer.caches_subwords,
         )
 
     def _torch_forward(
@@ -363,11 +366,6 @@ def pass_limits(options: EngineOptions, limits: ModelLimits, max_labels: int | N
     if window > limits.words:
         raise ModelError(f"window_words is {window}; the maximum length of {name!r} is {limits.words} words")
     return PassLimits(limits.words, window, options.window_overlap_words, max_labels)
-
-
-def _preparer(model: Any, family: Family, limits: ModelLimits, passes: PassLimits) -> ItemPreparer:
-    tokenizer = ItemTokenizer(model.data_processor, model.config, limits, family.prompts, relations=family.relations)
-    return ItemPreparer(tokenizer, PassPlanner(tokenizer, passes), supports_relations=family.relations)
 
 
 def check_options(options: EngineOptions, device: torch.device) -> None:

@@ -117,9 +117,8 @@ def with_arguments(relations: Iterable[PairRelation], entities: Sequence[Entity]
 
 
 def _entities(prepared: Prepared, spans: SpanTable) -> EntityTable:
-    item, words = prepared.item, _NO_WORDS
-    if len(spans):
-        words = np.array(prepared.payload.words, np.int64)
+    item = prepared.item
+    words = prepared.payload.bounds if len(spans) else _NO_WORDS
     return EntityTable(
         item.text, list(item.labels), words[spans.first, 0], words[spans.last, 1], spans.label, spans.score
     )

@@ -24,11 +24,12 @@ from gliner_bento.types import Item
 TEXT = "a bb ccc dddd eeeee"
 WORDS = [(0, 1), (2, 4), (5, 8), (9, 13), (14, 19)]
 ITEM = Item(TEXT, {"x": "x", "y": "y"}, {"r": "r", "s": "s"}, multi_label=True)
+NONE = np.empty(0, np.int64)
 SCORES = st.lists(st.integers(0, 5).map(float), max_size=40)
 
 
 def prepared(item: Item) -> Prepared:
-    return Prepared(item, tokens=9, words=len(WORDS), payload=Tokenized([], [], WORDS))
+    return Prepared(item, tokens=9, words=len(WORDS), payload=Tokenized(NONE, NONE, NONE, np.array(WORDS)))
 
 
 def words(*scores: float, label: int = 0) -> list[Span]:
