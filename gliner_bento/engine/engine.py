@@ -321,7 +321,7 @@ class GLiNEREngine:
         if not collated.texts:
             return []
         with self._memory.guard(self._cost(collated.texts)) if self._memory else nullcontext():
-            return self._forward(collated.inputs.to(self._device), collated.texts)
+            return self._forward(collated.inputs, collated.texts)
 
     def decode(self, scores: tuple[CollatedBatch, list[Predictions]]) -> list[Extraction | PassResult | LimitExceeded]:
         """One result per item, with character offsets and names in place of word and label numbers."""

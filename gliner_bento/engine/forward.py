@@ -13,6 +13,7 @@ from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.encoders.inputs import Inputs, PaddedInputs
 from gliner_bento.engine.encoders.output import Encoder, EncoderOutput
 from gliner_bento.engine.families import Family, Head
+from gliner_bento.engine.graphs import CudaCapture, Graphs
 from gliner_bento.engine.heads.decode import lowest_threshold
 from gliner_bento.engine.heads.predictions import Predictions
 from gliner_bento.engine.heads.relations import RelationHead
@@ -22,19 +23,29 @@ from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.text.collate import CPU, CollatedBatch, SlotOf, packed
 
+Scores = tuple[EncoderOutput, Any]
+
 
 class Forward:
     """packs: texts are packed without padding. name: how it computes, for `/v1/model`. padded: see `GLiNEREngine`."""
 
     def __init__(
-        self, encoder: Encoder, head: Head, device: torch.device, *, padded: bool = False, compiled: bool = False
+        self,
+        encoder: Encoder,
+        head: Head,
+        device: torch.device,
+        *,
+        padded: bool = False,
+        compiled: bool = False,
+        graphs: Graphs[Scores] | None = None,
     ) -> None:
         self._encode = encoder
         self._head = head
         self._device = device
         self._padded = padded
+        self._graphs = graphs
         self.packs = encoder.packs
-        self.name = f"{encoder.name}, {head.name}{', compiled' if compiled else ''}"
+        self.name = f"{encoder.name}, {head.name}{', compiled' if compiled else ''}{', CUDA graphs' if graphs else ''}"
 
     @property
     def encoded_labels(self) -> int:
@@ -56,14 +67,26 @@ class Forward:
             inputs = Inputs.packed(batch.inputs, self._encode.prompt)
         return replace(batch, inputs=inputs)
 
-    def scores(self, inputs: Inputs) -> tuple[EncoderOutput, Any]:
-        """What `predictions` needs. Padded batches: without waiting for the device."""
+    def scores(self, inputs: Inputs | PaddedInputs) -> Scores:
+        """What `predictions` needs. Padded batches: without waiting for the device, and captured if possible."""
+        if isinstance(inputs, Inputs):
+            return self._run(inputs)
+        if self._graphs is not None and inputs.depends_on_bucket_alone:
+            unread = inputs.unread()
+            graph = self._graphs.find(inputs.bucket, lambda data: self._run(unread.inputs(data)), inputs.data)
+            if graph is not None:
+                encoded, scores = graph(inputs.data)
+                counts = inputs.counts
+                return encoded.with_counts(counts.words, counts.labels, counts.relations), scores
+        return self._run(inputs.to(self._device))
+
+    def _run(self, inputs: Inputs) -> Scores:
         encoded = self._encode(inputs)
         if encoded.thresholds is None:
             encoded.check_finite()
         return encoded, self._head.scores(encoded)
 
-    def __call__(self, inputs: Inputs, texts: Sequence[Prepared]) -> list[Predictions]:
+    def __call__(self, inputs: Inputs | PaddedInputs, texts: Sequence[Prepared]) -> list[Predictions]:
         """The predictions of each text. Raises `ScoresNotFinite`."""
         encoded, scores = self.scores(inputs)
         return self._head.predictions(scores, encoded, texts)
@@ -79,4 +102,6 @@ def make_forward(model: Any, family: Family, options: EngineOptions, layers: Lay
     relations = RelationHead(model, layers) if family.relations else None
     head = family.head(model, layers, kernels, relations)
     device = next(model.parameters()).device
-    return Forward(encoder, head, device, padded=layers.padded, compiled=options.enable_compilation)
+    captures = device.type == "cuda" and layers.padded and not (options.enforce_eager or options.enable_compilation)
+    graphs: Graphs[Scores] | None = Graphs(CudaCapture(device)) if captures else None
+    return Forward(encoder, head, device, padded=layers.padded, compiled=options.enable_compilation, graphs=graphs)

@@ -50,6 +50,7 @@ class GlinerForward:
 
     def __init__(self, model: Any, family: Family, layers: LayerFactory) -> None:
         layers.adapt(model.model)
+        self._device = model.device
         self._own_shapes = layers.own_shapes
         self._entities = without(model.model, "decoder", *_RELATION_MODULES)  # the decoder generates unserved labels
         self._relations = model.model if family.relations else None
@@ -67,12 +68,12 @@ class GlinerForward:
         predictions = []
         for number, text in enumerate(texts):
             with on_slot(inputs.token_rows.slot(number)), self._own_shapes():
-                predictions.append(Predictions.or_error(self._predicted, text, inputs.token_ids.device))
+                predictions.append(Predictions.or_error(self._predicted, text))
         return predictions
 
-    def _predicted(self, text: Prepared, device: torch.device) -> Predictions:
+    def _predicted(self, text: Prepared) -> Predictions:
         tensors = {
-            name: value.to(device) if isinstance(value, torch.Tensor) else value
+            name: value.to(self._device) if isinstance(value, torch.Tensor) else value
             for name, value in self._pad([text]).inputs.items()
         }
         lowest = lowest_threshold(text.item)

@@ -25,10 +25,6 @@ class OnnxRuns(tuple[RunInputs, ...]):
 
     __slots__ = ()
 
-    def to(self, _: torch.device) -> OnnxRuns:
-        """The same: the session takes its inputs from the CPU on every device."""
-        return self
-
 
 class OnnxForward:
     """Over gliner's `model`, whose own `model` is an `OnnxSession`. Raises ModelError where ONNX is not supported.

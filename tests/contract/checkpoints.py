@@ -145,11 +145,11 @@ BACKBONES = {
 
 
 def load_engine(
-    folder: Path | str, dtype: DType = "float32", *, padded: bool = False, device: str = "cpu", **options: Any
+    folder: Path | str, dtype: DType = "float32", *, padded: bool | None = None, device: str = "cpu", **options: Any
 ) -> GLiNEREngine:
     """An engine over a checkpoint, with default settings but for `options`, and without a self-test.
 
-    padded: batches are padded as on a GPU."""
+    padded: batches are padded as on a GPU; None: on a GPU."""
     settings = view(EngineOptions, **{"self_test": False, **options})
     return GLiNEREngine.load(str(folder), device=device, dtype=dtype, options=settings, padded=padded)
 

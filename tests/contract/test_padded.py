@@ -59,12 +59,13 @@ def test_a_span_model_launches_little_for_any_number_of_texts(checkpoint: Any, m
 
 @pytest.mark.parametrize(("size", "expected"), [(0, 1), (1, 1), (16, 16), (17, 18), (33, 36), (64, 64), (65, 72)])
 def test_sizes_of_buckets(size: int, expected: int) -> None:
-    assert bucketed(size, 1) == expected
+    assert bucketed(size, 1, 8) == expected
 
 
 def test_a_bucket_wastes_little() -> None:
-    assert all(bucketed(size, 1) < 1.125 * size + 1 for size in range(1, 5000))
+    assert all(bucketed(size, 1, 8) < 1.125 * size + 1 for size in range(1, 5000))
     assert Bucket.of(1, 70, 70, 51, 3, 0) == (1, 80, 80, 56, 8, 0)
+    assert Bucket.of(60, 3000, 70, 51, 3, 9) == (64, 3840, 80, 56, 8, 16)
 
 
 def test_attention_is_never_cudnns(checkpoint: Any) -> None:
@@ -85,7 +86,7 @@ def test_nothing_waits_for_the_device_before_decoding(family: str, backbone: str
     with torch.inference_mode():
         torch.cuda.set_sync_debug_mode("error")
         try:
-            served._forward.scores(batch.inputs.to(served._device))
+            served._forward.scores(batch.inputs)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

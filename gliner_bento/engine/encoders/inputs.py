@@ -7,8 +7,9 @@ the forward pass is a function of this tensor and the bucket alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,10 +86,6 @@ class Inputs:
             inputs.label_ids,
         )
 
-    def to(self, _: torch.device) -> Inputs:
-        """The same: packed batches are computed on the CPU, padded ones are on their device."""
-        return self
-
 
 @dataclass(frozen=True, slots=True)
 class PaddedInputs:
@@ -138,6 +135,16 @@ class PaddedInputs:
     def to(self, device: torch.device) -> Inputs:
         """On `device`."""
         return self.inputs(self.data.to(device, non_blocking=True))
+
+    @property
+    def depends_on_bucket_alone(self) -> bool:
+        """Whether the forward pass may be captured: neither an adapter's slot nor separate labels decide what runs."""
+        return self.counts.slots is None and not any(self.label_ids)
+
+    def unread(self) -> PaddedInputs:
+        """The same, without what a captured forward pass must not read: it would be that of another batch."""
+        unread: Any = None
+        return replace(self, counts=_Counts(unread, unread, unread, unread, None))
 
     def inputs(self, data: torch.Tensor) -> Inputs:
         """`data` on the device, in parts."""

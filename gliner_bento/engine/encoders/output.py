@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -32,6 +32,12 @@ class EncoderOutput:
         return cls(
             words, inputs.word_rows, labels, inputs.label_rows, relations, inputs.relation_rows, inputs.thresholds
         )
+
+    def with_counts(self, words: tuple[int, ...], labels: tuple[int, ...], relations: tuple[int, ...]) -> EncoderOutput:
+        """With these numbers of rows of the texts."""
+        rows = (self.word_rows, words), (self.label_rows, labels), (self.relation_rows, relations)
+        word_rows, label_rows, relation_rows = (replace(of_rows, counts=counts) for of_rows, counts in rows)
+        return replace(self, word_rows=word_rows, label_rows=label_rows, relation_rows=relation_rows)
 
     def check_finite(self) -> None:
         """Raises `ScoresNotFinite`. The heads' scores would not show it: oneDNN's ReLU makes zeros of NaN."""

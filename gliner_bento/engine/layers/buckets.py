@@ -1,14 +1,15 @@
 """Bucketed shapes of padded batches: few enough to be repeated, so that a GPU's kernels can be captured and reused.
 
-A size is rounded up to a multiple of an eighth of the power of two below it, so less than an eighth of it is padding;
-sizes up to a least step are rounded up to that.
+A size is rounded up to one of a few between two powers of two. The more a dimension costs, the more there are; the
+number of texts has few, because under load it is the highest one.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-_STEPS = 8  # buckets between two powers of two
+_TOKEN_SIZES, _WORD_SIZES, _TEXT_SIZES = 8, 4, 2  # between two powers of two
+_PACKED_SHARES = 4  # packed tokens: quarters of the padded ones
 _LEAST_TOKENS = 16
 _LEAST_WORDS = 8
 _LEAST_LABELS = 8
@@ -33,17 +34,20 @@ class Bucket(NamedTuple):
     @classmethod
     def of(cls, texts: int, tokens: int, length: int, words: int, labels: int, relations: int) -> Bucket:
         """The bucket that holds these numbers."""
+        texts = bucketed(texts, 1, _TEXT_SIZES)
+        length = bucketed(length, _LEAST_TOKENS, _TOKEN_SIZES)
+        share = -(-texts * length // _PACKED_SHARES)
         return cls(
-            bucketed(texts, 1),
-            bucketed(tokens, _LEAST_TOKENS),
-            bucketed(length, _LEAST_TOKENS),
-            bucketed(words, _LEAST_WORDS),
-            bucketed(labels, _LEAST_LABELS),
-            bucketed(relations, _LEAST_LABELS) if relations else 0,
+            texts,
+            -(-tokens // share) * share,
+            length,
+            bucketed(words, _LEAST_WORDS, _WORD_SIZES),
+            bucketed(labels, _LEAST_LABELS, _WORD_SIZES),
+            bucketed(relations, _LEAST_LABELS, _WORD_SIZES) if relations else 0,
         )
 
 
-def bucketed(size: int, least: int) -> int:
-    """`size` rounded up to its bucket, a multiple of `least`."""
-    step = max(least, (1 << size.bit_length()) // (2 * _STEPS))
+def bucketed(size: int, least: int, sizes: int) -> int:
+    """`size` rounded up to its bucket, a multiple of `least`. sizes: of buckets between two powers of two."""
+    step = max(least, (1 << size.bit_length()) // (2 * sizes))
     return max(1, -(-size // step)) * step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -37,15 +37,6 @@ class PackedInputs:
     label_rows: TextRows
     relation_rows: TextRows
     label_ids: tuple[tuple[int, ...], ...]
-
-    def to(self, device: torch.device) -> PackedInputs:
-        """The same inputs with their tensors on `device`."""
-        return replace(
-            self,
-            token_ids=self.token_ids.to(device, non_blocking=True),
-            word_positions=self.word_positions.to(device, non_blocking=True),
-            word_numbers=self.word_numbers.to(device, non_blocking=True),
-        )
 
 
 @dataclass(frozen=True, slots=True)
