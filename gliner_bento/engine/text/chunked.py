@@ -85,7 +85,7 @@ class WindowedRequest:
 
     def process_words(self, words: Words, truncated_at: int | None) -> None:
         """Process these words only, as one window."""
-        self._windows_to_come = iter([[Window(0, words)] if len(words) else []])
+        self._windows_to_come = iter([[Window(0, words)] if words else []])
         self._truncated_at = truncated_at
 
     def next_passes(self) -> Sequence[Prepared]:
@@ -163,13 +163,11 @@ class WindowedRequest:
         yield list(cutter.close())
 
     def _fitting(self, chunk: Words, size: int) -> Iterator[Words]:
-        """The chunk's words, at most `size` at a time; those with more tokens than a window has are split."""
-        start = 0
-        for index in [*np.flatnonzero(chunk.counts > self._groups.room).tolist(), len(chunk)]:
-            yield from (chunk[first : min(first + size, index)] for first in range(start, index, size))
-            if index < len(chunk):
-                yield from self._pieces(chunk[index : index + 1], size)
-            start = index + 1
+        """The chunk's words, at most `size` and a window's tokens at a time; longer words are split."""
+        while chunk:
+            fit = chunk.fitting(size, self._groups.room)
+            yield from [chunk[:fit]] if fit else self._pieces(chunk[:1], size)
+            chunk = chunk[fit or 1 :]
 
     def _pieces(self, word: Words, size: int) -> Iterator[Words]:
         """The pieces of a long word, about a window's tokens at a time."""

@@ -40,7 +40,7 @@ class ItemPreparer:
             words, is_cut = yield from self._tokenizer.read(item.text, prompt.room, max_words)
             if not is_cut or item.long_text != "window":
                 truncated_at = self._truncated_at(item, words, is_cut=is_cut)
-                if not len(words):
+                if not words:
                     result = Extraction(truncated=truncated_at is not None, truncated_at=truncated_at)
                     return Prepared(item, tokens=0, words=0, truncated_at=truncated_at, result=result)
                 tokenized = self._tokenizer.tokenized(words, prompt)
@@ -66,4 +66,4 @@ class ItemPreparer:
                 f"text: the model's maximum length is {limits.words} words, and {limits.tokens} tokens with the labels",
                 param="text",
             )
-        return None if not is_cut else words.end if len(words) else 0
+        return None if not is_cut else words.end if words else 0

@@ -28,7 +28,7 @@ class ModelLimits:
 
 
 class Subwords:
-    """Encodes words for the text encoder. Never changed after construction, so any thread may use it.
+    """Encodes words for the text encoder. Safe to call from several threads.
 
     prefix, suffix: the special tokens of every sequence. markers: tokens that the model reserves for labels and
     relations. of_words: the tokens of each word of a text, as the bytes of int32s; raises InvalidField (`text`) for a

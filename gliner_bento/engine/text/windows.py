@@ -69,7 +69,7 @@ class Cutter:
 
     def close(self) -> Iterator[Window]:
         """The last window, if there were words."""
-        if len(self._words):
+        if self._words:
             yield Window(self._windows, self._words, self._repeated)
 
     def _cut(self, fit: int) -> Window:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 TokenIds = NDArray[np.int32]
+_TOKEN_BYTES = np.dtype(np.int32).itemsize
 
 
 def token_array(ids: Sequence[int] = ()) -> TokenIds:
@@ -31,7 +32,7 @@ class Words:
     @classmethod
     def of(cls, ids: Sequence[bytes], bounds: NDArray[np.int64]) -> Words:
         """The words that have tokens. ids: the tokens of each word as `Subwords.of_words` returns them."""
-        counts = np.fromiter(map(len, ids), np.int64, len(ids)) // TOKEN_BYTES
+        counts = np.fromiter(map(len, ids), np.int64, len(ids)) // _TOKEN_BYTES
         if not counts.all():
             counts, bounds = counts[counts > 0], bounds[counts > 0]
         return cls(np.frombuffer(b"".join(ids), np.int32), counts, bounds)
@@ -78,5 +79,4 @@ class Words:
         return int(self.bounds[-1, 1])
 
 
-TOKEN_BYTES = np.dtype(np.int32).itemsize
 NO_WORDS = Words(token_array(), np.empty(0, np.int64), np.empty((0, 2), np.int64))
