@@ -56,11 +56,16 @@ class CudaCapture:
         self._lane = threading.local()
 
     def __call__(self, run: Run[T], data: torch.Tensor) -> Graph[T]:
-        """See `Capture`. On the stream of the calling lane, of which nothing else captures."""
+        """See `Capture`."""
         if not hasattr(self._lane, "pool"):
             self._lane.pool = torch.cuda.graph_pool_handle()
+            self._lane.stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         before = torch.cuda.memory_reserved(self._device)
-        graph = _CudaGraph(run, data.to(self._device), self._lane.pool)
+        static = data.to(self._device)
+        torch.cuda.synchronize(self._device)
+        # Not on the lane's stream: torch records events there when host memory is freed, in whatever thread.
+        with torch.cuda.stream(self._lane.stream):
+            graph = _CudaGraph(run, static, self._lane.pool)
         self._held_bytes += max(0, torch.cuda.memory_reserved(self._device) - before)
         return graph
 
