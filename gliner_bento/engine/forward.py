@@ -25,6 +25,9 @@ from gliner_bento.engine.text.collate import CPU, CollatedBatch, SlotOf, packed
 
 Scores = tuple[EncoderOutput, Any]
 
+# The relative error of embeddings that correct passes reach.
+_ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+
 
 class Forward:
     """packs: texts are packed without padding. name: how it computes, for `/v1/model`. padded: see `GLiNEREngine`."""
@@ -73,7 +76,12 @@ class Forward:
             return self._run(inputs)
         if self._graphs is not None and inputs.depends_on_bucket_alone:
             unread = inputs.unread()
-            graph = self._graphs.find(inputs.bucket, lambda data: self._run(unread.inputs(data)), inputs.data)
+            graph = self._graphs.find(
+                inputs.bucket,
+                lambda data: self._run(unread.inputs(data)),
+                inputs.data,
+                lambda: self._run(inputs.to(self._device)),
+            )
             if graph is not None:
                 encoded, scores = graph(inputs.data)
                 counts = inputs.counts
@@ -103,5 +111,11 @@ def make_forward(model: Any, family: Family, options: EngineOptions, layers: Lay
     head = family.head(model, layers, kernels, relations)
     device = next(model.parameters()).device
     captures = device.type == "cuda" and layers.padded and not (options.enforce_eager or options.enable_compilation)
-    graphs: Graphs[Scores] | None = Graphs(CudaCapture(device)) if captures else None
+    graphs: Graphs[Scores] | None = Graphs(CudaCapture(device), agree) if captures else None
     return Forward(encoder, head, device, padded=layers.padded, compiled=options.enable_compilation, graphs=graphs)
+
+
+def agree(first: Scores, second: Scores) -> bool:
+    """Whether two passes over a batch give the same embeddings, but for rounding."""
+    pairs = [(getattr(first[0], name), getattr(second[0], name)) for name in ("words", "labels", "relations")]
+    return all(bool((one - other).norm() <= _ROUNDING[one.dtype] * other.norm()) for one, other in pairs)

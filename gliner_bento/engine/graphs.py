@@ -94,18 +94,23 @@ class _CudaGraph(Generic[T]):
 class Graphs(Generic[T]):
     """The graphs of one model, of each lane its own. Safe to call from several lanes.
 
+    agree: whether the results of a replay and of the pass that it was captured from are equal but for rounding. If they
+        are not, or capturing fails, all batches run without graphs from then on.
     captured: how many are there now.
     """
 
-    def __init__(self, capture: Capture, most: int = MAX_GRAPHS) -> None:
+    def __init__(self, capture: Capture, agree: Callable[[T, T], bool], most: int = MAX_GRAPHS) -> None:
         self._capture = capture
+        self._agree = agree
         self._most = most
         self._lane = threading.local()
         self._failed = False
         self.captured = 0
 
-    def find(self, bucket: Bucket, run: Run[T], data: torch.Tensor) -> Graph[T] | None:
-        """The graph of a bucket, captured now if it has been met before; None: run without. data: see `Capture`."""
+    def find(self, bucket: Bucket, run: Run[T], data: torch.Tensor, launch: Callable[[], T]) -> Graph[T] | None:
+        """The graph of a bucket, captured now if it has been met before; None: run without. data: see `Capture`.
+
+        launch: `run` of `data`, without a graph."""
         if not hasattr(self._lane, "graphs"):
             self._lane.graphs = OrderedDict()
         graphs: OrderedDict[Bucket, Graph[T] | None] = self._lane.graphs  # None: met once, or there was no memory
@@ -119,12 +124,14 @@ class Graphs(Generic[T]):
             return None
         graphs.move_to_end(bucket)
         if graphs[bucket] is None and self._capture.has_memory():
-            graphs[bucket] = self._captured(bucket, run, data)
+            graphs[bucket] = self._captured(bucket, run, data, launch)
         return graphs[bucket]
 
-    def _captured(self, bucket: Bucket, run: Run[T], data: torch.Tensor) -> Graph[T] | None:
+    def _captured(self, bucket: Bucket, run: Run[T], data: torch.Tensor, launch: Callable[[], T]) -> Graph[T] | None:
         try:
             graph = self._capture(run, data)
+            if not self._agree(graph(data), launch()):
+                raise RuntimeError("its replay gives other results")
         except (RuntimeError, TypeError) as error:  # TypeError: it reads more than the tensor
             logger.warning("batches run without CUDA graphs, one of %s cannot be captured: %r", bucket, error)
             self._failed = True

@@ -61,7 +61,7 @@ def test_scores_the_spans_that_gliner_represents(
         first, last = torch.tensor(boundaries).T
         every[first, last - first] = torch.tensor(boundaries)
         represented = model.span_rep_layer(row[None], every.flatten(0, 1)[None])[0][first, last - first]
-        torch.testing.assert_close(marked.represent(number, boundaries), represented, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(marked.represent([number], [boundaries]), represented, atol=1e-4, rtol=1e-4)
         expected = represented @ of_row.T
         torch.testing.assert_close(scores[number][0][first, last - first], expected, atol=1e-3, rtol=1e-4)
 
@@ -82,7 +82,7 @@ def test_scores_pairs_as_gliner_does(reference: Any, words: torch.Tensor, labels
     layers = reference("relex-span", seed=1).model.eval().pair_rep_layer
     heads, tails = torch.arange(len(words)), torch.arange(len(words)).flip(0)
     expected = layers(torch.cat([words[heads], words[tails]], dim=-1)) @ labels.T
-    found = PairScorer(layers, LayerFactory(layers))(words, labels, lambda _: None)(heads, tails)
+    found = PairScorer(layers, LayerFactory(layers))(words, labels[None], lambda _: None)(heads[None], tails[None])[0]
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-4)
 
 

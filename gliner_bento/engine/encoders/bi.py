@@ -60,12 +60,28 @@ class BiEncoder:
     def _fused(self, words: torch.Tensor, labels: torch.Tensor, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
         """gliner's `post_fusion_schema`: attention between each text's words and labels."""
         assert self._fuse is not None
+        rows = (inputs.word_rows, inputs.label_rows)
+        blocks = [some.by_slot(x) for some, x in zip(rows, (words, labels), strict=True)]
+        masks = [some.by_slot(some.whole(words.device)) for some in rows]
         fused = []
-        for number, (word, label) in enumerate(
-            zip(inputs.word_rows.split(words), inputs.label_rows.split(labels), strict=True)
-        ):
-            with on_slot(inputs.word_rows.slot(number)), self._own_shapes():
-                fused.append(
-                    self._fuse(label[None], word[None], label.new_ones(1, len(label)), word.new_ones(1, len(word)))
-                )
-        return torch.cat([word[0] for _, word in fused]), torch.cat([label[0] for label, _ in fused])
+        for (slot, word), (_, label), (_, words_of), (_, labels_of) in zip(*blocks, *masks, strict=True):
+            with on_slot(slot), self._own_shapes():
+                fused.append(_fused_block(self._fuse, word, label, words_of, labels_of))
+        of_words, of_labels = zip(*fused, strict=True)
+        return rows[0].joined(of_words), rows[1].joined(of_labels)
+
+
+def _fused_block(
+    fuse: Any, words: torch.Tensor, labels: torch.Tensor, words_of: torch.Tensor, labels_of: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """gliner's `CrossFuser`, with masks of keys alone: a query of padding attends to words too, instead of nothing.
+
+    words, labels: (texts, rows, D). words_of, labels_of: (texts, rows), False for padding.
+    """
+    for sublayers in fuse.layers:
+        for kind, layer in zip(fuse.schema, sublayers, strict=True):
+            queries, keys = (words if end == "t" else labels for end in (kind[0], kind[2]))
+            mask = (words_of if kind[2] == "t" else labels_of)[:, None].expand(-1, queries.shape[1], -1)
+            queries = layer(queries, mask=mask) if kind[0] == kind[2] else layer(queries, keys, mask=mask)
+            words, labels = (queries, labels) if kind[0] == "t" else (words, queries)
+    return words, labels

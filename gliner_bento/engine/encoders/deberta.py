@@ -218,8 +218,8 @@ class PositionTable:
     def _bucket_of_distance(self, length: int) -> torch.Tensor:
         """Shape (2 * length - 1,), in this table's order."""
         reach = max(length, self._reach)
-        rising = self._buckets.by_distance(reach)[reach - length : reach + length - 1]
-        return (rising if self._rising else rising.flip(0)).to(self._positions.device)
+        rising = self._buckets.on_device(reach, self._positions.device)[reach - length : reach + length - 1]
+        return rising if self._rising else rising.flip(0)
 
 
 @dataclass(frozen=True)
@@ -229,6 +229,11 @@ class Buckets:
     span: int
     position_buckets: int
     max_relative_positions: int
+
+    @lru_cache(maxsize=64)  # noqa: B019 - as below
+    def on_device(self, reach: int, device: torch.device) -> torch.Tensor:
+        """`by_distance`; the copy is waited for once."""
+        return self.by_distance(reach).to(device)
 
     @lru_cache(maxsize=64)  # noqa: B019 - the same for all layers of a model, and small
     def by_distance(self, reach: int) -> torch.Tensor:

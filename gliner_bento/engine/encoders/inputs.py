@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,8 @@ class PaddedInputs:
         parts["token_ids"][:size] = inputs.token_ids.numpy()
         parts["cells"][:size] = cells
         parts["index"][cells] = np.arange(size)
+        for name in ("lengths", "word_counts", "label_counts"):
+            parts[name][:] = 1  # an empty text has something to attend to
         parts["lengths"][: len(tokens)] = tokens
         parts["word_counts"][: len(words)] = words
         parts["label_counts"][: len(labels)] = labels
@@ -126,7 +129,8 @@ class PaddedInputs:
             parts["label_positions"][_cells(labels, bucket.labels)] = label_positions.numpy()
         if prompt.relation is not None:
             parts["relation_positions"][_cells(relations, bucket.relations)] = relation_positions.numpy()
-        parts["thresholds"][: len(tokens)] = np.array(thresholds, np.float64).view(np.int64)
+        nothing = [inf] * (bucket.texts - len(thresholds))
+        parts["thresholds"][:] = np.array([*thresholds, *nothing], np.float64).view(np.int64)
         data = torch.from_numpy(np.concatenate(list(parts.values())))
         of_rows = [some.counts for some in rows]
         counts = _Counts(of_rows[0], of_rows[1], of_rows[2], of_rows[3], inputs.token_rows.slots)

@@ -15,8 +15,8 @@ from gliner_bento.engine.encoders.text_encoder import is_paddable
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lora import on_slot
-from gliner_bento.engine.layers.packing import PaddedLayout, copied, layout_of
-from gliner_bento.engine.layers.rows import TextRows, TextSlots
+from gliner_bento.engine.layers.packing import PaddedLayout, layout_of
+from gliner_bento.engine.layers.rows import TextRows, TextSlots, copied
 
 LabelIds = tuple[int, ...]
 

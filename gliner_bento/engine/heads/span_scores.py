@@ -25,7 +25,7 @@ from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.kernels import EAGER, Kernels
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.projection import Projection, linear_layers
-from gliner_bento.engine.layers.rows import PaddedRows, TextRows
+from gliner_bento.engine.layers.rows import PaddedRows, TextRows, copied
 
 # Maximum elements of the spans' hidden layer per chunk: fits a core's cache; padded: a small part of a GPU's memory.
 _MAX_ELEMENTS = {"packed": 1 << 20, "padded": 1 << 28}
@@ -42,8 +42,8 @@ class EncodedSpans(Protocol):
 
         Those of spans beyond a text's last word, and of padding, are undefined."""
 
-    def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
-        """Representations of spans of one text, shape (len(spans), D)."""
+    def represent(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
+        """Representations of each text's spans, all in one matrix; of one text if they are not padded."""
 
 
 class SpanScorer(Protocol):
@@ -66,6 +66,15 @@ def span_scorer(model: Any, layers: LayerFactory, kernels: Kernels = EAGER) -> S
         return Marker(layer.span_rep_layer, max_width, layers)
     layers.adapt(layer)
     return GlinerSpans(layer, max_width, mode, layers, together=identity and mode not in DEPENDS_ON_PADDING)
+
+
+def rows_of_spans(
+    word_rows: TextRows, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]], device: torch.device
+) -> torch.Tensor:
+    """(2, N): the rows of the first and of the last words of each text's spans."""
+    before = [word_rows.firsts[text] for text in texts]
+    rows = [(first + row, last + row) for row, of_text in zip(before, spans, strict=True) for first, last in of_text]
+    return copied([torch.tensor(rows).T], device)[0]
 
 
 def multiplied(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -133,11 +142,11 @@ class _FactorisedSpans:
         with self._head.own_shapes():
             return multiplied(hidden, weight, offset)
 
-    def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
+    def represent(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
         """See `EncodedSpans`."""
-        first, last = torch.tensor(spans, device=self._start.device).T + self._word_rows.firsts[text]
+        first, last = rows_of_spans(self._word_rows, texts, spans, self._start.device)
         ends = F.relu(self._start[first] + self._end[last])
-        return self._head.out(ends, self._word_rows.slot_rows_of(text, len(ends)))
+        return self._head.out(ends, self._word_rows.slot_rows_of(texts[0], len(ends)))
 
     def _hidden(self, start: torch.Tensor, end: torch.Tensor) -> Iterator[torch.Tensor]:
         """The hidden layer of a block's spans, in chunks of words: (texts, words, K, H)."""
@@ -196,11 +205,11 @@ class _SummedSpans:
             scores.append(of_start[:, :, None] + lasts.transpose(2, 3))
         return scores
 
-    def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
+    def represent(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
         """See `EncodedSpans`."""
-        first, last = torch.tensor(spans, device=self._start.device).T + self._word_rows.firsts[text]
+        first, last = rows_of_spans(self._word_rows, texts, spans, self._start.device)
         ends = torch.cat([self._start[first], self._end[last]], dim=-1)
-        return self._head.out(ends, self._word_rows.slot_rows_of(text, len(ends)))
+        return self._head.out(ends, self._word_rows.slot_rows_of(texts[0], len(ends)))
 
 
 class GlinerSpans:
@@ -217,27 +226,27 @@ class GlinerSpans:
 
     def __call__(self, words: torch.Tensor, word_rows: TextRows) -> EncodedSpans:
         """See `SpanScorer`."""
-        if self._together and isinstance(word_rows, PaddedRows):
-            (block,), represented, first = word_rows.blocks(words), [], 0
-            for slot, texts in word_rows.by_adapter():
-                last = first + texts if first + texts < len(word_rows.counts) else word_rows.texts
-                with on_slot(slot):
-                    represented.append(self._represent(block[first:last], word_rows.of_texts[first:last]))
-                first = last
-            return _RepresentedSpans(self, [torch.cat(represented)])
+        by_text = isinstance(word_rows, PaddedRows) and not self._together
+        rows = TextRows(word_rows.counts, word_rows.slots) if by_text else word_rows
+        if by_text:
+            words = torch.cat(list(word_rows.split(words)))
+        masks = rows.by_slot(rows.whole(words.device))
         represented = []
-        for number, text in enumerate(word_rows.split(words)):
-            with on_slot(word_rows.slot(number)), self.own_shapes():
-                represented.append(self._represent(text[None], len(text)))
-        return _RepresentedSpans(self, word_rows.joined(represented))
+        for (slot, block), (_, mask) in zip(rows.by_slot(words), masks, strict=True):
+            with on_slot(slot), self.own_shapes():
+                represented.append(self._represent(block, mask))
+        if isinstance(word_rows, PaddedRows) and by_text:
+            represented = [F.pad(text, (0, 0, 0, 0, 0, word_rows.height - text.shape[1])) for text in represented]
+            represented += [torch.zeros_like(represented[0])] * (word_rows.texts - len(represented))
+        return _RepresentedSpans(self, represented, word_rows)
 
-    def _represent(self, words: torch.Tensor, counts: torch.Tensor | int) -> torch.Tensor:
-        """(texts, words, D) -> (texts, words, K, D). counts: words of the one text, or of each."""
+    def _represent(self, words: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """(texts, words, D) -> (texts, words, K, D). mask: (texts, words)."""
         first = torch.arange(words.shape[1], device=words.device)[:, None].expand(-1, self.max_width)
         last = first + torch.arange(self.max_width, device=words.device)
         # Spans beyond the last word are (0, 0), as gliner's mask makes them.
-        spans = torch.stack([first, last], dim=-1).flatten(0, 1).expand(len(words), -1, -1)
-        inside = spans[..., 1] < (counts if isinstance(counts, int) else counts[:, None])
+        spans = torch.stack([first, last], dim=-1).flatten(0, 1)
+        inside = spans[:, 1] < mask.sum(1)[:, None]
         represented: torch.Tensor = self._layer(words, spans * inside[..., None])
         return represented
 
@@ -245,9 +254,10 @@ class GlinerSpans:
 class _RepresentedSpans:
     """Spans by their representations, (texts, words, K, D) of each block."""
 
-    def __init__(self, head: GlinerSpans, blocks: Sequence[torch.Tensor]) -> None:
+    def __init__(self, head: GlinerSpans, blocks: Sequence[torch.Tensor], word_rows: TextRows) -> None:
         self._head = head
-        self._blocks = blocks
+        self._blocks = [torch.cat(list(blocks))] if isinstance(word_rows, PaddedRows) else blocks
+        self._word_rows = word_rows
 
     def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
         """See `EncodedSpans`."""
@@ -255,8 +265,11 @@ class _RepresentedSpans:
             of_texts = zip(self._blocks, label_rows.blocks(labels), strict=True)
             return [multiplied(spans, of_text) for spans, of_text in of_texts]
 
-    def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
+    def represent(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
         """See `EncodedSpans`."""
-        of_text = self._blocks[0][text] if len(self._blocks) == 1 else self._blocks[text][0]
-        first, last = torch.tensor(spans, device=of_text.device).T
-        return of_text[first, last - first]
+        if isinstance(self._word_rows, PaddedRows):
+            first, last = rows_of_spans(self._word_rows, texts, spans, self._blocks[0].device)
+            return self._blocks[0].flatten(0, 1)[first, last - first]
+        device = self._blocks[0].device
+        first, last = copied([torch.tensor(spans[0]).T], device)[0]
+        return self._blocks[texts[0]][0][first, last - first]

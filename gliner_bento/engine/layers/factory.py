@@ -235,7 +235,7 @@ class LayerFactory:
         return module.in_features, module.out_features
 
     def _updates(self, weight: torch.Tensor) -> SlotUpdates:
-        return SlotUpdates(weight.shape[1], weight.shape[0], self.slots, weight)
+        return SlotUpdates(weight.shape[1], weight.shape[0], self.slots, weight, padded=self.padded)
 
 
 _NO_LAYER = nn.Linear(1, 1, device="meta")

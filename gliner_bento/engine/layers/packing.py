@@ -16,7 +16,7 @@ from typing import Protocol
 
 import torch
 
-from gliner_bento.engine.layers.rows import SlotRows, TextRows, TextSlots
+from gliner_bento.engine.layers.rows import SlotRows, TextRows, TextSlots, copied
 from gliner_bento.engine.layers.threads import torch_threads
 
 Slots = tuple[int | None, ...]
@@ -208,13 +208,6 @@ class PaddedLayout:
         """See `Layout`."""
         q, k, v = self.padded(qkv).unbind(2)
         return self.packed(attend(q, k, v, self.block)).flatten(1)
-
-
-def copied(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
-    """The tensors, made on the CPU, on `device`; no one waits for the copies."""
-    if device.type != "cuda":
-        return [tensor.to(device) for tensor in tensors]
-    return [tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors]
 
 
 def _slots_of(slots: TextSlots | None) -> Slots:

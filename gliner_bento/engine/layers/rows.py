@@ -9,13 +9,20 @@ words, labels, ...) of one text after the other, so the rows of one slot are con
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
 
 import torch
 from torch.nn import functional as F
+
+
+def copied(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+    """The tensors, made on the CPU, on `device`; no one waits for the copies."""
+    if device.type != "cuda":
+        return [tensor.to(device) for tensor in tensors]
+    return [tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors]
 
 
 @dataclass(frozen=True)
@@ -66,12 +73,12 @@ class SlotRows:
     @cached_property
     def ends(self) -> torch.Tensor:
         """Shape (slots,): where each slot's rows end."""
-        return torch.tensor(list(accumulate(self.of_slots)), dtype=torch.int32, device=self.device)
+        return copied([torch.tensor(list(accumulate(self.of_slots)), dtype=torch.int32)], self.device)[0]
 
     @cached_property
     def slot_of_row(self) -> torch.Tensor:
         """Shape (total,): the slot of each row."""
-        counts = torch.tensor(self.of_slots, device=self.device)
+        counts = copied([torch.tensor(self.of_slots)], self.device)[0]
         return torch.arange(len(counts), device=self.device).repeat_interleave(counts, output_size=self.total)
 
 
@@ -122,9 +129,21 @@ class TextRows:
         """A value for each row, of one for each row that is not padding."""
         return values
 
-    def joined(self, texts: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """`blocks` of what was computed of each text, (1, rows, ...)."""
-        return texts
+    def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor]]:
+        """`blocks` whose texts have one adapter, with its slot, in order."""
+        return [(self.slot(number), text[None]) for number, text in enumerate(self.split(x))]
+
+    def joined(self, blocks: Sequence[torch.Tensor]) -> torch.Tensor:
+        """(N, ...), of blocks in the order of `by_slot`."""
+        return torch.cat([block.flatten(0, 1) for block in blocks])
+
+    def groups(self, sizes: Mapping[int, int]) -> Sequence[Sequence[int]]:
+        """Numbers of texts to compute together, in a matrix of `sizes` rows for each: here each alone."""
+        return [[text] for text in sizes]
+
+    def whole(self, device: torch.device) -> torch.Tensor:
+        """(N,), False for padding."""
+        return torch.ones(self.size, dtype=torch.bool, device=device)
 
     def by_adapter(self) -> list[tuple[int | None, int]]:
         """Consecutive texts with the same adapter, as (slot, number of texts)."""
@@ -180,12 +199,23 @@ class PaddedRows(TextRows):
         """See `TextRows`."""
         return range(0, self.size, self.height or 1)
 
-    def joined(self, texts: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor]]:
+        """See `TextRows`. Empty texts are with the last one."""
+        (block,), groups = self.blocks(x), self.by_adapter()
+        sizes = [texts for _, texts in groups]
+        sizes[-1] += self.texts - len(self.counts)
+        return [(slot, part) for (slot, _), part in zip(groups, block.split_with_sizes(sizes), strict=True)]
+
+    def groups(self, sizes: Mapping[int, int]) -> Sequence[Sequence[int]]:
+        """See `TextRows`: texts of one adapter whose sizes differ by a factor of less than two."""
+        groups: dict[object, list[int]] = {}
+        for text, size in sizes.items():
+            groups.setdefault((self.slot(text), size.bit_length()), []).append(text)
+        return list(groups.values())
+
+    def whole(self, device: torch.device) -> torch.Tensor:
         """See `TextRows`."""
-        block = texts[0].new_zeros(self.texts, self.height, *texts[0].shape[2:])
-        for number, text in enumerate(texts):
-            block[number, : text.shape[1]] = text[0]
-        return [block]
+        return self.mask.flatten()
 
     def filled(self, values: Sequence[int]) -> Sequence[int]:
         """See `TextRows`."""
