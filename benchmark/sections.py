@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from benchmark import in_process, on_gpu, over_http, with_adapters, with_long_texts
+from benchmark import in_process, on_gpu, over_http, overhead, with_adapters, with_long_texts
 from benchmark.bench import Bench, log_progress
 from benchmark.job import NotMeasured
 from benchmark.rows import Row
@@ -30,6 +30,7 @@ SECTIONS: dict[str, Section] = {
     "settings": over_http.settings,
     "int8": in_process.int8,
     "stages": in_process.stages,
+    "overhead": overhead.overhead,
     "roofline": in_process.roofline,
     "soak": over_http.soak,
     "gpu": on_gpu.gpu,

@@ -348,8 +348,7 @@ class ModelInfo:
     max_words: Annotated[int, Field(description="Maximum length of one pass, in words.")]
     max_span_width: Annotated[int | None, Field(description="Words of the longest entity; null for token models.")]
     max_labels_per_pass: Annotated[
-        int | None,
-        Field(description="Maximum number of labels, and of relations, per pass. Null: no limit."),
+        int | None, Field(description="Maximum number of labels, and of relations, per pass. Null: no limit.")
     ] = None
     fingerprint: Annotated[
         str | None,
@@ -381,6 +380,7 @@ class ModelInfo:
             "batch_invariant=false."
         ),
     ] = False
+    cached_subwords: Annotated[bool, Field(description="false: the tokenizer allows no cache of each word.")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

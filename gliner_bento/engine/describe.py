@@ -47,7 +47,10 @@ def describe(
         "parameters": parameters,
         "stored_dtype": str(stored).removeprefix("torch.") if stored else "mixed",
         **{name: info[name] for name in ("family", "supports_relations", "max_words", "max_span_width", "languages")},
-        **{name: info[name] for name in ("device", "dtype", "forward", "self_test", "batch_invariant")},
+        **{
+            name: info[name]
+            for name in ("device", "dtype", "forward", "self_test", "batch_invariant", "cached_subwords")
+        },
         "fast_path": not re.search("gliner's|transformers'", engine.info.forward),
         "weights_mb": {name: _mb(parameters * size) for name, size in _BYTES_OF.items()},
         "peak_memory_mb": _mb(_peak_bytes()),

@@ -35,7 +35,7 @@ from gliner_bento.engine.onnx_forward import OnnxForward
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.results import PassResult, result_of
 from gliner_bento.engine.self_test import cannot_reproduce, self_test, versions
-from gliner_bento.engine.text.collate import CollatedBatch, packed
+from gliner_bento.engine.text.collate import CollatedBatch
 from gliner_bento.engine.text.passes import PassLimits, PassPlanner
 from gliner_bento.engine.text.prepare import ItemPreparer
 from gliner_bento.engine.text.subwords import ModelLimits
@@ -58,6 +58,7 @@ class GLiNEREngine:
     """An `Engine` over one gliner model. Usually made by `load`; the constructor takes a loaded model.
 
     gliner_forward: run gliner's own forward pass, whatever the options say about ours.
+    padded: pad batches to bucketed shapes; None: on a GPU.
     """
 
     def __init__(
@@ -68,13 +69,16 @@ class GLiNEREngine:
         languages: Sequence[str] = (),
         *,
         gliner_forward: bool = False,
+        padded: bool | None = None,
     ) -> None:
         family, config = family_of(model, name), model.config
         limits = limits_of(model, separate_labels=not family.prompts.inline)
         self._device = model.device
         self._limits = limits
         max_labels = options.max_labels_per_pass or config.max_types or None
-        self._preparer = _preparer(model, family, limits, pass_limits(options, limits, max_labels, name))
+        tokenizer = ItemTokenizer(model.data_processor, config, limits, family.prompts, relations=family.relations)
+        planner = PassPlanner(tokenizer, pass_limits(options, limits, max_labels, name))
+        self._preparer = ItemPreparer(tokenizer, planner, supports_relations=family.relations)
         self._memory: MemoryModel | None = None
         self._forward: Forward | OnnxForward | GlinerForward
         self.adapter_slots: DeviceSlots | None = None
@@ -84,12 +88,11 @@ class GLiNEREngine:
         fingerprint: str | None = None
         if isinstance(model.model, OnnxSession):
             self._forward = OnnxForward(model, family)
-            self._collate, dtype = self._forward.collate, model.model.facts.dtype
+            dtype = model.model.facts.dtype
         else:
             fingerprint = fingerprint_of(model.model)
             dtype = str(next(model.model.parameters()).dtype).removeprefix("torch.")
-            self._forward = self._torch_forward(model, family, options, gliner_forward=gliner_forward)
-            self._collate = packed
+            self._forward = self._torch_forward(model, family, options, gliner_forward=gliner_forward, padded=padded)
         self.packs = self._forward.packs
         self.info = ModelInfo(
             model=name,
@@ -104,18 +107,21 @@ class GLiNEREngine:
             max_labels_per_pass=max_labels if family.prompts.inline else None,
             fingerprint=fingerprint,
             languages=languages,
+            cached_subwords=tokenizer.caches_subwords,
         )
 
     def _torch_forward(
-        self, model: Any, family: Family, options: EngineOptions, *, gliner_forward: bool
+        self, model: Any, family: Family, options: EngineOptions, *, gliner_forward: bool, padded: bool | None
     ) -> Forward | GlinerForward:
         """The forward pass of gliner's model, and its adapter slots."""
         slots = options.max_device_adapters if options.enable_lora else 0
         threads = thread_counts(options.inference_lanes, options.torch_threads) if options.batch_invariant else ()
-        if self._device.type != "cpu":
-            threads = ()
         int8 = options.quantization == "int8"
-        layers = LayerFactory(model.model.eval(), slots=slots, int8=int8, threads=threads)
+        if padded is None:
+            padded = self._device.type != "cpu"
+        if padded:
+            threads = ()
+        layers = LayerFactory(model.model.eval(), slots=slots, int8=int8, threads=threads, padded=padded)
         forward = (
             GlinerForward(model, family, layers)
             if gliner_forward
@@ -128,7 +134,9 @@ class GLiNEREngine:
         return forward
 
     @classmethod
-    def load(cls, model: str, *, device: str, dtype: DType, options: EngineOptions) -> GLiNEREngine:
+    def load(
+        cls, model: str, *, device: str, dtype: DType, options: EngineOptions, padded: bool | None = None
+    ) -> GLiNEREngine:
         """An engine over the checkpoint in a folder or, by its id, on the Hugging Face hub.
 
         dtype `auto` is bfloat16 if the hardware computes it natively and the model runs in it, else float32.
@@ -138,11 +146,14 @@ class GLiNEREngine:
         docs/decisions/0006-threads-of-lanes.md).
         """
         with ThreadPoolExecutor(1, thread_name_prefix="load") as thread:
-            return thread.submit(cls._load, model, device, dtype, options).result()
+            return thread.submit(cls._load, model, device, dtype, options, padded).result()
 
     @classmethod
-    def _load(cls, model: str, device: str, dtype: DType, options: EngineOptions) -> GLiNEREngine:
+    def _load(cls, model: str, device: str, dtype: DType, options: EngineOptions, padded: bool | None) -> GLiNEREngine:
         where = pick_device(device)
+        # cuDNN's attention builds a plan for every new shape, which takes tens of milliseconds. For the whole process:
+        # torch's context manager would change the same flag, while other lanes compute.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         check_options(options, where)
         onnx_file = options.onnx_model_file if options.runtime == "onnxruntime" else None
         checkpoint = find_checkpoint(model, options, onnx_file)
@@ -163,12 +174,12 @@ class GLiNEREngine:
         )
         picked = pick_dtype(dtype, where)
         loaded = load_in(picked)
-        engine = cls(loaded, name, options, languages)
+        engine = cls(loaded, name, options, languages, padded=padded)
         if dtype == "auto" and picked != torch.float32 and not engine._is_runnable():
             logger.warning("%s does not run in %s on this machine; using float32", name, picked)
             picked = torch.float32
             loaded = load_in(picked)
-            engine = cls(loaded, name, options, languages)
+            engine = cls(loaded, name, options, languages, padded=padded)
         if options.enable_compilation and not engine._is_runnable():
             raise ModelError("enable_compilation: torch.compile failed, see the log (on a CPU it needs a C++ compiler)")
         failure = engine.run_self_test(loaded, options)
@@ -287,7 +298,7 @@ class GLiNEREngine:
         if any(prepared.adapter for prepared in batch):
             return CollatedBatch(tuple(batch), (), None)
         self._set_threads(1)  # enough for small tensors; see `load` about OpenMP
-        return self._collate(batch)
+        return self._forward.collate(batch)
 
     @torch.inference_mode()
     def forward(self, collated: CollatedBatch, threads: int) -> tuple[CollatedBatch, list[Predictions]]:
@@ -298,7 +309,7 @@ class GLiNEREngine:
             return collated, self._predict(collated)
         assert self.adapter_slots is not None
         with self.adapter_slots.hold(adapters) as slot_of:
-            collated = packed(
+            collated = self._forward.collate(
                 collated.items,
                 lambda item: slot_of[item.adapter.ready.result()] if item.adapter else None,
                 self.adapter_slots.count,
@@ -310,7 +321,7 @@ class GLiNEREngine:
         if not collated.texts:
             return []
         with self._memory.guard(self._cost(collated.texts)) if self._memory else nullcontext():
-            return self._forward(collated.inputs.to(self._device), collated.texts)
+            return self._forward(collated.inputs, collated.texts)
 
     def decode(self, scores: tuple[CollatedBatch, list[Predictions]]) -> list[Extraction | PassResult | LimitExceeded]:
         """One result per item, with character offsets and names in place of word and label numbers."""
@@ -355,11 +366,6 @@ def pass_limits(options: EngineOptions, limits: ModelLimits, max_labels: int | N
     if window > limits.words:
         raise ModelError(f"window_words is {window}; the maximum length of {name!r} is {limits.words} words")
     return PassLimits(limits.words, window, options.window_overlap_words, max_labels)
-
-
-def _preparer(model: Any, family: Family, limits: ModelLimits, passes: PassLimits) -> ItemPreparer:
-    tokenizer = ItemTokenizer(model.data_processor, model.config, limits, family.prompts, relations=family.relations)
-    return ItemPreparer(tokenizer, PassPlanner(tokenizer, passes), supports_relations=family.relations)
 
 
 def check_options(options: EngineOptions, device: torch.device) -> None:

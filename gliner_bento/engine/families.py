@@ -34,8 +34,11 @@ class Head(Protocol):
 
     name: str
 
-    def __call__(self, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
-        """The predictions of each text."""
+    def scores(self, encoded: EncoderOutput) -> Any:
+        """What `predictions` needs, on the device. Padded batches: without waiting for the device."""
+
+    def predictions(self, scores: Any, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
+        """The predictions of each text. Raises `ScoresNotFinite`."""
 
 
 MakeEncoder = Callable[[Any, LayerFactory, Kernels, EngineOptions, bool, "Projection | None"], Encoder]

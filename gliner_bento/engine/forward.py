@@ -3,40 +3,101 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
+
+import torch
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.checkpoint.find import ModelError
-from gliner_bento.engine.encoders.output import Encoder
+from gliner_bento.engine.encoders.inputs import Inputs, PaddedInputs
+from gliner_bento.engine.encoders.output import Encoder, EncoderOutput
 from gliner_bento.engine.families import Family, Head
+from gliner_bento.engine.graphs import CudaCapture, Graphs
+from gliner_bento.engine.heads.decode import lowest_threshold
 from gliner_bento.engine.heads.predictions import Predictions
 from gliner_bento.engine.heads.relations import RelationHead
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import EAGER, compiled
 from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.engine.text.collate import PackedInputs
+from gliner_bento.engine.text.collate import CPU, CollatedBatch, SlotOf, packed
+
+Scores = tuple[EncoderOutput, Any]
+
+# The relative error of embeddings that correct passes reach.
+_ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 
 
 class Forward:
-    """packs: texts are packed without padding. name: how it computes, for `/v1/model`."""
+    """packs: texts are packed without padding. name: how it computes, for `/v1/model`. padded: see `GLiNEREngine`."""
 
-    def __init__(self, encoder: Encoder, head: Head, *, compiled: bool = False) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        head: Head,
+        device: torch.device,
+        *,
+        padded: bool = False,
+        compiled: bool = False,
+        graphs: Graphs[Scores] | None = None,
+    ) -> None:
         self._encode = encoder
         self._head = head
+        self._device = device
+        self._padded = padded
+        self._graphs = graphs
         self.packs = encoder.packs
-        self.name = f"{encoder.name}, {head.name}{', compiled' if compiled else ''}"
+        self.name = f"{encoder.name}, {head.name}{', compiled' if compiled else ''}{', CUDA graphs' if graphs else ''}"
 
     @property
     def encoded_labels(self) -> int:
         """See `Encoder`."""
         return self._encode.encoded_labels
 
-    def __call__(self, inputs: PackedInputs, texts: Sequence[Prepared]) -> list[Predictions]:
-        """The predictions of each text. Raises `ScoresNotFinite`."""
+    def collate(
+        self, items: Sequence[Prepared], slot_of: SlotOf | None = None, slots: int = 0, device: torch.device = CPU
+    ) -> CollatedBatch:
+        """See `packed`; the inputs are `Inputs` or `PaddedInputs`, on the CPU."""
+        batch = packed(items, slot_of, slots, device)
+        if not batch.texts:
+            return batch
+        if self._padded:
+            thresholds = [lowest_threshold(text.item) for text in batch.texts]
+            pin = self._device.type == "cuda"
+            inputs: Any = PaddedInputs.of(batch.inputs, self._encode.prompt, thresholds, pin=pin)
+        else:
+            inputs = Inputs.packed(batch.inputs, self._encode.prompt)
+        return replace(batch, inputs=inputs)
+
+    def scores(self, inputs: Inputs | PaddedInputs) -> Scores:
+        """What `predictions` needs. Padded batches: without waiting for the device, and captured if possible."""
+        if isinstance(inputs, Inputs):
+            return self._run(inputs)
+        if self._graphs is not None and inputs.depends_on_bucket_alone:
+            unread = inputs.unread()
+            graph = self._graphs.find(
+                inputs.bucket,
+                lambda data: self._run(unread.inputs(data)),
+                inputs.data,
+                lambda: self._run(inputs.to(self._device)),
+            )
+            if graph is not None:
+                encoded, scores = graph(inputs.data)
+                counts = inputs.counts
+                return encoded.with_counts(counts.words, counts.labels, counts.relations), scores
+        return self._run(inputs.to(self._device))
+
+    def _run(self, inputs: Inputs) -> Scores:
         encoded = self._encode(inputs)
-        encoded.check_finite()
-        return self._head(encoded, texts)
+        if encoded.thresholds is None:
+            encoded.check_finite()
+        return encoded, self._head.scores(encoded)
+
+    def __call__(self, inputs: Inputs | PaddedInputs, texts: Sequence[Prepared]) -> list[Predictions]:
+        """The predictions of each text. Raises `ScoresNotFinite`."""
+        encoded, scores = self.scores(inputs)
+        return self._head.predictions(scores, encoded, texts)
 
 
 def make_forward(model: Any, family: Family, options: EngineOptions, layers: LayerFactory) -> Forward:
@@ -48,4 +109,13 @@ def make_forward(model: Any, family: Family, options: EngineOptions, layers: Lay
         raise ModelError(f"quantization int8 needs a packed encoder; this one is {encoder.name}")
     relations = RelationHead(model, layers) if family.relations else None
     head = family.head(model, layers, kernels, relations)
-    return Forward(encoder, head, compiled=options.enable_compilation)
+    device = next(model.parameters()).device
+    captures = device.type == "cuda" and layers.padded and not (options.enforce_eager or options.enable_compilation)
+    graphs: Graphs[Scores] | None = Graphs(CudaCapture(device), agree) if captures else None
+    return Forward(encoder, head, device, padded=layers.padded, compiled=options.enable_compilation, graphs=graphs)
+
+
+def agree(first: Scores, second: Scores) -> bool:
+    """Whether two passes over a batch give the same embeddings, but for rounding."""
+    pairs = [(getattr(first[0], name), getattr(second[0], name)) for name in ("words", "labels", "relations")]
+    return all(bool((one - other).norm() <= _ROUNDING[one.dtype] * other.norm()) for one, other in pairs)

@@ -31,7 +31,7 @@ from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thre
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.limits import too_many_candidates
-from gliner_bento.engine.text.collate import PackedInputs, PaddedCollator
+from gliner_bento.engine.text.collate import PackedInputs, PaddedCollator, packed
 
 # gliner scores the relations of all pairs of spans above the threshold in one product: memory grows with the square.
 MAX_PROPOSALS = 256
@@ -45,16 +45,18 @@ class GlinerForward:
     """
 
     packs = True
+    collate = staticmethod(packed)
     encoded_labels = 0
 
     def __init__(self, model: Any, family: Family, layers: LayerFactory) -> None:
         layers.adapt(model.model)
+        self._device = model.device
         self._own_shapes = layers.own_shapes
         self._entities = without(model.model, "decoder", *_RELATION_MODULES)  # the decoder generates unserved labels
         self._relations = model.model if family.relations else None
         self._decode = decode_padded_spans if family.span_width else decode_padded_tags
         self._once_per_span = family.span_width  # token models propose a span once for each label
-        self._collate = PaddedCollator.of(
+        self._pad = PaddedCollator.of(
             model.data_processor,
             separate_labels=not family.prompts.inline,
             max_width=model.config.max_width if family.span_width else None,
@@ -66,13 +68,13 @@ class GlinerForward:
         predictions = []
         for number, text in enumerate(texts):
             with on_slot(inputs.token_rows.slot(number)), self._own_shapes():
-                predictions.append(Predictions.or_error(self._predicted, text, inputs.token_ids.device))
+                predictions.append(Predictions.or_error(self._predicted, text))
         return predictions
 
-    def _predicted(self, text: Prepared, device: torch.device) -> Predictions:
+    def _predicted(self, text: Prepared) -> Predictions:
         tensors = {
-            name: value.to(device) if isinstance(value, torch.Tensor) else value
-            for name, value in self._collate([text]).inputs.items()
+            name: value.to(self._device) if isinstance(value, torch.Tensor) else value
+            for name, value in self._pad([text]).inputs.items()
         }
         lowest = lowest_threshold(text.item)
         output = self._entities(**tensors, threshold=lowest)

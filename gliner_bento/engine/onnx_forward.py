@@ -13,6 +13,7 @@ from gliner_bento.engine.checkpoint.onnx_session import OnnxSession
 from gliner_bento.engine.families import Family
 from gliner_bento.engine.heads.overlap import predictions_of
 from gliner_bento.engine.heads.predictions import Predictions
+from gliner_bento.engine.heads.span_scores import DEPENDS_ON_PADDING
 from gliner_bento.engine.text.collate import CollatedBatch, PaddedCollator
 
 RunInputs = dict[str, torch.Tensor]
@@ -23,10 +24,6 @@ class OnnxRuns(tuple[RunInputs, ...]):
     """The runs of a batch, for all of its texts in order."""
 
     __slots__ = ()
-
-    def to(self, _: torch.device) -> OnnxRuns:
-        """The same: the session takes its inputs from the CPU on every device."""
-        return self
 
 
 class OnnxForward:
@@ -56,7 +53,7 @@ class OnnxForward:
         )
         self.name = "onnxruntime, text by text" if self.packs else "onnxruntime"
 
-    def collate(self, items: Sequence[Prepared]) -> CollatedBatch:
+    def collate(self, items: Sequence[Prepared], *_: Any) -> CollatedBatch:
         """Inputs are `OnnxRuns`."""
         texts = tuple(item for item in items if item.tokens)
         runs: list[Sequence[Prepared]] = [[text] for text in texts] if self.packs else [texts] if texts else []
@@ -82,4 +79,4 @@ class OnnxForward:
 
 def depends_on_padding(config: Any) -> bool:
     """Whether a text's scores depend on its padding, in gliner's own forward."""
-    return bool(config.fuse_layers or config.span_encoder_config or config.span_mode in {"markerV1", "markerV2"})
+    return bool(config.fuse_layers or config.span_encoder_config or config.span_mode in DEPENDS_ON_PADDING)

@@ -33,6 +33,7 @@ class EngineOptions(CheckpointOptions):
     enable_sequence_packing: bool
     enable_flashdeberta: bool
     enable_compilation: bool
+    enforce_eager: bool
     self_test: bool
     batch_invariant: bool
     label_cache_size: int

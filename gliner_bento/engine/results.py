@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.predictions import Predictions, SpanTable
 from gliner_bento.engine.limits import warning_of
+from gliner_bento.engine.text.words import NO_WORDS
 from gliner_bento.errors import LimitExceeded
 from gliner_bento.types import Entity, Extraction, Relation, RelationArgument, Usage
-
-_NO_WORDS = np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +116,8 @@ def with_arguments(relations: Iterable[PairRelation], entities: Sequence[Entity]
 
 
 def _entities(prepared: Prepared, spans: SpanTable) -> EntityTable:
-    item, words = prepared.item, _NO_WORDS
-    if len(spans):
-        words = np.array(prepared.payload.words, np.int64)
+    item = prepared.item
+    words = prepared.payload.bounds if len(spans) else NO_WORDS.bounds
     return EntityTable(
         item.text, list(item.labels), words[spans.first, 0], words[spans.last, 1], spans.label, spans.score
     )

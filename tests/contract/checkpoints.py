@@ -144,10 +144,14 @@ BACKBONES = {
 }
 
 
-def load_engine(folder: Path | str, dtype: DType = "float32", **options: Any) -> GLiNEREngine:
-    """An engine on the CPU over a checkpoint, with default settings but for `options`, and without a self-test."""
-    chosen = {"self_test": False, **options}
-    return GLiNEREngine.load(str(folder), device="cpu", dtype=dtype, options=view(EngineOptions, **chosen))
+def load_engine(
+    folder: Path | str, dtype: DType = "float32", *, padded: bool | None = None, device: str = "cpu", **options: Any
+) -> GLiNEREngine:
+    """An engine over a checkpoint, with default settings but for `options`, and without a self-test.
+
+    padded: batches are padded as on a GPU; None: on a GPU."""
+    settings = view(EngineOptions, **{"self_test": False, **options})
+    return GLiNEREngine.load(str(folder), device=device, dtype=dtype, options=settings, padded=padded)
 
 
 def checkpoint_in(folder: Path, onnx_file: str | None = None, **options: Any) -> Checkpoint:

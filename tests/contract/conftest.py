@@ -19,6 +19,14 @@ with warnings.catch_warnings():
     from gliner_bento.engine.engine import GLiNEREngine
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `gpu` are skipped where there is none."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
@@ -37,11 +45,11 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def engine(checkpoint: Callable[..., Path]) -> Callable[..., GLiNEREngine]:
-    """An engine in float32 on the CPU over that checkpoint: `engine(family, **options)`."""
+    """An engine in float32 on the CPU over that checkpoint: `engine(family, padded=False, **options)`."""
 
     @cache
-    def loaded(family: str, **options: Any) -> GLiNEREngine:
-        return load_engine(checkpoint(family, **options))
+    def loaded(family: str, padded: bool = False, **options: Any) -> GLiNEREngine:
+        return load_engine(checkpoint(family, **options), padded=padded)
 
     return loaded
 

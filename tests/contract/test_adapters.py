@@ -11,7 +11,6 @@ from comparison import assert_same, extract_batch, gliner_extraction, random_ite
 from lora_training import Trained, linears, serving, train
 
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.layers.packing import Layout
 from gliner_bento.types import Extraction, Item
 
 ATTENTION = ("query", "key", "value", "query_proj", "key_proj", "value_proj", "pos_key_proj", "pos_query_proj", "Wqkv")
@@ -44,11 +43,11 @@ def name_of(case: Any) -> str:
 
 @pytest.fixture(scope="module")
 def adaptable(checkpoint: Any) -> Any:
-    """An engine with slots: `adaptable(family, packing=True, **options)`."""
+    """An engine with slots: `adaptable(family, packing=True, padded=False, **options)`."""
 
-    def loaded(family: str, packing: bool = True, **options: Any) -> GLiNEREngine:
+    def loaded(family: str, packing: bool = True, padded: bool = False, **options: Any) -> GLiNEREngine:
         chosen = {"enable_lora": True, "max_device_adapters": SLOTS, "enable_sequence_packing": packing}
-        return load_engine(checkpoint(family, **options), **chosen)
+        return load_engine(checkpoint(family, **options), padded=padded, **chosen)
 
     return loaded
 
@@ -131,9 +130,10 @@ def test_labels_are_cached_per_adapter_that_changes_their_encoder(
 def test_a_padded_batch_of_adapters_as_on_a_gpu(
     backbone: str, adaptable: Any, reference: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gliner_bento.engine.encoders.packed.bucketed", lambda encoder, length_multiple: encoder)
-    monkeypatch.setattr(Layout, "of", Layout.padded)
-    engine, gliner = adaptable("span", backbone=backbone, seed=3), reference("span", backbone=backbone, seed=3)
+    engine, gliner = (
+        adaptable("span", backbone=backbone, seed=3, padded=True),
+        reference("span", backbone=backbone, seed=3),
+    )
     adapters = {
         kind: train(gliner, tmp_path / kind, linears(engine, wanted), seed=seed)
         for seed, (kind, wanted) in enumerate(KINDS.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -18,12 +18,17 @@ from transformers import AutoConfig, AutoModel
 from gliner_bento.engine.encoders.deberta import PackedDeberta
 from gliner_bento.engine.encoders.packed import PackedEncoder, bucketed, packed_backbone
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.packing import Layout
+from gliner_bento.engine.layers.packing import Layout, layout_of
 from gliner_bento.engine.layers.rows import TextRows
 
 CPU = torch.device("cpu")
 VOCABULARY = 50
-LAYOUTS = {"blocks": Layout.of, "padded": Layout.padded}  # as on a CPU, as on a GPU
+LAYOUTS = {
+    "blocks": partial(layout_of, padded=False),
+    "padded": partial(layout_of, padded=True),
+}  # as on a CPU, as on a GPU
+
+BLOCKS = LAYOUTS["blocks"]
 
 _LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}
 CASES: dict[str, dict[str, Any]] = {
@@ -92,46 +97,46 @@ def some_rows(lengths: list[int], seed: int) -> list[torch.Tensor]:
 
 
 def assert_gives_what_transformers_gives(
-    encode: PackedEncoder, model: Any, lengths: list[int], layout_of: Callable[..., Layout], seed: int = 0
+    encode: PackedEncoder, model: Any, lengths: list[int], layout: Callable[..., Layout], seed: int = 0
 ) -> None:
     rows = some_rows(lengths, seed)
     with torch.inference_mode():
-        ours = encode(torch.cat(rows), layout_of(TextRows(tuple(lengths)), CPU))
+        ours = encode(torch.cat(rows), layout(TextRows(tuple(lengths)), CPU))
         theirs = torch.cat([model(row[None], torch.ones_like(row)[None])[0][0] for row in rows])
     assert ours.shape == (sum(lengths), HIDDEN)
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=5), seed=st.integers(0, 99))
 def test_hidden_states_are_transformers(
-    name: str, layout_of: Callable[..., Layout], lengths: list[int], seed: int
+    name: str, layout: Callable[..., Layout], lengths: list[int], seed: int
 ) -> None:
-    assert_gives_what_transformers_gives(packed(name), backbone(name), lengths, layout_of, seed)
+    assert_gives_what_transformers_gives(packed(name), backbone(name), lengths, layout, seed)
 
 
-@pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("lengths", [[1], [1, 1, 1], [7, 7, 7], [POSITIONS, 1, 1, POSITIONS], [5, 6, 6, 5]], ids=str)
 @pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
-def test_hidden_states_at_the_length_limits(name: str, lengths: list[int], layout_of: Callable[..., Layout]) -> None:
-    assert_gives_what_transformers_gives(packed(name), backbone(name), lengths, layout_of)
+def test_hidden_states_at_the_length_limits(name: str, lengths: list[int], layout: Callable[..., Layout]) -> None:
+    assert_gives_what_transformers_gives(packed(name), backbone(name), lengths, layout)
 
 
-@pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("deberta")])
-def test_distances_beyond_the_precomputed_ones_are_computed(name: str, layout_of: Callable[..., Layout]) -> None:
+def test_distances_beyond_the_precomputed_ones_are_computed(name: str, layout: Callable[..., Layout]) -> None:
     encode = PackedDeberta(backbone(name), LayerFactory(backbone(name)), reach=9)
     for length in (8, 9, 10, 40):
-        assert_gives_what_transformers_gives(encode, backbone(name), [length, 3, length], layout_of)
+        assert_gives_what_transformers_gives(encode, backbone(name), [length, 3, length], layout)
 
 
 @pytest.mark.parametrize("length_multiple", [1, 8])
 @pytest.mark.parametrize("lengths", [[1], [3, 8, 9, 40], [POSITIONS, 5, POSITIONS]], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_hidden_states_of_bucketed_texts(name: str, lengths: list[int], length_multiple: int) -> None:
-    assert_gives_what_transformers_gives(bucketed(packed(name), length_multiple), backbone(name), lengths, Layout.of)
+    assert_gives_what_transformers_gives(bucketed(packed(name), length_multiple), backbone(name), lengths, BLOCKS)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
@@ -141,19 +146,19 @@ def test_the_padding_token_may_be_in_a_text(name: str, encode: Callable[[str], P
     rows = some_rows([6, 9], seed=3)
     rows[0][2] = rows[1][0] = rows[1][8] = model.config.pad_token_id
     with torch.inference_mode():
-        ours = encode(name)(torch.cat(rows), Layout.of(TextRows((6, 9)), CPU))
+        ours = encode(name)(torch.cat(rows), BLOCKS(TextRows((6, 9)), CPU))
         theirs = torch.cat([model(row[None], torch.ones_like(row)[None])[0][0] for row in rows])
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("layout_of", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", ["bert", "deberta", "modernbert"])
-def test_texts_do_not_depend_on_other_texts(name: str, layout_of: Callable[..., Layout]) -> None:
+def test_texts_do_not_depend_on_other_texts(name: str, layout: Callable[..., Layout]) -> None:
     lengths = [9, 9, 4, 17]
     rows, others = some_rows(lengths, 1), some_rows(lengths, 2)
     with torch.inference_mode():
-        before = packed(name)(torch.cat(rows), layout_of(TextRows(tuple(lengths)), CPU)).split(lengths)
-        after = packed(name)(torch.cat([rows[0], *others[1:]]), layout_of(TextRows(tuple(lengths)), CPU)).split(lengths)
+        before = packed(name)(torch.cat(rows), layout(TextRows(tuple(lengths)), CPU)).split(lengths)
+        after = packed(name)(torch.cat([rows[0], *others[1:]]), layout(TextRows(tuple(lengths)), CPU)).split(lengths)
     torch.testing.assert_close(after[0], before[0], atol=1e-5, rtol=0)
     assert (after[1] - before[1]).abs().max() > 0.1
 
@@ -165,7 +170,7 @@ def test_quantized_layers_are_close(name: str) -> None:
     lengths = [random.Random(0).randint(5, 40) for _ in range(8)]
     ids = torch.cat(some_rows(lengths, 0))
     with torch.inference_mode():
-        exact, rounded = (some(ids, Layout.of(TextRows(tuple(lengths)), CPU)) for some in (packed(name), encode))
+        exact, rounded = (some(ids, BLOCKS(TextRows(tuple(lengths)), CPU)) for some in (packed(name), encode))
     assert 1e-4 < (rounded - exact).norm() / exact.norm() < 0.2
 
 
@@ -180,10 +185,10 @@ def test_bfloat16_is_near_float32(name: str) -> None:
     lengths = [4, 4, 60, 61]
     rows = some_rows(lengths, 0)
     with torch.inference_mode():
-        exact = packed(name)(torch.cat(rows), Layout.of(TextRows(tuple(lengths)), CPU))
+        exact = packed(name)(torch.cat(rows), BLOCKS(TextRows(tuple(lengths)), CPU))
         theirs = torch.cat([model(row[None], torch.ones_like(row)[None])[0][0] for row in rows])
-        for layout_of in LAYOUTS.values():
-            ours = encode(torch.cat(rows), layout_of(TextRows(tuple(lengths)), CPU))
+        for layout in LAYOUTS.values():
+            ours = encode(torch.cat(rows), layout(TextRows(tuple(lengths)), CPU))
             assert ours.dtype == torch.bfloat16
             errors = [(some.float() - exact).norm() / exact.norm() for some in (ours, theirs)]
             assert errors[0] < max(0.02, 1.2 * errors[1])
@@ -197,9 +202,9 @@ def test_modernbert_has_exact_rotary_angles_after_a_cast() -> None:
     whole.load_state_dict(cast.to(torch.bfloat16).float().state_dict())
     encode = packed_backbone(cast, LayerFactory(cast))
     assert encode is not None
-    assert_gives_what_transformers_gives(encode, whole, [POSITIONS, 50], Layout.of)
+    assert_gives_what_transformers_gives(encode, whole, [POSITIONS, 50], BLOCKS)
     with pytest.raises(AssertionError):
-        assert_gives_what_transformers_gives(encode, cast, [POSITIONS, 50], Layout.of)
+        assert_gives_what_transformers_gives(encode, cast, [POSITIONS, 50], BLOCKS)
 
 
 @pytest.mark.parametrize("name", UNKNOWN)

@@ -51,9 +51,11 @@ def identifier(value: object) -> str:
     return "-".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 
+@pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
 @pytest.mark.parametrize(("family", "options"), ALL, ids=identifier)
-def test_results_are_gliners(family: str, options: dict[str, Any], engine: Any, reference: Any) -> None:
-    served, gliner = engine(family, **frozen(options)), reference(family, **frozen(options))
+def test_results_are_gliners(family: str, options: dict[str, Any], padded: bool, engine: Any, reference: Any) -> None:
+    """Padded: in the layout of a GPU."""
+    served, gliner = engine(family, padded=padded, **frozen(options)), reference(family, **frozen(options))
     entities = relations = 0
     for seed in range(100):
         if seed > 8 and entities > 20 and (relations > 5 or not served.info.supports_relations):
@@ -70,9 +72,10 @@ def test_results_are_gliners(family: str, options: dict[str, Any], engine: Any, 
     pytest.fail(f"a test of little: {entities} entities, {relations} relations")
 
 
+@pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
 @pytest.mark.parametrize(("family", "options"), ALL, ids=identifier)
-def test_results_do_not_depend_on_batching(family: str, options: dict[str, Any], engine: Any) -> None:
-    served = engine(family, **frozen(options))
+def test_results_do_not_depend_on_batching(family: str, options: dict[str, Any], padded: bool, engine: Any) -> None:
+    served = engine(family, padded=padded, **frozen(options))
     items = [random_item(seed, relations=served.info.supports_relations) for seed in range(100, 116)]
     items += [Item(text, named(LABELS[:2]), threshold=0.3) for text in TEXTS * 2]
     found = 0

@@ -10,7 +10,7 @@ import torch
 from comparison import random_item
 
 from gliner_bento.engine.families import family_of
-from gliner_bento.engine.text.collate import PaddedCollator
+from gliner_bento.engine.text.collate import PaddedCollator, packed
 from gliner_bento.types import Item
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -50,7 +50,7 @@ def test_packed_tensors_are_gliners_without_padding(
 ) -> None:
     served, gliner = engine(family, seed=1, **options), reference(family, seed=1, **options)
     items = [random_item(seed, relations=served.info.supports_relations) for seed in range(12)]
-    batch = served.collate([served.prepare(item) for item in items])
+    batch = packed([served.prepare(item) for item in items])
     theirs = gliners_batch(gliner, [row.item for row in batch.texts])
     ours, mask = batch.inputs, theirs["attention_mask"].bool()
     assert sorted(ours.token_rows.counts) == list(ours.token_rows.counts) == mask.sum(1).tolist()

@@ -50,20 +50,20 @@ def test_scores_the_spans_that_gliner_represents(
 ) -> None:
     model = reference("span", seed=1, span_mode=mode, max_width=WIDTH).model.eval()
     # gliner's hidden layer is four times as wide as the words.
-    monkeypatch.setitem(span_scores._MAX_ELEMENTS, "cpu", words_at_once * WIDTH * 4 * HIDDEN)
+    monkeypatch.setitem(span_scores._MAX_ELEMENTS, "packed", words_at_once * WIDTH * 4 * HIDDEN)
     marked = span_scorer(model, LayerFactory(model))(words, TextRows(WORD_COUNTS))
     scores = marked.scores(labels, TextRows(LABEL_COUNTS))
     rows = zip(words.split(WORD_COUNTS), labels.split(LABEL_COUNTS), strict=True)
     for number, (row, of_row) in enumerate(rows):
-        assert scores[number].shape == (len(row), WIDTH, len(of_row))
+        assert scores[number].shape == (1, len(row), WIDTH, len(of_row))
         boundaries = spans_of(len(row))
         every = torch.zeros(len(row), WIDTH, 2, dtype=torch.long)  # gliner's span for those beyond the last word
         first, last = torch.tensor(boundaries).T
         every[first, last - first] = torch.tensor(boundaries)
         represented = model.span_rep_layer(row[None], every.flatten(0, 1)[None])[0][first, last - first]
-        torch.testing.assert_close(marked.represent(number, boundaries), represented, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(marked.represent([number], [boundaries]), represented, atol=1e-4, rtol=1e-4)
         expected = represented @ of_row.T
-        torch.testing.assert_close(scores[number][first, last - first], expected, atol=1e-3, rtol=1e-4)
+        torch.testing.assert_close(scores[number][0][first, last - first], expected, atol=1e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("pairs_at_once", [1, 7, 512, 100_000])
@@ -71,18 +71,18 @@ def test_tags_words_as_gliner_does(
     pairs_at_once: int, reference: Any, words: torch.Tensor, labels: torch.Tensor, monkeypatch: Any
 ) -> None:
     scorer = reference("token", seed=1).model.eval().scorer
-    monkeypatch.setitem(tag_scores._MAX_PAIRS, "cpu", pairs_at_once)
+    monkeypatch.setitem(tag_scores._MAX_PAIRS, "packed", pairs_at_once)
     scores = TagScorer(scorer, LayerFactory(scorer))(words, TextRows(WORD_COUNTS), labels, TextRows(LABEL_COUNTS))
     rows = zip(words.split(WORD_COUNTS), labels.split(LABEL_COUNTS), strict=True)
     for found, (row, of_row) in zip(scores, rows, strict=True):
-        torch.testing.assert_close(found, scorer(row[None], of_row[None])[0], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(found[0], scorer(row[None], of_row[None])[0], atol=1e-4, rtol=1e-4)
 
 
 def test_scores_pairs_as_gliner_does(reference: Any, words: torch.Tensor, labels: torch.Tensor) -> None:
     layers = reference("relex-span", seed=1).model.eval().pair_rep_layer
     heads, tails = torch.arange(len(words)), torch.arange(len(words)).flip(0)
     expected = layers(torch.cat([words[heads], words[tails]], dim=-1)) @ labels.T
-    found = PairScorer(layers, LayerFactory(layers))(words, labels, lambda _: None)(heads, tails)
+    found = PairScorer(layers, LayerFactory(layers))(words, labels[None], lambda _: None)(heads[None], tails[None])[0]
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-4)
 
 

@@ -26,10 +26,10 @@ def test_compiled_operations_equal_eager_ones(checkpoint: Any) -> None:
         c2p, p2c = (torch.randn(rows, 4, length, 2 * length - 1, generator=draw) for _ in range(2))
         expected = EAGER.disentangled_bias(c2p, p2c)
         torch.testing.assert_close(fused.disentangled_bias(c2p, p2c), expected)
-    start, end = torch.randn(30, 16, generator=draw), torch.randn(33, 16, generator=draw)
-    for at, words in ((0, 30), (5, 7), (29, 1)):
-        expected = EAGER.relu_of_sums(start, end, at, words, 4)
-        torch.testing.assert_close(fused.relu_of_sums(start, end, at, words, 4), expected)
+    start, end = torch.randn(2, 30, 16, generator=draw), torch.randn(2, 33, 16, generator=draw)
+    for texts, at, words in ((2, 0, 30), (1, 5, 7), (1, 29, 1)):
+        some = start[:texts, at : at + words], end[:texts, at : at + words + 3], 4
+        torch.testing.assert_close(fused.relu_of_sums(*some), EAGER.relu_of_sums(*some))
     folder = str(Path(checkpoint("span", backbone="deberta", seed=2)))
     plain = load_engine(folder)
     served = load_engine(folder, enable_compilation=True)

@@ -28,7 +28,7 @@ from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.gliner_forward import MAX_PROPOSALS
 from gliner_bento.engine.heads.relations import PairScorer
 from gliner_bento.engine.layers.kernels import EAGER
-from gliner_bento.engine.layers.packing import Layout
+from gliner_bento.engine.layers.packing import Block
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.self_test import TOLERANCES, Difference, exceeded
 from gliner_bento.engine.text.tokenize import ItemTokenizer
@@ -117,16 +117,16 @@ def test_a_model_of_two_words_passes(checkpoint: Any, tmp_path: Path) -> None:
     assert load_engine(folder, self_test=True).info.self_test == "passed"
 
 
-ATTEND, PADDED = bert.attend, Layout.padded
+ATTEND = bert.attend
 
 
 def _wrong_attention(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bert, "attend", lambda q, k, v, mask, slots: 1.01 * ATTEND(q, k, v, mask, slots))
+    monkeypatch.setattr(bert, "attend", lambda q, k, v, block: 1.01 * ATTEND(q, k, v, block))
 
 
 def _attention_to_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts of other lengths change the result."""
-    monkeypatch.setattr(bert, "attend", lambda q, k, v, mask, slots: ATTEND(q, k, v, None, slots))
+    monkeypatch.setattr(bert, "attend", lambda q, k, v, block: ATTEND(q, k, v, Block(block.texts, block.length)))
 
 
 def _failing_attention(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def _failing_attention(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bert, "attend", lambda q, k, v, mask, slots: math.nan * ATTEND(q, k, v, mask, slots))
+    monkeypatch.setattr(bert, "attend", lambda q, k, v, block: math.nan * ATTEND(q, k, v, block))
 
 
 def _wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,18 +190,16 @@ def test_a_fault_is_found_and_gliners_forward_pass_serves(
 
 def test_a_large_fault_is_found_in_bfloat16(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoint("span", **BERT)
-    monkeypatch.setattr(bert, "attend", lambda q, k, v, mask, slots: -ATTEND(q, k, v, mask, slots))
+    monkeypatch.setattr(bert, "attend", lambda q, k, v, block: -ATTEND(q, k, v, block))
     assert load_engine(folder, "bfloat16", self_test=True).info.self_test == "failed"
 
 
 def test_a_text_that_changes_another_is_found(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each text alone has the right scores: only a batch shows the fault."""
-    monkeypatch.setattr("gliner_bento.engine.encoders.packed.bucketed", lambda encoder, length_multiple: encoder)
-    monkeypatch.setattr(Layout, "of", PADDED)
     folder = checkpoint("token", **BERT)
-    assert load_engine(folder, self_test=True).info.self_test == "passed"
+    assert load_engine(folder, self_test=True, padded=True).info.self_test == "passed"
     _attention_to_padding(monkeypatch)
-    assert load_engine(folder, self_test=True).info.self_test == "failed"
+    assert load_engine(folder, self_test=True, padded=True).info.self_test == "failed"
 
 
 def test_without_the_setting_nothing_is_compared(checkpoint: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:

@@ -26,6 +26,17 @@ def test_a_comparison_measures_its_rows_and_writes_a_report(tmp_path, capsys):
 
 
 @pytest.mark.slow
+def test_the_cpu_time_around_the_model_is_measured(tmp_path):
+    assert main(["--quick", "--rows", "overhead", "--out", str(tmp_path)]) == 0
+    data = json.loads((tmp_path / "results.json").read_text())
+    names = [row["name"].partition(",")[0] for row in data["rows"]]
+    assert names == ["prepare", "collate", "collate", "decode", "schedule", "gateway", "hop"]
+    assert all(row["ours"] > 0 and row["unit"] == "us of CPU per item" for row in data["rows"])
+    assert data["rows"][0]["theirs"] > 0
+    assert data["rows"][5]["note"] == "4 entities per answer"
+
+
+@pytest.mark.slow
 def test_adapters_predict_as_merged_ones_while_others_load_and_are_evicted(tmp_path):
     assert main(["--quick", "--rows", "adapters_exact,adapters_tiers", "--out", str(tmp_path)]) == 0
     data = json.loads((tmp_path / "results.json").read_text())

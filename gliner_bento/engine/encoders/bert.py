@@ -10,17 +10,16 @@ from torch.nn import functional as F
 from gliner_bento.engine.encoders.post_norm import PostNormLayer, has_known_activation
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.norm import Norm
-from gliner_bento.engine.layers.packing import Layout, Slots
+from gliner_bento.engine.layers.packing import Block, Layout
 
 # Whether positions start after the padding token's id, as in RoBERTa.
 _POSITIONS_AFTER_PADDING = {"BertModel": False, "RobertaModel": True, "XLMRobertaModel": True, "CamembertModel": True}
 
 
-def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, _: Slots) -> torch.Tensor:
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: Block) -> torch.Tensor:
     """Softmax attention; see `packing.Attend`."""
-    allowed = None if mask is None else mask[:, None, None, :]
     contexts = F.scaled_dot_product_attention(
-        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=allowed
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=block.allowed
     )
     return contexts.transpose(1, 2)
 

@@ -6,20 +6,21 @@ from typing import Any
 
 import torch
 
+from gliner_bento.engine.encoders.inputs import Inputs, PromptTokens
 from gliner_bento.engine.encoders.label_encoder import LabelEncoder
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.encoders.text_encoder import WordPooling, text_encoder
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lora import on_slot
-from gliner_bento.engine.layers.packing import Layout
 from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.engine.text.collate import PackedInputs
 
 
 class BiEncoder:
     """An `Encoder`. relations: not supported by gliner's bi-encoders."""
+
+    prompt = PromptTokens()
 
     def __init__(
         self,
@@ -41,33 +42,46 @@ class BiEncoder:
             layers.adapt(self._fuse)
         self._label_projection = label_projection
 
-    def __call__(self, inputs: PackedInputs) -> EncoderOutput:
+    def __call__(self, inputs: Inputs) -> EncoderOutput:
         """See `Encoder`."""
-        layout = Layout.of(inputs.token_rows, inputs.token_ids.device)
-        words = self._pool(self._encode(inputs.token_ids, layout), inputs)
+        words = self._pool(self._encode(inputs.token_ids, inputs.layout), inputs)
         labels = self._labels(inputs.label_ids, inputs.label_rows).to(words.dtype)
         if self._fuse is not None:
             words, labels = self._fused(words, labels, inputs)
         if self._label_projection is not None:
             labels = self._label_projection(labels, inputs.label_rows.slot_rows)
-        return EncoderOutput(words, inputs.word_rows, labels, inputs.label_rows, words[:0], inputs.relation_rows)
+        return EncoderOutput.of(inputs, words, labels, words[:0])
 
     @property
     def encoded_labels(self) -> int:
         """Labels that were not in the cache."""
         return self._labels.encoded_labels
 
-    def _fused(
-        self, words: torch.Tensor, labels: torch.Tensor, inputs: PackedInputs
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _fused(self, words: torch.Tensor, labels: torch.Tensor, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
         """gliner's `post_fusion_schema`: attention between each text's words and labels."""
         assert self._fuse is not None
+        rows = (inputs.word_rows, inputs.label_rows)
+        blocks = [some.by_slot(x) for some, x in zip(rows, (words, labels), strict=True)]
+        masks = [some.by_slot(some.whole(words.device)) for some in rows]
         fused = []
-        for number, (word, label) in enumerate(
-            zip(inputs.word_rows.split(words), inputs.label_rows.split(labels), strict=True)
-        ):
-            with on_slot(inputs.word_rows.slot(number)), self._own_shapes():
-                fused.append(
-                    self._fuse(label[None], word[None], label.new_ones(1, len(label)), word.new_ones(1, len(word)))
-                )
-        return torch.cat([word[0] for _, word in fused]), torch.cat([label[0] for label, _ in fused])
+        for (slot, word), (_, label), (_, words_of), (_, labels_of) in zip(*blocks, *masks, strict=True):
+            with on_slot(slot), self._own_shapes():
+                fused.append(_fused_block(self._fuse, word, label, words_of, labels_of))
+        of_words, of_labels = zip(*fused, strict=True)
+        return rows[0].joined(of_words), rows[1].joined(of_labels)
+
+
+def _fused_block(
+    fuse: Any, words: torch.Tensor, labels: torch.Tensor, words_of: torch.Tensor, labels_of: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """gliner's `CrossFuser`, with masks of keys alone: a query of padding attends to words too, instead of nothing.
+
+    words, labels: (texts, rows, D). words_of, labels_of: (texts, rows), False for padding.
+    """
+    for sublayers in fuse.layers:
+        for kind, layer in zip(fuse.schema, sublayers, strict=True):
+            queries, keys = (words if end == "t" else labels for end in (kind[0], kind[2]))
+            mask = (words_of if kind[2] == "t" else labels_of)[:, None].expand(-1, queries.shape[1], -1)
+            queries = layer(queries, mask=mask) if kind[0] == kind[2] else layer(queries, keys, mask=mask)
+            words, labels = (queries, labels) if kind[0] == "t" else (words, queries)
+    return words, labels

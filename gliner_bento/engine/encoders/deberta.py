@@ -32,7 +32,7 @@ from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.kernels import EAGER, Kernels, skewed
 from gliner_bento.engine.layers.lora import LoraUpdate
 from gliner_bento.engine.layers.norm import Norm
-from gliner_bento.engine.layers.packing import Layout, Slots
+from gliner_bento.engine.layers.packing import Block, Layout, Slots
 
 # Distances with precomputed projections; those of a longer text are computed when it comes.
 _REACH = 512
@@ -42,6 +42,7 @@ class PackedDeberta:
     """A packed encoder (see `packed`)."""
 
     def __init__(self, model: Any, layers: LayerFactory, kernels: Kernels = EAGER, reach: int = _REACH) -> None:
+        reach += layers.padded  # see `PositionTable.columns`
         embeddings = model.embeddings
         self._words = embeddings.word_embeddings.weight.detach()
         self._projection = layers.linear(embeddings.embed_proj) if embeddings.embed_proj is not None else None
@@ -112,21 +113,19 @@ class DisentangledAttention:
             self._queries = PositionTable(projection, positions, buckets, layers, heads=heads, reach=reach, rising=True)
         self._disentangled_bias = kernels.disentangled_bias
 
-    def attend(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, slots: Slots
-    ) -> torch.Tensor:
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: Block) -> torch.Tensor:
         """See `packing.Attend`."""
-        length = q.shape[1]
+        multiply = products_together if block.together else products
         if self._keys is not None and self._queries is not None:
-            c2p, p2c = products(q, self._keys(length, slots)), products(k, self._queries(length, slots))
+            c2p, p2c = multiply(q, self._keys.columns(block)), multiply(k, self._queries.columns(block))
             bias = self._disentangled_bias(c2p, p2c)
         elif self._keys is not None:
-            bias = skewed(products(q, self._keys(length, slots)))
+            bias = skewed(multiply(q, self._keys.columns(block)))
         else:
             assert self._queries is not None
-            bias = skewed(products(k, self._queries(length, slots))).transpose(2, 3)
-        if mask is not None:
-            bias = bias.masked_fill(~mask[:, None, None, :], torch.finfo(q.dtype).min)
+            bias = skewed(multiply(k, self._queries.columns(block))).transpose(2, 3)
+        if block.blocked is not None:
+            bias = bias.masked_fill(block.blocked, torch.finfo(q.dtype).min)
         contexts = F.scaled_dot_product_attention(
             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=bias, scale=1.0
         )
@@ -165,6 +164,13 @@ class PositionTable:
         if layers.slots:
             self._name = layers.name_of(projection.layer)
             layers.sinks.append(self)
+
+    def columns(self, block: Block) -> torch.Tensor:
+        """The table of a block's texts. Together, with one more distance: a GPU multiplies by even numbers faster."""
+        if not block.together:
+            return self(block.length, block.slots)
+        slots = (*block.slots, *[None] * (block.texts - len(block.slots))) if block.slots else ()
+        return self(block.length + 1, slots)[..., 1:, :]
 
     def __call__(self, length: int, slots: Slots) -> torch.Tensor:
         """For texts of `length` tokens: (H, 2 * length - 1, D), or where their adapters differ (texts, H, …, D)."""
@@ -212,8 +218,8 @@ class PositionTable:
     def _bucket_of_distance(self, length: int) -> torch.Tensor:
         """Shape (2 * length - 1,), in this table's order."""
         reach = max(length, self._reach)
-        rising = self._buckets.by_distance(reach)[reach - length : reach + length - 1]
-        return (rising if self._rising else rising.flip(0)).to(self._positions.device)
+        rising = self._buckets.on_device(reach, self._positions.device)[reach - length : reach + length - 1]
+        return rising if self._rising else rising.flip(0)
 
 
 @dataclass(frozen=True)
@@ -223,6 +229,11 @@ class Buckets:
     span: int
     position_buckets: int
     max_relative_positions: int
+
+    @lru_cache(maxsize=64)  # noqa: B019 - as below
+    def on_device(self, reach: int, device: torch.device) -> torch.Tensor:
+        """`by_distance`; the copy is waited for once."""
+        return self.by_distance(reach).to(device)
 
     @lru_cache(maxsize=64)  # noqa: B019 - the same for all layers of a model, and small
     def by_distance(self, reach: int) -> torch.Tensor:
@@ -245,3 +256,12 @@ def products(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     for out, of_text, of_table in zip(found, x.transpose(1, 2), tables, strict=True):
         torch.bmm(of_text, of_table.transpose(1, 2), out=out)
     return found
+
+
+def products_together(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """`products` of all texts in one: (B, H, n, columns of the table)."""
+    if table.dim() == 4:
+        return x.transpose(1, 2) @ table.transpose(2, 3)
+    texts, length, heads, size = x.shape
+    found = torch.bmm(x.permute(2, 0, 1, 3).reshape(heads, texts * length, size), table.transpose(1, 2))
+    return found.view(heads, texts, length, -1).transpose(0, 1)

@@ -15,8 +15,8 @@ from gliner_bento.engine.encoders.text_encoder import is_paddable
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lora import on_slot
-from gliner_bento.engine.layers.packing import Layout
-from gliner_bento.engine.layers.rows import TextRows, TextSlots
+from gliner_bento.engine.layers.packing import PaddedLayout, layout_of
+from gliner_bento.engine.layers.rows import TextRows, TextSlots, copied
 
 LabelIds = tuple[int, ...]
 
@@ -58,6 +58,7 @@ class LabelEncoder:
         if layers.slots:
             layers.sinks.append(self)
         self._size = size
+        self._padded = layers.padded
         self._device = next(layer.labels_encoder.parameters()).device
         if self._packed is not None:
             self._layer = None  # the packed form holds the weights
@@ -99,12 +100,15 @@ class LabelEncoder:
         self._insert(missing, encoded)
         index_of = {key: index for index, key in enumerate([*cached, *missing])}
         embeddings = torch.cat([hits, encoded]) if cached and missing else (encoded if missing else hits)
-        return embeddings[torch.tensor([index_of[key] for key in keys], device=embeddings.device)]
+        return embeddings[self._indexes(label_rows.filled([index_of[key] for key in keys]))]
 
     def _rows(self, rows: list[int]) -> torch.Tensor:
         if self._table is None:
             return torch.empty(0)
-        return self._table[torch.tensor(rows, dtype=torch.long, device=self._table.device)]
+        return self._table[self._indexes(rows)]
+
+    def _indexes(self, indexes: Sequence[int]) -> torch.Tensor:
+        return copied([torch.tensor(indexes, dtype=torch.long)], self._device)[0]
 
     def _insert(self, keys: Sequence[LabelKey], embeddings: torch.Tensor) -> None:
         """Cache new labels; only the last `size` of them, if there are more."""
@@ -114,13 +118,15 @@ class LabelEncoder:
             self._synchronize()  # reads of the table that other streams have queued
             if self._table is None:
                 self._table = embeddings.new_zeros(self._size, embeddings.shape[1])
-            for key, embedding in list(zip(keys, embeddings, strict=True))[-self._size :]:
+            numbers: dict[int, int] = {}  # of the embedding that is written into each row, the last one
+            for number, key in list(enumerate(keys))[-self._size :]:
                 if key in self._table_rows:  # another lane inserted it meanwhile
                     continue
                 full = len(self._table_rows) >= self._size
                 row = self._table_rows.popitem(last=False)[1] if full else len(self._table_rows)
                 self._table_rows[key] = row
-                self._table[row] = embedding
+                numbers[row] = number
+            self._table[self._indexes(list(numbers))] = embeddings[self._indexes(list(numbers.values()))]
             self._synchronize()  # this write, before another stream reads it
 
     def _synchronize(self) -> None:
@@ -150,27 +156,32 @@ class LabelEncoder:
             batch.append(number)
         pooled.append(self._pooled([labels[n] for n in batch], [slots[n] for n in batch], adapters))
         embeddings = torch.empty_like(in_order := torch.cat(pooled))
-        embeddings[torch.tensor(ordered, device=embeddings.device)] = in_order
+        embeddings[self._indexes(ordered)] = in_order
         return embeddings
 
     def _pooled(
         self, labels: Sequence[LabelIds], slots: Sequence[int | None], adapters: TextSlots | None
     ) -> torch.Tensor:
-        ids = torch.tensor([token for label in labels for token in label], device=self._device)
+        ids = self._indexes([token for label in labels for token in label])
         adapted = adapters is not None and any(slot is not None for slot in slots)
         label_slots = TextSlots(tuple(slots), adapters.count, adapters.device) if adapters and adapted else None
         rows = TextRows(tuple(len(label) for label in labels), label_slots)
         if self._packed is not None:
-            tokens = self._packed(ids, Layout.of(rows, self._device))
-            return torch.stack([label.float().mean(0) for label in rows.split(tokens)]).to(tokens.dtype)
-        block = Layout.padded(rows, self._device)
-        assert block.index is not None
-        assert block.mask is not None
+            layout = layout_of(rows, self._device, padded=self._padded)
+            tokens = self._packed(ids, layout)
+            if isinstance(layout, PaddedLayout):
+                mask = layout.mask[..., None]
+                means = layout.padded(tokens).float().mul(mask).sum(1) / mask.sum(1)
+            else:
+                means = torch.stack([label.float().mean(0) for label in rows.split(tokens)])
+            return means.to(tokens.dtype)
+        layout = PaddedLayout.of(rows, self._device)
         assert self._layer is not None
+        padded_ids, mask = layout.padded(ids), layout.mask.long()
         encoded, first = [], 0
-        for slot, count in block.by_adapter():
-            index, mask = block.index[first : first + count], block.mask[first : first + count]
+        for slot, count in rows.by_adapter():
+            part = slice(first, first + count)
             with on_slot(slot), self._own_shapes():
-                encoded.append(self._layer.encode_labels(ids[index], mask.long()))
+                encoded.append(self._layer.encode_labels(padded_ids[part], mask[part]))
             first += count
         return torch.cat(encoded)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from gliner_bento.engine.encoders.post_norm import ACTIVATIONS
 from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.norm import Norm
-from gliner_bento.engine.layers.packing import Attend, Layout, Slots
+from gliner_bento.engine.layers.packing import Attend, Block, Layout
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines (T, 1, 1, width / 2) of each token's rotary angles."""
@@ -95,16 +95,15 @@ def rotated(qkv: torch.Tensor, rotation: Rotation) -> torch.Tensor:
     return qkv
 
 
-def attend_locally(
-    reach: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, _: Slots
-) -> torch.Tensor:
+def attend_locally(reach: int | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: Block) -> torch.Tensor:
     """Softmax attention to tokens at most `reach` positions away (None: to all); see `packing.Attend`."""
-    allowed = None if mask is None else mask[:, None, None, :]
-    length = q.shape[1]
+    allowed, length = block.allowed, block.length
     if reach is not None and length > reach + 1:
-        positions = torch.arange(length, device=q.device)
-        near = (positions[:, None] - positions).abs() <= reach
-        allowed = near if allowed is None else allowed & near
+        if reach not in block.cache:
+            positions = torch.arange(length, device=q.device)
+            near = (positions[:, None] - positions).abs() <= reach
+            block.cache[reach] = near if allowed is None else allowed & near
+        allowed = block.cache[reach]
     contexts = F.scaled_dot_product_attention(
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=allowed
     )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 
+from gliner_bento.engine.encoders.inputs import Inputs, PromptTokens
 from gliner_bento.engine.layers.finite import check_finite
 from gliner_bento.engine.layers.rows import TextRows
-from gliner_bento.engine.text.collate import PackedInputs
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderOutput:
-    """Embeddings (N, D) of the words, labels and relations of all texts, and how many rows belong to each text."""
+    """Embeddings (N, D) of the words, labels and relations of all texts, and how many rows belong to each text.
+
+    thresholds: see `Inputs`."""
 
     words: torch.Tensor
     word_rows: TextRows
@@ -22,26 +24,47 @@ class EncoderOutput:
     label_rows: TextRows
     relations: torch.Tensor
     relation_rows: TextRows
+    thresholds: torch.Tensor | None = None
+
+    @classmethod
+    def of(cls, inputs: Inputs, words: torch.Tensor, labels: torch.Tensor, relations: torch.Tensor) -> EncoderOutput:
+        """The embeddings, in the rows of `inputs`."""
+        return cls(
+            words, inputs.word_rows, labels, inputs.label_rows, relations, inputs.relation_rows, inputs.thresholds
+        )
+
+    def with_counts(self, words: tuple[int, ...], labels: tuple[int, ...], relations: tuple[int, ...]) -> EncoderOutput:
+        """With these numbers of rows of the texts."""
+        rows = (self.word_rows, words), (self.label_rows, labels), (self.relation_rows, relations)
+        word_rows, label_rows, relation_rows = (replace(of_rows, counts=counts) for of_rows, counts in rows)
+        return replace(self, word_rows=word_rows, label_rows=label_rows, relation_rows=relation_rows)
 
     def check_finite(self) -> None:
         """Raises `ScoresNotFinite`. The heads' scores would not show it: oneDNN's ReLU makes zeros of NaN."""
         for embeddings in (self.words, self.labels, self.relations):
             check_finite(embeddings)
 
+    def sum(self) -> torch.Tensor:
+        """Shape (1,), finite if all embeddings are."""
+        sums = [embeddings.sum(dtype=torch.float32) for embeddings in (self.words, self.labels, self.relations)]
+        return (sums[0] + sums[1] + sums[2])[None]
+
 
 class Encoder(Protocol):
     """Encodes a batch.
 
     packs: texts are packed without padding, inside the encoder too.
+    prompt: see `PromptTokens`.
     name: how it computes, for `/v1/model`.
     """
 
     packs: bool
+    prompt: PromptTokens
     name: str
 
     @property
     def encoded_labels(self) -> int:
         """How many labels were encoded separately from texts since the start."""
 
-    def __call__(self, inputs: PackedInputs) -> EncoderOutput:
+    def __call__(self, inputs: Inputs) -> EncoderOutput:
         """`inputs` are on the encoder's device."""

@@ -18,7 +18,7 @@ from gliner_bento.engine.encoders.modernbert import PackedModernBert
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import EAGER, Kernels
 from gliner_bento.engine.layers.linear import Linear
-from gliner_bento.engine.layers.packing import Layout
+from gliner_bento.engine.layers.packing import BlockLayout, Layout
 
 PackedEncoder = Callable[[torch.Tensor, Layout], torch.Tensor]
 """(token ids (T,), layout) -> hidden states (T, D)."""
@@ -37,7 +37,7 @@ def packed_encoder(
     if encoder is not None and projection is not None:
         encoder = _projected(encoder, layers.encoder_linear(projection))
     weight = transformer.model.get_input_embeddings().weight
-    if encoder is not None and weight.device.type == "cpu":
+    if encoder is not None and not layers.padded:
         encoder = bucketed(encoder, _LENGTH_MULTIPLE.get(weight.dtype, 1))
     return encoder
 
@@ -50,10 +50,10 @@ def packed_backbone(model: Any, layers: LayerFactory, kernels: Kernels = EAGER) 
 
 
 def bucketed(encoder: PackedEncoder, length_multiple: int) -> PackedEncoder:
-    """The same encoder, in bucketed shapes (see `Layout.bucketed`)."""
+    """The same encoder, in bucketed shapes (see `BlockLayout.bucketed`)."""
 
     def run(token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
-        filled = Layout.bucketed(layout.lengths, length_multiple, layout.slots)
+        filled = BlockLayout.bucketed(layout.lengths, length_multiple, layout.slots)
         assert filled.tokens is not None
         spread = token_ids.new_zeros(filled.size)
         spread[filled.tokens] = token_ids

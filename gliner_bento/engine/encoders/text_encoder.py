@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
+from gliner_bento.engine.encoders.inputs import Inputs
 from gliner_bento.engine.encoders.packed import PackedEncoder, packed_encoder
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lora import on_slot
-from gliner_bento.engine.layers.packing import Layout
+from gliner_bento.engine.layers.packing import Layout, PaddedLayout
 from gliner_bento.engine.layers.rows import TextRows
-from gliner_bento.engine.text.collate import PackedInputs
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +36,14 @@ class WordPooling:
     def __init__(self, pooling: str) -> None:
         self._reduce = {"mean": "mean", "max": "amax"}.get(pooling)
 
-    def __call__(self, tokens: torch.Tensor, inputs: PackedInputs) -> torch.Tensor:
+    def __call__(self, tokens: torch.Tensor, inputs: Inputs) -> torch.Tensor:
         """(T, D) -> (W, D)."""
-        marked = tokens[inputs.word_positions]
         if self._reduce is None:  # one token of each word is marked
-            return marked
-        words = tokens.new_zeros(sum(inputs.word_rows.counts), tokens.shape[1])
+            return tokens[inputs.word_positions]
+        marked = tokens if inputs.marked is None else tokens[inputs.marked]
+        words = tokens.new_zeros(inputs.word_rows.size + 1, tokens.shape[1])
         index = inputs.word_numbers[:, None].expand_as(marked)
-        return words.scatter_reduce(0, index, marked, self._reduce, include_self=False)
+        return words.scatter_reduce(0, index, marked, self._reduce, include_self=False)[:-1]
 
 
 def text_encoder(
@@ -85,18 +85,17 @@ def padded(encode: Callable[..., torch.Tensor]) -> PackedEncoder:
     """A packed encoder from one of padded texts, (ids, mask) -> (texts, longest, D); one call per adapter."""
 
     def run(token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
-        block = Layout.padded(TextRows(layout.lengths), token_ids.device)
-        assert block.index is not None
-        assert block.mask is not None
+        if not isinstance(layout, PaddedLayout):
+            layout = PaddedLayout.of(TextRows(layout.lengths, layout.slots), token_ids.device)
+        ids, mask = layout.padded(token_ids), layout.mask.long()
         encoded, first = [], 0
-        for slot, texts in layout.by_adapter():
-            part = slice(first, first + texts)
-            longest = max(layout.lengths[part])
-            index, mask = block.index[part, :longest], block.mask[part, :longest]
+        for slot, texts in TextRows(layout.lengths, layout.slots).by_adapter():
+            # Empty texts behind the last one are encoded with it.
+            part = slice(first, first + texts if first + texts < len(layout.lengths) else None)
             with on_slot(slot):
-                encoded.append(encode(token_ids[index], mask.long())[mask])
+                encoded.append(encode(ids[part], mask[part]))
             first += texts
-        return torch.cat(encoded)
+        return layout.packed(encoded[0] if len(encoded) == 1 else torch.cat(encoded))
 
     return run
 
@@ -109,9 +108,10 @@ def text_by_text(
     def run(token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
         encoded = []
         slots = layout.slots.of_texts if layout.slots else [None] * len(layout.lengths)
-        for text, slot in zip(token_ids.split_with_sizes(list(layout.lengths)), slots, strict=True):
+        for text, slot in zip(token_ids[: sum(layout.lengths)].split_with_sizes(layout.lengths), slots, strict=True):
             with on_slot(slot), own_shapes():
                 encoded.append(encode(text[None], torch.ones_like(text)[None])[0])
+        encoded.append(encoded[0].new_zeros(layout.size - sum(layout.lengths), encoded[0].shape[1]))
         return torch.cat(encoded)
 
     return run

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from gliner_bento.engine.encoders.inputs import Inputs, PromptTokens
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.encoders.text_encoder import WordPooling, text_encoder
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lstm import Lstm
-from gliner_bento.engine.layers.packing import Layout
 from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.engine.text.collate import PackedInputs
 
 
 class UniEncoder:
@@ -32,24 +31,22 @@ class UniEncoder:
         config, pack = model.config, options.enable_sequence_packing
         self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, layers, kernels, pack=pack)
         self._pool = WordPooling(config.subtoken_pooling)
-        self._lstm = Lstm(model.rnn, layers.threads) if config.num_rnn_layers > 0 else None
+        self._lstm = Lstm(model.rnn, layers.threads, padded=layers.padded) if config.num_rnn_layers > 0 else None
         self._label_projection = label_projection
-        self._label_token = config.class_token_index
-        self._label_shift = 0 if config.embed_ent_token else 1
-        self._relation_token = config.rel_token_index if relations else None
-        self._relation_shift = 1 if relations and not config.embed_rel_token else 0
+        self.prompt = PromptTokens(
+            config.class_token_index,
+            config.rel_token_index if relations else None,
+            label_shift=0 if config.embed_ent_token else 1,
+            relation_shift=1 if relations and not config.embed_rel_token else 0,
+        )
 
-    def __call__(self, inputs: PackedInputs) -> EncoderOutput:
+    def __call__(self, inputs: Inputs) -> EncoderOutput:
         """See `Encoder`."""
-        layout = Layout.of(inputs.token_rows, inputs.token_ids.device)
-        tokens = self._encode(inputs.token_ids, layout)
+        tokens = self._encode(inputs.token_ids, inputs.layout)
         words = self._pool(tokens, inputs)
         if self._lstm is not None:
             words = self._lstm(words, inputs.word_rows)
-        labels = tokens[inputs.positions_of(self._label_token) + self._label_shift]
+        labels = tokens[inputs.label_positions]
         if self._label_projection is not None:
             labels = self._label_projection(labels, inputs.label_rows.slot_rows)
-        relations = tokens[:0]
-        if self._relation_token is not None:
-            relations = tokens[inputs.positions_of(self._relation_token) + self._relation_shift]
-        return EncoderOutput(words, inputs.word_rows, labels, inputs.label_rows, relations, inputs.relation_rows)
+        return EncoderOutput.of(inputs, words, labels, tokens[inputs.relation_positions])

@@ -7,13 +7,18 @@ linear in the number of spans. Knows word and label numbers, no strings and no m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads.predictions import Span, SpanTable, WordSpan
+from gliner_bento.engine.layers.buckets import SPANS_AT_ONCE
+from gliner_bento.engine.layers.rows import PaddedRows
 from gliner_bento.engine.limits import MAX_CANDIDATES, too_many_candidates
 from gliner_bento.errors import ScoresNotFinite
 from gliner_bento.types import Item
@@ -31,6 +36,60 @@ def probabilities(logits: torch.Tensor) -> torch.Tensor:
     if bool(scores.isnan().any()):
         raise ScoresNotFinite
     return scores
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedSpans:
+    """The spans of a padded batch, on the device, that are above each text's lowest threshold.
+
+    shape: (texts, words, K, labels). scores, above: of all spans and labels, flat.
+    report: for one transfer to the host: the sum of all embeddings and that of all scores (not finite if one is not),
+        how many spans are above, the positions of the first of them, and their scores.
+    """
+
+    shape: tuple[int, ...]
+    scores: torch.Tensor
+    above: torch.Tensor
+    report: torch.Tensor
+
+    @classmethod
+    def of(cls, logits: torch.Tensor, encoded: EncoderOutput) -> PaddedSpans:
+        """Without waiting for the device. logits: (texts, words, K, labels)."""
+        words, labels = encoded.word_rows, encoded.label_rows
+        assert isinstance(words, PaddedRows)
+        assert isinstance(labels, PaddedRows)
+        assert encoded.thresholds is not None
+        scores = logits.float().sigmoid()
+        numbers = torch.arange(max(logits.shape[1:3]), device=logits.device)
+        last = numbers[: logits.shape[1], None] + numbers[: logits.shape[2]]
+        inside = last < words.of_texts[:, None, None]
+        above = scores > encoded.thresholds[:, None, None, None]
+        above = (above & inside[..., None] & labels.mask[:, None, None]).flatten()
+        # `nonzero` without waiting for the number: the place of each span above, one place for all other numbers.
+        size = SPANS_AT_ONCE * len(logits)
+        count = above.cumsum(0)
+        place = torch.where(above, count - 1, size).clamp_max(size)
+        positions = place.new_zeros(size + 1).scatter_(0, place, torch.arange(len(above), device=above.device))[:size]
+        flat = scores.flatten()
+        parts = encoded.sum(), flat.sum(dtype=torch.float32)[None], count[-1:], positions, flat[positions]
+        return cls(tuple(logits.shape), flat, above, torch.cat([part.double() for part in parts]))
+
+    def read(self, texts: int) -> list[SpanTable]:
+        """Of each text. Waits for the device. Raises `ScoresNotFinite`."""
+        sums, count, positions, scores = np.split(self.report.cpu().numpy(), [2, 3, 3 + (len(self.report) - 3) // 2])
+        if not np.isfinite(sums).all():
+            raise ScoresNotFinite
+        number = int(count[0])
+        at, above = positions[:number].astype(np.int64), scores[:number]
+        if number > len(positions):
+            found = self.above.nonzero()[:, 0]
+            at, above = found.cpu().numpy(), self.scores[found].cpu().numpy().astype(np.float64)
+        text, first, width, label = np.unravel_index(at, self.shape)
+        cuts = np.searchsorted(text, np.arange(texts + 1))
+        return [
+            SpanTable(first[start:end], (first + width)[start:end], label[start:end], above[start:end])
+            for start, end in pairwise(cuts.tolist())
+        ]
 
 
 def decode_padded_spans(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
@@ -141,6 +200,22 @@ def decode_padded_tags(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[
     """`decode_tags` of padded logits, shape (B, words, labels, 3)."""
     scores = tag_scores([logits[i, : text.words, : len(text.item.labels)] for i, text in enumerate(texts)])
     return [decode_tags(of_text, thresholds_of(text.item)) for text, of_text in zip(texts, scores, strict=True)]
+
+
+def padded_tag_report(logits: torch.Tensor, encoded: EncoderOutput) -> torch.Tensor:
+    """For one transfer to the host: the sum of all embeddings, and all scores of padded logits."""
+    return torch.cat([encoded.sum(), logits.float().sigmoid().flatten()])
+
+
+def read_padded_tags(
+    report: torch.Tensor, shape: Sequence[int], texts: Sequence[Prepared]
+) -> list[NDArray[np.float32]]:
+    """Each text's scores, shape (words, labels, 3). shape: of the padded logits. Raises `ScoresNotFinite`."""
+    scores = report.cpu().numpy()
+    if not np.isfinite(scores).all():
+        raise ScoresNotFinite
+    block = scores[1:].reshape(shape)
+    return [of_text[: text.words, : len(text.item.labels)] for text, of_text in zip(texts, block, strict=False)]
 
 
 def tag_scores(logits: Sequence[torch.Tensor]) -> list[NDArray[np.float32]]:

@@ -50,7 +50,7 @@ def predictions_of(text: Prepared, spans: SpanTable) -> Predictions:
 
 def chars_of(text: Prepared, spans: SpanTable) -> NDArray[np.int64]:
     """Length of each span's text."""
-    words = np.array(text.payload.words, np.int64).reshape(-1, 2)
+    words = text.payload.bounds
     lengths: NDArray[np.int64] = words[spans.last, 1] - words[spans.first, 0]
     return lengths
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, ParamSpec, cast
+from typing import NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gliner_bento.errors import LimitExceeded
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 WordSpan = tuple[int, int]
 """First and last word, both included."""
@@ -89,7 +90,7 @@ class Predictions:
     error: LimitExceeded | None = None
 
     @classmethod
-    def or_error(cls, predict: Callable[P, Predictions], *args: P.args, **kwargs: P.kwargs) -> Predictions:
+    def or_error(cls, predict: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Predictions:
         """What `predict` returns, or the LimitExceeded that it raises: it concerns one text of the batch."""
         try:
             return predict(*args, **kwargs)

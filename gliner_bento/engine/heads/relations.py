@@ -7,31 +7,39 @@ which takes all proposed spans as input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.heads.decode import on_device, probabilities
+from gliner_bento.engine.encoders.output import EncoderOutput
+from gliner_bento.engine.heads.decode import probabilities
 from gliner_bento.engine.heads.overlap import Resolved, chars_of
 from gliner_bento.engine.heads.predictions import PredictedRelation, Predictions, SpanTable, WordSpan
-from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thresholds_of
+from gliner_bento.engine.heads.span_scores import multiplied
+from gliner_bento.engine.heads.typed_relations import AllowedEnds, Flags, relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
+from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.projection import linear_layers
-from gliner_bento.engine.layers.rows import SlotRows
+from gliner_bento.engine.layers.rows import SlotRows, TextRows, copied
 from gliner_bento.engine.limits import kept_of, too_many_candidates
 from gliner_bento.errors import ScoresNotFinite
 
-Represent = Callable[[Sequence[WordSpan]], torch.Tensor]
-"""Spans of a text -> their representations, (E, D)."""
+Represent = Callable[[Sequence[int], Sequence[Sequence[WordSpan]]], torch.Tensor]
+"""Texts of one adapter and spans of each -> the spans' representations, (E, D) in all."""
 SlotRowsOf = Callable[[int], "SlotRows | None"]
-"""The number of rows of one text's matrix -> their slot."""
+"""The number of rows of a matrix, all of one adapter -> their slot."""
 ScorePairs = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Heads and tails of N pairs, as indexes of ends -> logits (N, R)."""
+"""Heads and tails of each text's pairs, (texts, P), as rows of ends -> logits (texts, P, R)."""
 
 # Adjacencies that score a pair by its two ends; "none" proposes every pair.
 _PAIRWISE = {"none", "dot", "mlp", "bilinear"}
@@ -41,9 +49,11 @@ _PAIRWISE = {"none", "dot", "mlp", "bilinear"}
 MAX_RELATED_SPANS = 512
 MAX_JOINT_PROPOSALS = 2048
 
-# Limits of the pairs that are scored together: their number, and the bytes of all temporary tensors.
+# Limits of the pairs that are scored together: their number, and the bytes of all temporary tensors; and how many times
+# as much a padded batch may take.
 _MAX_PAIRS = 8192
 _CHUNK_BYTES = 32 << 20
+_PADDED = 16
 # Of a pair and a relation: logit, score, score in double precision, flag, position and key.
 _SCORE_BYTES = 4 + 4 + 8 + 1 + 16 + 24
 
@@ -62,16 +72,18 @@ class PairScorer:
         self._out_bias = layers.linear(WeightSlice(out, "bias"))
 
     def __call__(self, ends: torch.Tensor, relations: torch.Tensor, slot_rows_of: SlotRowsOf) -> ScorePairs:
-        """Scores pairs of `ends` (E, D) for `relations` (R, D)."""
+        """Scores pairs of `ends` (E, D) for `relations` (texts, R, D), all of one adapter."""
         slot_rows = slot_rows_of(len(ends))
         of_heads, of_tails = self._head(ends, slot_rows), self._tail(ends, slot_rows)
-        slot_rows = slot_rows_of(len(relations))
-        weight, bias = self._fold(relations, slot_rows), self._out_bias(relations, slot_rows)[:, 0]
+        rows = relations.flatten(0, 1)
+        slot_rows = slot_rows_of(len(rows))
+        weight, bias = self._fold(rows, slot_rows), self._out_bias(rows, slot_rows)[:, 0]
+        weight, bias = weight.view(*relations.shape[:2], -1), bias.view(relations.shape[:2])
 
         def score(heads: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
             hidden = F.relu(of_heads[heads] + of_tails[tails])
             with self._own_shapes():
-                return F.linear(hidden, weight, bias)
+                return multiplied(hidden, weight, bias)
 
         return score
 
@@ -92,21 +104,21 @@ class TripleScorer:
         """As `PairScorer`."""
 
         def score(heads: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
-            shape = (len(heads), *relations.shape)
+            shape = (*heads.shape, *relations.shape[1:])
             triples = (
-                ends[heads][:, None].expand(shape),
-                relations[None].expand(shape),
-                ends[tails][:, None].expand(shape),
+                ends[heads][:, :, None].expand(shape),
+                relations[:, None].expand(shape),
+                ends[tails][:, :, None].expand(shape),
             )
             with self._own_shapes():
-                logits: torch.Tensor = self._layer(*(one.reshape(-1, shape[-1]) for one in triples)).view(shape[:2])
+                logits: torch.Tensor = self._layer(*(one.reshape(-1, shape[-1]) for one in triples)).view(shape[:3])
             return logits
 
         return score
 
     def pair_bytes(self, relations: torch.Tensor) -> int:
         """As `PairScorer`: three copies of all triples, and as much inside the layer."""
-        return 6 * relations.numel() * relations.element_size()
+        return 6 * relations[0].numel() * relations.element_size()
 
 
 class Related(NamedTuple):
@@ -122,8 +134,64 @@ def with_relations(resolved: Resolved, related: Related) -> Predictions:
     return Predictions(resolved.entities, resolved.suppressed, cut, related.relations)
 
 
+@dataclass(frozen=True, slots=True)
+class RelationTask:
+    """The relations of one text, to be scored.
+
+    number: of the text in the batch. spans: those that are ends of relations, or that the model's adjacency takes;
+    indexes: the entity of each; -1: no entity. cut: some entities are left out.
+    """
+
+    number: int
+    text: Prepared
+    resolved: Resolved
+    spans: Sequence[WordSpan]
+    indexes: NDArray[np.int64]
+    cut: bool
+
+    @classmethod
+    def of(
+        cls, number: int, text: Prepared, resolved: Resolved, proposed: Sequence[WordSpan], *, joint: bool
+    ) -> RelationTask:
+        """Relations between the entities. proposed: the spans that the model's adjacency takes, if it is `joint`.
+
+        Several labels of the same words are one end of a relation, represented by the first of them. If a token
+        model proposes the same words for several labels, gliner repeats their relations and adds self-relations; here
+        a relation is returned once, between two entities. Raises LimitExceeded.
+        """
+        entities = resolved.entities
+        index_of: dict[WordSpan, int] = {}
+        for index, span in enumerate(zip(entities.first.tolist(), entities.last.tolist(), strict=True)):
+            index_of.setdefault(span, index)
+        allowed = AllowedEnds.of(text.item)
+        if allowed and not joint:
+            usable = allowed.ends(entities.label)
+            index_of = {span: index for span, index in index_of.items() if usable[index]}
+        cut = len(index_of) > MAX_RELATED_SPANS or (joint and len(proposed) > MAX_JOINT_PROPOSALS)
+        if cut:
+            index_of = _best(text, entities, index_of, len(proposed))
+        if cut or not joint:
+            proposed = list(dict.fromkeys(span for span in proposed if span in index_of))
+        if len(index_of) < 2:
+            proposed = ()
+        indexes = np.array([index_of.get(span, -1) for span in proposed], np.int64)
+        return cls(number, text, resolved, proposed, indexes, cut)
+
+    def pairs(self, adjacent: Flags | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Heads and tails to be scored, as numbers of spans: every two different entities. adjacent: (E, E), those that
+        the model's adjacency proposes."""
+        is_entity = self.indexes >= 0
+        related = is_entity[:, None] & is_entity & (self.indexes[:, None] != self.indexes)
+        if adjacent is not None:
+            related &= adjacent
+        if allowed := AllowedEnds.of(self.text.item):
+            related &= allowed.pairs(self.resolved.entities.label[self.indexes])
+        heads, tails = related.nonzero()
+        return heads, tails
+
+
 class RelationHead:
-    """Predicts the relations of one text at a time."""
+    """Predicts the relations of texts: of one at a time, or padded of those with about as many ends."""
 
     def __init__(self, model: Any, layers: LayerFactory) -> None:
         config = model.config
@@ -131,7 +199,8 @@ class RelationHead:
         if self._adjacency is not None:
             layers.adapt(self._adjacency)
         self._own_shapes = layers.own_shapes
-        self._joint = config.relations_layer not in _PAIRWISE
+        self._padded = layers.padded
+        self.joint = config.relations_layer not in _PAIRWISE
         self._score: PairScorer | TripleScorer
         if config.triples_layer is None:
             self._score = PairScorer(model.pair_rep_layer, layers)
@@ -139,81 +208,120 @@ class RelationHead:
             self._score = TripleScorer(model.triples_score_layer, layers)
 
     def __call__(
-        self,
-        text: Prepared,
-        entities: SpanTable,
-        proposed: Sequence[WordSpan],
-        represent: Represent,
-        relations: torch.Tensor,
-        slot_rows_of: SlotRowsOf,
-    ) -> Related:
-        """Relations between `entities`, in gliner's order. proposed: the spans that the model's adjacency takes.
+        self, tasks: Sequence[RelationTask], represent: Represent, encoded: EncoderOutput
+    ) -> Mapping[int, Predictions]:
+        """The predictions of each task's text, by its number, with its relations in gliner's order.
 
-        Several labels of the same words are one end of a relation, represented by the first of them. If a token
-        model proposes the same words for several labels, gliner repeats their relations and adds self-relations; here
-        a relation is returned once, between two entities.
+        A text's part ends early when its item is cancelled. Raises `ScoresNotFinite`."""
+        rows, predictions = encoded.relation_rows, {}
+        for task in tasks:
+            if len(task.spans) < 2:
+                predictions[task.number] = with_relations(task.resolved, Related(cut=task.cut))
+        scored = {task.number: task for task in tasks if len(task.spans) >= 2}
+        relations = rows.split(encoded.relations)
+        for group in rows.groups({number: len(task.spans) for number, task in scored.items()}):
+            with on_slot(rows.slot(group[0])):
+                found = self._found([scored[number] for number in group], represent, relations, rows)
+            predictions |= zip(group, found, strict=True)
+        return predictions
 
-        Stops when the item is cancelled. Raises LimitExceeded.
-        """
-        index_of: dict[WordSpan, int] = {}
-        for index, span in enumerate(zip(entities.first.tolist(), entities.last.tolist(), strict=True)):
-            index_of.setdefault(span, index)
-        allowed = AllowedEnds.of(text.item)
-        if allowed and not self._joint:
-            usable = allowed.ends(entities.label)
-            index_of = {span: index for span, index in index_of.items() if usable[index]}
-        cut = len(index_of) > MAX_RELATED_SPANS or (self._joint and len(proposed) > MAX_JOINT_PROPOSALS)
-        if cut:
-            index_of = _best(text, entities, index_of, len(proposed))
-        if cut or not self._joint:
-            proposed = list(dict.fromkeys(span for span in proposed if span in index_of))
-        if len(index_of) < 2 or len(proposed) < 2:
-            return Related(cut=cut)
-        ends = represent(proposed)
-        index_list = [index_of.get(span, -1) for span in proposed]
-        indexes = torch.tensor(index_list, device=ends.device)
-        related = self._related(ends, indexes, text.item.threshold)
-        if allowed:
-            labels = entities.label[index_list]
-            related &= torch.from_numpy(allowed.pairs(labels)).to(ends.device)
-            head_flags, tail_flags = (
-                torch.from_numpy(flags[:, labels].T).to(ends.device) for flags in (allowed.heads, allowed.tails)
-            )
-        heads, tails = related.nonzero(as_tuple=True)
-        found = Found(text, entities, len(relations))
-        thresholds = on_device(relation_thresholds_of(text.item), ends.device)
-        score = self._score(ends, relations, slot_rows_of)
-        for at in self._chunks(len(heads), relations):
-            if text.cancellation.requested:
+    def _found(
+        self, group: Sequence[RelationTask], represent: Represent, relations: Sequence[torch.Tensor], rows: TextRows
+    ) -> list[Predictions]:
+        """The predictions of texts of one adapter. relations: (R, D) of each text of the batch."""
+        numbers = [task.number for task in group]
+        ends = represent(numbers, [task.spans for task in group])
+        counts = [len(task.spans) for task in group]
+        before = [0, *accumulate(counts[:-1])]
+        adjacent = self._adjacent(ends, counts, [task.text.item.threshold for task in group])
+        of_tasks = [np.stack(task.pairs(flags)) for task, flags in zip(group, adjacent, strict=True)]
+        pairs = np.zeros((2, len(group), max(some.shape[1] for some in of_tasks)), np.int64)
+        for number, some in enumerate(of_tasks):
+            pairs[:, number, : some.shape[1]] = some + before[number]
+        block = pad_sequence([relations[number] for number in numbers], batch_first=True)
+        score = self._score(ends, block, partial(rows.slot_rows_of, numbers[0]))
+        thresholds = np.full(block.shape[:2], inf)
+        for number, task in enumerate(group):
+            thresholds[number, : len(task.text.item.relations)] = relation_thresholds_of(task.text.item)
+        ends_of, least = copied([torch.from_numpy(pairs), torch.from_numpy(thresholds)], ends.device)
+        found = [FoundOf(task) for task in group]
+        for at in self._chunks(pairs.shape[2], block):
+            if all(task.text.cancellation.requested for task in group):
                 break
-            scores = probabilities(score(heads[at], tails[at]))
-            above = scores.double() > thresholds
-            if allowed:
-                above &= head_flags[heads[at]] & tail_flags[tails[at]]
-            pair, relation = above.nonzero(as_tuple=True)
-            keys = torch.stack([relation, indexes[heads[at][pair]], indexes[tails[at][pair]]], dim=-1)
-            found.add(keys.cpu().numpy(), scores[pair, relation].cpu().numpy())
-        return found.related(cut=cut)
+            scores = probabilities(score(ends_of[0, :, at], ends_of[1, :, at]))
+            above = (scores.double() > least[:, None]).nonzero()
+            values = scores[tuple(above.unbind(1))].cpu().numpy()
+            text, pair, relation = above.cpu().numpy().T
+            for number, some in enumerate(of_tasks):
+                mine = (text == number) & (pair + at.start < some.shape[1])
+                found[number].add(relation[mine], some[:, pair[mine] + at.start], values[mine])
+        return [of_task.predictions() for of_task in found]
 
     def _chunks(self, pairs: int, relations: torch.Tensor) -> Iterator[slice]:
-        """Pairs to score together. All, if their tensors fit: chunks may round differently."""
-        pair_bytes = self._score.pair_bytes(relations) + len(relations) * _SCORE_BYTES
-        step = max(1, min(_MAX_PAIRS, _CHUNK_BYTES // pair_bytes))
+        """Pairs of each text to score together. All, if their tensors fit: chunks may round differently."""
+        texts, number, _ = relations.shape
+        more = _PADDED if self._padded else 1
+        pair_bytes = texts * (self._score.pair_bytes(relations) + number * _SCORE_BYTES)
+        step = max(1, min(more * _MAX_PAIRS // texts, more * _CHUNK_BYTES // pair_bytes))
         return (slice(at, at + step) for at in range(0, pairs, step))
 
-    def _related(self, ends: torch.Tensor, indexes: torch.Tensor, threshold: float) -> torch.Tensor:
-        """Whether to score a pair of `ends` (E, D), (E, E): every two different entities, or those that the model's
-        adjacency proposes. indexes: (E), of the entity of each end; -1: no entity."""
-        is_entity = indexes >= 0
-        proposed = is_entity[:, None] & is_entity & (indexes[:, None] != indexes)
-        if self._adjacency is not None:
-            mask = torch.ones(1, len(ends), dtype=torch.long, device=ends.device)
-            with self._own_shapes():
-                adjacency = self._adjacency(ends[None], mask)[0]
-            if bool(adjacency.isnan().any()):
-                raise ScoresNotFinite
-            proposed &= adjacency > threshold
-        return proposed
+    def _adjacent(
+        self, ends: torch.Tensor, counts: Sequence[int], thresholds: Sequence[float]
+    ) -> Sequence[Flags | None]:
+        """For each text: the pairs that the model's adjacency proposes, (E, E); None: all."""
+        if self._adjacency is None:
+            return [None] * len(counts)
+        block = pad_sequence(list(ends.split_with_sizes(list(counts))), batch_first=True)
+        numbers, least = copied([torch.tensor(counts), torch.tensor(thresholds)], ends.device)
+        mask = (torch.arange(block.shape[1], device=ends.device) < numbers[:, None]).long()
+        with self._own_shapes():
+            adjacency = self._adjacency(block, mask)
+        if bool(adjacency.isnan().any()):
+            raise ScoresNotFinite
+        adjacent = (adjacency > least[:, None, None]).cpu().numpy()
+        return [flags[:count, :count] for flags, count in zip(adjacent, counts, strict=True)]
+
+
+class FoundOf:
+    """Collects the relations of a task; its error, if there are too many."""
+
+    def __init__(self, task: RelationTask) -> None:
+        self._task = task
+        self._found = Found(task.text, task.resolved.entities, len(task.text.item.relations))
+        self._allowed = AllowedEnds.of(task.text.item)
+        self._failed: Predictions | None = None
+
+    def add(self, relation: NDArray[np.int64], ends: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
+        """Add relations between ends, (2, N), which are numbers of the task's spans."""
+        head, tail = self._task.indexes[ends]
+        keys = np.stack([relation, head, tail], axis=-1)
+        if self._allowed:
+            labels = self._task.resolved.entities.label
+            may = self._allowed.heads[relation, labels[head]] & self._allowed.tails[relation, labels[tail]]
+            keys, scores = keys[may], scores[may]
+        if self._failed is None:
+            self._failed = Predictions.or_error(self._found.add, keys, scores)
+
+    def predictions(self) -> Predictions:
+        """Of the text."""
+        return Predictions.or_error(self._with_relations) if self._failed is None else self._failed
+
+    def _with_relations(self) -> Predictions:
+        return with_relations(self._task.resolved, self._found.related(cut=self._task.cut))
+
+
+def finished(
+    outcomes: Sequence[RelationTask | Predictions],
+    relate: RelationHead | None,
+    represent: Represent,
+    encoded: EncoderOutput,
+) -> list[Predictions]:
+    """The predictions of all texts. outcomes: of each text, in order; relate: None if there are no tasks."""
+    predictions = {n: outcome for n, outcome in enumerate(outcomes) if isinstance(outcome, Predictions)}
+    if relate is not None:
+        tasks = [outcome for outcome in outcomes if isinstance(outcome, RelationTask)]
+        predictions |= relate(tasks, represent, encoded)
+    return [predictions[number] for number in range(len(outcomes))]
 
 
 class Found:

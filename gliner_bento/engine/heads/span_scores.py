@@ -13,7 +13,6 @@ exact up to rounding:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from typing import Any, Protocol
 
 import torch
@@ -26,24 +25,29 @@ from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.kernels import EAGER, Kernels
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.projection import Projection, linear_layers
-from gliner_bento.engine.layers.rows import TextRows
+from gliner_bento.engine.layers.rows import PaddedRows, TextRows, copied
 
-# Maximum elements of the spans' hidden layer per chunk: fits a core's cache, or a small part of a GPU's memory.
-_MAX_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 28}
+# Maximum elements of the spans' hidden layer per chunk: fits a core's cache; padded: a small part of a GPU's memory.
+_MAX_ELEMENTS = {"packed": 1 << 20, "padded": 1 << 28}
+
+# Span modes of gliner in which a text's representations depend on its padding.
+DEPENDS_ON_PADDING = frozenset({"markerV1", "markerV2"})
 
 
 class EncodedSpans(Protocol):
     """The spans of a batch, ready to be scored."""
 
     def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
-        """For each text its logits, shape (words, K, labels); those of spans beyond the last word are undefined."""
+        """Logits of each block of texts (see `TextRows.blocks`), shape (texts, words, K, labels).
 
-    def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
-        """Representations of spans of one text, shape (len(spans), D)."""
+        Those of spans beyond a text's last word, and of padding, are undefined."""
+
+    def represent(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
+        """Representations of each text's spans, all in one matrix; of one text if they are not padded."""
 
 
 class SpanScorer(Protocol):
-    """Encodes the spans of packed words."""
+    """Encodes the spans of words."""
 
     name: str
 
@@ -52,16 +56,34 @@ class SpanScorer(Protocol):
 
 
 def span_scorer(model: Any, layers: LayerFactory, kernels: Kernels = EAGER) -> SpanScorer:
-    """The span layer of gliner's model: factorised for the span modes below, else gliner's own layer, text by text."""
+    """The span layer of gliner's model: factorised for the span modes below, else gliner's own layer."""
     layer, max_width = model.span_rep_layer, model.config.max_width
     mode = model.config.span_mode
-    if isinstance(layer.context_encoder, IdentityContextEncoder):
-        if mode == "markerV0":
-            return MarkerV0(layer.span_rep_layer, max_width, layers, kernels)
-        if mode == "marker":
-            return Marker(layer.span_rep_layer, max_width, layers)
+    identity = isinstance(layer.context_encoder, IdentityContextEncoder)
+    if identity and mode == "markerV0":
+        return MarkerV0(layer.span_rep_layer, max_width, layers, kernels)
+    if identity and mode == "marker":
+        return Marker(layer.span_rep_layer, max_width, layers)
     layers.adapt(layer)
-    return GlinerSpans(layer, max_width, mode, layers)
+    return GlinerSpans(layer, max_width, mode, layers, together=identity and mode not in DEPENDS_ON_PADDING)
+
+
+def rows_of_spans(
+    word_rows: TextRows, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]], device: torch.device
+) -> torch.Tensor:
+    """(2, N): the rows of the first and of the last words of each text's spans."""
+    before = [word_rows.firsts[text] for text in texts]
+    rows = [(first + row, last + row) for row, of_text in zip(before, spans, strict=True) for first, last in of_text]
+    return copied([torch.tensor(rows).T], device)[0]
+
+
+def multiplied(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`x @ weight.T + bias` of each text, (texts, ..., D), (texts, C, D) and (texts, C): shape (texts, ..., C)."""
+    if len(x) == 1:
+        return F.linear(x[0], weight[0], None if bias is None else bias[0])[None]
+    rows, weight = x.flatten(1, -2), weight.transpose(1, 2)
+    y = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias[:, None], rows, weight)
+    return y.view(*x.shape[:-1], -1)
 
 
 class MarkerV0:
@@ -76,6 +98,7 @@ class MarkerV0:
         hidden, out = linear_layers(layer.out_project)
         size = start_out.out_features
         self.max_width = max_width
+        self.layout = "padded" if layers.padded else "packed"
         self._ends = layers.linear(start, end, activation="relu")
         self._split = start.out_features
         self._start = layers.linear(start_out, activation="relu")
@@ -92,45 +115,46 @@ class MarkerV0:
         ends = self._ends(words, slot_rows)
         start = self._hidden_start(self._start(ends[:, : self._split].contiguous(), slot_rows), slot_rows)
         end = self._hidden_end(self._end(ends[:, self._split :].contiguous(), slot_rows), slot_rows)
-        # Padding behind the last word, for the spans that reach beyond it.
-        return _FactorisedSpans(self, start, F.pad(end, (0, 0, 0, self.max_width - 1)), word_rows)
+        return _FactorisedSpans(self, start, end, word_rows)
 
 
 class _FactorisedSpans:
-    """Spans as what their first words (W, H) and last words (W + K - 1, H) add to the hidden layer."""
+    """Spans as what their first and last words, (W, H) each, add to the hidden layer."""
 
     def __init__(self, head: MarkerV0, start: torch.Tensor, end: torch.Tensor, word_rows: TextRows) -> None:
         self._head = head
         self._start, self._end = start, end
-        self._firsts = [0, *accumulate(word_rows.counts[:-1])]
         self._word_rows = word_rows
 
     def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
         """See `EncodedSpans`."""
-        weights = label_rows.split(self._head.fold(labels, label_rows.slot_rows))
-        offsets = label_rows.split(self._head.out_bias(labels, label_rows.slot_rows)[:, 0])
-        return [
-            torch.cat([self._multiplied(hidden, weight, offset) for hidden in self._hidden(first, count)])
-            for first, count, weight, offset in zip(self._firsts, self._word_rows.counts, weights, offsets, strict=True)
-        ]
+        weights = label_rows.blocks(self._head.fold(labels, label_rows.slot_rows))
+        offsets = label_rows.blocks(self._head.out_bias(labels, label_rows.slot_rows)[:, 0])
+        starts = self._word_rows.blocks(self._start)
+        ends = self._word_rows.reaching(self._end, self._head.max_width - 1)
+        scores = []
+        for start, end, weight, offset in zip(starts, ends, weights, offsets, strict=True):
+            chunks = [self._multiplied(hidden, weight, offset) for hidden in self._hidden(start, end)]
+            scores.append(chunks[0] if len(chunks) == 1 else torch.cat(chunks, dim=1))
+        return scores
 
     def _multiplied(self, hidden: torch.Tensor, weight: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
         with self._head.own_shapes():
-            return F.linear(hidden, weight, offset)
+            return multiplied(hidden, weight, offset)
 
-    def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
+    def represent(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
         """See `EncodedSpans`."""
-        first, last = torch.tensor(spans, device=self._start.device).T + self._firsts[text]
+        first, last = rows_of_spans(self._word_rows, texts, spans, self._start.device)
         ends = F.relu(self._start[first] + self._end[last])
-        return self._head.out(ends, self._word_rows.slot_rows_of(text, len(ends)))
+        return self._head.out(ends, self._word_rows.slot_rows_of(texts[0], len(ends)))
 
-    def _hidden(self, first: int, count: int) -> Iterator[torch.Tensor]:
-        """The hidden layer of a text's spans, in chunks of words: (words, K, H)."""
-        width, size = self._head.max_width, self._start.shape[1]
-        step = max(1, _MAX_ELEMENTS[self._start.device.type] // (width * size))
-        for at in range(first, first + count, step):
-            words = min(step, first + count - at)
-            yield self._head.relu_of_sums(self._start, self._end, at, words, width)
+    def _hidden(self, start: torch.Tensor, end: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The hidden layer of a block's spans, in chunks of words: (texts, words, K, H)."""
+        texts, words, size = start.shape
+        width = self._head.max_width
+        step = max(1, _MAX_ELEMENTS[self._head.layout] // (texts * width * size))
+        for at in range(0, words, step):
+            yield self._head.relu_of_sums(start[:, at : at + step], end[:, at : at + step + width - 1], width)
 
 
 class Marker:
@@ -160,8 +184,8 @@ class _SummedSpans:
 
     def __init__(self, head: Marker, start: torch.Tensor, end: torch.Tensor, word_rows: TextRows) -> None:
         self._head = head
+        self._start, self._end = start, end
         self._word_rows = word_rows
-        self._start, self._end = word_rows.split(start), word_rows.split(end)
 
     def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
         """See `EncodedSpans`."""
@@ -171,64 +195,81 @@ class _SummedSpans:
             self._head.fold_end(labels, slot_rows),
             self._head.out_bias(labels, slot_rows)[:, 0],
         )
-        of_texts = (label_rows.split(part) for part in folded)
+        of_words = (self._word_rows.blocks(part) for part in (self._start, self._end))
+        of_labels = (label_rows.blocks(part) for part in folded)
         scores = []
-        for start, end, *label in zip(self._start, self._end, *of_texts, strict=True):
+        for start, end, *label in zip(*of_words, *of_labels, strict=True):
             with self._head.own_shapes():
-                of_start, of_end = F.linear(start, label[0], label[2]), F.linear(end, label[1])
-            lasts = F.pad(of_end, (0, 0, 0, self._head.max_width - 1)).unfold(0, self._head.max_width, 1)
-            scores.append(of_start[:, None] + lasts.transpose(1, 2))
+                of_start, of_end = multiplied(start, label[0], label[2]), multiplied(end, label[1])
+            lasts = F.pad(of_end, (0, 0, 0, self._head.max_width - 1)).unfold(1, self._head.max_width, 1)
+            scores.append(of_start[:, :, None] + lasts.transpose(2, 3))
         return scores
 
-    def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
+    def represent(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
         """See `EncodedSpans`."""
-        first, last = torch.tensor(spans, device=self._start[text].device).T
-        ends = torch.cat([self._start[text][first], self._end[text][last]], dim=-1)
-        return self._head.out(ends, self._word_rows.slot_rows_of(text, len(ends)))
+        first, last = rows_of_spans(self._word_rows, texts, spans, self._start.device)
+        ends = torch.cat([self._start[first], self._end[last]], dim=-1)
+        return self._head.out(ends, self._word_rows.slot_rows_of(texts[0], len(ends)))
 
 
 class GlinerSpans:
-    """Any span layer of gliner: every span of a text is represented."""
+    """Any span layer of gliner: every span of a text is represented.
 
-    def __init__(self, layer: nn.Module, max_width: int, mode: str, layers: LayerFactory) -> None:
+    together: padding does not change a text's result, so a padded block is one call, for each adapter."""
+
+    def __init__(self, layer: nn.Module, max_width: int, mode: str, layers: LayerFactory, *, together: bool) -> None:
         self.own_shapes = layers.own_shapes
         self.name = f"gliner's {mode} spans"
         self.max_width = max_width
+        self._together = together
         self._layer = layer
 
     def __call__(self, words: torch.Tensor, word_rows: TextRows) -> EncodedSpans:
         """See `SpanScorer`."""
+        by_text = isinstance(word_rows, PaddedRows) and not self._together
+        rows = TextRows(word_rows.counts, word_rows.slots) if by_text else word_rows
+        if by_text:
+            words = torch.cat(list(word_rows.split(words)))
+        masks = rows.by_slot(rows.whole(words.device))
         represented = []
-        for number, text in enumerate(word_rows.split(words)):
-            with on_slot(word_rows.slot(number)), self.own_shapes():
-                represented.append(self._represent(text))
-        return _RepresentedSpans(self, represented)
+        for (slot, block), (_, mask) in zip(rows.by_slot(words), masks, strict=True):
+            with on_slot(slot), self.own_shapes():
+                represented.append(self._represent(block, mask))
+        if isinstance(word_rows, PaddedRows) and by_text:
+            represented = [F.pad(text, (0, 0, 0, 0, 0, word_rows.height - text.shape[1])) for text in represented]
+            represented += [torch.zeros_like(represented[0])] * (word_rows.texts - len(represented))
+        return _RepresentedSpans(self, represented, word_rows)
 
-    def _represent(self, words: torch.Tensor) -> torch.Tensor:
-        """(words, D) -> (words, K, D)."""
-        count = len(words)
-        first = torch.arange(count, device=words.device)[:, None].expand(-1, self.max_width)
+    def _represent(self, words: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """(texts, words, D) -> (texts, words, K, D). mask: (texts, words)."""
+        first = torch.arange(words.shape[1], device=words.device)[:, None].expand(-1, self.max_width)
         last = first + torch.arange(self.max_width, device=words.device)
         # Spans beyond the last word are (0, 0), as gliner's mask makes them.
-        spans = torch.stack([first, last], dim=-1).flatten(0, 1) * (last < count).flatten()[:, None]
-        represented: torch.Tensor = self._layer(words[None], spans[None])[0]
+        spans = torch.stack([first, last], dim=-1).flatten(0, 1)
+        inside = spans[:, 1] < mask.sum(1)[:, None]
+        represented: torch.Tensor = self._layer(words, spans * inside[..., None])
         return represented
 
 
 class _RepresentedSpans:
-    """Spans by their representations, (words, K, D) of each text."""
+    """Spans by their representations, (texts, words, K, D) of each block."""
 
-    def __init__(self, head: GlinerSpans, texts: list[torch.Tensor]) -> None:
+    def __init__(self, head: GlinerSpans, blocks: Sequence[torch.Tensor], word_rows: TextRows) -> None:
         self._head = head
-        self._texts = texts
+        self._blocks = [torch.cat(list(blocks))] if isinstance(word_rows, PaddedRows) else blocks
+        self._word_rows = word_rows
 
     def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
         """See `EncodedSpans`."""
         with self._head.own_shapes():
-            of_texts = zip(self._texts, label_rows.split(labels), strict=True)
-            return [F.linear(spans, of_text) for spans, of_text in of_texts]
+            of_texts = zip(self._blocks, label_rows.blocks(labels), strict=True)
+            return [multiplied(spans, of_text) for spans, of_text in of_texts]
 
-    def represent(self, text: int, spans: Sequence[WordSpan]) -> torch.Tensor:
+    def represent(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
         """See `EncodedSpans`."""
-        first, last = torch.tensor(spans, device=self._texts[text].device).T
-        return self._texts[text][first, last - first]
+        if isinstance(self._word_rows, PaddedRows):
+            first, last = rows_of_spans(self._word_rows, texts, spans, self._blocks[0].device)
+            return self._blocks[0].flatten(0, 1)[first, last - first]
+        device = self._blocks[0].device
+        first, last = copied([torch.tensor(spans[0]).T], device)[0]
+        return self._blocks[texts[0]][0][first, last - first]

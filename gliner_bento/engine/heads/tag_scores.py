@@ -16,7 +16,8 @@ from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.projection import linear_layers
 from gliner_bento.engine.layers.rows import SlotRows, TextRows
 
-_MAX_PAIRS = {"cpu": 512, "cuda": 1 << 16}
+# Maximum pairs of a word and a label per chunk.
+_MAX_PAIRS = {"packed": 512, "padded": 1 << 18}
 
 
 class TagScorer:
@@ -28,6 +29,7 @@ class TagScorer:
         hidden, out = linear_layers(scorer.out_mlp)
         size = hidden.in_features // 3
         self._size = size
+        self._layout = "padded" if layers.padded else "packed"
         self._words, self._labels = layers.linear(scorer.proj_token), layers.linear(scorer.proj_label)
         self._of_word = layers.linear(WeightSlice(hidden, inputs=slice(size)))
         self._of_label = layers.linear(WeightSlice(hidden, inputs=slice(size, 2 * size), biased=False))
@@ -37,20 +39,20 @@ class TagScorer:
     def __call__(
         self, words: torch.Tensor, word_rows: TextRows, labels: torch.Tensor, label_rows: TextRows
     ) -> list[torch.Tensor]:
-        """For each text its logits, shape (words, labels, 3), of packed `words` (W, D) and `labels` (C, D)."""
+        """Logits of each block of texts, shape (texts, words, labels, 3), of `words` (W, D) and `labels` (C, D)."""
         words, labels = self._words(words, word_rows.slot_rows), self._labels(labels, label_rows.slot_rows)
         first, second = words[:, : self._size].contiguous(), words[:, self._size :]
         of_word = self._of_word(first, word_rows.slot_rows)
         of_label = self._of_label(labels[:, : self._size].contiguous(), label_rows.slot_rows)
         tensors = (
-            word_rows.split(of_word),
-            word_rows.split(second),
-            label_rows.split(of_label),
-            label_rows.split(labels[:, self._size :]),
+            word_rows.blocks(of_word),
+            word_rows.blocks(second),
+            label_rows.blocks(of_label),
+            label_rows.blocks(labels[:, self._size :]),
         )
         return [
-            self._scores(*of_text, partial(word_rows.slot_rows_of, text))
-            for text, of_text in enumerate(zip(*tensors, strict=True))
+            self._scores(*block, partial(word_rows.block_slot_rows, number))
+            for number, block in enumerate(zip(*tensors, strict=True))
         ]
 
     def _scores(
@@ -61,13 +63,15 @@ class TagScorer:
         label: torch.Tensor,
         slot_rows_of: Callable[[int], SlotRows | None],
     ) -> torch.Tensor:
-        """Shape (words, labels, 3), of one text, in chunks of words. slot_rows_of: of a number of pairs."""
+        """Shape (texts, words, labels, 3), of a block, in chunks of words. slot_rows_of: see `block_slot_rows`."""
         chunks = []
-        step = max(1, _MAX_PAIRS[word.device.type] // len(label))
-        for at in range(0, len(word), step):
-            product = word[at : at + step, None] * label
-            slot_rows = slot_rows_of(len(product) * len(label))
-            hidden = self._of_product(product.flatten(0, 1), slot_rows).view(*product.shape[:2], -1)
-            hidden = (hidden.add_(of_word[at : at + step, None])).add_(of_label).relu_()
-            chunks.append(self._out(hidden.flatten(0, 1), slot_rows).view(*product.shape[:2], 3))
-        return torch.cat(chunks)
+        texts, labels = label.shape[:2]
+        step = max(1, _MAX_PAIRS[self._layout] // (texts * labels))
+        for at in range(0, word.shape[1], step):
+            product = word[:, at : at + step, None] * label[:, None]
+            shape = product.shape[:3]
+            slot_rows = slot_rows_of(shape[1] * labels)
+            hidden = self._of_product(product.flatten(0, 2), slot_rows).view(*shape, -1)
+            hidden = (hidden.add_(of_word[:, at : at + step, None])).add_(of_label[:, None]).relu_()
+            chunks.append(self._out(hidden.flatten(0, 2), slot_rows).view(*shape, 3))
+        return chunks[0] if len(chunks) == 1 else torch.cat(chunks, dim=1)

@@ -5,32 +5,43 @@ If the model represents spans, the tags only propose spans, and the spans' own s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.utils.rnn import pad_sequence
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads.decode import (
     decode_tags,
     lowest_threshold,
-    on_device,
+    padded_tag_report,
     probabilities,
     proposed_spans,
+    read_padded_tags,
     tag_scores,
     thresholds_of,
 )
-from gliner_bento.engine.heads.overlap import resolve
+from gliner_bento.engine.heads.overlap import predictions_of, resolve
 from gliner_bento.engine.heads.predictions import NO_SPANS, Predictions, SpanTable, WordSpan
-from gliner_bento.engine.heads.relations import RelationHead, Represent, SlotRowsOf, with_relations
+from gliner_bento.engine.heads.relations import RelationHead, RelationTask, finished
+from gliner_bento.engine.heads.span_scores import multiplied
 from gliner_bento.engine.heads.tag_scores import TagScorer
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lora import on_slot
+from gliner_bento.engine.layers.rows import copied
+
+
+class TagLogits(NamedTuple):
+    """Of each text, or of the padded block with its `padded_tag_report`."""
+
+    logits: Sequence[torch.Tensor]
+    report: torch.Tensor | None
 
 
 class TokenHead:
@@ -46,62 +57,73 @@ class TokenHead:
         self._own_shapes = layers.own_shapes
         self._scores_spans = relations is None and self._represent_spans is not None
 
-    def __call__(self, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
+    def scores(self, encoded: EncoderOutput) -> TagLogits:
         """See `Head`."""
-        tags = tag_scores(self._tag(encoded.words, encoded.word_rows, encoded.labels, encoded.label_rows))
-        words, labels = encoded.word_rows.split(encoded.words), encoded.label_rows.split(encoded.labels)
-        relations = encoded.relation_rows.split(encoded.relations)
-        predictions = []
-        for number, (text, scores) in enumerate(zip(texts, tags, strict=True)):
-            represent = partial(self._represent, words[number])
-            slot_rows_of = partial(encoded.word_rows.slot_rows_of, number)
-            tensors = represent, labels[number], relations[number], slot_rows_of
-            with on_slot(encoded.word_rows.slot(number)):
-                predictions.append(Predictions.or_error(self._predicted, text, scores, *tensors))
-        return predictions
+        logits = self._tag(encoded.words, encoded.word_rows, encoded.labels, encoded.label_rows)
+        if encoded.thresholds is None:
+            return TagLogits([text[0] for text in logits], None)
+        return TagLogits(logits, padded_tag_report(logits[0], encoded))
 
-    def _predicted(
-        self,
-        text: Prepared,
-        scores: NDArray[np.float32],
-        represent: Represent,
-        labels: torch.Tensor,
-        relations: torch.Tensor,
-        slot_rows_of: SlotRowsOf,
-    ) -> Predictions:
-        """The predictions of one text. Raises LimitExceeded."""
-        proposed = proposed_spans(scores, lowest_threshold(text.item)) if self._uses_proposals(text) else []
+    def predictions(self, scores: TagLogits, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
+        """See `Head`."""
+        logits, report = scores
+        tags = tag_scores(logits) if report is None else read_padded_tags(report, logits[0].shape, texts)
         if self._scores_spans:
-            with self._own_shapes():
-                spans = score_spans(represent, labels, proposed, thresholds_of(text.item))
-        else:
-            spans = decode_tags(scores, thresholds_of(text.item))
-        resolved = resolve(text, spans)
-        if self._relate is None or not text.item.relations:
+            proposed = [
+                Predictions.or_error(proposed_spans, of_text, lowest_threshold(text.item))
+                for text, of_text in zip(texts, tags, strict=True)
+            ]
+            spans = self._scored({n: some for n, some in enumerate(proposed) if isinstance(some, list)}, encoded, texts)
+            return [
+                some if isinstance(some, Predictions) else Predictions.or_error(predictions_of, text, spans[number])
+                for number, (text, some) in enumerate(zip(texts, proposed, strict=True))
+            ]
+        outcomes = [
+            Predictions.or_error(self._task, number, *of_text)
+            for number, of_text in enumerate(zip(texts, tags, strict=True))
+        ]
+        return finished(outcomes, self._relate, partial(self._represent, encoded), encoded)
+
+    def _task(self, number: int, text: Prepared, scores: NDArray[np.float32]) -> RelationTask | Predictions:
+        """Raises LimitExceeded."""
+        related = self._relate is not None and bool(text.item.relations)
+        proposed = proposed_spans(scores, lowest_threshold(text.item)) if related else []
+        resolved = resolve(text, decode_tags(scores, thresholds_of(text.item)))
+        if self._relate is None or not related:
             return Predictions(*resolved)
-        return with_relations(
-            resolved, self._relate(text, resolved.entities, proposed, represent, relations, slot_rows_of)
-        )
+        return RelationTask.of(number, text, resolved, proposed, joint=self._relate.joint)
 
-    def _uses_proposals(self, text: Prepared) -> bool:
-        """Whether the spans that the tags propose are scored, or related."""
-        return self._scores_spans or bool(self._relate and text.item.relations)
+    def _scored(
+        self, proposed: Mapping[int, Sequence[WordSpan]], encoded: EncoderOutput, texts: Sequence[Prepared]
+    ) -> Mapping[int, SpanTable]:
+        """The spans whose own score for a label is above its threshold, by the text's number."""
+        found = {number: NO_SPANS for number, spans in proposed.items() if not spans}
+        rows, labels = encoded.label_rows, encoded.label_rows.split(encoded.labels)
+        for group in rows.groups({number: len(spans) for number, spans in proposed.items() if spans}):
+            with on_slot(rows.slot(group[0])), self._own_shapes():
+                ends = self._represent(encoded, group, [proposed[number] for number in group])
+                block = pad_sequence(
+                    list(ends.split_with_sizes([len(proposed[number]) for number in group])), batch_first=True
+                )
+                of_labels = pad_sequence([labels[number] for number in group], batch_first=True)
+                scores = probabilities(multiplied(block, of_labels)).cpu().numpy()
+            for number, of_text in zip(group, scores, strict=True):
+                spans, item = np.array(proposed[number], np.int64), texts[number].item
+                of_spans = of_text[: len(spans), : len(item.labels)].astype(np.float64)
+                span, label = (of_spans > thresholds_of(item)).nonzero()
+                found[number] = SpanTable(spans[span, 0], spans[span, 1], label, of_spans[span, label])
+        return found
 
-    def _represent(self, words: torch.Tensor, spans: Sequence[WordSpan]) -> torch.Tensor:
-        """(E, D), of one text's words (W, D)."""
+    def _represent(
+        self, encoded: EncoderOutput, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]
+    ) -> torch.Tensor:
+        """See `Represent`."""
         assert self._represent_spans is not None
+        words = encoded.word_rows.split(encoded.words)
+        block = pad_sequence([words[text] for text in texts], batch_first=True)
+        padded = pad_sequence([torch.tensor(some) for some in spans], batch_first=True)
+        mask = torch.arange(padded.shape[1]) < torch.tensor([len(some) for some in spans])[:, None]
+        padded, cells = copied([padded, mask.flatten().nonzero()[:, 0]], block.device)
         with self._own_shapes():
-            represented: torch.Tensor = self._represent_spans(words[None], torch.tensor([spans], device=words.device))
-        return represented[0]
-
-
-def score_spans(
-    represent: Represent, labels: torch.Tensor, spans: Sequence[WordSpan], thresholds: float | NDArray[np.float64]
-) -> SpanTable:
-    """The spans whose own score for one of `labels` (C, D) is above the threshold of all labels, or of this one."""
-    if not spans:
-        return NO_SPANS
-    scores = probabilities(represent(spans) @ labels.T).double()
-    span, label = (scores > on_device(thresholds, scores.device)).nonzero(as_tuple=True)
-    first, last = np.array(spans, np.int64)[span.cpu().numpy()].T
-    return SpanTable(first, last, label.cpu().numpy(), scores[span, label].cpu().numpy())
+            represented: torch.Tensor = self._represent_spans(block, padded)
+        return represented[0] if len(texts) == 1 else represented.flatten(0, 1)[cells]

@@ -137,9 +137,19 @@ class LayerFactory:
         threads; empty: without that promise.
     batch_invariant: whether all layers that were made so far keep it.
     own_shapes: see `OwnShapes`.
+    padded: for the padded layout, in which one operation computes all texts; None: unless the model is on a CPU.
     """
 
-    def __init__(self, model: nn.Module, *, slots: int = 0, int8: bool = False, threads: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        slots: int = 0,
+        int8: bool = False,
+        threads: Sequence[int] = (),
+        padded: bool | None = None,
+    ) -> None:
+        self.padded = any(p.device.type != "cpu" for p in model.parameters()) if padded is None else padded
         self.slots = slots
         self.threads = tuple(threads)
         self.batch_invariant = bool(threads)
@@ -183,6 +193,7 @@ class LayerFactory:
             updates=updates,
             threads=self.threads,
             residual=residual,
+            padded=self.padded,
         )
         self.batch_invariant &= layer.batch_invariant
         return layer
@@ -224,7 +235,7 @@ class LayerFactory:
         return module.in_features, module.out_features
 
     def _updates(self, weight: torch.Tensor) -> SlotUpdates:
-        return SlotUpdates(weight.shape[1], weight.shape[0], self.slots, weight)
+        return SlotUpdates(weight.shape[1], weight.shape[0], self.slots, weight, padded=self.padded)
 
 
 _NO_LAYER = nn.Linear(1, 1, device="meta")

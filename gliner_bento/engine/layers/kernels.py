@@ -16,27 +16,27 @@ class Kernels(NamedTuple):
     """See the functions below for shapes."""
 
     disentangled_bias: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    relu_of_sums: Callable[[torch.Tensor, torch.Tensor, int, int, int], torch.Tensor]
+    relu_of_sums: Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
 
 
 def disentangled_bias(c2p: torch.Tensor, p2c: torch.Tensor) -> torch.Tensor:
-    """`skewed(c2p) + skewed(p2c)^T`, both (texts, H, length, 2 * length - 1): shape (texts, H, length, length)."""
+    """`skewed(c2p) + skewed(p2c)^T`, in the shapes of `skewed`: shape (texts, H, length, length)."""
     texts, heads, length, _ = c2p.shape
     return torch.add(skewed(c2p), skewed(p2c).transpose(2, 3), out=c2p.new_empty(texts, heads, length, length))
 
 
 def skewed(products: torch.Tensor) -> torch.Tensor:
-    """A view of (texts, H, length, 2 * length - 1): of row i of a text, `length` columns from length - 1 - i on."""
+    """A view of (texts, H, length, 2 * length - 1 or more): of row i, `length` columns from length - 1 - i on."""
     texts, heads, length, columns = products.shape
-    strides = (heads * length * columns, length * columns, columns - 1, 1)
+    strides = (*products.stride()[:2], columns - 1, 1)
     return products.as_strided((texts, heads, length, length), strides, length - 1)
 
 
-def relu_of_sums(start: torch.Tensor, end: torch.Tensor, at: int, words: int, width: int) -> torch.Tensor:
-    """`relu(start[i] + end[i + k])` for `words` words from `at` on and k < width: shape (words, width, H)."""
-    size = start.shape[1]
-    ends = end.as_strided((words, width, size), (size, size, 1), at * size)
-    return (start[at : at + words, None] + ends).relu_()
+def relu_of_sums(start: torch.Tensor, end: torch.Tensor, width: int) -> torch.Tensor:
+    """`relu(start[i] + end[i + k])` for k < width, of start (texts, words, H) and end (texts, words + width - 1, H).
+
+    Shape (texts, words, width, H)."""
+    return (start[:, :, None] + end.unfold(1, width, 1).transpose(2, 3)).relu_()
 
 
 EAGER = Kernels(disentangled_bias, relu_of_sums)
@@ -54,6 +54,5 @@ def _disentangled_bias(c2p: torch.Tensor, p2c: torch.Tensor) -> torch.Tensor:
     return (skewed(c2p) + skewed(p2c).transpose(2, 3)).contiguous()
 
 
-def _relu_of_sums(start: torch.Tensor, end: torch.Tensor, at: int, words: int, width: int) -> torch.Tensor:
-    ends = end[at : at + words + width - 1].unfold(0, width, 1).transpose(1, 2)
-    return torch.relu(start[at : at + words, None] + ends)
+def _relu_of_sums(start: torch.Tensor, end: torch.Tensor, width: int) -> torch.Tensor:
+    return torch.relu(start[:, :, None] + end.unfold(1, width, 1).transpose(2, 3))

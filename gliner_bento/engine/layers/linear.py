@@ -38,6 +38,7 @@ class Linear:
     threads: with each of these numbers of threads, and whatever the other rows, a row has the same bits; empty: rows
         may affect each other's rounding.
     residual: `plus` will be called instead.
+    padded: one operation for all rows, as on a GPU.
     batch_invariant: whether `threads` are given, and the self-check of `heights` found a way.
     """
 
@@ -51,6 +52,7 @@ class Linear:
         updates: SlotUpdates | None = None,
         threads: Sequence[int] = (),
         residual: bool = False,
+        padded: bool = False,
     ) -> None:
         self._activation = activation
         self._bias = bias
@@ -60,7 +62,7 @@ class Linear:
         self._weight: torch.Tensor | None = None
         if int8:
             self._quantized = Int8(weight)
-        elif weight.device.type == "cpu" and multiplies_in(weight.dtype):
+        elif weight.device.type == "cpu" and multiplies_in(weight.dtype) and not padded:
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _ROWS_HINT)
         else:
             self._weight = weight.detach()

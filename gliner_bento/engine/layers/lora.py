@@ -4,7 +4,7 @@ An adapter on the device has a slot. A layer's updates of all slots are stacked:
 
     y[:n] += (x[:n] · A[slot]) · B[slot] + bias[slot]        n: rows with an adapter (see `rows.SlotRows`)
 
-on a GPU as two grouped products over the stacked A and B, on a CPU slot by slot. The base model's rows are not touched.
+on a GPU as two products for all slots, on a CPU slot by slot. The base model's rows are not touched.
 A slot is written only while no batch uses it. To grow, the stacks are replaced by larger copies, so a running batch
 keeps those that it began with.
 """
@@ -67,7 +67,10 @@ class _Stacks:
 class SlotUpdates:
     """The updates of one layer, of all slots. Allocates memory with the first adapter that changes the layer."""
 
-    def __init__(self, inputs: int, outputs: int, slots: int, like: torch.Tensor) -> None:
+    def __init__(self, inputs: int, outputs: int, slots: int, like: torch.Tensor, *, padded: bool = False) -> None:
+        self._padded = padded
+        # Elsewhere torch computes grouped products in a loop that waits for the device.
+        self._grouped = like.is_cuda and like.dtype == torch.bfloat16 and torch.cuda.get_device_capability() >= (9, 0)
         self._inputs, self._outputs, self._slots = inputs, outputs, slots
         self._nothing = like.new_zeros(0)
         self._stacks: _Stacks | None = None
@@ -97,7 +100,14 @@ class SlotUpdates:
         return self._stacks is not None and not slot_rows.slots.isdisjoint(self._stacks.used)
 
     def parts(self, slot_rows: SlotRows, rows: int) -> Iterator[tuple[slice, SlotRows | None]]:
-        """The `rows` rows of a matrix, in parts that have updates, with the rows of their slots, or have none."""
+        """The `rows` rows of a matrix, in parts that have updates, with the rows of their slots, or have none.
+
+        Padded: only the base model's rows are a part of their own; slots without updates add zeros."""
+        if self._padded:
+            yield slice(0, slot_rows.total), slot_rows
+            if slot_rows.total < rows:
+                yield slice(slot_rows.total, rows), None
+            return
         used = self._stacks.used if self._stacks else frozenset()
         end = 0
         for has_update, slots in groupby(range(len(slot_rows.of_slots)), key=used.__contains__):
@@ -115,16 +125,22 @@ class SlotUpdates:
         """Add the updates of `x` (rows, in) to `y` (rows, out) in place. All rows have a slot, some have an update."""
         stacks = self._stacks
         assert stacks is not None
-        add = self._add_by_slot if x.device.type == "cpu" else self._add_grouped
+        add = self._add_together if self._padded else self._add_by_slot
         add(y, x, slot_rows, stacks)
         if stacks.bias is not None:
             y += stacks.bias[slot_rows.slot_of_row]
         return y
 
-    def _add_grouped(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:
-        """Two grouped products for all slots."""
+    def _add_together(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:
+        """Two products for all slots: grouped, or of every row with every slot, of which its own is kept."""
         missing = stacks.a.shape[1] - x.shape[1]
-        inner = F.grouped_mm(F.pad(x, (0, missing)) if missing else x.contiguous(), stacks.a, offs=slot_rows.ends)
+        x = F.pad(x, (0, missing)) if missing else x.contiguous()
+        if not self._grouped:
+            own = slot_rows.slot_of_row == torch.arange(len(stacks.a), device=x.device)[:, None]
+            inner = (x @ stacks.a * own[..., None]).transpose(0, 1).flatten(1)
+            y += (inner @ stacks.b.flatten(0, 1))[:, : self._outputs]
+            return
+        inner = F.grouped_mm(x, stacks.a, offs=slot_rows.ends)
         y += F.grouped_mm(inner, stacks.b, offs=slot_rows.ends)[:, : self._outputs]
 
     def _add_by_slot(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_sequence, unpa
 
 from gliner_bento.engine.layers.heights import Heights, equal_heights
 from gliner_bento.engine.layers.linear import multiplies_in
-from gliner_bento.engine.layers.rows import TextRows
+from gliner_bento.engine.layers.rows import PaddedRows, TextRows
 from gliner_bento.engine.layers.threads import torch_threads
 
 _LSTM_MODE = 2  # oneDNN's number of the cell type
@@ -23,6 +23,37 @@ _STEP_BUCKET = 16  # steps are rounded up to multiples: oneDNN caches memory for
 # products of few rows are as slow as larger ones, padding costs less than further calls.
 _TEXTS = {torch.bfloat16: (4, 8, 16, 32), torch.float32: (1, 2, 4, 8, 16, 32)}
 _MAX_RATIO = {torch.bfloat16: inf, torch.float32: 2.0}
+
+# Inputs beside a word's, 1 for padding: products like multiples of 8, only one has weights. The weight of that one.
+_GATE_INPUTS = 8
+_CLOSED = -1e4
+
+
+def _padded_layer(lstm: nn.LSTM, layer: int) -> nn.LSTM:
+    """One layer of `lstm` over texts that are padded at their end, (texts, words, D + `_GATE_INPUTS`).
+
+    Padding closes the input gate, so a direction that starts with it has the state zero when it comes to a word.
+    """
+    weight: torch.Tensor = getattr(lstm, f"weight_ih_l{layer}")
+    inputs = weight.shape[1]
+    padded = nn.LSTM(
+        inputs + _GATE_INPUTS,
+        lstm.hidden_size,
+        bidirectional=lstm.bidirectional,
+        batch_first=True,
+        device=weight.device,
+        dtype=weight.dtype,
+    ).eval()
+    with torch.no_grad():
+        for direction in ("", "_reverse")[: 1 + lstm.bidirectional]:
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+                source = getattr(lstm, f"{name}_l{layer}{direction}")
+                if name == "weight_ih":
+                    source = F.pad(source, (0, _GATE_INPUTS))
+                    source[: lstm.hidden_size, inputs] = _CLOSED  # the first rows are the input gate's
+                getattr(padded, f"{name}_l0{direction}").copy_(source)
+    padded.requires_grad_(False).flatten_parameters()
+    return padded
 
 
 class Lstm:
@@ -34,14 +65,17 @@ class Lstm:
 
     threads: with each of these numbers of threads, and whatever the other texts, a word's state has the same bits.
         Where the self-check of oneDNN's kernels finds no way, texts run one by one in one thread.
+    padded: for padded words.
     """
 
-    def __init__(self, encoder: Any, threads: Sequence[int] = ()) -> None:
+    def __init__(self, encoder: Any, threads: Sequence[int] = (), *, padded: bool = False) -> None:
         self._lstm: nn.LSTM = encoder.lstm
+        self._padded_layers = [_padded_layer(self._lstm, layer) for layer in range(self._lstm.num_layers) if padded]
         weight = self._lstm.weight_ih_l0
         self._dtype = weight.dtype
         self._uses_onednn = (
             weight.device.type == "cpu"
+            and not padded
             and (weight.dtype == torch.bfloat16 or (weight.dtype == torch.float32 and bool(threads)))
             and multiplies_in(weight.dtype)
             and self._lstm.num_layers == 1
@@ -67,11 +101,20 @@ class Lstm:
 
     def __call__(self, words: torch.Tensor, word_rows: TextRows) -> torch.Tensor:
         """(W, D) -> (W, D)."""
+        if isinstance(word_rows, PaddedRows):
+            return self._of_padded(words, word_rows)
         texts = word_rows.split(words)
         if not self._one_by_one:
             return self._states(texts)
         with torch_threads(1):
             return torch.cat([self._states([text]) for text in texts])
+
+    def _of_padded(self, words: torch.Tensor, word_rows: PaddedRows) -> torch.Tensor:
+        (states,) = word_rows.blocks(words)
+        padding = (~word_rows.mask)[..., None].to(words.dtype).expand(-1, -1, _GATE_INPUTS)
+        for layer in self._padded_layers:
+            states = layer(torch.cat([states, padding], dim=-1))[0]
+        return states.flatten(0, 1)
 
     def _states(self, texts: Sequence[torch.Tensor]) -> torch.Tensor:
         if self._uses_onednn:

@@ -10,13 +10,13 @@ is padded and masked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate, groupby, zip_longest
+from dataclasses import dataclass, field
+from itertools import accumulate, groupby
 from typing import Protocol
 
 import torch
 
-from gliner_bento.engine.layers.rows import SlotRows, TextRows, TextSlots
+from gliner_bento.engine.layers.rows import SlotRows, TextRows, TextSlots, copied
 from gliner_bento.engine.layers.threads import torch_threads
 
 Slots = tuple[int | None, ...]
@@ -25,50 +25,93 @@ Slots = tuple[int | None, ...]
 _QUERIES_PER_THREAD = 4
 
 
-class Attend(Protocol):
-    """Attention over texts of one length."""
-
-    def __call__(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, slots: Slots, /
-    ) -> torch.Tensor:
-        """Contexts, in the shape of queries, keys and values, (texts, length, heads, width).
-
-        mask: (texts, length), False for padding. slots: the adapter slot of each text; empty if no text has one."""
-
-
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Packed texts of `lengths` tokens.
+class Block:
+    """Consecutive texts that attention treats as texts of one length.
 
-    blocks: consecutive texts of equal length, as (texts, length).
-    size: number of packed positions, with those after the last text.
-    index, mask: if attention runs on one padded block: (texts, longest), the packed position of each token, and whether
-        there is a token.
-    tokens, block_masks: if lengths are bucketed: whether there is a token at a position, (size), and per block, (texts,
-        length); None if no text is ever padded.
+    slots: the adapter slot of each text; empty if no text has one.
+    allowed: (texts, 1, 1, length), False for padding; None if there is none. blocked: its complement.
+    together: texts may be multiplied in one product; else text by text, so that rounding does not depend on the others.
+    cache: what depends on the block alone, and is the same in several layers.
+    """
+
+    texts: int
+    length: int
+    slots: Slots = ()
+    allowed: torch.Tensor | None = None
+    blocked: torch.Tensor | None = None
+    together: bool = False
+    cache: dict[object, torch.Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def masked(cls, mask: torch.Tensor, slots: Slots = (), *, together: bool = False) -> Block:
+        """mask: (texts, length), False for padding."""
+        allowed = mask[:, None, None, :]
+        return cls(mask.shape[0], mask.shape[1], slots, allowed, ~allowed, together)
+
+
+class Attend(Protocol):
+    """Attention over the texts of a block."""
+
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: Block, /) -> torch.Tensor:
+        """Contexts, in the shape of queries, keys and values, (texts, length, heads, width)."""
+
+
+class Layout(Protocol):
+    """Packed texts of `lengths` tokens, at `size` packed positions with those after the last text.
+
     slots, slot_rows: of the texts' adapters.
     """
 
+    @property
+    def lengths(self) -> tuple[int, ...]: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def slots(self) -> TextSlots | None: ...
+
+    @property
+    def slot_rows(self) -> SlotRows | None: ...
+
+    def positions(self, device: torch.device) -> torch.Tensor:
+        """Shape (size,): each token's position in its text, from 0; 0 for padding."""
+
+    def attend(self, attend: Attend, qkv: torch.Tensor) -> torch.Tensor:
+        """Contexts (size, heads * width) of packed queries, keys and values, (size, 3, heads, width)."""
+
+
+def layout_of(rows: TextRows, device: torch.device, *, padded: bool) -> Layout:
+    """The layout of exactly these texts."""
+    return PaddedLayout.of(rows, device) if padded else BlockLayout.of(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLayout:
+    """A `Layout` with attention on blocks of texts of equal length.
+
+    tokens: if lengths are bucketed: whether there is a token at a position, (size).
+    """
+
     lengths: tuple[int, ...]
-    blocks: tuple[tuple[int, int], ...]
+    blocks: tuple[Block, ...]
     size: int
-    index: torch.Tensor | None = None
-    mask: torch.Tensor | None = None
     tokens: torch.Tensor | None = None
-    block_masks: tuple[torch.Tensor | None, ...] = ()
     slots: TextSlots | None = None
     slot_rows: SlotRows | None = None
 
     @classmethod
-    def of(cls, rows: TextRows, device: torch.device) -> Layout:
-        """The layout for attention on `device`."""
-        blocks = _blocks_of(rows.counts)
-        if device.type == "cpu" or len(blocks) == 1:
-            return cls(rows.counts, blocks, sum(rows.counts), slots=rows.slots, slot_rows=rows.slot_rows)
-        return cls.padded(rows, device)
+    def of(cls, rows: TextRows) -> BlockLayout:
+        """Without padding."""
+        blocks, text = [], 0
+        for texts, length in _blocks_of(rows.counts):
+            blocks.append(Block(texts, length, _slots_of(rows.slots)[text : text + texts]))
+            text += texts
+        return cls(rows.counts, tuple(blocks), sum(rows.counts), slots=rows.slots, slot_rows=rows.slot_rows)
 
     @classmethod
-    def bucketed(cls, lengths: Sequence[int], length_multiple: int, slots: TextSlots | None = None) -> Layout:
+    def bucketed(cls, lengths: Sequence[int], length_multiple: int, slots: TextSlots | None = None) -> BlockLayout:
         """On a CPU: lengths rounded up to multiples of `length_multiple`, their sum to a bucket (see `bucket_size`).
 
         oneDNN generates code and caches memory for every shape, so the number of shapes is kept small.
@@ -78,64 +121,97 @@ class Layout:
         tokens = torch.zeros(size, dtype=torch.bool)
         for length, start in zip(lengths, [0, *accumulate(longer)], strict=False):
             tokens[start : start + length] = True
-        blocks = _blocks_of(longer)
-        masks, start = [], 0
-        for texts, length in blocks:
+        blocks, start, text = [], 0, 0
+        for texts, length in _blocks_of(longer):
+            of_texts = _slots_of(slots)[text : text + texts]
+            mask = tokens[start : start + texts * length].view(texts, length)
             # Also for a block without padding: a mask must not depend on the other texts, it may change rounding.
-            masks.append(tokens[start : start + texts * length].view(texts, length) if length_multiple > 1 else None)
-            start += texts * length
-        return cls(
-            tuple(longer),
-            blocks,
-            size,
-            tokens=tokens,
-            block_masks=tuple(masks),
-            slots=slots,
-            slot_rows=slots.slot_rows(longer) if slots else None,
-        )
-
-    @classmethod
-    def padded(cls, rows: TextRows, device: torch.device) -> Layout:
-        """All texts as one padded block."""
-        lengths = rows.counts
-        counts = torch.tensor(lengths)
-        positions = torch.arange(max(lengths))
-        mask = positions < counts[:, None]
-        index = ((counts.cumsum(0) - counts)[:, None] + positions) * mask
-        block = (len(lengths), max(lengths))
-        index, mask = (tensor.to(device, non_blocking=True) for tensor in (index, mask))
-        return cls(lengths, (block,), sum(lengths), index=index, mask=mask, slots=rows.slots, slot_rows=rows.slot_rows)
+            blocks.append(Block.masked(mask, of_texts) if length_multiple > 1 else Block(texts, length, of_texts))
+            start, text = start + texts * length, text + texts
+        slot_rows = slots.slot_rows(longer) if slots else None
+        return cls(tuple(longer), tuple(blocks), size, tokens=tokens, slots=slots, slot_rows=slot_rows)
 
     def positions(self, device: torch.device) -> torch.Tensor:
-        """Shape (size,): each token's position in its text, from 0; 0 for padding."""
+        """See `Layout`."""
         counted = [torch.arange(length) for length in self.lengths]
         positions = torch.cat([*counted, torch.zeros(self.size - sum(self.lengths), dtype=torch.long)])
         if self.tokens is not None:
             positions *= self.tokens
-        return positions.to(device, non_blocking=True)
-
-    def by_adapter(self) -> list[tuple[int | None, int]]:
-        """Consecutive texts with the same adapter, as (slot, number of texts)."""
-        if self.slots is None:
-            return [(None, len(self.lengths))]
-        return [(slot, len(list(texts))) for slot, texts in groupby(self.slots.of_texts)]
+        return positions.to(device)
 
     def attend(self, attend: Attend, qkv: torch.Tensor) -> torch.Tensor:
-        """Contexts (size, heads * width) of packed queries, keys and values, (size, 3, heads, width)."""
-        slots: Slots = self.slots.of_texts if self.slots else ()
-        if self.index is not None:
-            q, k, v = qkv[self.index].unbind(2)
-            return attend(q, k, v, self.mask, slots).flatten(2)[self.mask]
+        """See `Layout`."""
         contexts = qkv.new_empty(self.size, qkv.shape[2] * qkv.shape[3])
-        start = text = 0
-        for (texts, length), mask in zip_longest(self.blocks, self.block_masks):
+        start = 0
+        for block in self.blocks:
+            texts, length = block.texts, block.length
             end = start + texts * length
             q, k, v = qkv[start:end].view(texts, length, *qkv.shape[1:]).unbind(2)
             with torch_threads(max(1, min(torch.get_num_threads(), length // _QUERIES_PER_THREAD))):
-                contexts[start:end] = attend(q, k, v, mask, slots[text : text + texts]).reshape(texts * length, -1)
-            start, text = end, text + texts
+                contexts[start:end] = attend(q, k, v, block).reshape(texts * length, -1)
+            start = end
         contexts[start:] = 0
         return contexts
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedLayout:
+    """A `Layout` with attention on one padded block of (texts, length).
+
+    index: (texts * length), the packed position of each token of the block; any for padding.
+    cells: (size), the place in the block of each packed position; any for those after the last text.
+    of_tokens: (size), see `positions`.
+    """
+
+    lengths: tuple[int, ...]
+    size: int
+    block: Block
+    index: torch.Tensor
+    cells: torch.Tensor
+    of_tokens: torch.Tensor
+    slots: TextSlots | None = None
+    slot_rows: SlotRows | None = None
+
+    @classmethod
+    def of(cls, rows: TextRows, device: torch.device) -> PaddedLayout:
+        """The layout of exactly these texts, not of a bucket."""
+        longest, size = max(rows.counts), sum(rows.counts)
+        counts = torch.tensor(rows.counts)
+        positions = torch.arange(longest)
+        mask = positions < counts[:, None]
+        cells = mask.flatten().nonzero()[:, 0]
+        index = torch.zeros(mask.numel(), dtype=torch.long)
+        index[cells] = torch.arange(size)
+        mask, index, cells = copied([mask, index, cells], device)
+        block = Block.masked(mask, _slots_of(rows.slots), together=True)
+        return cls(rows.counts, size, block, index, cells, cells % longest, rows.slots, rows.slot_rows)
+
+    @property
+    def mask(self) -> torch.Tensor:
+        """(texts, length), False for padding."""
+        assert self.block.allowed is not None
+        return self.block.allowed[:, 0, 0]
+
+    def positions(self, device: torch.device) -> torch.Tensor:
+        """See `Layout`."""
+        return self.of_tokens
+
+    def padded(self, x: torch.Tensor) -> torch.Tensor:
+        """(size, ...) -> (texts, length, ...)."""
+        return x[self.index].view(self.block.texts, self.block.length, *x.shape[1:])
+
+    def packed(self, x: torch.Tensor) -> torch.Tensor:
+        """(texts, length, ...) -> (size, ...)."""
+        return x.flatten(0, 1)[self.cells]
+
+    def attend(self, attend: Attend, qkv: torch.Tensor) -> torch.Tensor:
+        """See `Layout`."""
+        q, k, v = self.padded(qkv).unbind(2)
+        return self.packed(attend(q, k, v, self.block)).flatten(1)
+
+
+def _slots_of(slots: TextSlots | None) -> Slots:
+    return slots.of_texts if slots else ()
 
 
 def _blocks_of(lengths: Sequence[int]) -> tuple[tuple[int, int], ...]:

@@ -9,12 +9,20 @@ words, labels, ...) of one text after the other, so the rows of one slot are con
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 import torch
+from torch.nn import functional as F
+
+
+def copied(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+    """The tensors, made on the CPU, on `device`; no one waits for the copies."""
+    if device.type != "cuda":
+        return [tensor.to(device) for tensor in tensors]
+    return [tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors]
 
 
 @dataclass(frozen=True)
@@ -65,12 +73,12 @@ class SlotRows:
     @cached_property
     def ends(self) -> torch.Tensor:
         """Shape (slots,): where each slot's rows end."""
-        return torch.tensor(list(accumulate(self.of_slots)), dtype=torch.int32, device=self.device)
+        return copied([torch.tensor(list(accumulate(self.of_slots)), dtype=torch.int32)], self.device)[0]
 
     @cached_property
     def slot_of_row(self) -> torch.Tensor:
         """Shape (total,): the slot of each row."""
-        counts = torch.tensor(self.of_slots, device=self.device)
+        counts = copied([torch.tensor(self.of_slots)], self.device)[0]
         return torch.arange(len(counts), device=self.device).repeat_interleave(counts, output_size=self.total)
 
 
@@ -94,6 +102,130 @@ class TextRows:
         """The slot of a text's adapter."""
         return self.slots.of_texts[text] if self.slots else None
 
+    @property
+    def size(self) -> int:
+        """Rows of all texts."""
+        return sum(self.counts)
+
     def split(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
         """Each text's rows of `x`."""
         return x.split_with_sizes(list(self.counts))
+
+    def blocks(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
+        """`x` in blocks of texts with equally many rows, (texts, rows, ...): here each text is a block."""
+        return [text[None] for text in self.split(x)]
+
+    def reaching(self, x: torch.Tensor, more: int) -> Sequence[torch.Tensor]:
+        """`blocks` with `more` rows behind: zeros, or the next text's."""
+        x = F.pad(x, (0, 0, 0, more))
+        return [x[first : first + count + more][None] for first, count in zip(self.firsts, self.counts, strict=True)]
+
+    @cached_property
+    def firsts(self) -> Sequence[int]:
+        """Each text's first row."""
+        return [0, *accumulate(self.counts[:-1])]
+
+    def filled(self, values: Sequence[int]) -> Sequence[int]:
+        """A value for each row, of one for each row that is not padding."""
+        return values
+
+    def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor]]:
+        """`blocks` whose texts have one adapter, with its slot, in order."""
+        return [(self.slot(number), text[None]) for number, text in enumerate(self.split(x))]
+
+    def joined(self, blocks: Sequence[torch.Tensor]) -> torch.Tensor:
+        """(N, ...), of blocks in the order of `by_slot`."""
+        return torch.cat([block.flatten(0, 1) for block in blocks])
+
+    def groups(self, sizes: Mapping[int, int]) -> Sequence[Sequence[int]]:
+        """Numbers of texts to compute together, in a matrix of `sizes` rows for each: here each alone."""
+        return [[text] for text in sizes]
+
+    def whole(self, device: torch.device) -> torch.Tensor:
+        """(N,), False for padding."""
+        return torch.ones(self.size, dtype=torch.bool, device=device)
+
+    def by_adapter(self) -> list[tuple[int | None, int]]:
+        """Consecutive texts with the same adapter, as (slot, number of texts)."""
+        if self.slots is None:
+            return [(None, len(self.counts))]
+        return [(slot, len(list(texts))) for slot, texts in groupby(self.slots.of_texts)]
+
+    def block_slot_rows(self, block: int, rows: int) -> SlotRows | None:
+        """The slots of a matrix with `rows` rows for each text of a block."""
+        return self.slots.slot_rows_of(block, rows) if self.slots else None
+
+
+@dataclass(frozen=True)
+class PaddedRows(TextRows):
+    """Rows that are padded to one block of `texts` texts with `height` rows each; the texts beyond `counts` are empty.
+
+    of_texts: (texts,), `counts` on the device.
+    """
+
+    texts: int = 0
+    height: int = 0
+    of_texts: torch.Tensor = field(default_factory=lambda: torch.empty(0), compare=False)
+
+    @cached_property
+    def mask(self) -> torch.Tensor:
+        """(texts, height), False for padding."""
+        return torch.arange(self.height, device=self.of_texts.device) < self.of_texts[:, None]
+
+    @cached_property
+    def slot_rows(self) -> SlotRows | None:
+        """The rows of each slot, padding included."""
+        return self.block_slot_rows(0, self.height)
+
+    @property
+    def size(self) -> int:
+        """Rows of all texts, padding included."""
+        return self.texts * self.height
+
+    def split(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Each text's rows of `x`, without padding."""
+        return [text[:count] for text, count in zip(self.blocks(x)[0], self.counts, strict=False)]
+
+    def blocks(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
+        """All of `x` as one block."""
+        return [x.view(self.texts, self.height, *x.shape[1:])]
+
+    def reaching(self, x: torch.Tensor, more: int) -> Sequence[torch.Tensor]:
+        """See `TextRows`."""
+        return [F.pad(block, (0, 0, 0, more)) for block in self.blocks(x)]
+
+    @cached_property
+    def firsts(self) -> Sequence[int]:
+        """See `TextRows`."""
+        return range(0, self.size, self.height or 1)
+
+    def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor]]:
+        """See `TextRows`. Empty texts are with the last one."""
+        (block,), groups = self.blocks(x), self.by_adapter()
+        sizes = [texts for _, texts in groups]
+        sizes[-1] += self.texts - len(self.counts)
+        return [(slot, part) for (slot, _), part in zip(groups, block.split_with_sizes(sizes), strict=True)]
+
+    def groups(self, sizes: Mapping[int, int]) -> Sequence[Sequence[int]]:
+        """See `TextRows`: texts of one adapter whose sizes differ by a factor of less than two."""
+        groups: dict[object, list[int]] = {}
+        for text, size in sizes.items():
+            groups.setdefault((self.slot(text), size.bit_length()), []).append(text)
+        return list(groups.values())
+
+    def whole(self, device: torch.device) -> torch.Tensor:
+        """See `TextRows`."""
+        return self.mask.flatten()
+
+    def filled(self, values: Sequence[int]) -> Sequence[int]:
+        """See `TextRows`."""
+        filled = [0] * self.size
+        first = 0
+        for text, count in enumerate(self.counts):
+            filled[text * self.height : text * self.height + count] = values[first : first + count]
+            first += count
+        return filled
+
+    def block_slot_rows(self, block: int, rows: int) -> SlotRows | None:
+        """See `TextRows`."""
+        return self.slots.slot_rows([rows] * len(self.counts)) if self.slots else None

@@ -26,7 +26,8 @@ from gliner_bento.engine.text.label_groups import grouped
 from gliner_bento.engine.text.merge import Merger, RelationKey, add_relations, best_relations
 from gliner_bento.engine.text.passes import Groups, Names, descriptions, one_pass
 from gliner_bento.engine.text.tokenize import ItemTokenizer
-from gliner_bento.engine.text.windows import Cutter, Window, Word
+from gliner_bento.engine.text.windows import Cutter, Window
+from gliner_bento.engine.text.words import Words
 from gliner_bento.types import Entity, Extraction, Item, Usage
 
 # Passes that one call makes: with many labels and relations a window has thousands.
@@ -82,7 +83,7 @@ class WindowedRequest:
         """Process the whole text."""
         self._windows_to_come = self._cut(window_words, overlap_words)
 
-    def process_words(self, words: Sequence[Word], truncated_at: int | None) -> None:
+    def process_words(self, words: Words, truncated_at: int | None) -> None:
         """Process these words only, as one window."""
         self._windows_to_come = iter([[Window(0, words)] if words else []])
         self._truncated_at = truncated_at
@@ -161,19 +162,24 @@ class WindowedRequest:
                 yield list(cutter.push(words))
         yield list(cutter.close())
 
-    def _fitting(self, chunk: Sequence[Word], size: int) -> Iterator[list[Word]]:
-        """The chunk's words, in lists of at most `size`, of about a window's tokens; longer words are split."""
-        words: list[Word] = []
+    def _fitting(self, chunk: Words, size: int) -> Iterator[Words]:
+        """The chunk's words, at most `size` and a window's tokens at a time; longer words are split."""
+        while chunk:
+            fit = chunk.fitting(size, self._groups.room)
+            yield from [chunk[:fit]] if fit else self._pieces(chunk[:1], size)
+            chunk = chunk[fit or 1 :]
+
+    def _pieces(self, word: Words, size: int) -> Iterator[Words]:
+        """The pieces of a long word, about a window's tokens at a time."""
+        pieces: list[Words] = []
         tokens = 0
-        for word in chunk:
-            fits = len(word.token_ids) <= self._groups.room
-            for piece in (word,) if fits else self._tokenizer.pieces(self._item.text, word, self._groups.room):
-                words.append(piece)
-                tokens += len(piece.token_ids)
-                if len(words) == size or tokens > self._groups.room or piece.end - words[0].start > _STEP_CHARS:
-                    yield words
-                    words, tokens = [], 0
-        yield words
+        for piece in self._tokenizer.pieces(self._item.text, word.start, word.end, self._groups.room):
+            pieces.append(piece)
+            tokens += len(piece.token_ids)
+            if len(pieces) == size or tokens > self._groups.room or piece.end - pieces[0].start > _STEP_CHARS:
+                yield Words.joined(pieces)
+                pieces, tokens = [], 0
+        yield Words.joined(pieces)
 
     def _begin(self, window: Window) -> Iterator[Prepared]:
         """A window's first passes."""

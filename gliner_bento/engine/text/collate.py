@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
-from torch.nn.utils.rnn import pad_sequence
+from numpy.typing import ArrayLike, NDArray
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.layers.rows import TextRows, TextSlots
@@ -36,19 +37,6 @@ class PackedInputs:
     label_rows: TextRows
     relation_rows: TextRows
     label_ids: tuple[tuple[int, ...], ...]
-
-    def to(self, device: torch.device) -> PackedInputs:
-        """The same inputs with their tensors on `device`."""
-        return replace(
-            self,
-            token_ids=self.token_ids.to(device, non_blocking=True),
-            word_positions=self.word_positions.to(device, non_blocking=True),
-            word_numbers=self.word_numbers.to(device, non_blocking=True),
-        )
-
-    def positions_of(self, token: int) -> torch.Tensor:
-        """Positions of `token`, in order."""
-        return (self.token_ids == token).nonzero()[:, 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +73,24 @@ def packed(
 def packed_inputs(texts: Sequence[Prepared], adapters: TextSlots | None = None) -> PackedInputs:
     """See `PackedInputs`."""
     tokenized: list[Tokenized] = [text.payload for text in texts]
-    marks = torch.tensor(list(chain.from_iterable(item.words_mask for item in tokenized)))
     word_counts = tuple(text.words for text in texts)
     token_counts = tuple(text.tokens for text in texts)
-    positions = marks.nonzero()[:, 0]
-    before = torch.tensor([0, *accumulate(word_counts[:-1])]).repeat_interleave(torch.tensor(token_counts))
     return PackedInputs(
-        token_ids=torch.tensor(list(chain.from_iterable(item.token_ids for item in tokenized))),
-        word_positions=positions,
-        word_numbers=(marks + before)[positions] - 1,
+        token_ids=torch.from_numpy(np.concatenate([item.token_ids for item in tokenized], dtype=np.int64)),
+        word_positions=_joined([item.word_positions for item in tokenized], token_counts),
+        word_numbers=_joined([item.word_numbers for item in tokenized], word_counts),
         token_rows=TextRows(token_counts, adapters),
         word_rows=TextRows(word_counts, adapters),
         label_rows=TextRows(tuple(len(text.item.labels) for text in texts), adapters),
         relation_rows=TextRows(tuple(len(text.item.relations) for text in texts), adapters),
         label_ids=tuple(chain.from_iterable(item.labels for item in tokenized)),
     )
+
+
+def _joined(indexes: Sequence[NDArray[np.int64]], counts: Sequence[int]) -> torch.Tensor:
+    """The indexes of each text as indexes over all texts, which have so many rows each."""
+    before = np.cumsum(counts) - counts
+    return torch.from_numpy(np.concatenate(indexes) + before.repeat(list(map(len, indexes))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +135,13 @@ class PaddedCollator:
         return inputs
 
 
-def padded(sequences: Sequence[Sequence[int]], value: int = 0) -> torch.Tensor:
+def padded(sequences: Sequence[ArrayLike], value: int = 0) -> torch.Tensor:
     """Shape (sequences, longest), padded on the right: absolute positions must not depend on the longest sequence."""
-    return pad_sequence([torch.tensor(sequence) for sequence in sequences], batch_first=True, padding_value=value)
+    rows = [np.asarray(sequence, np.int64) for sequence in sequences]
+    lengths = np.array([len(row) for row in rows])
+    matrix = np.full((len(rows), lengths.max()), value)
+    matrix[np.arange(matrix.shape[1]) < lengths[:, None]] = np.concatenate(rows)
+    return torch.from_numpy(matrix)
 
 
 def spans_of(word_counts: Sequence[int], max_width: int) -> dict[str, torch.Tensor]:

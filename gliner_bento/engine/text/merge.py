@@ -69,7 +69,7 @@ class Merger:
         Raises LimitExceeded.
         """
         tables = [self._numbered(table) for one in entity_passes for table in (one.entities, one.suppressed)]
-        bounds = Window(window.number, (window.words[0], window.words[-1]), next_start=window.next_start)
+        bounds = Window(window.number, window.words.borders(), next_start=window.next_start)
         self._pending[window.number] = bounds, tables, relations
         parts = len(self._final)
         while following := self._pending.pop(self._next, None):

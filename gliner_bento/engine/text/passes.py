@@ -156,7 +156,7 @@ def one_pass(
     is_pass: bool = False,
 ) -> Prepared:
     """A pass over `tokenized`, with its cost."""
-    tokens, words = len(tokenized.token_ids), len(tokenized.words)
+    tokens, words = len(tokenized.token_ids), len(tokenized.bounds)
     return Prepared(
         item,
         tokens=tokens if words else 0,

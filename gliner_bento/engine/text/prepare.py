@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gliner_bento.engine.base import AdapterLease, Prepared, Steps
 from gliner_bento.engine.text.chunked import WindowedRequest
 from gliner_bento.engine.text.passes import PassPlanner, one_pass
 from gliner_bento.engine.text.tokenize import ItemTokenizer
-from gliner_bento.engine.text.windows import Word
+from gliner_bento.engine.text.words import Words
 from gliner_bento.errors import InvalidField, TooLarge
 from gliner_bento.types import Extraction, Item
 
@@ -34,7 +32,7 @@ class ItemPreparer:
     def prepare(self, item: Item, lease: AdapterLease | None) -> Steps[Prepared]:
         """The item as one pass or as a chunked request; without the lease if it needs no pass."""
         window, overlap = self._planner.windows(item)
-        if not item.text.strip():
+        if not item.text or item.text.isspace():
             return Prepared(item, tokens=0, words=0, result=Extraction())
         max_words = window if item.long_text == "window" else self._tokenizer.limits.words
         yield from self._planner.tokenize_labels(item)
@@ -60,7 +58,7 @@ class ItemPreparer:
             request.process_words(words, self._truncated_at(item, words, is_cut=is_cut))
         return request
 
-    def _truncated_at(self, item: Item, words: Sequence[Word], *, is_cut: bool) -> int | None:
+    def _truncated_at(self, item: Item, words: Words, *, is_cut: bool) -> int | None:
         """The character at which a text is cut; None if it is not. Raises TooLarge if it has to be rejected."""
         if is_cut and item.long_text == "reject":
             limits = self._tokenizer.limits
@@ -68,4 +66,4 @@ class ItemPreparer:
                 f"text: the model's maximum length is {limits.words} words, and {limits.tokens} tokens with the labels",
                 param="text",
             )
-        return None if not is_cut else words[-1].end if words else 0
+        return None if not is_cut else words.end if words else 0

@@ -14,12 +14,13 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode, shortened, unpadded
+from gliner_bento.engine.text.words import TokenIds, token_array
 from gliner_bento.errors import InvalidField
 
 _CACHED_PROMPTS = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
     """What a pass holds beside its text.
 
@@ -27,9 +28,13 @@ class Prompt:
     room: tokens left for the text; less than 1 if the labels do not fit.
     """
 
-    token_ids: tuple[int, ...]
+    token_ids: TokenIds
     labels: tuple[tuple[int, ...], ...]
     room: int
+
+
+_NO_TOKENS = token_array()
+_NO_ROOM = Prompt(_NO_TOKENS, (), 0)
 
 
 class Prompts(Protocol):
@@ -70,19 +75,18 @@ class InlineLabels:
         check_unicode(labels, "labels")
         check_unicode(relations, "relations")
         if 2 * (len(labels) + len(relations)) >= self._max_tokens:  # at least a marker and a token each
-            return Prompt((), (), 0)
+            return _NO_ROOM
         try:
-            token_ids = self._cached(tuple(labels), tuple(relations))
+            return self._cached(tuple(labels), tuple(relations))
         except _DoesNotFit:
-            return Prompt((), (), 0)
-        return Prompt(token_ids, (), self._subwords.room(token_ids))
+            return _NO_ROOM
 
     def tokens_of(self, name: str, param: str) -> int:
         """See `Prompts`."""
         check_unicode((name,), param)
         return 1 + len(self._ids(name, param))
 
-    def _build(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> tuple[int, ...]:
+    def _build(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> Prompt:
         tokens = 0
         for param, names in (("labels", labels), ("relations", relations)):
             for name in names:
@@ -91,10 +95,11 @@ class InlineLabels:
                     raise _DoesNotFit  # an exception, so that the cache does not keep it
         more = {"relations": [list(relations)]} if self._relations else {}
         prompts, _ = self._processor.prepare_inputs([[]], [list(labels)], **more)
-        prompt = self._subwords.ids(prompts[0])
-        if self._subwords.room(prompt) < 1:
+        token_ids = self._subwords.ids(prompts[0])
+        room = self._subwords.room(token_ids)
+        if room < 1:
             raise _DoesNotFit
-        return prompt
+        return Prompt(token_array(token_ids), (), room)
 
     def _ids(self, name: str, param: str) -> tuple[int, ...]:
         ids = self._subwords.ids([name])
@@ -118,7 +123,7 @@ class SeparateLabels:
         """See `Prompts`."""
         check_unicode(labels, "labels")
         check_unicode(relations, "relations")
-        return Prompt((), tuple(map(self._cached, labels)), self._subwords.room(()))
+        return Prompt(_NO_TOKENS, tuple(map(self._cached, labels)), self._subwords.room(()))
 
     def tokens_of(self, name: str, param: str) -> int:
         """See `Prompts`: they take none."""

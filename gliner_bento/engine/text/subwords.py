@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from gliner_bento.engine.checkpoint.find import ModelError
+from gliner_bento.engine.text.subword_cache import CachedSubwords, encoded, ids_of_each, is_exact
 from gliner_bento.errors import InvalidField
+
+logger = logging.getLogger(__name__)
 
 _SHOWN_CHARS = 60
 
@@ -24,10 +28,11 @@ class ModelLimits:
 
 
 class Subwords:
-    """Encodes words for the text encoder. Never changed after construction, so any thread may use it.
+    """Encodes words for the text encoder. Safe to call from several threads.
 
     prefix, suffix: the special tokens of every sequence. markers: tokens that the model reserves for labels and
-    relations.
+    relations. of_words: the tokens of each word of a text, as the bytes of int32s; raises InvalidField (`text`) for a
+    marker among them. cached: whether `of_words` has a cache; not where the tokenizer fails its check.
     """
 
     def __init__(self, processor: Any, config: Any, max_tokens: int, *, relations: bool) -> None:
@@ -35,14 +40,24 @@ class Subwords:
         self.markers = {config.class_token_index, *([config.rel_token_index] if relations else [])}
         self._tokenizer = unpadded(processor.transformer_tokenizer)
         self.prefix, self.suffix = self._special_tokens()
+        self.cached = is_exact(self._tokenizer)
+        self.of_words = CachedSubwords(self._of_text) if self.cached else self._of_text
+        if not self.cached:
+            logger.warning(
+                "the tokenizer gives a word other tokens alone than in a sentence: sub-words are not cached, and "
+                "preparing texts is slower"
+            )
 
-    def encode(self, words: Sequence[str]) -> Encoding:
-        """Each word on its own, without special tokens."""
-        return self._tokenizer.encode(words, is_pretokenized=True, add_special_tokens=False)
+    def _of_text(self, words: Sequence[str]) -> list[bytes]:
+        """See `of_words`."""
+        encoding = encoded(self._tokenizer, words)
+        if self.markers.intersection(encoding.ids):
+            raise InvalidField("text: contains a marker that the model reserves for its labels", param="text")
+        return ids_of_each(encoding, len(words))
 
     def ids(self, words: Sequence[str]) -> tuple[int, ...]:
-        """The tokens of `encode`."""
-        return tuple(self.encode(words).ids)
+        """The tokens of the words, each encoded on its own, without special tokens."""
+        return tuple(encoded(self._tokenizer, words).ids)
 
     def room(self, prompt: Sequence[int]) -> int:
         """Tokens left for a text beside `prompt`."""
@@ -101,6 +116,7 @@ def check_unicode(texts: Sequence[str], param: str) -> None:
     """Raises InvalidField for lone surrogates, which no tokenizer and no JSON encoder takes."""
     try:
         for text in texts:
-            text.encode()
+            if not text.isascii():
+                text.encode()
     except UnicodeEncodeError as error:
         raise InvalidField(f"{param}: is not valid Unicode (a lone surrogate)", param=param) from error

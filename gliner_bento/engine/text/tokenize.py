@@ -6,20 +6,19 @@ Every word is encoded on its own, so tokens of words can be joined into any wind
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import regex
+from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Steps
 from gliner_bento.engine.text.prompts import Prompt, Prompts
 from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode
-from gliner_bento.engine.text.windows import Word
-from gliner_bento.engine.text.word_splitter import SplitWord, WordSplitter
-from gliner_bento.errors import InvalidField
+from gliner_bento.engine.text.word_splitter import WordSplitter
+from gliner_bento.engine.text.words import NO_WORDS, TokenIds, Words, token_array
 
 # Maximum number of the splitter's words that `read` tokenizes, over those that it may return: a text may have hardly
 # any words with tokens.
@@ -29,26 +28,38 @@ _CHUNK_CHARS = 4096
 
 MAX_WORD_CHARS = 4096
 """A longer word is processed in pieces: tokenizing it could take seconds, and hold up all other threads."""
-OVERLONG = range(sys.maxsize)
-"""In place of the tokens of such a word: more than any limit."""
+OVERLONG = 1 << 40
+"""The number of tokens of such a word: more than any limit."""
 
 _GRAPHEME = regex.compile(r"\X")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Tokenized:
-    """The input of a pass.
+    """The input of a pass: one sequence of tokens, special tokens and prompt included.
 
-    token_ids: one sequence, special tokens and prompt included.
-    words_mask: for each token the word that it stands for, counted from 1; 0 for other tokens.
-    words: [start, end) of each word, in characters of the text.
-    labels: the token ids of each label, with separate labels (see `prompts`).
+    token_ids: (T,). word_positions: positions of the tokens that gliner pools to the embeddings of words, usually one
+    per word. word_numbers: the word of each of these, from 0. bounds: (W, 2), [start, end) of each word in characters
+    of the text. labels: the token ids of each label, with separate labels (see `prompts`).
     """
 
-    token_ids: list[int]
-    words_mask: list[int]
-    words: list[tuple[int, int]]
+    token_ids: TokenIds
+    word_positions: NDArray[np.int64]
+    word_numbers: NDArray[np.int64]
+    bounds: NDArray[np.int64]
     labels: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def words(self) -> list[tuple[int, int]]:
+        """`bounds` as tuples."""
+        return list(map(tuple, self.bounds.tolist()))
+
+    @property
+    def words_mask(self) -> NDArray[np.int64]:
+        """For each token the word that it stands for, counted from 1; 0 for other tokens."""
+        mask = np.zeros(len(self.token_ids), np.int64)
+        mask[self.word_positions] = self.word_numbers + 1
+        return mask
 
 
 class ItemTokenizer:
@@ -63,8 +74,14 @@ class ItemTokenizer:
         self.limits = limits
         self._subwords = Subwords(processor, config, limits.tokens, relations=relations)
         self._prompts = prompts(processor, self._subwords, limits, relations=relations)
+        self._prefix, self._suffix = token_array(self._subwords.prefix), token_array(self._subwords.suffix)
         self._pooling = config.subtoken_pooling
-        self._split = WordSplitter(processor.words_splitter, config.words_splitter_type)
+        self._splitter = WordSplitter(processor.words_splitter, config.words_splitter_type)
+
+    @property
+    def caches_subwords(self) -> bool:
+        """See `Subwords.cached`."""
+        return self._subwords.cached
 
     @property
     def inline_labels(self) -> bool:
@@ -79,101 +96,86 @@ class ItemTokenizer:
         """See `Prompts`."""
         return self._prompts.tokens_of(name, param)
 
-    def read(self, text: str, room: int, max_words: int) -> Steps[tuple[list[Word], bool]]:
+    def read(self, text: str, room: int, max_words: int) -> Steps[tuple[Words, bool]]:
         """The first words that fit `max_words` and `room` tokens; whether more follow. Raises InvalidField (`text`).
 
         Ends before the first word that does not fit, even if that word is a whole sentence without spaces.
         """
-        words: list[Word] = []
+        parts: list[Words] = []
         unread = _WORDS_READ * (max_words + 1)
-        for split, chunk in self._chunks(text):
-            for word in chunk:
-                room -= len(word.token_ids)
-                if room < 0 or len(words) == max_words:
-                    return words, True
-                words.append(word)
+        for split, words in self._chunks(text):
+            fit = words.fitting(max_words, room)
+            if fit < len(words):
+                return Words.joined([*parts, words[:fit]]), True
+            parts.append(words)
+            max_words -= fit
+            room -= len(words.token_ids)
             unread -= split
             if unread < 0:
-                return words, True
+                return Words.joined(parts), True
             yield
-        return words, False
+        return Words.joined(parts), False
 
-    def chunks(self, text: str) -> Iterator[list[Word]]:
+    def chunks(self, text: str) -> Iterator[Words]:
         """The text's words, in chunks that take a few ms. Raises InvalidField (`text`).
 
         Words without tokens (control characters, lone combining marks) are left out: gliner would count them, and
-        shift the position of every later word. A word of more than `MAX_WORD_CHARS` is `OVERLONG`.
+        shift the position of every later word. A word of more than `MAX_WORD_CHARS` is a chunk of its own, without
+        tokens: its count is `OVERLONG`.
         """
         return (words for _, words in self._chunks(text))
 
-    def _chunks(self, text: str) -> Iterator[tuple[int, list[Word]]]:
+    def _chunks(self, text: str) -> Iterator[tuple[int, Words]]:
         """The number of the splitter's words in each chunk, and the words."""
         check_unicode((text,), "text")
-        chunk: list[SplitWord] = []
-        chars = 0
-        for word in self._split(text):
-            if len(word[0]) > MAX_WORD_CHARS:
-                yield len(chunk) + 1, [*self._encoded(chunk), Word(OVERLONG, word[1], word[2])]
-                chunk, chars = [], 0
-                continue
-            chunk.append(word)
-            chars += len(word[0])
-            if len(chunk) == _CHUNK_WORDS or chars >= _CHUNK_CHARS:
-                yield len(chunk), self._encoded(chunk)
-                chunk, chars = [], 0
-        if chunk:
-            yield len(chunk), self._encoded(chunk)
+        for words, bounds in self._splitter.chunks(text, _CHUNK_WORDS):
+            for start, end in _parts(words):
+                if len(words[start]) > MAX_WORD_CHARS:
+                    yield 1, Words(NO_WORDS.token_ids, np.array([OVERLONG]), bounds[start:end])
+                else:
+                    yield end - start, Words.of(self._subwords.of_words(words[start:end]), bounds[start:end])
 
-    def _encoded(self, chunk: Sequence[SplitWord]) -> list[Word]:
-        encoded = self._subwords.encode([word for word, _, _ in chunk])
-        if self._subwords.markers.intersection(encoded.ids):
-            raise InvalidField("text: contains a marker that the model reserves for its labels", param="text")
-        counts = Counter(encoded.word_ids)
-        words, position = [], 0
-        for index, (_, start, end) in enumerate(chunk):
-            if count := counts[index]:
-                words.append(Word(encoded.ids[position : position + count], start, end))
-                position += count
-        return words
+    def pieces(self, text: str, start: int, end: int, room: int) -> Iterator[Words]:
+        """`text[start:end]`, a word of more than `room` tokens, in pieces of at most that, cut between graphemes where
+        possible."""
+        return self._pieces(text, start, end, room, room)
 
-    def pieces(self, text: str, word: Word, room: int) -> Iterator[Word]:
-        """A word of more than `room` tokens, in pieces of at most that, cut between graphemes where possible."""
-        return self._pieces(text, word.start, word.end, room, room)
-
-    def tokenized(self, words: Sequence[Word], prompt: Prompt) -> Tokenized:
+    def tokenized(self, words: Words, prompt: Prompt) -> Tokenized:
         """The input of a pass over `words`."""
-        prefix, suffix = self._subwords.prefix, self._subwords.suffix
-        return Tokenized(
-            token_ids=[
-                *prefix,
-                *prompt.token_ids,
-                *(token for word in words for token in word.token_ids),
-                *suffix,
-            ],
-            words_mask=[
-                *[0] * (len(prefix) + len(prompt.token_ids)),
-                *(mark for number, word in enumerate(words, 1) for mark in self._marks(number, len(word.token_ids))),
-                *[0] * len(suffix),
-            ],
-            words=[(word.start, word.end) for word in words],
-            labels=prompt.labels,
-        )
+        prefix, suffix = self._prefix, self._suffix
+        before = len(prefix) + len(prompt.token_ids)
+        numbers = np.arange(len(words))
+        if self._pooling == "first":
+            positions = words.counts.cumsum() - words.counts + before
+        elif self._pooling == "last":
+            positions = words.counts.cumsum() - 1 + before
+        else:
+            positions, numbers = np.arange(before, before + len(words.token_ids)), numbers.repeat(words.counts)
+        token_ids = np.concatenate((prefix, prompt.token_ids, words.token_ids, suffix))
+        return Tokenized(token_ids, positions, numbers, words.bounds, prompt.labels)
 
-    def _pieces(self, text: str, start: int, end: int, room: int, size: int) -> Iterator[Word]:
+    def _pieces(self, text: str, start: int, end: int, room: int, size: int) -> Iterator[Words]:
         for first, last in _runs(text, start, end, size):
             ids = self._subwords.ids([text[first:last]])
             if 0 < len(ids) <= room:
-                yield Word(ids, first, last)
+                yield Words(token_array(ids), np.array([len(ids)]), np.array([[first, last]]))
             elif ids and last - first > 1:
                 yield from self._pieces(text, first, last, room, (last - first + 1) // 2)
 
-    def _marks(self, number: int, tokens: int) -> list[int]:
-        """The mask of a word's tokens: those that gliner pools to the word's embedding."""
-        if self._pooling == "first":
-            return [number] + [0] * (tokens - 1)
-        if self._pooling == "last":
-            return [0] * (tokens - 1) + [number]
-        return [number] * tokens
+
+def _parts(words: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """[start, end) of parts of at most about `_CHUNK_CHARS` characters; a word of more than `MAX_WORD_CHARS` is one."""
+    chars = sum(map(len, words))
+    if chars <= _CHUNK_CHARS:
+        yield 0, len(words)
+        return
+    start = chars = 0
+    for index, word in enumerate(words):
+        if index > start and chars + len(word) > _CHUNK_CHARS:
+            yield start, index
+            start, chars = index, 0
+        chars += len(word)
+    yield start, len(words)
 
 
 def _runs(text: str, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:

@@ -10,13 +10,12 @@ window is the text between the span and the nearer end of the window; an end of 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
 
 from gliner_bento.engine.text.sentences import sentence_ends
+from gliner_bento.engine.text.words import NO_WORDS, Words
 
 # A sentence's end is looked for in at most so many characters: white space between words may be of any length.
 _SEARCHED_CHARS = 100_000
@@ -25,15 +24,7 @@ CharSpan = tuple[int, int]
 """[start, end), in characters of the whole text."""
 
 
-class Word(NamedTuple):
-    """A word with its tokens, and its place in the text, [start, end) in characters."""
-
-    token_ids: Sequence[int]
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Window:
     """A piece of a text.
 
@@ -42,19 +33,19 @@ class Window:
     """
 
     number: int
-    words: Sequence[Word]
+    words: Words
     repeated: int = 0
     next_start: int | None = None
 
     @property
     def start(self) -> int:
         """Its first character."""
-        return self.words[0].start
+        return self.words.start
 
     @property
     def end(self) -> int:
         """One past its last character."""
-        return self.words[-1].end
+        return self.words.end
 
 
 class Cutter:
@@ -66,51 +57,46 @@ class Cutter:
         self._max_words = max_words
         self._max_tokens = max_tokens
         self._overlap_words = overlap_words
-        self._words: list[Word] = []
-        self._tokens = 0
+        self._words = NO_WORDS
         self._repeated = 0
         self._windows = 0
 
-    def push(self, words: Iterable[Word]) -> Iterator[Window]:
+    def push(self, words: Words) -> Iterator[Window]:
         """Add words; the windows that are complete. No word may have more than `max_tokens` tokens."""
-        for word in words:
-            self._words.append(word)
-            self._tokens += len(word.token_ids)
-            while len(self._words) > self._max_words or self._tokens > self._max_tokens:
-                yield self._cut()
+        self._words = Words.joined([self._words, words])
+        while (fit := self._words.fitting(self._max_words, self._max_tokens)) < len(self._words):
+            yield self._cut(fit)
 
     def close(self) -> Iterator[Window]:
         """The last window, if there were words."""
         if self._words:
             yield Window(self._windows, self._words, self._repeated)
 
-    def _cut(self) -> Window:
-        """A window of the first words that fit, up to the end of a sentence; the other words begin the next window."""
-        fit = len(self._words) - 1
+    def _cut(self, fit: int) -> Window:
+        """A window of the first `fit` words, up to the end of a sentence; the other words begin the next window."""
         end = self._sentence_start(fit - fit // 4, fit, last=True) or fit
         overlap = min(self._overlap_words, end // 2)
         start = end - overlap
         if overlap:
             start = self._sentence_start(start, end - overlap // 2, last=False) or start
-        tokens = sum(len(word.token_ids) for word in self._words[start:])
-        while start < end and tokens > self._max_tokens:
-            tokens -= len(self._words[start].token_ids)
-            start += 1
-        window = Window(self._windows, self._words[:end], self._repeated, self._words[start].start)
-        self._words, self._tokens, self._repeated = self._words[start:], tokens, end - start
+        # The overlap leaves tokens for the words up to the first that did not fit.
+        tokens = self._words.counts[start : fit + 1]
+        excess = tokens.sum() - self._max_tokens
+        if excess > 0:
+            start = min(end, start + int(tokens.cumsum().searchsorted(excess)) + 1)
+        window = Window(self._windows, self._words[:end], self._repeated, int(self._words.bounds[start, 0]))
+        self._words, self._repeated = self._words[start:], end - start
         self._windows += 1
         return window
 
     def _sentence_start(self, low: int, high: int, *, last: bool) -> int | None:
         """The last or first word from `low` to `high` that begins a sentence; never the first word of the window."""
         low = max(1, low)
-        if low <= high and self._words[high].start - self._words[low - 1].start > _SEARCHED_CHARS:
+        starts = self._words.bounds[low - 1 : high + 1, 0]
+        if low > high or starts[-1] - starts[0] > _SEARCHED_CHARS:
             return None
-        ends = sentence_ends(self._text, self._words[low - 1].start, self._words[high].start) if low <= high else []
-        starts = [bisect_left(self._words, end, low, high, key=lambda word: word.start) for end in ends]
-        if not starts:
-            return None
-        return starts[-1] if last else starts[0]
+        ends = sentence_ends(self._text, int(starts[0]), int(starts[-1]))
+        return low + int(starts[1:-1].searchsorted(ends[-1 if last else 0])) if ends else None
 
 
 def context(window: Window, start: int, end: int) -> float:

@@ -11,10 +11,13 @@ import re
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate, islice
 from typing import Any
 
+import numpy as np
 from gliner.data_processing.tokenizer import WhitespaceTokenSplitter
 from huggingface_hub import constants
+from numpy.typing import NDArray
 
 from gliner_bento.engine.text.sentences import sentence_ends
 
@@ -22,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 SplitWord = tuple[str, int, int]
 """A word, and its [start, end) in characters of the text."""
+
+WordColumns = tuple[list[str], NDArray[np.int64]]
+"""Words, and the [start, end) of each, shape (words, 2)."""
 
 PIECE_CHARS = 10_000
 """A longer text is split in pieces of at most this length: the time of some splitters grows with the square of it."""
@@ -41,7 +47,8 @@ class WordSplitter:
     def __init__(self, splitter: Any, kind: str) -> None:
         """splitter: gliner's `WordsSplitter`. kind: its type, the configuration's `words_splitter_type`."""
         self._split = splitter
-        self._is_plain = kind == "whitespace"
+        # With a group, so that `split` returns what is between words, and the words.
+        self._plain = re.compile(f"({splitter.splitter.whitespace_pattern.pattern})") if kind == "whitespace" else None
         self._spacy = _spacy_of(splitter, kind)
         self._stanza = getattr(splitter, "splitter", None) if kind == "stanza" else None
         self._without_model: set[str] = set()
@@ -49,17 +56,31 @@ class WordSplitter:
             self._stanza.download_on_missing = not constants.HF_HUB_OFFLINE
 
     def __call__(self, text: str) -> Iterator[SplitWord]:
-        """The words of a text, in order, split on demand."""
-        if self._is_plain:
-            for start, end in plain_pieces(text):
-                for word, first, last in self._split(text[start:end] if end - start < len(text) else text):
-                    yield word, start + first, start + last
-            return
+        """The words of a text, in order, split on demand by the splitter's library."""
         for start, end in pieces(text):
             piece = text[start:end]
             if not piece.isspace():
                 for word, first, last in placed(piece, self._words(piece)):
                     yield word, start + first, start + last
+
+    def chunks(self, text: str, words: int) -> Iterator[WordColumns]:
+        """The words of a text, in order and split on demand, at most `words` at a time."""
+        if self._plain:
+            yield from self._plain_chunks(self._plain, text, words)
+            return
+        split = iter(self(text))
+        while chunk := list(islice(split, words)):
+            yield [word for word, _, _ in chunk], np.array([place for _, *place in chunk], np.int64)
+
+    def _plain_chunks(self, pattern: re.Pattern[str], text: str, words: int) -> Iterator[WordColumns]:
+        """See `chunks`: one call of the pattern a chunk, and no step of Python for each word."""
+        for piece_start, piece_end in plain_pieces(text):
+            start, rest = piece_start, text[piece_start:piece_end]
+            while len(parts := pattern.split(rest, words)) > 1:  # space, word, space, word, ..., rest
+                rest = parts.pop()
+                ends = np.fromiter(accumulate(map(len, parts)), np.int64, len(parts)) + start
+                yield parts[1::2], ends.reshape(-1, 2)
+                start = int(ends[-1])
 
     def _words(self, piece: str) -> list[Any]:
         with _LOCK, self._memory():

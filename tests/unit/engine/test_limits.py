@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads import relations as relation_head
-from gliner_bento.engine.heads.overlap import resolve
+from gliner_bento.engine.heads.overlap import Resolved, resolve
 from gliner_bento.engine.heads.predictions import Predictions, Span, SpanTable
-from gliner_bento.engine.heads.relations import Found, RelationHead
+from gliner_bento.engine.heads.relations import Found, RelationHead, RelationTask
+from gliner_bento.engine.layers.rows import TextRows
 from gliner_bento.engine.limits import CHARS_PER_RESULT, kept_of
 from gliner_bento.engine.results import result_of
 from gliner_bento.engine.text.tokenize import Tokenized
@@ -24,11 +26,12 @@ from gliner_bento.types import Item
 TEXT = "a bb ccc dddd eeeee"
 WORDS = [(0, 1), (2, 4), (5, 8), (9, 13), (14, 19)]
 ITEM = Item(TEXT, {"x": "x", "y": "y"}, {"r": "r", "s": "s"}, multi_label=True)
+NONE = np.empty(0, np.int64)
 SCORES = st.lists(st.integers(0, 5).map(float), max_size=40)
 
 
 def prepared(item: Item) -> Prepared:
-    return Prepared(item, tokens=9, words=len(WORDS), payload=Tokenized([], [], WORDS))
+    return Prepared(item, tokens=9, words=len(WORDS), payload=Tokenized(NONE, NONE, NONE, np.array(WORDS)))
 
 
 def words(*scores: float, label: int = 0) -> list[Span]:
@@ -97,8 +100,8 @@ class _Pairs:
 
     def __call__(self, *_: object) -> object:
         def score(heads: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
-            self.chunks.append(len(heads))
-            return (heads * 10 + tails).float()[:, None].expand(-1, 2)
+            self.chunks.append(heads.shape[1])
+            return (heads * 10 + tails).float()[..., None].expand(-1, -1, 2)
 
         return score
 
@@ -108,14 +111,16 @@ class _Pairs:
 
 def head_of(scorer: _Pairs) -> RelationHead:
     head = RelationHead.__new__(RelationHead)
-    head._adjacency, head._joint, head._score = None, False, scorer  # type: ignore[assignment]
+    head._adjacency, head.joint, head._padded, head._score = None, False, False, scorer  # type: ignore[assignment]
     return head
 
 
-def relate(head: RelationHead, text: Prepared, number: int) -> object:
+def relate(head: RelationHead, text: Prepared, number: int) -> Predictions:
     spans = SpanTable.of(Span(n, n, 0, 0.5 + n / 10_000) for n in range(number))
     proposed = list(zip(spans.first.tolist(), spans.last.tolist(), strict=True))
-    return head(text, spans, proposed, lambda ends: torch.zeros(len(ends), 4), torch.zeros(2, 4), lambda _: None)
+    encoded = EncoderOutput(*[torch.zeros(2, 4), TextRows((2,))] * 3)
+    task = RelationTask.of(0, text, Resolved(spans), proposed, joint=False)
+    return head([task], lambda _, ends: torch.zeros(len(ends[0]), 4), encoded)[0]
 
 
 def test_pairs_are_scored_in_chunks_of_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +128,7 @@ def test_pairs_are_scored_in_chunks_of_bounded_memory(monkeypatch: pytest.Monkey
     whole = relate(head_of(scorer := _Pairs()), prepared(item), 9)
     assert scorer.chunks == [72]
     monkeypatch.setattr(relation_head, "_CHUNK_BYTES", 10 * (1000 + 2 * relation_head._SCORE_BYTES))
-    assert relate(head_of(scorer := _Pairs()), prepared(item), 9) == whole
+    assert relate(head_of(scorer := _Pairs()), prepared(item), 9).relations == whole.relations
     assert scorer.chunks == [10] * 7 + [2]
 
 
@@ -143,4 +148,4 @@ def test_the_ends_of_relations_are_limited_by_score_before_pairs_are_made() -> N
     scorer = _Pairs()
     related = relate(head_of(scorer), prepared(replace(many, on_limit="truncate")), number)
     assert sum(scorer.chunks) == relation_head.MAX_RELATED_SPANS * (relation_head.MAX_RELATED_SPANS - 1)
-    assert related.cut  # type: ignore[attr-defined]
+    assert related.cut

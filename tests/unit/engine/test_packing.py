@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gliner_bento.engine.layers.packing import Layout, Slots, bucket_size
+from gliner_bento.engine.layers.packing import Block, BlockLayout, PaddedLayout, bucket_size, layout_of
 from gliner_bento.engine.layers.rows import TextRows
 
 CPU = torch.device("cpu")
@@ -17,11 +17,11 @@ LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 HEADS, WIDTH = 2, 4
 
 
-def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, _: Slots) -> torch.Tensor:
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: Block) -> torch.Tensor:
     """Softmax attention, written out."""
     scores = torch.einsum("bihd,bjhd->bhij", q, k)
-    if mask is not None:
-        scores = scores.masked_fill(~mask[:, None, None, :], -torch.inf)
+    if block.blocked is not None:
+        scores = scores.masked_fill(block.blocked, -torch.inf)
     return torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v)
 
 
@@ -31,23 +31,23 @@ def random_qkv(lengths: list[int], seed: int = 0) -> torch.Tensor:
 
 def one_by_one(lengths: list[int], qkv: torch.Tensor) -> torch.Tensor:
     rows = qkv.split(lengths)
-    return torch.cat([attend(*row[None].unbind(2), None, ())[0].flatten(1) for row in rows])
+    return torch.cat([attend(*row[None].unbind(2), Block(1, len(row)))[0].flatten(1) for row in rows])
 
 
 @settings(deadline=None)
 @given(LENGTHS)
 def test_on_a_cpu_only_adjacent_texts_of_equal_length_share_a_block(lengths: list[int]) -> None:
-    layout = Layout.of(TextRows(tuple(lengths)), CPU)
-    assert [length for rows, length in layout.blocks for _ in range(rows)] == lengths
+    layout = BlockLayout.of(TextRows(tuple(lengths)))
+    assert [block.length for block in layout.blocks for _ in range(block.texts)] == lengths
     assert len(layout.blocks) == len(list(groupby(lengths)))
-    assert layout.index is layout.mask is None
+    assert all(block.allowed is None for block in layout.blocks)
 
 
 @settings(max_examples=50, deadline=None)
 @given(LENGTHS, st.integers(0, 99))
 def test_blocks_give_each_text_its_own_contexts(lengths: list[int], seed: int) -> None:
     qkv = random_qkv(lengths, seed)
-    torch.testing.assert_close(Layout.of(TextRows(tuple(lengths)), CPU).attend(attend, qkv), one_by_one(lengths, qkv))
+    torch.testing.assert_close(BlockLayout.of(TextRows(tuple(lengths))).attend(attend, qkv), one_by_one(lengths, qkv))
 
 
 @settings(max_examples=50, deadline=None)
@@ -55,20 +55,18 @@ def test_blocks_give_each_text_its_own_contexts(lengths: list[int], seed: int) -
 def test_padding_gives_each_text_its_own_contexts(lengths: list[int], seed: int) -> None:
     qkv = random_qkv(lengths, seed)
     torch.testing.assert_close(
-        Layout.padded(TextRows(tuple(lengths)), CPU).attend(attend, qkv), one_by_one(lengths, qkv)
+        PaddedLayout.of(TextRows(tuple(lengths)), CPU).attend(attend, qkv), one_by_one(lengths, qkv)
     )
 
 
 @settings(deadline=None)
 @given(LENGTHS)
 def test_a_padded_layout_has_the_index_and_mask_of_tokens(lengths: list[int]) -> None:
-    layout = Layout.padded(TextRows(tuple(lengths)), CPU)
-    assert layout.index is not None
-    assert layout.mask is not None
-    assert layout.blocks == ((len(lengths), max(lengths)),)
-    assert layout.index.shape == layout.mask.shape == layout.blocks[0]
+    layout = PaddedLayout.of(TextRows(tuple(lengths)), CPU)
+    assert layout.mask.shape == (layout.block.texts, layout.block.length) == (len(lengths), max(lengths))
     assert layout.mask.sum(1).tolist() == lengths
-    assert layout.index[layout.mask].tolist() == list(range(sum(lengths)))
+    assert layout.index[layout.mask.flatten()].tolist() == list(range(sum(lengths)))
+    assert layout.mask.flatten()[layout.cells].all()
     assert 0 <= int(layout.index.min()) <= int(layout.index.max()) < sum(lengths)
 
 
@@ -76,31 +74,23 @@ def test_a_padded_layout_has_the_index_and_mask_of_tokens(lengths: list[int]) ->
 @given(LENGTHS)
 def test_positions_start_at_0_in_each_text(lengths: list[int]) -> None:
     expected = [place for length in lengths for place in range(length)]
-    for layout in (Layout.of(TextRows(tuple(lengths)), CPU), Layout.padded(TextRows(tuple(lengths)), CPU)):
-        assert layout.positions(CPU).tolist() == expected
+    for padded in (False, True):
+        assert layout_of(TextRows(tuple(lengths)), CPU, padded=padded).positions(CPU).tolist() == expected
 
 
-@pytest.mark.parametrize("layout_of", [Layout.of, Layout.padded])
-def test_attention_does_not_mix_texts(layout_of) -> None:
+@pytest.mark.parametrize("padded", [False, True])
+def test_attention_does_not_mix_texts(padded: bool) -> None:
     lengths = [3, 3, 1, 5]
     qkv = random_qkv(lengths)
     spoilt = qkv.clone()
     spoilt[3:6] = torch.nan
     before, after = (
-        layout_of(TextRows(tuple(lengths)), CPU).attend(attend, some).split(lengths) for some in (qkv, spoilt)
+        layout_of(TextRows(tuple(lengths)), CPU, padded=padded).attend(attend, some).split(lengths)
+        for some in (qkv, spoilt)
     )
     for number in (0, 2, 3):
         assert torch.equal(before[number], after[number])
     assert after[1].isnan().all()
-
-
-def test_off_the_cpu_only_texts_of_different_lengths_are_padded() -> None:
-    elsewhere = torch.device("meta")
-    assert Layout.of(TextRows((4, 4, 4)), elsewhere).index is None
-    padded = Layout.of(TextRows((4, 2, 4)), elsewhere).index
-    assert padded is not None
-    assert padded.device == elsewhere
-    assert padded.shape == (3, 4)
 
 
 @settings(max_examples=50, deadline=None)
@@ -109,7 +99,7 @@ def test_bucketed_texts_have_their_own_contexts_whatever_fills_them(
     lengths: list[int], length_multiple: int, seed: int
 ) -> None:
     qkv = torch.randn(sum(lengths), 3, HEADS, WIDTH, generator=torch.Generator().manual_seed(seed))
-    layout = Layout.bucketed(lengths, length_multiple)
+    layout = BlockLayout.bucketed(lengths, length_multiple)
     assert layout.tokens is not None
     assert all(length % length_multiple == 0 for length in layout.lengths)
     assert layout.size == bucket_size(sum(layout.lengths))

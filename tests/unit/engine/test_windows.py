@@ -13,23 +13,27 @@ from gliner_bento.engine.heads.overlap import resolve_overlaps
 from gliner_bento.engine.heads.predictions import Span, SpanTable
 from gliner_bento.engine.results import EntityTable, PairRelation, PassResult
 from gliner_bento.engine.text.merge import Merger, RelationKey, add_relations
-from gliner_bento.engine.text.windows import Cutter, Window, Word, context
+from gliner_bento.engine.text.windows import Cutter, Window, context
+from gliner_bento.engine.text.words import Words
 from gliner_bento.errors import LimitExceeded
 from gliner_bento.types import Entity, Item
 
 LABELS = ("person", "place", "thing")
 
 
-def words_of(text: str, rng: random.Random | None = None, most_tokens: int = 1) -> list[Word]:
-    words, at = [], 0
-    for word in text.split(" "):
-        tokens = rng.randint(1, most_tokens) if rng else 1
-        words.append(Word([7] * tokens, at, at + len(word)))
-        at += len(word) + 1
-    return words
+def words_of(text: str, rng: random.Random | None = None, most_tokens: int = 1) -> Words:
+    """Each token is the number of its word."""
+    counts = [rng.randint(1, most_tokens) if rng else most_tokens for _ in text.split(" ")]
+    ends = np.cumsum([len(word) + 1 for word in text.split(" ")]) - 1
+    bounds = np.stack([ends - [len(word) for word in text.split(" ")], ends], axis=1)
+    return Words(np.arange(len(counts), dtype=np.int32).repeat(counts), np.array(counts), bounds)
 
 
-def cut(text: str, words: Sequence[Word], chunk: int = 7, **limits: int) -> list[Window]:
+def columns(words: Words) -> tuple[list[Any], ...]:
+    return words.token_ids.tolist(), words.counts.tolist(), words.bounds.tolist()
+
+
+def cut(text: str, words: Words, chunk: int = 7, **limits: int) -> list[Window]:
     cutter = Cutter(text, **limits)
     windows = []
     for start in range(0, len(words), chunk):
@@ -52,16 +56,22 @@ def test_windows_hold_every_word_within_their_limits(
     words = words_of(text, rng, most_tokens=4)
     limits = {"max_words": max_words, "max_tokens": max_tokens, "overlap_words": min(overlap, max_words - 1)}
     windows = cut(text, words, chunk, **limits)
-    assert [word for window in windows for word in window.words[window.repeated :]] == words
+    assert columns(Words.joined([window.words[window.repeated :] for window in windows])) == columns(words)
     assert [window.number for window in windows] == list(range(len(windows)))
     assert [window.next_start for window in windows] == [window.start for window in windows[1:]] + [None]
     for window, following in zip([None, *windows], windows, strict=False):
         assert len(following.words) <= max_words
-        assert sum(len(word.token_ids) for word in following.words) <= max_tokens
+        assert following.words.counts.sum() == len(following.words.token_ids) <= max_tokens
         if window:
             assert following.repeated <= limits["overlap_words"]
-            assert list(window.words[len(window.words) - following.repeated :]) == following.words[: following.repeated]
-    assert windows == cut(text, words, len(words), **limits)
+            end = window.words[len(window.words) - following.repeated :]
+            assert columns(end) == columns(following.words[: following.repeated])
+    for one, other in zip(windows, cut(text, words, len(words), **limits), strict=True):
+        assert (columns(one.words), one.repeated, one.next_start) == (
+            columns(other.words),
+            other.repeated,
+            other.next_start,
+        )
 
 
 def test_a_text_that_fits_is_one_window() -> None:
@@ -89,8 +99,7 @@ def test_without_sentences_windows_end_at_words_with_full_overlap() -> None:
 
 def test_windows_of_few_words_make_progress() -> None:
     text = " ".join("w" for _ in range(50))
-    words = [Word([1] * 4, word.start, word.end) for word in words_of(text)]
-    windows = cut(text, words, max_words=40, max_tokens=9, overlap_words=30)
+    windows = cut(text, words_of(text, most_tokens=4), max_words=40, max_tokens=9, overlap_words=30)
     assert all(len(window.words) == 2 for window in windows[:-1])
     assert all(window.repeated == 1 for window in windows[1:])
 
@@ -115,7 +124,7 @@ def found_in(window: Window, text: str, rng: random.Random) -> PassResult:
     for _ in range(rng.randint(0, 12)):
         first = rng.randrange(len(window.words))
         last = min(len(window.words) - 1, first + rng.randint(0, 3))
-        start, end, label = window.words[first].start, window.words[last].end, rng.choice(LABELS)
+        start, end, label = window.words[first:].start, window.words[last:][:1].end, rng.choice(LABELS)
         entities[start, end, label] = Entity(start, end, text[start:end], label, rng.randint(50, 99) / 100)
     standing = [entity for entity in entities.values() if rng.random() < 0.7]
     suppressed = [entity for entity in entities.values() if entity not in standing]
@@ -204,7 +213,7 @@ def test_merging_window_by_window_equals_merging_the_whole_text(
 def test_a_piece_of_an_entity_at_an_edge_is_dropped() -> None:
     text = "we met Ada Lovelace in London"
     words = words_of(text)
-    windows = [Window(0, words[:3], 0, words[1].start), Window(1, words[1:], 2, None)]
+    windows = [Window(0, words[:3], 0, words[1:].start), Window(1, words[1:], 2, None)]
     piece = Entity(7, 10, "Ada", "person", 0.99)
     name = Entity(7, 19, "Ada Lovelace", "person", 0.8)
     merger = merger_of(text)
@@ -216,7 +225,7 @@ def test_a_piece_of_an_entity_at_an_edge_is_dropped() -> None:
 def test_an_entity_of_only_the_window_with_less_context_is_kept() -> None:
     text = "one two three four five six"
     words = words_of(text)
-    windows = [Window(0, words[:4], 0, words[2].start), Window(1, words[2:], 2, None)]
+    windows = [Window(0, words[:4], 0, words[2:].start), Window(1, words[2:], 2, None)]
     found = Entity(8, 13, "three", "thing", 0.7)
     merger = merger_of(text)
     add(merger, windows[0], PassResult(table(text, [found]), table(text, [])))

@@ -7,8 +7,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from gliner.data_processing.tokenizer import WordsSplitter
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gliner_bento.engine.text.word_splitter import PIECE_CHARS, WordSplitter, pieces, placed
+from gliner_bento.engine.text.word_splitter import (
+    PIECE_CHARS,
+    PLAIN_PIECE_CHARS,
+    WordSplitter,
+    pieces,
+    placed,
+    plain_pieces,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +75,30 @@ def test_the_threads_of_all_models_call_the_libraries_in_turn():
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda number: list(splitters[number % 2]("word")), range(40)))
     assert answers == [[("word", 0, 4)]] * 40
+
+
+PLAIN = WordsSplitter("whitespace")
+
+
+def in_chunks(text, words):
+    split = []
+    for chunk, bounds in WordSplitter(PLAIN, "whitespace").chunks(text, words):
+        assert 0 < len(chunk) <= words
+        assert bounds.shape == (len(chunk), 2)
+        split += [(word, *place) for word, place in zip(chunk, bounds.tolist(), strict=True)]
+    return split
+
+
+@given(
+    st.text(st.sampled_from("ab1é_-–. \n\t\u00a0\u3000\u200b\u0301\x00\x1c😀🏽東京ิ"), max_size=60), st.integers(1, 9)
+)
+def test_plain_words_in_chunks_are_gliners(text, words):
+    assert in_chunks(text, words) == list(PLAIN(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  ", "word " * 30_000 + "  ", ("a-b_c, " * 20_000).strip(), "\n" * PLAIN_PIECE_CHARS]
+)
+def test_plain_words_of_a_long_text_are_gliners(text):
+    assert len(list(plain_pieces(text))) == -(-len(text) // PLAIN_PIECE_CHARS)
+    assert in_chunks(text, 256) == list(PLAIN(text))

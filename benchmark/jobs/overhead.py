@@ -1,0 +1,227 @@
+"""CPU time per item of what Python does around the model: one function of `MEASURES` a part, each with its rows.
+
+On an accelerator this is what limits the speed. The parts before and after the engine run over one that does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from benchmark.instances import Runner
+from benchmark.jobs import run_job
+from benchmark.rows import Row
+from gliner_bento import log
+from gliner_bento.engine.base import run_all
+from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.fake import FakeEngine
+from gliner_bento.engine.options import EngineOptions
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.loadtest.workload import WORD, Body
+from gliner_bento.replicas.base import Call, Replica
+from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.local_adapters import LocalAdapters
+from gliner_bento.replicas.uploads import Uploads
+from gliner_bento.scheduler.scheduler import SchedulerConfig
+from gliner_bento.settings import Settings
+from gliner_bento.types import Item
+
+_UNIT = "us of CPU per item"
+_IN_PROGRESS = 64
+_ENTITIES = 4
+
+
+@dataclass(slots=True)
+class Bench:
+    """What the parts share. repetitions: of each measurement, of which the best counts."""
+
+    bodies: Sequence[Body]
+    repetitions: int
+    settings: Settings = field(default_factory=lambda: Settings.load().decided_for("cpu"))
+
+    @property
+    def items(self) -> list[Item]:
+        """Of the bodies."""
+        return [Item(body["text"], {name: name for name in body["labels"]}) for body in self.bodies]
+
+    @property
+    def words(self) -> float:
+        """Words of the median text."""
+        return median(len(WORD.findall(body["text"])) for body in self.bodies)
+
+    def engine(self) -> GLiNEREngine:
+        """A new one."""
+        options = self.settings.view(EngineOptions)
+        return GLiNEREngine.load(self.settings.model, device="cpu", dtype="float32", options=options)
+
+    def best_us(self, call: Callable[[], object], clock: Callable[[], float] = time.thread_time) -> float:
+        """The least CPU time of a call: of this thread, or by `clock`."""
+        times = []
+        for _ in range(self.repetitions):
+            start = clock()
+            call()
+            times.append(clock() - start)
+        return min(times) * 1e6
+
+
+def main(bodies: list[Body], repetitions: int) -> dict[str, Any]:
+    """The rows of all parts, as data."""
+    bench = Bench(bodies, repetitions)
+    return {"rows": [row.as_data() for name, measure in MEASURES.items() for row in measure(bench, name)]}
+
+
+def prepare(bench: Bench, name: str) -> Iterator[Row]:
+    """A text's words and tokens, against the tokenizer's time for those words alone; the median text."""
+    engine, items = bench.engine(), bench.items
+    tokenizer = Tokenizer.from_file(str(Path(bench.settings.model) / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    start = time.thread_time()
+    for item in items:
+        engine.prepare(item)
+    first_us = (time.thread_time() - start) * 1e6 / len(items)
+    ours, alone = [], []
+    for item in items:
+        words = WORD.findall(item.text)
+        ours.append(bench.best_us(partial(engine.prepare, item)))
+        alone.append(bench.best_us(partial(tokenizer.encode, words, is_pretokenized=True)))
+    note = f"{bench.words:g} words; {first_us:.0f} in the first pass over {len(items)} texts, with an empty cache"
+    yield Row("overhead", name, _UNIT, median(ours), median(alone), "tokenizers.encode alone", 0.5, "less", note)
+
+
+def collate(bench: Bench, name: str) -> Iterator[Row]:
+    """Tensors of a batch."""
+    engine = bench.engine()
+    prepared = [engine.prepare(item) for item in bench.items]
+    for size in (8, 64):
+        batch = [prepared[number % len(prepared)] for number in range(size)]
+        spent_us = bench.best_us(partial(engine.collate, batch)) / size
+        yield Row("overhead", f"{name}, batches of {size}", _UNIT, spent_us)
+
+
+def decode(bench: Bench, name: str) -> Iterator[Row]:
+    """Results of a batch, after overlap resolution, which is in the forward pass."""
+    engine, size = bench.engine(), 8
+    engine.start_lane()
+    scores = engine.forward(engine.collate([engine.prepare(item) for item in bench.items[:size]]), 1)
+    entities = sum(len(getattr(result, "entities", ())) for result in engine.decode(scores)) / size
+    spent_us = bench.best_us(partial(engine.decode, scores)) / size
+    yield Row("overhead", f"{name}, batches of {size}", _UNIT, spent_us, note=f"{entities:.1f} entities per text")
+
+
+def schedule(bench: Bench, name: str) -> Iterator[Row]:
+    """All threads of the scheduler, over an engine whose own time is subtracted."""
+    items = (bench.items * _IN_PROGRESS)[:_IN_PROGRESS]
+    engine = FakeEngine(packs=True)
+
+    def run_engine() -> None:
+        prepared = [run_all(engine.prepare_in_steps(item)) for item in items]
+        engine.decode(engine.forward(engine.collate(prepared), 1))
+
+    with _local(bench) as replica:
+
+        def run() -> None:
+            for future in [replica.scheduler.submit(item, request_id=str(n)) for n, item in enumerate(items)]:
+                future.result()
+
+        spent_us = bench.best_us(run, time.process_time) - bench.best_us(run_engine)
+    yield Row("overhead", name, _UNIT, spent_us / len(items), note=f"{len(items)} texts in progress")
+
+
+def gateway(bench: Bench, name: str) -> Iterator[Row]:
+    """A request of `/v1/extract`, as an ASGI call, in the thread of the event loop: logged, and submitted."""
+    body = json.dumps({**bench.bodies[0], "text": _named(bench.bodies[0]["text"])}).encode()
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    scope: dict[str, Any] = {
+        **{"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "method": "POST"},
+        **{"path": "/v1/extract", "raw_path": b"/v1/extract", "query_string": b"", "root_path": ""},
+        **{"client": ("127.0.0.1", 1), "server": ("localhost", 80)},
+    }
+
+    async def request(app: GatewayApp) -> list[Any]:
+        sent: list[Any] = []
+        received = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive() -> Any:
+            return next(received, None) or await asyncio.Future()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await app({**scope, "headers": [*headers], "state": {}}, receive, send)
+        return sent
+
+    log.configure(bench.settings)
+    with _local(bench) as replica, closing(asyncio.new_event_loop()) as loop:
+        app = GatewayApp(bench.settings.view(GatewayOptions))
+        app.bind(replica)
+        sent = loop.run_until_complete(request(app))
+        entities = json.loads(b"".join(message.get("body", b"") for message in sent))["entities"]
+
+        async def requests() -> None:
+            await asyncio.gather(*(request(app) for _ in range(_IN_PROGRESS)))
+
+        spent_us = bench.best_us(lambda: loop.run_until_complete(requests())) / _IN_PROGRESS
+    yield Row("overhead", name, _UNIT, spent_us, note=f"{len(entities)} entities per answer")
+
+
+def hop(bench: Bench, name: str) -> Iterator[Row]:
+    """A call of a replica behind the transport, both sides, over the same call in this process."""
+    items = (bench.items * _IN_PROGRESS)[:_IN_PROGRESS]
+
+    async def calls(replica: Replica) -> None:
+        until = time.monotonic() + 60
+        await asyncio.gather(*(replica.extract([item], Call(str(n), until)) for n, item in enumerate(items)))
+
+    with _local(bench) as local, tempfile.TemporaryDirectory() as folder, closing(asyncio.new_event_loop()) as loop:
+        remote = Runner(Path(folder, "replica"))
+
+        def spent_us(replica: Replica) -> float:
+            return bench.best_us(lambda: loop.run_until_complete(calls(replica)), time.process_time) / len(items)
+
+        hop_us = spent_us(remote.client) - spent_us(local)
+        loop.run_until_complete(remote.client.close())
+        remote.stop()
+    yield Row("overhead", name, _UNIT, hop_us, note=f"{len(items)} calls in progress")
+
+
+MEASURES: dict[str, Callable[[Bench, str], Iterator[Row]]] = {
+    "prepare": prepare,
+    "collate": collate,
+    "decode": decode,
+    "schedule": schedule,
+    "gateway": gateway,
+    "hop": hop,
+}
+
+
+@contextmanager
+def _local(bench: Bench) -> Iterator[LocalReplica]:
+    with tempfile.TemporaryDirectory() as folder:
+        adapters = LocalAdapters(None, Uploads(Path(folder)))
+        replica = LocalReplica(FakeEngine(packs=True), bench.settings.view(SchedulerConfig), adapters=adapters)
+        try:
+            yield replica
+        finally:
+            replica.close()
+
+
+def _named(text: str) -> str:
+    """The text with `_ENTITIES` capitalised words: entities for the fake engine."""
+    return " ".join(["Ada"] * _ENTITIES + text.lower().split()[_ENTITIES:])
+
+
+if __name__ == "__main__":
+    run_job(main)

@@ -1,0 +1,140 @@
+"""CUDA graphs of padded batches: a forward pass that has been captured is launched at once.
+
+A padded batch's forward pass is a function of one tensor and its bucket, so it is captured once for each bucket and
+replayed on other tensors. A bucket is captured when it is met a second time; the first time warms the kernels up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+
+from gliner_bento.engine.layers.buckets import Bucket
+
+logger = logging.getLogger(__name__)
+
+MAX_GRAPHS = 256
+MEMORY_FRACTION = 0.1
+"""Of the device's memory, for what the graphs of all lanes hold."""
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+Run = Callable[[torch.Tensor], T]
+"""From a bucket's tensor on the device to scores. Must not read anything else of the batch."""
+
+
+class Graph(Protocol[T_co]):
+    """A captured forward pass."""
+
+    def __call__(self, data: torch.Tensor) -> T_co:
+        """Run it on `data`, a tensor in host memory. The result is overwritten by the next run on the same stream."""
+
+
+class Capture(Protocol):
+    """Captures forward passes."""
+
+    def __call__(self, run: Run[T], data: torch.Tensor) -> Graph[T]:
+        """The graph of `run`. data: an example, in host memory. Raises what `run` raises."""
+
+    def has_memory(self) -> bool:
+        """Whether another graph may be captured."""
+
+
+class CudaCapture:
+    """Graphs on one CUDA device, in one pool of memory for each lane."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._held_bytes = 0
+        self._most_bytes = MEMORY_FRACTION * torch.cuda.get_device_properties(device).total_memory
+        self._lane = threading.local()
+
+    def __call__(self, run: Run[T], data: torch.Tensor) -> Graph[T]:
+        """See `Capture`."""
+        if not hasattr(self._lane, "pool"):
+            self._lane.pool = torch.cuda.graph_pool_handle()
+            self._lane.stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        before = torch.cuda.memory_reserved(self._device)
+        static = data.to(self._device)
+        torch.cuda.synchronize(self._device)
+        # Not on the lane's stream: torch records events there when host memory is freed, in whatever thread.
+        with torch.cuda.stream(self._lane.stream):
+            graph = _CudaGraph(run, static, self._lane.pool)
+        self._held_bytes += max(0, torch.cuda.memory_reserved(self._device) - before)
+        return graph
+
+    def has_memory(self) -> bool:
+        """See `Capture`."""
+        return self._held_bytes < self._most_bytes
+
+
+class _CudaGraph(Generic[T]):
+    def __init__(self, run: Run[T], data: torch.Tensor, pool: Any) -> None:
+        self._data = data
+        self._graph = torch.cuda.CUDAGraph()
+        # Other threads may allocate memory meanwhile.
+        self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            self._result = run(data)
+        finally:
+            self._graph.capture_end()
+
+    def __call__(self, data: torch.Tensor) -> T:
+        self._data.copy_(data, non_blocking=True)
+        self._graph.replay()
+        return self._result
+
+
+class Graphs(Generic[T]):
+    """The graphs of one model, of each lane its own. Safe to call from several lanes.
+
+    agree: whether the results of a replay and of the pass that it was captured from are equal but for rounding. If they
+        are not, or capturing fails, all batches run without graphs from then on.
+    captured: how many are there now.
+    """
+
+    def __init__(self, capture: Capture, agree: Callable[[T, T], bool], most: int = MAX_GRAPHS) -> None:
+        self._capture = capture
+        self._agree = agree
+        self._most = most
+        self._lane = threading.local()
+        self._failed = False
+        self.captured = 0
+
+    def find(self, bucket: Bucket, run: Run[T], data: torch.Tensor, launch: Callable[[], T]) -> Graph[T] | None:
+        """The graph of a bucket, captured now if it has been met before; None: run without. data: see `Capture`.
+
+        launch: `run` of `data`, without a graph."""
+        if not hasattr(self._lane, "graphs"):
+            self._lane.graphs = OrderedDict()
+        graphs: OrderedDict[Bucket, Graph[T] | None] = self._lane.graphs  # None: met once, or there was no memory
+        if self._failed:
+            return None
+        if bucket not in graphs:
+            graphs[bucket] = None
+            if len(graphs) > self._most:
+                _, evicted = graphs.popitem(last=False)
+                self.captured -= evicted is not None
+            return None
+        graphs.move_to_end(bucket)
+        if graphs[bucket] is None and self._capture.has_memory():
+            graphs[bucket] = self._captured(bucket, run, data, launch)
+        return graphs[bucket]
+
+    def _captured(self, bucket: Bucket, run: Run[T], data: torch.Tensor, launch: Callable[[], T]) -> Graph[T] | None:
+        try:
+            graph = self._capture(run, data)
+            if not self._agree(graph(data), launch()):
+                raise RuntimeError("its replay gives other results")
+        except (RuntimeError, TypeError) as error:  # TypeError: it reads more than the tensor
+            logger.warning("batches run without CUDA graphs, one of %s cannot be captured: %r", bucket, error)
+            self._failed = True
+            return None
+        self.captured += 1
+        return graph

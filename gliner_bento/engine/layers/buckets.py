@@ -1,0 +1,53 @@
+"""Bucketed shapes of padded batches: few enough to be repeated, so that a GPU's kernels can be captured and reused.
+
+A size is rounded up to one of a few between two powers of two. The more a dimension costs, the more there are; the
+number of texts has few, because under load it is the highest one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_TOKEN_SIZES, _WORD_SIZES, _TEXT_SIZES = 8, 4, 2  # between two powers of two
+_PACKED_SHARES = 4  # packed tokens: quarters of the padded ones
+_LEAST_TOKENS = 16
+_LEAST_WORDS = 8
+_LEAST_LABELS = 8
+SPANS_AT_ONCE = 64
+"""Spans above the threshold, for each text, that are read from the device in one transfer."""
+
+
+class Bucket(NamedTuple):
+    """The shape of a padded batch.
+
+    texts: number of texts. tokens: of all texts, packed. length: tokens of one text. words, labels, relations: of one
+    text.
+    """
+
+    texts: int
+    tokens: int
+    length: int
+    words: int
+    labels: int
+    relations: int
+
+    @classmethod
+    def of(cls, texts: int, tokens: int, length: int, words: int, labels: int, relations: int) -> Bucket:
+        """The bucket that holds these numbers."""
+        texts = bucketed(texts, 1, _TEXT_SIZES)
+        length = bucketed(length, _LEAST_TOKENS, _TOKEN_SIZES)
+        share = -(-texts * length // _PACKED_SHARES)
+        return cls(
+            texts,
+            -(-tokens // share) * share,
+            length,
+            bucketed(words, _LEAST_WORDS, _WORD_SIZES),
+            bucketed(labels, _LEAST_LABELS, _WORD_SIZES),
+            bucketed(relations, _LEAST_LABELS, _WORD_SIZES) if relations else 0,
+        )
+
+
+def bucketed(size: int, least: int, sizes: int) -> int:
+    """`size` rounded up to its bucket, a multiple of `least`. sizes: of buckets between two powers of two."""
+    step = max(least, (1 << size.bit_length()) // (2 * sizes))
+    return max(1, -(-size // step)) * step
