@@ -52,11 +52,12 @@ class SchedulingFields(BaseSettings):
         "and the requests' deadlines.",
     )
     max_queue_wait_s: float = Field(
-        1.0,
-        gt=0,
+        0.0,
+        ge=0,
         le=86_400,
         description="Estimated wait in the queue, in seconds, beyond which requests are refused (429 with "
-        "Retry-After), unless it is a burst. Raise it where throughput matters more than latency.",
+        "Retry-After), for those who prefer latency to answers; 0: off, and requests are refused only if they would "
+        "miss their deadline.",
     )
     request_timeout_s: float = Field(
         30.0, gt=0, le=86_400, description="Deadline of a request, in seconds after its arrival; then it fails (504)."
