@@ -36,7 +36,7 @@ _WEIGHT = 0.1
 """The average cost of a request before there was one, and the weight of each."""
 
 _HALF_LIFE_S = 5.0
-_MEASURED_S = 1.0
+MEASURED_S = 1.0
 """Half-life of the throughput's samples, and the busy time after which there are enough of them."""
 
 
@@ -95,7 +95,6 @@ class Admission:
         self._loads: dict[str, TenantLoad] = {}
         self._items = 0
         self._tokens = 0.0
-        self._turns = 0.0
         self._average = _FIRST_AVERAGE_TOKENS
 
     def check(self, tenant: Tenant, timeout_s: float = math.inf) -> None:
@@ -121,7 +120,8 @@ class Admission:
         cost = sum(map(self._estimate.estimate, items))
         turn = self._turn()
         self._check_tokens(load, cost)
-        if rate := self._rate_when_busy():
+        rate = self._rate_when_busy()
+        if rate and cost > PASS_TOKENS:  # else it is short: `check` has decided
             ahead = load.ahead_of(cost, turn)
             excess_s = (ahead + self._of_others(load, ahead + cost) + cost) / rate - left_s / MARGIN
             if excess_s > 0:
@@ -201,7 +201,6 @@ class Admission:
         load.count(request, sign)
         self._items += sign * request.items
         self._tokens = self._tokens + sign * request.cost if self._items else 0.0
-        self._turns += sign * request.turn
         self._throughput.busy(self._items >= self._batch)
 
 
@@ -218,7 +217,7 @@ class Throughput:
     @property
     def rate(self) -> float | None:
         """Tokens per second; None until it has been measured."""
-        return self._tokens / self._elapsed_s if self._elapsed_s >= _MEASURED_S and self._tokens else None
+        return self._tokens / self._elapsed_s if self._elapsed_s >= MEASURED_S and self._tokens else None
 
     def busy(self, busy: bool) -> None:
         """Whether there is enough to do from now on."""

@@ -47,8 +47,8 @@ class Refusal:
 class EarlyRefusal:
     """Decides which requests are refused, and records those that are.
 
-    refusable: finds the endpoint of an extraction by method and path; all others are never refused. check_load: raises
-    `QueueFull` if the server is overloaded for a tenant, and a request with so many seconds to its deadline. expect: see `Gateway.expect`.
+    refusable: finds the endpoint of an extraction by method and path; all others are never refused.
+    check_load, expect: see `Gateway`.
     cors: whether responses to pages of other origins have headers of their own.
     """
 

@@ -169,12 +169,13 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start_in_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         assert self.early
+        scope: Any = cycle.scope
         if not self._refused(cycle):
             start = super()._start_asgi_task
             if self.turns.free:
                 self.turns.take(lambda: start(cycle, app))
             else:
-                expected = self.early.expect(cycle.scope)
+                expected = self.early.expect(scope)
                 self.turns.take(lambda: self._start_or_refuse(cycle, app, expected))
 
     def _start_or_refuse(
