@@ -43,13 +43,14 @@ class SchedulingFields(BaseSettings):
     queue_capacity: Count = Field(
         4096,
         description="Maximum number of waiting items; requests beyond it are refused (429 with Retry-After). A tenant "
-        "with less than an equal share of it may exceed it, up to twice as many in all.",
+        "with less than an equal share of it may exceed it, up to twice as many in all. A short text takes about 3 kB "
+        "while it waits; max_queued_tokens limits long ones.",
     )
     max_queued_tokens: CountOrAuto = Field(
-        0,
+        2**22,
         description="Maximum number of tokens of all requests under way, estimated from their characters; requests "
-        "beyond it are refused (429 with Retry-After), shared as queue_capacity is; 0: no limit but max_queue_wait_s "
-        "and the requests' deadlines.",
+        "beyond it are refused (429 with Retry-After), shared as queue_capacity is. A token takes about 0.2 kB while "
+        "it waits, so the default is 0.8 GB; 0: no limit.",
     )
     max_queue_wait_s: float = Field(
         0.0,
