@@ -138,9 +138,9 @@ class Health:
     async def probe_all(self) -> None:
         """Probe the members now, but for suspect ones; those that never answered only while none has, and only for a
         moment."""
-        states, timeout_s = ("ready", "not_ready"), PROBE_TIMEOUT_S
-        if self.model is None:
-            states, timeout_s = ("starting",), STARTING_PROBE_TIMEOUT_S
+        starting = self.model is None
+        states = {"starting"} if starting else {"ready", "not_ready"}
+        timeout_s = STARTING_PROBE_TIMEOUT_S if starting else PROBE_TIMEOUT_S
         await asyncio.gather(*(self.probe(member, timeout_s) for member in self._members if member.state in states))
 
     async def probe(self, member: Member, timeout_s: float = PROBE_TIMEOUT_S) -> None:
