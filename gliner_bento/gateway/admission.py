@@ -28,8 +28,10 @@ PASS_TOKENS = 512
 """What one request may take of the replica before a later one has its turn: so much time, and at least one pass."""
 
 MARGIN = 1.25
-"""A request is refused if so many times its estimated time is more than it has: else all that are admitted under
-overload would miss their deadlines by what the estimate is wrong."""
+BATCH_TOKENS = 1024
+"""A request is refused if MARGIN x its estimated time is more than it has, or if less than the time of a batch of
+BATCH_TOKENS is left then, because it ends with its batch. Else all requests that are admitted under overload would miss
+their deadlines by the error of the estimate."""
 
 _FIRST_AVERAGE_TOKENS = 64.0
 _WEIGHT = 0.1
@@ -104,7 +106,7 @@ class Admission:
         self._check_tokens(load, 1)
         if rate := self._rate_when_busy():
             wait_s = (load.turns + self._of_others(load, load.turns + PASS_TOKENS)) / rate
-            max_s = min(self._max_wait_s, min(timeout_s, self._timeout_s) / MARGIN)
+            max_s = min(self._max_wait_s, _max_wait_s(min(timeout_s, self._timeout_s), rate))
             if wait_s > max_s:
                 raise _refusal(wait_s - max_s)
 
@@ -123,7 +125,7 @@ class Admission:
         rate = self._rate_when_busy()
         if rate and cost > PASS_TOKENS:  # else it is short: `check` has decided
             ahead = load.ahead_of(cost, turn)
-            excess_s = (ahead + self._of_others(load, ahead + cost) + cost) / rate - left_s / MARGIN
+            excess_s = (ahead + self._of_others(load, ahead + cost) + cost) / rate - _max_wait_s(left_s, rate)
             if excess_s > 0:
                 raise _refusal(excess_s)
         self._average += _WEIGHT * (cost - self._average)
@@ -236,6 +238,11 @@ class Throughput:
             self._tokens = self._tokens * kept + tokens_run - before
             self._elapsed_s = self._elapsed_s * kept + now_s - since_s
         self._observed = now_s, tokens_run
+
+
+def _max_wait_s(timeout_s: float, rate: float) -> float:
+    """The longest estimated wait of a request that can be answered within `timeout_s`."""
+    return timeout_s / MARGIN - BATCH_TOKENS / rate
 
 
 def _refusal(excess_s: float) -> QueueFull:
