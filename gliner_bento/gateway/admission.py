@@ -27,7 +27,7 @@ TURN_S = 0.2
 PASS_TOKENS = 512
 """What one request may take of the replica before a later one has its turn: so much time, and at least one pass."""
 
-MARGIN = 1.25
+MARGIN = 1.1
 BATCH_TOKENS = 1024
 """A request is refused if MARGIN x its estimated time is more than it has, or if less than the time of a batch of
 BATCH_TOKENS is left then, because it ends with its batch. Else all requests that are admitted under overload would miss
@@ -37,9 +37,12 @@ _FIRST_AVERAGE_TOKENS = 64.0
 _WEIGHT = 0.1
 """The average cost of a request before there was one, and the weight of each."""
 
-_HALF_LIFE_S = 5.0
 MEASURED_S = 1.0
-"""Half-life of the throughput's samples, and the busy time after which there are enough of them."""
+REACH = 2
+"""There is a throughput after so much busy time, and a request is refused for a wait of at most REACH x that time: the
+first seconds of a server, in which the gateway reads a burst, predict little."""
+
+_HALF_LIFE_S = 5.0
 
 
 @dataclass(slots=True, eq=False)
@@ -106,9 +109,7 @@ class Admission:
         self._check_tokens(load, 1)
         if rate := self._rate_when_busy():
             wait_s = (load.turns + self._of_others(load, load.turns + PASS_TOKENS)) / rate
-            max_s = min(self._max_wait_s, _max_wait_s(min(timeout_s, self._timeout_s), rate))
-            if wait_s > max_s:
-                raise _refusal(wait_s - max_s)
+            self._check_wait(wait_s, min(self._max_wait_s, _max_wait_s(min(timeout_s, self._timeout_s), rate)))
 
     @contextmanager
     def admit(self, items: Sequence[Item], deadline_s: float, tenant: Tenant) -> Iterator[None]:
@@ -125,9 +126,8 @@ class Admission:
         rate = self._rate_when_busy()
         if rate and cost > PASS_TOKENS:  # else it is short: `check` has decided
             ahead = load.ahead_of(cost, turn)
-            excess_s = (ahead + self._of_others(load, ahead + cost) + cost) / rate - _max_wait_s(left_s, rate)
-            if excess_s > 0:
-                raise _refusal(excess_s)
+            wait_s = (ahead + self._of_others(load, ahead + cost) + cost) / rate
+            self._check_wait(wait_s, _max_wait_s(left_s, rate))
         self._average += _WEIGHT * (cost - self._average)
         leave = self._enter(tenant, Admitted(len(items), cost, min(cost, turn)))
         try:
@@ -164,6 +164,10 @@ class Admission:
                 del self._loads[tenant.name]
 
         return leave
+
+    def _check_wait(self, wait_s: float, max_s: float) -> None:
+        if wait_s > max_s and max_s <= REACH * self._throughput.measured_s:
+            raise _refusal(wait_s - max_s)
 
     def _rate_when_busy(self) -> float | None:
         """Tokens per second; None if a new request would not wait, or if it has not been measured."""
@@ -207,7 +211,7 @@ class Admission:
 
 
 class Throughput:
-    """Tokens per second while there is enough to do, over the last seconds of such time."""
+    """Tokens per second while there is enough to do, over the last seconds of such time. measured_s: all of it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -215,11 +219,12 @@ class Throughput:
         self._observed: tuple[float, int] | None = None  # when, and how many tokens the replica had run
         self._tokens = 0.0
         self._elapsed_s = 0.0
+        self.measured_s = 0.0
 
     @property
     def rate(self) -> float | None:
         """Tokens per second; None until it has been measured."""
-        return self._tokens / self._elapsed_s if self._elapsed_s >= MEASURED_S and self._tokens else None
+        return self._tokens / self._elapsed_s if self.measured_s >= MEASURED_S and self._tokens else None
 
     def busy(self, busy: bool) -> None:
         """Whether there is enough to do from now on."""
@@ -237,6 +242,7 @@ class Throughput:
             kept = 0.5 ** ((now_s - since_s) / _HALF_LIFE_S)
             self._tokens = self._tokens * kept + tokens_run - before
             self._elapsed_s = self._elapsed_s * kept + now_s - since_s
+            self.measured_s += now_s - since_s
         self._observed = now_s, tokens_run
 
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from gliner_bento.errors import QueueFull
-from gliner_bento.gateway.admission import PASS_TOKENS, TURN_S, Admission
+from gliner_bento.gateway.admission import PASS_TOKENS, REACH, TURN_S, Admission
 from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.types import Extraction, Item, Usage
 
@@ -61,8 +61,8 @@ class Simulated:
         )
 
     def measured(self) -> Simulated:
-        """Runs until its throughput has been measured and it is idle."""
-        while self.admission._throughput.rate is None:
+        """Runs until its throughput has been measured for long and it is idle."""
+        while self.admission._throughput.measured_s < TIMEOUT_S / REACH:
             while len(self.running) < 2 * BATCH:
                 assert self.ask(item())
             self.run(0.1)

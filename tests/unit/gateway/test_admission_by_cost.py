@@ -13,7 +13,7 @@ from overloading import measured as measured_at
 from simulated_replica import BATCH, SOMEONE, TIMEOUT_S, TOKENS_PER_S, Simulated, item, tokens
 
 from gliner_bento.errors import QueueFull
-from gliner_bento.gateway.admission import BATCH_TOKENS, MARGIN, MEASURED_S
+from gliner_bento.gateway.admission import BATCH_TOKENS, MARGIN, MEASURED_S, REACH
 from gliner_bento.gateway.gateway import Gateway
 
 
@@ -32,7 +32,7 @@ def overloaded(
     return simulated
 
 
-@pytest.mark.parametrize(("rate", "seconds"), [(1000, 120), (5000, 45), (20_000, 16)])
+@pytest.mark.parametrize(("rate", "seconds"), [(1000, 120), (5000, 60), (10_000, 40)])
 @pytest.mark.parametrize(
     ("settings", "wait_s"), [({"timeout_s": 5.0}, 5.0), ({"timeout_s": 25.0, "max_queue_wait_s": 1.5}, 1.5)]
 )
@@ -41,7 +41,7 @@ def test_under_overload_the_admitted_are_answered_in_time_and_the_rest_is_refuse
 ):
     simulated = overloaded(rate, 10, seconds, **settings)
     batch_s = BATCH * tokens(item()) / rate
-    before_measured = int(11 * (MEASURED_S + batch_s) * rate / tokens(item()))
+    before_measured = int(11 * (max(MEASURED_S, wait_s / REACH) + batch_s) * rate / tokens(item()))
     waits_s = sorted(simulated.waits_s[before_measured:])
     assert waits_s
     assert waits_s[int(0.95 * len(waits_s))] <= max(wait_s, batch_s) * 1.1 + 0.1
@@ -98,6 +98,19 @@ def test_before_the_throughput_is_measured_no_request_is_refused_for_its_wait(ma
         batches += 1
     assert batches * BATCH * tokens(item()) / TOKENS_PER_S >= MEASURED_S
     assert simulated.ask(item()) == (not max_queue_wait_s), "it would be answered by its deadline"
+
+
+def test_what_the_first_seconds_predict_is_not_trusted_for_long_waits():
+    """The gateway reads a burst, and the replica runs at a tenth of its rate."""
+    simulated = Simulated(rate=TOKENS_PER_S / 10)
+    assert all(simulated.ask(item()) for _ in range(1000))
+    simulated.run(5.0)
+    assert simulated.admission._throughput.rate == pytest.approx(TOKENS_PER_S / 10, rel=0.1)
+    assert not simulated.ask(item(), timeout_s=5.0)
+    assert all(simulated.ask(item()) for _ in range(1000))
+    simulated.rate = TOKENS_PER_S
+    simulated.run(15.0)
+    assert all(simulated.ask(item()) for _ in range(500))
 
 
 @pytest.fixture

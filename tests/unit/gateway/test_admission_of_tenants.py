@@ -54,7 +54,7 @@ def test_a_tenant_with_64_connections_of_long_texts_leaves_the_replica_to_anothe
 def test_tenants_that_all_flood_are_answered_alike():
     simulated = Simulated().measured()
     tenants = [Tenant(f"t{number}") for number in range(4)]
-    while simulated.now_s < 30:
+    while simulated.now_s < 40:
         for tenant in tenants:
             for _ in range(4):
                 simulated.ask(item(), timeout_s=WAIT_S, tenant=tenant)
@@ -66,7 +66,7 @@ def test_tenants_that_all_flood_are_answered_alike():
 
 def test_many_new_tenants_together_are_refused_as_one_is():
     simulated = Simulated().measured()
-    while simulated.now_s < 20:
+    while simulated.now_s < 32:
         for _ in range(10):
             simulated.ask(item(), timeout_s=WAIT_S, tenant=Tenant(f"t{simulated.now_s} {len(simulated.running)}"))
         simulated.run(0.02)
@@ -79,7 +79,7 @@ def test_many_new_tenants_together_are_refused_as_one_is():
 def test_weight_is_a_larger_share():
     simulated = Simulated().measured()
     heavy = Tenant("heavy", weight=3.0)
-    while simulated.now_s < 30:
+    while simulated.now_s < 40:
         for tenant in (A, heavy):
             for _ in range(8):
                 simulated.ask(item(), timeout_s=WAIT_S, tenant=tenant)
