@@ -21,7 +21,7 @@ _ONE_CALLER: dict[str, Any] = {
     "max_instances": 0,
     "api_keys": None,
     "tenant_header": None,
-    "max_queue_wait_s": _DAY_S,
+    "max_queue_wait_s": 0.0,
     "request_timeout_s": _DAY_S,
     "max_queued_tokens": 0,
     "max_tenant_concurrency": 0,

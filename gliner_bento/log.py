@@ -36,6 +36,8 @@ def configure(settings: Settings) -> None:
     """
     if not logging.getLogger().handlers:  # without BentoML
         logging.basicConfig(format=_TEXT)
+    if name_of_service := getattr(sys.modules.get("bentoml._internal.log"), "_component_name", None):
+        name_of_service.cache_clear()  # of a record before BentoML knew the name
     level = logging.getLogger("bentoml").level or logging.INFO
     if settings.log_level != "auto":
         level = logging.getLevelName(settings.log_level.upper())

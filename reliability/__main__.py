@@ -79,7 +79,9 @@ def _names_of(known: Collection[str]) -> Callable[[str], list[str]]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m reliability", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="what", required=True)
-    command = commands.add_parser("overload", help="many times the capacity")
+    command = commands.add_parser("overload", help="a burst, and many times the capacity")
+    command.add_argument("--clients", type=int, default=512, help="of the burst (default: 512)")
+    command.add_argument("--requests", type=int, default=2000, help="of the burst (default: 2,000)")
     command.add_argument("--factor", type=float, default=10.0, help="times the measured capacity (default: 10)")
     command.add_argument("--seconds", type=float, default=60.0, help="duration of the overload (default: 60)")
     command = commands.add_parser("chaos", help="faults under a load with known answers")

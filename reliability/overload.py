@@ -1,4 +1,5 @@
-"""Overload: many times the measured capacity, on a schedule that does not slow down with the server."""
+"""A burst of clients at a server that has just started, which is answered, and overload: many times the measured
+capacity, on a schedule that does not slow down with the server, which is refused early."""
 
 from __future__ import annotations
 
@@ -18,10 +19,14 @@ from gliner_bento.loadtest.machine import provenance
 from reliability.measurement import Measurement, Target
 from reliability.served import memory_watch, resident_mb, serving
 
-CONCURRENCY = 32
+CONCURRENCY = 64
+"""Of the closed loop that measures the capacity: enough that batches are always full."""
 CONNECTIONS = 800
-"""Of the overload; the server's default limit is 1000."""
-ACCEPTED, REFUSED = "200", "429"
+"""Of the overload; the server's default limit is 2048."""
+TIMEOUT_MS = 3000
+"""Deadline of each request of the overload, in its body."""
+ACCEPTED, REFUSED, LATE = "200", "429", "504"
+_BURST_S = 120.0
 NORMAL_S = 0.3
 """A request that takes no longer than this, or than `_TIMES` as long as before the overload, is normal."""
 _TIMES = 3
@@ -35,10 +40,12 @@ _TEXTS = 256
 class Overloaded:
     """What one overload did.
 
-    capacity: summary of a closed loop. offered: requests/s. normal_s: longest normal latency. again_s: seconds from the
-    last request to the first one of normal latency. memory_mb: of each service before, and the highest meanwhile.
+    burst, capacity: summaries of closed loops. offered: requests/s. normal_s: longest normal latency. again_s: seconds
+    from the last request to the first one of normal latency. memory_mb: of each service before, and the highest
+    meanwhile.
     """
 
+    burst: dict[str, Any]
     capacity: dict[str, Any]
     offered: float
     seconds: float
@@ -56,7 +63,18 @@ class Overloaded:
     @property
     def neither(self) -> int:
         """Requests that were neither accepted nor refused."""
-        return self.run.unanswered + sum(reply.status not in (ACCEPTED, REFUSED) for reply in self.run.replies)
+        return self.run.unanswered + sum(reply.status not in (ACCEPTED, REFUSED, LATE) for reply in self.run.replies)
+
+    @property
+    def late_percent(self) -> float:
+        """Share of the accepted requests that were not answered by their deadline."""
+        late = sum(reply.status == LATE for reply in self.run.replies)
+        return 100 * late / max(1, late + sum(reply.status == ACCEPTED for reply in self.run.replies))
+
+    @property
+    def burst_lost(self) -> int:
+        """Requests of the burst that were not answered."""
+        return int(self.burst["requests"] - self.burst["statuses"].get(ACCEPTED, 0))
 
     @property
     def without_retry_after(self) -> int:
@@ -69,14 +87,20 @@ class Overloaded:
         return sum(highest - before for before, highest in self.memory_mb.values())
 
 
-def overload(log: Path, *, factor: float, seconds: float, settings: Mapping[str, object]) -> Measurement:
-    """Measure the capacity, send `factor` times as much for `seconds`, and wait until latencies are normal."""
+def overload(
+    log: Path, *, clients: int, requests: int, factor: float, seconds: float, settings: Mapping[str, object]
+) -> Measurement:
+    """Send the burst, measure the capacity, send `factor` times as much for `seconds`, and wait until latencies are
+    normal."""
     at_start = provenance()
     with serving(log, settings) as server:
-        result = _overloaded(server, factor, seconds)
+        burst_run = burst(server, clients, requests)
+        result = _overloaded(server, burst_run.summary(), factor, seconds)
     accepted, refused = result.latencies(ACCEPTED), result.latencies(REFUSED)
     targets = [
-        Target("accepted requests, p95", "s", accepted["p95_ms"] and accepted["p95_ms"] / 1000, 2.0),
+        Target("burst: refused or not answered", "requests", result.burst_lost, 0),
+        Target("accepted requests, p95", "s", accepted["p95_ms"] and accepted["p95_ms"] / 1000, TIMEOUT_MS / 1000),
+        Target("accepted requests that missed their deadline", "%", result.late_percent, 1.0),
         Target("refusals, p95", "ms", refused["p95_ms"], 20.0),
         Target("neither accepted nor refused", "requests", result.neither, 0),
         Target("refusals without Retry-After", "requests", result.without_retry_after, 0),
@@ -84,7 +108,9 @@ def overload(log: Path, *, factor: float, seconds: float, settings: Mapping[str,
         Target("until normal again", "s", result.again_s, 3.0),
     ]
     facts = {
+        "burst": result.burst,
         "capacity": result.capacity,
+        "timeout_ms": TIMEOUT_MS,
         "offered_per_s": result.offered,
         **result.run.summary(),
         "accepted": accepted,
@@ -94,11 +120,18 @@ def overload(log: Path, *, factor: float, seconds: float, settings: Mapping[str,
         "settings": dict(settings),
     }
     command = f"make overload ARGS='--factor {factor:g} --seconds {seconds:g}'"
-    return Measurement("overload", command, targets, facts, at_start, _notes(result, accepted, refused))
+    return Measurement("overload", command, targets, facts, at_start, _notes(result, clients, accepted, refused))
 
 
-def _overloaded(server: Server, factor: float, seconds: float) -> Overloaded:
+def burst(server: Server, clients: int, requests: int) -> Run:
+    """Short texts from so many clients, each of which waits for its answer before it sends the next one."""
     bodies, route = workload.encoded(workload.short(_TEXTS)), f"{server.url}/v1/extract"
+    return closed_loop(route, bodies, concurrency=clients, seconds=_BURST_S, max_requests=requests)
+
+
+def _overloaded(server: Server, burst_summary: dict[str, Any], factor: float, seconds: float) -> Overloaded:
+    texts = [body | {"timeout_ms": TIMEOUT_MS} for body in workload.short(_TEXTS)]
+    bodies, route = workload.encoded(texts), f"{server.url}/v1/extract"
     for _ in ("warm-up", "capacity"):
         closed = closed_loop(route, bodies, concurrency=CONCURRENCY, seconds=min(10.0, seconds)).summary()
     offered = closed["requests_per_s"] * factor
@@ -111,15 +144,20 @@ def _overloaded(server: Server, factor: float, seconds: float) -> Overloaded:
         probing_s = _until_normal(client, route, bodies[0], normal_s)
     again_s = None if probing_s is None else max(0.0, run.seconds - seconds) + probing_s
     memory = {name: (mb, max(sizes.get(name, 0.0) for _, sizes in samples)) for name, mb in before.items()}
-    return Overloaded(closed, offered, seconds, run, normal_s, again_s, memory)
+    return Overloaded(burst_summary, closed, offered, seconds, run, normal_s, again_s, memory)
 
 
-def _notes(result: Overloaded, accepted: Mapping[str, Any], refused: Mapping[str, Any]) -> list[str]:
+def _notes(result: Overloaded, clients: int, accepted: Mapping[str, Any], refused: Mapping[str, Any]) -> list[str]:
+    of_burst = ", ".join(f"{count} x {status}" for status, count in result.burst["statuses"].items())
     statuses = Counter(reply.status for reply in result.run.replies)
     answers = ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items()))
     return [
-        f"Capacity {result.capacity['requests_per_s']:.0f} requests/s (texts of 6 to 30 words, concurrency "
-        f"{CONCURRENCY}); offered {result.offered:.0f}/s for {result.seconds:.0f} s: {answers}; accepted "
+        f"Burst: {result.burst['requests']} texts of 6 to 30 words from {clients} clients as soon as the server is "
+        f"ready: {of_burst} in {result.burst['seconds']:.1f} s, p50 {result.burst['p50_ms'] or 0:.0f} ms, p95 "
+        f"{result.burst['p95_ms'] or 0:.0f} ms.",
+        f"Overload: capacity {result.capacity['requests_per_s']:.0f} requests/s (texts of 6 to 30 words, concurrency "
+        f"{CONCURRENCY}); offered {result.offered:.0f}/s for {result.seconds:.0f} s with a deadline of "
+        f"{TIMEOUT_MS / 1000:g} s: {answers}; answered "
         f"{accepted['count'] / result.run.seconds:.0f}/s, p50 {accepted['p50_ms'] or 0:.0f} ms; refusals p50 "
         f"{refused['p50_ms'] or 0:.1f} ms.",
         f"Over {result.run.connections} connections, of at most {CONNECTIONS} at a time. Latencies count from when a "

@@ -1,11 +1,13 @@
-"""Admission by cost: a request that would wait too long is refused before anything is paid for it.
+"""Admission by cost: a request that would miss its deadline is refused before it costs anything.
 
 The gateway knows the requests that it has sent and not got back, and measures how many tokens the replica runs per
-second while it is busy. From these it estimates how long a new request would wait. The scheduler shares the replica
-fairly: a short request does not wait for all of a long one of its tenant, which counts for no more than its turn, or
-than the new request itself takes; and while a tenant is served, another one is served in proportion to its weight, but
-no more than it has. So a tenant that asks for little is not refused because another one asks for too much. The
-scheduler's `queue_capacity` limits items whatever they cost.
+second while it is busy. From these it estimates how long a new request would wait; until it has measured, it refuses
+none for its wait. The scheduler shares the replica fairly: a short request does not wait for all of a long one of its
+tenant, which counts for no more than its turn, or than the new request itself takes; and while a tenant is served,
+another one is served in proportion to its weight, but no more than it has. So a tenant that asks for little is not
+refused because another one asks for too much.
+
+Memory is limited by `max_queued_tokens` here and by the scheduler's `queue_capacity`, whatever the items cost.
 """
 
 from __future__ import annotations
@@ -25,20 +27,22 @@ TURN_S = 0.2
 PASS_TOKENS = 512
 """What one request may take of the replica before a later one has its turn: so much time, and at least one pass."""
 
-BURST_FACTOR = 2
-BURST_S = 1.0
-"""A burst may wait so many times as long as `max_queue_wait_s`, until the wait has been too long for so many seconds.
-The next burst can come when the queue is half as long as it may be."""
+MARGIN = 1.1
+BATCH_TOKENS = 1024
+"""A request is refused if MARGIN x its estimated time is more than it has, or if less than the time of a batch of
+BATCH_TOKENS is left then, because it ends with its batch. Else all requests that are admitted under overload would miss
+their deadlines by the error of the estimate."""
 
-ASSUMED_TOKENS_PER_S = 2500.0
-"""The throughput before it has been measured."""
-
-_ASSUMED_TOKENS = 64.0
+_FIRST_AVERAGE_TOKENS = 64.0
 _WEIGHT = 0.1
 """The average cost of a request before there was one, and the weight of each."""
 
+MEASURED_S = 1.0
+REACH = 2
+"""There is a throughput after so much busy time, and a request is refused for a wait of at most REACH x that time: the
+first seconds of a server, in which the gateway reads a burst, predict little."""
+
 _HALF_LIFE_S = 5.0
-_MEASURED_S = 0.2
 
 
 @dataclass(slots=True, eq=False)
@@ -73,19 +77,21 @@ class TenantLoad:
 class Admission:
     """The requests under way, and whether another one may join them. For one event loop.
 
-    max_queue_wait_s, max_queued_tokens: see the settings.
+    request_timeout_s, max_queue_wait_s, max_queued_tokens: see the settings.
     max_batch_size: of all instances together; as many items are always admitted, so that batches can be full.
     """
 
     def __init__(
         self,
         *,
+        request_timeout_s: float,
         max_queue_wait_s: float,
         max_queued_tokens: int,
         max_batch_size: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._max_wait_s = max_queue_wait_s
+        self._timeout_s = request_timeout_s
+        self._max_wait_s = max_queue_wait_s or math.inf
         self._max_tokens = max_queued_tokens or math.inf
         self._batch = max_batch_size
         self._throughput = Throughput(clock)
@@ -94,23 +100,16 @@ class Admission:
         self._loads: dict[str, TenantLoad] = {}
         self._items = 0
         self._tokens = 0.0
-        self._turns = 0.0
-        self._average = _ASSUMED_TOKENS
-        self._overloaded_since_s: float | None = None
+        self._average = _FIRST_AVERAGE_TOKENS
 
-    def check(self, tenant: Tenant) -> None:
-        """Raise `QueueFull` if a short request of `tenant` would wait longer than `max_queue_wait_s`, and not as part
-        of a burst. Cheap."""
+    def check(self, tenant: Tenant, timeout_s: float = math.inf) -> None:
+        """Raise `QueueFull` if a short request of `tenant` would wait longer than `max_queue_wait_s`, or miss its
+        deadline. Cheap; for a request that has not been read. timeout_s: its own, if it is known."""
         load = self._load_of(tenant)
         self._check_tokens(load, 1)
-        if self._items < self._batch:
-            if self._items < self._batch / 2:
-                self._overloaded_since_s = None
-            return
-        rate = self._throughput.rate or ASSUMED_TOKENS_PER_S
-        wait_s = (load.turns + self._of_others(load, load.turns + PASS_TOKENS)) / rate
-        if wait_s > self._max_wait_s * (1 if self._lasts(self._turns / rate) else BURST_FACTOR):
-            raise _refusal(wait_s - self._max_wait_s)
+        if rate := self._rate_when_busy():
+            wait_s = (load.turns + self._of_others(load, load.turns + PASS_TOKENS)) / rate
+            self._check_wait(wait_s, min(self._max_wait_s, _max_wait_s(min(timeout_s, self._timeout_s), rate)))
 
     @contextmanager
     def admit(self, items: Sequence[Item], deadline_s: float, tenant: Tenant) -> Iterator[None]:
@@ -118,18 +117,19 @@ class Admission:
 
         deadline_s: on the clock.
         """
-        self.check(tenant)
+        left_s = deadline_s - self._clock()
+        self.check(tenant, left_s)
         load = self._load_of(tenant)
-        rate = self._throughput.rate
         cost = sum(map(self._estimate.estimate, items))
+        turn = self._turn()
         self._check_tokens(load, cost)
-        if rate is not None and self._items >= self._batch:
-            ahead = load.ahead_of(cost, _turn(rate))
-            excess_s = (ahead + self._of_others(load, ahead + cost) + cost) / rate - (deadline_s - self._clock())
-            if excess_s > 0:
-                raise _refusal(excess_s)
+        rate = self._rate_when_busy()
+        if rate and cost > PASS_TOKENS:  # else it is short: `check` has decided
+            ahead = load.ahead_of(cost, turn)
+            wait_s = (ahead + self._of_others(load, ahead + cost) + cost) / rate
+            self._check_wait(wait_s, _max_wait_s(left_s, rate))
         self._average += _WEIGHT * (cost - self._average)
-        leave = self._enter(tenant, Admitted(len(items), cost, min(cost, _turn(rate))))
+        leave = self._enter(tenant, Admitted(len(items), cost, min(cost, turn)))
         try:
             yield
         finally:
@@ -138,12 +138,12 @@ class Admission:
     def expect(self, tenant: Tenant) -> Callable[[], None]:
         """Count a request that waits to be read, as if its cost were the average; returns what ends this."""
         cost = self._average
-        return self._enter(tenant, Admitted(1, cost, min(cost, _turn(self._throughput.rate))))
+        return self._enter(tenant, Admitted(1, cost, min(cost, self._turn())))
 
     def retry_after_s(self, items: int) -> int:
         """When so many items may find a place in a queue that is full of items."""
         cost = self._tokens / max(1, self._items)
-        return math.ceil(max(1.0, items * cost / (self._throughput.rate or ASSUMED_TOKENS_PER_S)))
+        return math.ceil(max(1.0, self._seconds(items * cost)))
 
     def learn(self, item: Item, result: Extraction) -> None:
         """Note what an item cost."""
@@ -165,14 +165,21 @@ class Admission:
 
         return leave
 
-    def _lasts(self, wait_s: float) -> bool:
-        """Whether the wait has been too long for more than `BURST_S`."""
-        now_s = self._clock()
-        if wait_s > self._max_wait_s and self._overloaded_since_s is None:
-            self._overloaded_since_s = now_s
-        elif wait_s < self._max_wait_s / 2:
-            self._overloaded_since_s = None
-        return self._overloaded_since_s is not None and now_s - self._overloaded_since_s > BURST_S
+    def _check_wait(self, wait_s: float, max_s: float) -> None:
+        if wait_s > max_s and max_s <= REACH * self._throughput.measured_s:
+            raise _refusal(wait_s - max_s)
+
+    def _rate_when_busy(self) -> float | None:
+        """Tokens per second; None if a new request would not wait, or if it has not been measured."""
+        return self._throughput.rate if self._items >= self._batch else None
+
+    def _seconds(self, tokens: float) -> float:
+        """How long the replica takes for so many tokens; 0 until that has been measured."""
+        return tokens / (self._throughput.rate or math.inf)
+
+    def _turn(self) -> float:
+        """The most that one request may take in its turn, in tokens."""
+        return max(PASS_TOKENS, TURN_S * (self._throughput.rate or 0))
 
     def _load_of(self, tenant: Tenant) -> TenantLoad:
         load = self._loads.get(tenant.name)
@@ -194,18 +201,17 @@ class Admission:
             return
         tenants = len(self._loads) + (not own.requests)
         if excess > self._max_tokens or (own.cost + cost) * tenants > self._max_tokens:
-            raise _refusal(excess / (self._throughput.rate or ASSUMED_TOKENS_PER_S))
+            raise _refusal(self._seconds(excess))
 
     def _count(self, load: TenantLoad, request: Admitted, sign: int) -> None:
         load.count(request, sign)
         self._items += sign * request.items
         self._tokens = self._tokens + sign * request.cost if self._items else 0.0
-        self._turns += sign * request.turn
         self._throughput.busy(self._items >= self._batch)
 
 
 class Throughput:
-    """Tokens per second while there is enough to do, over the last seconds of such time."""
+    """Tokens per second while there is enough to do, over the last seconds of such time. measured_s: all of it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -213,11 +219,12 @@ class Throughput:
         self._observed: tuple[float, int] | None = None  # when, and how many tokens the replica had run
         self._tokens = 0.0
         self._elapsed_s = 0.0
+        self.measured_s = 0.0
 
     @property
     def rate(self) -> float | None:
         """Tokens per second; None until it has been measured."""
-        return self._tokens / self._elapsed_s if self._elapsed_s >= _MEASURED_S and self._tokens else None
+        return self._tokens / self._elapsed_s if self.measured_s >= MEASURED_S and self._tokens else None
 
     def busy(self, busy: bool) -> None:
         """Whether there is enough to do from now on."""
@@ -235,12 +242,13 @@ class Throughput:
             kept = 0.5 ** ((now_s - since_s) / _HALF_LIFE_S)
             self._tokens = self._tokens * kept + tokens_run - before
             self._elapsed_s = self._elapsed_s * kept + now_s - since_s
+            self.measured_s += now_s - since_s
         self._observed = now_s, tokens_run
 
 
-def _turn(rate: float | None) -> float:
-    """The most that one request may take in its turn, in tokens."""
-    return max(PASS_TOKENS, TURN_S * (rate or 0))
+def _max_wait_s(timeout_s: float, rate: float) -> float:
+    """The longest estimated wait of a request that can be answered within `timeout_s`."""
+    return timeout_s / MARGIN - BATCH_TOKENS / rate
 
 
 def _refusal(excess_s: float) -> QueueFull:

@@ -5,6 +5,7 @@ It runs as an app (uvicorn, Ray Serve), or mounted in a BentoML service, where B
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -136,7 +137,7 @@ class GatewayApp:
             return
         with self.limits.request(tenants.current()):
             if endpoint.is_refusable:
-                self._check_load(tenants.current())
+                self._check_load(tenants.current(), math.inf)
             yield
 
     def quota(self, method: str, path: str) -> Mapping[str, str]:
@@ -153,8 +154,8 @@ class GatewayApp:
         endpoint = self._table.find(method, path)
         return endpoint if endpoint and endpoint.is_limited else None
 
-    def _check_load(self, tenant: Tenant) -> None:
-        self.gateway.check_load(tenant)
+    def _check_load(self, tenant: Tenant, timeout_s: float) -> None:
+        self.gateway.check_load(tenant, timeout_s)
 
     def _expect(self, tenant: Tenant) -> Callable[[], None]:
         return self.gateway.expect(tenant)

@@ -1,4 +1,4 @@
-"""Refusals that cost little: decided from a request's headers, before it becomes an ASGI task.
+"""Refusals that cost little: decided from a request's headers, or a small body, before it becomes an ASGI task.
 
 A server at many times its capacity refuses most of its requests. Through uvicorn's cycle, BentoML and the middleware,
 that took a core at a few hundred per second. `GatewayMiddleware` refuses the same requests with the same responses,
@@ -7,6 +7,7 @@ where the HTTP server is another one. Knows nothing of sockets.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from gliner_bento.gateway.request_record import Recorder, RequestRecord
 from gliner_bento.gateway.security_headers import SECURITY_HEADERS
 from gliner_bento.gateway.tenant_limits import TenantLimits
 from gliner_bento.gateway.tenants import Tenant
+
+MAX_READ_BYTES = 2**16
+"""A larger body is not read for its deadline before the app answers."""
 
 _ALWAYS = [(b"content-type", JSON.encode()), *SECURITY_HEADERS]
 _HEADERS = b"".join(b"%s: %s\r\n" % header for header in _ALWAYS) + (
@@ -43,8 +47,8 @@ class Refusal:
 class EarlyRefusal:
     """Decides which requests are refused, and records those that are.
 
-    refusable: finds the endpoint of an extraction by method and path; all others are never refused. check_load: raises
-    `QueueFull` if the server is overloaded for a tenant. expect: see `Gateway.expect`.
+    refusable: finds the endpoint of an extraction by method and path; all others are never refused.
+    check_load, expect: see `Gateway`.
     cors: whether responses to pages of other origins have headers of their own.
     """
 
@@ -53,7 +57,7 @@ class EarlyRefusal:
         refusable: Callable[[str, str], Endpoint | None],
         access: Access,
         limits: TenantLimits,
-        check_load: Callable[[Tenant], None],
+        check_load: Callable[[Tenant, float], None],
         expect: Callable[[Tenant], Callable[[], None]],
         recorder: Recorder,
         *,
@@ -71,9 +75,15 @@ class EarlyRefusal:
         """Whether a request is for an extraction."""
         return self._refusable(scope["method"], _path(scope)) is not None
 
-    def refuse(self, scope: Scope) -> Refusal | None:
+    def reads_body(self, scope: Scope) -> bool:
+        """Whether the deadline of a request for an extraction may be in its body, which is small."""
+        endpoint = self._refusable(scope["method"], _path(scope))
+        length = Headers(scope=scope).get("content-length", "")
+        return bool(endpoint and endpoint.has_deadline and length.isdecimal() and int(length) <= MAX_READ_BYTES)
+
+    def refuse(self, scope: Scope, body: bytes | None = None) -> Refusal | None:
         """The refusal of a request for an extraction, of which the headers have been read; None if the app is to answer
-        it."""
+        it. body: if it is complete, and `reads_body`."""
         started_s = time.perf_counter()
         headers = Headers(scope=scope)
         if self._cors and "origin" in headers:
@@ -83,7 +93,7 @@ class EarlyRefusal:
         except GLiNERBentoError:
             return None  # 401 comes before 429
         try:
-            self._check(tenant)
+            self._check(tenant, math.inf if body is None else _timeout_s(body))
         except (QueueFull, RateLimited) as error:
             record = RequestRecord(request_id.choose(headers.get(request_id.HEADER)), error=error.code)
             endpoint = self._refusable(scope["method"], _path(scope))
@@ -101,11 +111,11 @@ class EarlyRefusal:
             return lambda: None
         return self._expect(tenant)
 
-    def _check(self, tenant: Tenant) -> None:
+    def _check(self, tenant: Tenant, timeout_s: float) -> None:
         """Raise what `GatewayApp.admit` would raise. A request that it would not refuse is not counted here."""
         self._limits.check(tenant)
         try:
-            self._check_load(tenant)
+            self._check_load(tenant, timeout_s)
         except QueueFull:
             with self._limits.request(tenant):
                 raise
@@ -119,6 +129,22 @@ class EarlyRefusal:
         for name, value in self._limits.headers(tenant).items():
             headers += f"{name}: {value}\r\n".encode()
         return Refusal(status, headers, body)
+
+
+class _Deadline(msgspec.Struct):
+    timeout_ms: float | None = None
+
+
+_deadlines = msgspec.json.Decoder(_Deadline)
+
+
+def _timeout_s(body: bytes) -> float:
+    """The `timeout_ms` of a body, in seconds; infinite without one that is valid."""
+    try:
+        timeout_ms = _deadlines.decode(body).timeout_ms
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return math.inf
+    return timeout_ms / 1000 if timeout_ms and timeout_ms > 0 else math.inf
 
 
 def _path(scope: Scope) -> str:

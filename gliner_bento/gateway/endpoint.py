@@ -74,6 +74,11 @@ class Endpoint:
         return self.operation.request if self.operation else None
 
     @property
+    def has_deadline(self) -> bool:
+        """Whether its requests may have a deadline of their own, `timeout_ms`."""
+        return "timeout_ms" in getattr(self.request, "model_fields", ())
+
+    @property
     def is_limited(self) -> bool:
         """Whether its requests count for the limits of a tenant: they are work."""
         return (

@@ -68,6 +68,7 @@ _FRAMEWORK: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
     413: (TooLarge, "the request is too large"),
     415: (UnsupportedMediaType, "send application/json"),
     429: (QueueFull, "too many requests; try again later"),
+    499: (Aborted, "the client closed the connection"),
     503: (NotReady, "the server is not ready"),
     504: (DeadlineExceeded, "the deadline passed before the request finished"),
 }

@@ -66,6 +66,7 @@ class Gateway:
         self.options = options
         self._replica = replica
         self._admission = Admission(
+            request_timeout_s=options.request_timeout_s,
             max_queue_wait_s=options.max_queue_wait_s,
             max_queued_tokens=options.max_queued_tokens,
             max_batch_size=options.max_batch_size * options.num_instances,
@@ -141,9 +142,10 @@ class Gateway:
         if len(text) > limit:
             raise TooLarge(f"text: {len(text)} characters of at most {limit}", param="text")
 
-    def check_load(self, tenant: Tenant) -> None:
-        """Raise `QueueFull` if a tenant's requests would wait too long; for one that has not been read."""
-        self._admission.check(tenant)
+    def check_load(self, tenant: Tenant, timeout_s: float) -> None:
+        """Raise `QueueFull` if a tenant's requests would wait too long; for one that has not been read. timeout_s: its
+        own."""
+        self._admission.check(tenant, timeout_s)
 
     def expect(self, tenant: Tenant) -> Callable[[], None]:
         """Count a request of `tenant` that waits to be read; returns what ends this."""

@@ -64,6 +64,7 @@ class HttpProtocol(HttpToolsProtocol):
     _reads_body = False
     _bytes = 0  # of headers, or of a body since its timer was set
     _dropped = 0  # bytes of a body whose request has been answered
+    _held: tuple[RequestResponseCycle, ASGI3Application] | None = None  # until its body is complete
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -125,7 +126,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._reads_body = False
         self._unset_timer()
         super().on_message_complete()
-        if self._limits and self.cycle.response_complete:  # it was refused before its body was read
+        held, self._held = self._held, None
+        if held:
+            self._start_in_turn(*held)
+        elif self._limits and self.cycle.response_complete:  # it was refused before its body was read
             self._await_next()
 
     def on_response_complete(self) -> None:
@@ -157,7 +161,16 @@ class HttpProtocol(HttpToolsProtocol):
         scope: Any = cycle.scope
         if not (self._limits and self.early and self.early.may_refuse(scope)):
             super()._start_asgi_task(cycle, app)
-        elif not self._refused(cycle):
+        elif cycle.more_body and not cycle.waiting_for_100_continue and self.early.reads_body(scope):
+            if not self._refused(cycle):
+                self._held = cycle, app
+        else:
+            self._start_in_turn(cycle, app)
+
+    def _start_in_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        assert self.early
+        scope: Any = cycle.scope
+        if not self._refused(cycle):
             start = super()._start_asgi_task
             if self.turns.free:
                 self.turns.take(lambda: start(cycle, app))
@@ -181,7 +194,8 @@ class HttpProtocol(HttpToolsProtocol):
         scope: Any = cycle.scope
         possible = cycle is self.cycle and not cycle.disconnected and not self.flow.write_paused
         try:
-            refusal = self.early.refuse(scope) if possible else None
+            body = bytes(cycle.body) if not cycle.more_body and self.early.reads_body(scope) else None
+            refusal = self.early.refuse(scope, body) if possible else None
         except Exception:
             logger.exception("%s %s could not be refused early", scope["method"], scope["path"])
             refusal = None

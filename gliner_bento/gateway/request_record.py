@@ -26,7 +26,8 @@ UNKNOWN = "unknown"
 """The route of every path that is none, and the method of every name that is none."""
 
 PROBES = frozenset({"/health", "/ping", "/livez", "/healthz", "/readyz", "/metrics"})
-"""Routes that are polled: logged at level debug while they succeed."""
+"""Routes that are polled: logged at level debug unless they fail. That a server is not ready (503) is no failure: the
+fleet logs when that changes."""
 
 _STATIC_FILES = "/static_content"
 FILES = frozenset({_STATIC_FILES, "/playground/{file:path}", "/docs/{file:path}"})
@@ -34,6 +35,7 @@ FILES = frozenset({_STATIC_FILES, "/playground/{file:path}", "/docs/{file:path}"
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _FAULT = 500
+_NOT_READY = 503
 _MAX_ID_CHARS = 128
 
 
@@ -155,7 +157,8 @@ class Recorder:
             self.errors.add(status, record.error or "internal", answered_id)
         if span:
             span.end(f"{method} {route}", fields)
-        level = logging.DEBUG if route in PROBES | FILES and status < _FAULT else logging.INFO
+        quiet = route in PROBES | FILES and (status < _FAULT or status == _NOT_READY)
+        level = logging.DEBUG if quiet else logging.INFO
         logger.log(level, "request", extra={"fields": fields})
 
 

@@ -70,10 +70,11 @@ def supervise(settings: Settings) -> None:
     if context is None:
         return  # bentoml.serve() in somebody's program, which is not ours to end
     check_address_or_exit("bentoml", settings, default_host(settings))
-    # With this variable, BentoML starts no process again, and ends with a traceback when one has died.
-    os.environ.pop("BENTOML_CONTAINERIZED", None)
     if url := url_of(context.params, bentoml_options(settings, "GLiNERService")):
         os.environ[ADDRESS] = url
+    # With this variable, which decided the address, BentoML starts no process again, and ends with a traceback when one
+    # has died.
+    os.environ.pop("BENTOML_CONTAINERIZED", None)
     logging.getLogger("bentoml.serve").addFilter(_not_listening_yet)
     context.with_resource(_supervisor(settings, context.params.get("port") or 0))
 

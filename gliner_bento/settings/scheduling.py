@@ -43,20 +43,22 @@ class SchedulingFields(BaseSettings):
     queue_capacity: Count = Field(
         4096,
         description="Maximum number of waiting items; requests beyond it are refused (429 with Retry-After). A tenant "
-        "with less than an equal share of it may exceed it, up to twice as many in all.",
+        "with less than an equal share of it may exceed it, up to twice as many in all. A short text takes about 3 kB "
+        "while it waits; max_queued_tokens limits long ones.",
     )
     max_queued_tokens: CountOrAuto = Field(
-        0,
+        2**22,
         description="Maximum number of tokens of all requests under way, estimated from their characters; requests "
-        "beyond it are refused (429 with Retry-After), shared as queue_capacity is; 0: no limit but max_queue_wait_s "
-        "and the requests' deadlines.",
+        "beyond it are refused (429 with Retry-After), shared as queue_capacity is. A token takes about 0.2 kB while "
+        "it waits, so the default is 0.8 GB; 0: no limit.",
     )
     max_queue_wait_s: float = Field(
-        1.0,
-        gt=0,
+        0.0,
+        ge=0,
         le=86_400,
         description="Estimated wait in the queue, in seconds, beyond which requests are refused (429 with "
-        "Retry-After), unless it is a burst. Raise it where throughput matters more than latency.",
+        "Retry-After), for those who prefer latency to answers; 0: off, and requests are refused only if they would "
+        "miss their deadline.",
     )
     request_timeout_s: float = Field(
         30.0, gt=0, le=86_400, description="Deadline of a request, in seconds after its arrival; then it fails (504)."

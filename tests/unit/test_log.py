@@ -8,6 +8,8 @@ import sys
 import warnings
 
 import pytest
+from bentoml._internal.context import server_context
+from bentoml._internal.log import TraceRecordFilter, _component_name
 
 from gliner_bento import log
 from gliner_bento.settings import Settings
@@ -50,6 +52,18 @@ def test_json_has_the_traceback_of_an_exception(written):
     except ValueError:
         content = json.loads(written("json", exc_info=True))
     assert content["exception"].endswith("ValueError: broken")
+
+
+def test_lines_name_the_service_whatever_was_logged_before(written, monkeypatch):
+    monkeypatch.setattr(server_context, "service_name", None)
+    _component_name.cache_clear()
+    assert "GLiNERService" not in _component_name()
+    monkeypatch.setattr(server_context, "service_name", "GLiNERService")
+    written("text")
+    record = logging.makeLogRecord({"name": "gliner_bento"})
+    TraceRecordFilter().filter(record)
+    assert "GLiNERService" in record.component
+    _component_name.cache_clear()
 
 
 def test_text_keeps_bentomls_format_and_adds_the_fields(written):

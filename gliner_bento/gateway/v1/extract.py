@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from gliner_bento.errors import ErrorBody, GLiNERBentoError
+from gliner_bento.errors import Aborted, ErrorBody, GLiNERBentoError
 from gliner_bento.gateway import request_id, request_record
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response, path_parameter
 from gliner_bento.gateway.gateway import Gateway
@@ -79,6 +80,9 @@ class _Lines(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
+        except asyncio.CancelledError:
+            request_record.current().error = Aborted.code
+            raise
         finally:
             await self._rest.aclose()
 

@@ -31,6 +31,7 @@ T = TypeVar("T")
 PROBE_INTERVAL_S = 1.0
 SUSPECT_PROBE_INTERVAL_S = 0.2
 PROBE_TIMEOUT_S = 2.0
+STARTING_PROBE_TIMEOUT_S = 0.1
 LOST_S = 3.0
 
 NONE_READY = "no replica is ready; try again"
@@ -135,20 +136,23 @@ class Health:
         return lost or all(member.state in ("not_ready", "refused") for member in self._members)
 
     async def probe_all(self) -> None:
-        """Probe the members now, but for suspect ones; those that never answered only while none has."""
-        states = ("ready", "not_ready", *(["starting"] if self.model is None else []))
-        await asyncio.gather(*(self.probe(member) for member in self._members if member.state in states))
+        """Probe the members now, but for suspect ones; those that never answered only while none has, and only for a
+        moment."""
+        starting = self.model is None
+        states = {"starting"} if starting else {"ready", "not_ready"}
+        timeout_s = STARTING_PROBE_TIMEOUT_S if starting else PROBE_TIMEOUT_S
+        await asyncio.gather(*(self.probe(member, timeout_s) for member in self._members if member.state in states))
 
-    async def probe(self, member: Member) -> None:
+    async def probe(self, member: Member, timeout_s: float = PROBE_TIMEOUT_S) -> None:
         """Ask a member for its status, and act on the answer."""
         asked = asyncio.ensure_future(member.replica.status())
         try:
-            await asyncio.wait([asked], timeout=PROBE_TIMEOUT_S)  # wait_for may lose a cancellation before Python 3.12
+            await asyncio.wait([asked], timeout=timeout_s)  # wait_for may lose a cancellation before Python 3.12
         finally:
             answered = asked.done()
             asked.cancel()
         if not answered:
-            self._lose(member, f"it did not answer a probe within {PROBE_TIMEOUT_S:g} s")
+            self._lose(member, f"it did not answer a probe within {timeout_s:g} s")
         elif isinstance(error := asked.exception(), GLiNERBentoError):
             self._lose(member, error.message)
         else:

@@ -16,7 +16,6 @@ from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.http_protocol import HttpProtocol, limit_connections
 
 PATIENCE_S = 60
-MANY = 150
 
 
 class Connection:
@@ -80,7 +79,7 @@ class Served:
 @contextlib.asynccontextmanager
 async def serving(*, load: bool = True, key: str | None = None, **settings):
     """An overloaded server. key: of the tenant whose requests overload it."""
-    served = Served(dataclasses.replace(OPTIONS, max_queue_wait_s=0.2, **settings))
+    served = Served(dataclasses.replace(OPTIONS, **settings))
     limit_connections(served.options, served.app.early)
     server = uvicorn.Server(uvicorn.Config(served, http=HttpProtocol, port=0, lifespan="off", log_config=None))
     running = asyncio.ensure_future(server.serve())
@@ -88,7 +87,8 @@ async def serving(*, load: bool = True, key: str | None = None, **settings):
         await asyncio.sleep(0.001)
     served.address = server.servers[0].sockets[0].getsockname()
     if load:
-        served.asked = await overloaded(served.in_process, served.replica, MANY, **({"x-api-key": key} if key else {}))
+        headers = {"x-api-key": key} if key else {}
+        served.asked = await overloaded(served.app, served.in_process, served.replica, **headers)
     try:
         yield served
     finally:

@@ -7,14 +7,28 @@ import asyncio
 import httpx
 from memory_replica import MemoryReplica
 
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.gateway import Gateway
+
 REQUEST = {"text": "Ada met Charles " * 6, "labels": ["name"]}
-MANY = 400  # more than a burst of the usual options
+MANY = 150
+TOKENS_PER_S = 50.0
+"""The measured throughput: too little to answer `MANY` requests by their deadline."""
+
+
+def measured(gateway: Gateway, tokens_per_s: float) -> None:
+    """As if the replica had been busy for a while."""
+    throughput = gateway._admission._throughput
+    throughput._tokens, throughput._elapsed_s = 10 * tokens_per_s, 10.0
+    throughput.measured_s = 1000.0
 
 
 async def overloaded(
-    client: httpx.AsyncClient, replica: MemoryReplica, many: int = MANY, **headers: str
+    app: GatewayApp, client: httpx.AsyncClient, replica: MemoryReplica, **headers: str
 ) -> list[asyncio.Future[httpx.Response]]:
     """As many requests as it takes; they run until `replica.step` is true."""
+    many = MANY
+    measured(app.gateway, TOKENS_PER_S)
     replica.step = lambda: False
     asked = [asyncio.ensure_future(client.post("/v1/extract", json=REQUEST, headers=headers)) for _ in range(many)]
     while len(replica.calls) + sum(one.done() for one in asked) < many:

@@ -6,12 +6,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from gliner_bento.errors import QueueFull
-from gliner_bento.gateway.admission import PASS_TOKENS, TURN_S, Admission
+from gliner_bento.gateway.admission import PASS_TOKENS, REACH, TURN_S, Admission
 from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.types import Extraction, Item, Usage
 
 BATCH = 32
 TOKENS_PER_S = 5000
+TIMEOUT_S = 30.0
 SOMEONE = Tenant("someone")
 
 
@@ -42,6 +43,7 @@ class Simulated:
     now_s: float = 0.0
     tokens_run: float = 0.0
     rate: float = TOKENS_PER_S
+    max_queue_wait_s: float = 0.0
     max_queued_tokens: int = 0
     waits_s: list[float] = field(default_factory=list)
     waits_of: dict[str, list[float]] = field(default_factory=dict)
@@ -51,16 +53,29 @@ class Simulated:
 
     def __post_init__(self) -> None:
         self.admission = Admission(
-            max_queue_wait_s=1.5,
+            request_timeout_s=TIMEOUT_S,
+            max_queue_wait_s=self.max_queue_wait_s,
             max_queued_tokens=self.max_queued_tokens,
             max_batch_size=BATCH,
             clock=lambda: self.now_s,
         )
 
-    def ask(self, *items: Item, timeout_s: float = 30.0, tenant: Tenant = SOMEONE) -> bool:
+    def measured(self) -> Simulated:
+        """Runs until its throughput has been measured for long and it is idle."""
+        while self.admission._throughput.measured_s < TIMEOUT_S / REACH:
+            while len(self.running) < 2 * BATCH:
+                assert self.ask(item())
+            self.run(0.1)
+        while self.running:
+            self.run(0.1)
+        for recorded in (self.waits_s, self.waits_of):
+            recorded.clear()
+        return self
+
+    def ask(self, *items: Item, timeout_s: float = TIMEOUT_S, tenant: Tenant = SOMEONE) -> bool:
         counted = ExitStack()
         try:
-            self.admission.check(tenant)
+            self.admission.check(tenant, timeout_s)
             counted.enter_context(self.admission.admit(items, self.now_s + timeout_s, tenant))
         except QueueFull as refusal:
             self.refusals.append(refusal)

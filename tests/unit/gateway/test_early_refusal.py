@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from gateway_options import OPTIONS
 from overloaded_server import serving
-from overloading import REQUEST
+from overloading import REQUEST, TOKENS_PER_S, measured
 from prometheus_client import REGISTRY
 
 from gliner_bento.api_keys import hash_of
@@ -194,7 +194,7 @@ def test_a_path_with_a_slash_and_a_page_of_another_origin_get_the_apps_refusal()
 def test_a_request_that_cannot_be_refused_early_for_a_fault_of_ours_is_answered_by_the_app(monkeypatch, caplog):
     many = 5  # at a time: some wait for a turn
 
-    def fail(self, scope):
+    def fail(self, scope, body=None):
         raise RuntimeError("a fault")
 
     async def scene():
@@ -298,6 +298,56 @@ def test_every_refusal_is_in_the_metrics_and_the_access_log(caplog):
                 "tokens": 0,
                 "error": "queue_full",
             }
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_request_is_refused_for_the_deadline_in_its_body(together):
+    short, long = (json.dumps(REQUEST | {"timeout_ms": value}).encode() for value in (2000, 29_000))
+    wrong = json.dumps(REQUEST | {"timeout_ms": "2000"}).encode()
+    head = {body: post(b"Content-Length: %d\r\n" % len(body)) for body in (short, long, wrong)}
+
+    async def answer(client, body):
+        if together:
+            return await client.answer(head[body] + body)
+        client.writer.write(head[body] + body[:9])
+        await asyncio.sleep(0.01)
+        return await client.answer(body[9:])
+
+    async def scene():
+        async with serving() as served:
+            measured(served.app.gateway, 4 * TOKENS_PER_S)  # those under way take 6 s
+            client = await served.connect()
+            for _ in range(3):
+                assert refused(await answer(client, short))
+            assert refused(await client.answer((head[short] + short) * 2))
+            assert refused(await client.answer())
+            assert served.reached == []
+            chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(short), short)
+            assert refused(await client.answer(post(b"Transfer-Encoding: chunked\r\n") + chunked))
+            assert served.reached == ["/v1/extract"], "a body of unknown length is the app's to read"
+            assert (await answer(client, wrong)).status_code == 422
+            calls = len(served.replica.calls)
+            client.writer.write(head[long] + long)
+            while len(served.replica.calls) == calls:
+                await asyncio.sleep(0.001)
+            await served.recover()
+            assert (await client.answer()).status_code == 200
+
+    asyncio.run(scene())
+
+
+def test_a_body_that_is_awaited_for_its_deadline_must_arrive_in_time():
+    async def scene():
+        async with serving(load=False, body_timeout_s=0.2) as served:
+            leaving, slow = await served.connect(), await served.connect()
+            leaving.writer.write(post() + BODY[:9])
+            assert (await slow.answer(post() + BODY[:9])).status_code == 408
+            leaving.writer.close()
+            client = await served.connect()
+            assert (await client.answer(post() + BODY)).status_code == 200
+            assert served.reached == ["/v1/extract"]
 
     asyncio.run(scene())
 

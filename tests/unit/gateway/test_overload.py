@@ -9,9 +9,9 @@ from overloading import REQUEST, overloaded
 
 
 @pytest.mark.parametrize("path", ["/v1/extract", "/v1/extract/batch", "/v1/extract/stream", "/gliner"])
-def test_an_overloaded_server_refuses_a_request_that_it_has_not_read(client, replica, path: str):
+def test_an_overloaded_server_refuses_a_request_that_it_has_not_read(app, client, replica, path: str):
     async def scene():
-        asked = await overloaded(client, replica)
+        asked = await overloaded(app, client, replica)
 
         async def unread():
             raise AssertionError("the body is read")
@@ -29,9 +29,9 @@ def test_an_overloaded_server_refuses_a_request_that_it_has_not_read(client, rep
     asyncio.run(scene())
 
 
-def test_an_overloaded_server_still_answers_everything_else(client, replica):
+def test_an_overloaded_server_still_answers_everything_else(app, client, replica):
     async def scene():
-        asked = await overloaded(client, replica)
+        asked = await overloaded(app, client, replica)
         for method, path in [("GET", "/readyz"), ("GET", "/v1/model"), ("GET", "/v1/adapters"), ("GET", "/docs.json")]:
             assert (await client.request(method, path)).status_code == 200
         assert (await client.post("/v1/requests/none/abort")).json()["aborted"] is False

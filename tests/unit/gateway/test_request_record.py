@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 
 import pytest
@@ -114,20 +115,25 @@ def test_an_id_in_a_path_cannot_write_a_line(client, lines, caplog):
     assert "forged" not in caplog.text
 
 
-def test_probes_are_logged_at_debug_while_they_succeed(client, replica, caplog):
+def test_probes_are_logged_at_debug_unless_they_fail(client, replica, caplog, monkeypatch):
     caplog.set_level(logging.DEBUG, "gliner_bento.access")
     for path in [*sorted(PROBES), "/playground/main.js"]:
         ask(client, "GET", path)
     replica.alive = False
-    ask(client, "GET", "/readyz")
-    assert [record.levelname for record in caplog.records] == ["DEBUG"] * (len(PROBES) + 1) + ["INFO"]
+    assert ask(client, "GET", "/readyz").status_code == 503
+    monkeypatch.setattr(replica, "status", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        ask(client, "GET", "/readyz")
+    access = [record.levelname for record in caplog.records if record.name == "gliner_bento.access"]
+    assert access == ["DEBUG"] * (len(PROBES) + 2) + ["INFO"]
 
 
-def test_a_client_that_disconnects_is_recorded_as_499(app, replica, lines):
+@pytest.mark.parametrize("path", ["/v1/extract", "/v1/extract/stream", "/gliner"])
+def test_a_client_that_disconnects_is_recorded_as_499(app, replica, lines, path):
     replica.step = lambda: False
 
     async def scene() -> None:
-        body = b'{"text": "Ada", "labels": ["x"]}'
+        body = json.dumps(BODY).encode()
         messages = iter([{"type": "http.request", "body": body}])
 
         async def receive():
@@ -140,12 +146,12 @@ def test_a_client_that_disconnects_is_recorded_as_499(app, replica, lines):
         async def send(_):
             pass
 
-        scope = {"type": "http", "method": "POST", "path": "/v1/extract", "headers": [], "query_string": b""}
+        scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
         await app({**scope, "client": ("1.2.3.4", 1), "http_version": "1.1"}, receive, send)
 
     asyncio.run(scene())
     (line,) = lines()
-    assert (line["status"], line["tenant"]) == (499, "1.2.3.4")
+    assert (line["status"], line["tenant"], line["error"]) == (499, "1.2.3.4", "aborted")
     assert line["request_id"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -219,11 +220,14 @@ def test_a_line_is_sent_before_the_next_is_predicted(app):
     assert len(seen) == 2
 
 
-def test_a_client_that_leaves_ends_the_replicas_stream(app):
+def test_a_client_that_leaves_ends_the_replicas_stream(app, caplog):
+    caplog.set_level(logging.INFO, "gliner_bento.access")
     replica = ScriptedReplica([ADA], asyncio.Event())
     app.bind(replica)
     connection(app, on_line=lambda line: True)
     assert replica.ended
+    (line,) = [record.fields for record in caplog.records if record.name == "gliner_bento.access"]
+    assert (line["status"], line["error"]) == (200, "aborted")
 
 
 def test_a_client_that_stops_reading_and_leaves_ends_the_replicas_stream(app):

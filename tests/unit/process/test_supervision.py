@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.process.announcement import ADDRESS
 
 SUPERVISOR = """
 import signal, subprocess, sys
@@ -63,6 +64,14 @@ def run(tmp_path, monkeypatch):
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
     return run
+
+
+@pytest.mark.parametrize(("variable", "url"), [("", "http://127.0.0.1:3000"), ("true", "http://localhost:3000")])
+def test_the_announced_address_is_that_of_the_container(run, monkeypatch, variable, url):
+    monkeypatch.setenv("BENTOML_CONTAINERIZED", variable)
+    monkeypatch.setenv("GLINER_ALLOW_ANONYMOUS", "true")
+    child = f"import os, signal; print(os.environ['{ADDRESS}'], flush=True); os.kill(os.getppid(), signal.SIGTERM)"
+    assert run(SUPERVISOR, child).stdout.split() == [url]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from mortal_fleet import asked, fleet_of, started, states
 from mortal_replica import MortalReplica
 
 from gliner_bento.errors import NotReady
-from gliner_bento.replicas.fleet.health import PROBE_INTERVAL_S, PROBE_TIMEOUT_S
+from gliner_bento.replicas.fleet.health import PROBE_INTERVAL_S, STARTING_PROBE_TIMEOUT_S
 
 
 def test_probes_are_spread_over_their_interval():
@@ -84,7 +84,7 @@ def test_a_fleet_of_which_none_has_answered_has_no_status():
             await fleet_of(MortalReplica(hangs=True)).status()
         return now_s()
 
-    assert run_fast(scene) == pytest.approx(PROBE_TIMEOUT_S)
+    assert run_fast(scene) == pytest.approx(STARTING_PROBE_TIMEOUT_S)
 
 
 def test_a_replica_of_another_model_is_refused_and_reported():
