@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmark.jobs import run_job
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.checkpoint.load import pick_device
+from gliner_bento.engine.checkpoint.device import pick_device
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.replicas.local import LocalReplica

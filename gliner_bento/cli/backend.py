@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import yaml
 
 from gliner_bento.configuration import SettingsError
+from gliner_bento.exits import write_line
 from gliner_bento.settings import Settings
 from gliner_bento.settings.names import flag_name
 
@@ -76,8 +78,10 @@ def names(value: str | None, flag: str) -> list[str] | dict[str, str] | None:
 
 
 @asynccontextmanager
-async def clients(options: argparse.Namespace, flags: Mapping[str, Any]) -> AsyncIterator[Sequence[Any]]:
-    """An `AsyncClient` of each URL, or one of the model in this process."""
+async def clients(
+    options: argparse.Namespace, flags: Mapping[str, Any], adjust: Callable[[Settings], Settings] = lambda given: given
+) -> AsyncIterator[Sequence[Any]]:
+    """An `AsyncClient` of each URL, or one of the model in this process. adjust: changes the settings of the latter."""
     if options.url and flags:
         raise SettingsError(f"{flag_name(next(iter(flags)))}: is of the model in this process; leave out --url")
     async with AsyncExitStack() as stack:
@@ -89,6 +93,19 @@ async def clients(options: argparse.Namespace, flags: Mapping[str, Any]) -> Asyn
                 for url in options.url
             ]
         else:
-            from gliner_bento.in_process import in_process  # noqa: PLC0415  # imports torch
+            from gliner_bento.in_process import in_process  # noqa: PLC0415
 
-            yield [await stack.enter_async_context(in_process(Settings.load(flags)))]
+            settings = adjust(Settings.load(flags))
+            announce_loading(settings.model)
+            yield [await stack.enter_async_context(in_process(settings))]
+
+
+def one_off(settings: Settings, names: Sequence[str] = ("self_test", "batch_invariant")) -> Settings:
+    """Settings without the checks that pay off only over many requests, unless they are set."""
+    return settings.model_copy(update=dict.fromkeys(set(names) - settings.model_fields_set, False))
+
+
+def announce_loading(model: str) -> None:
+    """Write one line, on a terminal: loading takes seconds."""
+    if sys.stderr.isatty():
+        write_line(f"loading {model} ...")

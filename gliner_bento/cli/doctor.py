@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from gliner_bento.cli import backend
@@ -79,12 +80,13 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 
 async def _test(options: argparse.Namespace, flags: Mapping[str, Any]) -> dict[str, Any]:
     """The model, and what it finds in a sentence."""
-    async with backend.clients(options, flags) as (client,):
+    only_self_test = partial(backend.one_off, names=["batch_invariant"])
+    async with backend.clients(options, flags, only_self_test) as (client,):
         card = await client.model()
         started_s = time.monotonic()
         found = await client.extract(_TEXT, ["person", "organization"])
         return {
-            **{name: getattr(card, name) for name in ("model", "family", "device", "dtype", "forward")},
+            **{name: getattr(card, name) for name in ("model", "family", "fingerprint", "device", "dtype", "forward")},
             **{name: getattr(card, name) for name in ("supports_relations", "supports_adapters", "max_words")},
             "self_test": card.self_test,
             "entities_found": [f"{one.text} [{one.label}]" for one in found.entities],

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 async def _extract(
     options: argparse.Namespace, flags: Mapping[str, Any], text: str, fields: dict[str, Any]
 ) -> ExtractResponse:
-    async with backend.clients(options, flags) as (client,):
+    async with backend.clients(options, flags, backend.one_off) as (client,):
         answer: ExtractResponse = await client.extract(text, **fields)
         return answer
 

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from unittest.mock import Mock
 
 import pytest
 
 from gliner_bento import cli
+from gliner_bento.cli.backend import one_off
+from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.engine import engine
+from gliner_bento.settings import Settings
 
 TEXT = "Bill Gates founded Microsoft in 1975."
 
@@ -20,6 +28,27 @@ def test_a_text_and_a_file_are_extracted_without_a_server(capsys, tmp_path):
     answer = json.loads(capsys.readouterr().out)
     assert [(one["text"], one["label"]) for one in answer["entities"]] == [("Bill Gates", "person")]
     assert answer["model"] == "demo"
+
+
+def test_one_line_says_on_a_terminal_that_a_model_loads():
+    """A pipe gets no such line."""
+    program = [sys.executable, "-m", "gliner_bento.cli", "extract", TEXT, "--labels", "person"]
+    terminal, theirs = os.openpty()
+    with os.fdopen(terminal, "rb", 0) as shown, subprocess.Popen(program, stdout=subprocess.PIPE, stderr=theirs) as run:
+        os.close(theirs)
+        assert shown.readline() == f"gliner-bento: loading {PROJECT_ROOT}/models/demo ...\r\n".encode()
+        assert run.stdout.read().decode().startswith("Bill Gates [person]")
+    piped = subprocess.run(program, capture_output=True, text=True, check=True, timeout=120)
+    assert piped.stderr == ""
+
+
+def test_one_text_is_answered_without_a_self_test(monkeypatch):
+    given = Settings.load({"self_test": "true"})
+    assert (one_off(given).self_test, one_off(given).batch_invariant) == (True, False)
+    assert one_off(Settings.load({})).self_test is False
+    monkeypatch.setattr(engine, "self_test", fail := Mock(side_effect=AssertionError))
+    assert cli.main(["extract", TEXT, "--labels", "person"]) == 0
+    fail.assert_not_called()
 
 
 @pytest.mark.parametrize(
