@@ -4,17 +4,31 @@ Importing it loads no server code."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 
 from gliner_bento.cli.flags import run
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import write_line
 
+_BROKEN_PIPE = 141
+"""As a shell reports a program that SIGPIPE has ended."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code. A wrong flag, setting or port prints one line and returns 1."""
+    """Run a command and return its exit code. A wrong flag, setting or port prints one line and returns 1.
+
+    Ends quietly when the reader of its output has ended (`| head`).
+    """
     try:
-        return run(argv)
+        try:
+            return run(argv)
+        finally:
+            sys.stdout.flush()
     except SettingsError as error:
         write_line(str(error))
         return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at exit too
+        return _BROKEN_PIPE

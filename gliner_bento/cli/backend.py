@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from gliner_bento.cli.parsers import add_server
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import write_line
 from gliner_bento.settings import Settings
@@ -35,16 +36,8 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
     parser.add_argument("--relation-threshold", type=float, metavar="X", help="lowest score of a relation, 0 to 1")
     parser.add_argument("--adapter-id", metavar="ID", help="LoRA adapter to use")
     parser.add_argument("--nested", action="store_true", help="allow entities inside other entities")
-    parser.add_argument(
-        "--url",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="of a server" + (", several times for several ones" if several else "") + "; default: load the model here",
-    )
-    parser.add_argument(
-        "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
-    )
+    more = ", several times for several ones" if several else ""
+    add_server(parser, f"of a server{more}; default: load the model here", action="append", default=[])
 
 
 def request_options(options: argparse.Namespace) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gliner_bento.cli.parsers import add_json
+from gliner_bento.cli.parsers import add_json, server_url
 from gliner_bento.configuration import SettingsError
 
 EXAMPLES = """examples:
@@ -22,7 +22,7 @@ exit codes: 0 done; 1 an argument or the server is wrong, and one line says whic
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The command's own."""
-    parser.add_argument("url", help="of a running gliner-bento server")
+    parser.add_argument("url", type=server_url, metavar="URL", help="of a running gliner-bento server")
     parser.add_argument("--workload", default="mixed", help="texts and labels to send (default: mixed)")
     parser.add_argument("--concurrency", default="1,8,32", help="numbers of concurrent requests (default: 1,8,32)")
     parser.add_argument("--rate", type=float, help="open loop: requests/s, sent on schedule")
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
 
     try:
         file, table = measure_server(
-            options.url.rstrip("/"),
+            options.url,
             options.out,
             name=options.workload,
             concurrencies=[int(number) for number in options.concurrency.split(",")],

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from gliner_bento.cli import backend
-from gliner_bento.cli.parsers import add_json
+from gliner_bento.cli.parsers import add_json, add_server
 from gliner_bento.configuration import SettingsError
 from gliner_bento.cores import usable_cores
 from gliner_bento.errors import GLiNERBentoError
@@ -36,12 +36,7 @@ _DECIDED = ("inference_lanes", "torch_threads", "max_batch_tokens")
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The command's own."""
-    parser.add_argument(
-        "--url", action="append", default=[], metavar="URL", help="of a server to test; default: load the model here"
-    )
-    parser.add_argument(
-        "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
-    )
+    add_server(parser, "of a server to test; default: load the model here", action="append", default=[])
     add_json(parser)
 
 

@@ -36,7 +36,7 @@ _ENDED_BY_SIGTERM = 143
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The actions, and those of each."""
-    actions = parser.add_subparsers(dest="action", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listed = command(actions, "list", "list the checkpoints in folders and in the hub's cache", EXAMPLES)
     listed.add_argument(
         "folders", nargs="*", type=Path, metavar="FOLDER", help="default: the folder of the bundled model"

@@ -104,7 +104,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     try:
         with _inputs(options) as (inputs, output):
             _run(options, flags, inputs, output, report)
-    except SettingsError:
+    except (SettingsError, BrokenPipeError):
         raise
     except (
         GLiNERBentoError,

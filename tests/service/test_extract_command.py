@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from unittest.mock import Mock
 
 import pytest
@@ -62,7 +65,6 @@ def test_one_text_is_answered_without_a_self_test(monkeypatch):
         (["extract", TEXT, "--labels", "a", "--url", "http://a", "--device", "cpu"], "--device: is of the model in"),
         (["extract", TEXT, "--labels", "a", "--thresold", "1"], "unknown flag --thresold; did you mean --threshold"),
         (["extract", TEXT, "--labels", "a", "--model", "nobody/none"], "'nobody/none' is no folder"),
-        (["extract", "{folder}/latin.txt", "--labels", "a"], "latin.txt: not UTF-8: byte 3"),
     ],
 )
 def test_what_cannot_work_is_one_line_and_code_1(capsys, tmp_path, arguments, message):
@@ -72,3 +74,43 @@ def test_what_cannot_work_is_one_line_and_code_1(capsys, tmp_path, arguments, me
     assert message in written.err
     assert written.err.count("\n") == 1
     assert written.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("latin.txt", "latin.txt: not UTF-8: byte 3"),
+        ("nofile.txt", "nofile.txt: No such file or directory"),
+        ("folder/nofile", "folder/nofile: No such file or directory"),
+        ("./no file", "./no file: No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line_and_code_2(capsys, tmp_path, monkeypatch, name, message):
+    (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["extract", name, "--labels", "a"]) == 2
+    written = capsys.readouterr()
+    assert written.err.startswith(f"gliner-bento: extract: {message}")
+    assert written.err.count("\n") == 1
+
+
+def test_a_text_comes_from_a_pipe_and_a_url_needs_no_scheme(monkeypatch):
+    bodies = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_POST(self):
+            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(404)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"localhost:{server.server_port}"
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+        cli.main(["extract", "--labels", "person", "--url", url])
+        cli.main(["extract", "Ada Lovelace, e.g. in a/b.", "--labels", "person", "--url", url])
+        server.shutdown()
+    assert [body["text"] for body in bodies] == [TEXT, "Ada Lovelace, e.g. in a/b."]
