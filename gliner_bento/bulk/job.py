@@ -18,11 +18,12 @@ from gliner_bento.bulk.checkpoint import Checkpoint, load
 from gliner_bento.client import AsyncClient
 from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_WINDOW, Sender, Text, in_order
+from gliner_bento.errors import InvalidField
 from gliner_bento.exits import StartupError
 from gliner_bento.files import file_lock
 from gliner_bento.records.columns import Row, pyarrow, result_columns
-from gliner_bento.records.readers import place, read
-from gliner_bento.records.scan import Scan, scan
+from gliner_bento.records.readers import Reading, place, read
+from gliner_bento.records.scan import Scan, column_check, scan
 from gliner_bento.records.sources import Source, digest, sources, text_column
 from gliner_bento.records.writers import FORMATS, JsonLines, Parquet, Writer
 from gliner_bento.types import BatchResult, ExtractOptions, ModelCard
@@ -36,7 +37,8 @@ class Job:
     """What to do. inputs: files and folders. output: .jsonl, .jsonl.gz or .parquet.
 
     labels: of records without their own. options: the other fields of a request.
-    text_column, labels_column, adapter_column: of the records.
+    text_column, labels_column, adapter_column: of the records. encoding: of text without a byte order mark.
+    skip_invalid: an invalid line of JSONL or CSV fails alone, not with its file.
     """
 
     inputs: Sequence[str]
@@ -46,6 +48,8 @@ class Job:
     text_column: str = "text"
     labels_column: str | None = None
     adapter_column: str | None = None
+    encoding: str = "utf-8"
+    skip_invalid: bool = False
 
     def check(self) -> None:
         """Raise `StartupError` for what no record can have a result with."""
@@ -68,8 +72,22 @@ class Job:
             "labels": self.labels,
             **self.options,
             "columns": [self.text_column, self.labels_column, self.adapter_column],
+            "reading": [self.encoding, self.skip_invalid],
             "model": [model.model, model.fingerprint, model.dtype],
         }
+
+    @property
+    def more_columns(self) -> list[str]:
+        """Columns that records have besides their text."""
+        return [name for name in (self.labels_column, self.adapter_column) if name]
+
+    def reading(self, invalid: Callable[[str, str], None]) -> Reading:
+        """How its files are read. invalid: see `Reading`, if lines may be skipped."""
+        return Reading(
+            encoding=self.encoding,
+            invalid=invalid if self.skip_invalid else None,
+            check=column_check(self.text_column, self.more_columns),
+        )
 
     def beside(self, suffix: str) -> Path:
         """A file that belongs to the output."""
@@ -78,7 +96,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of a job. resumed: records that an earlier run has written. failed: in the side file, `errors`."""
+    """Of a job. resumed: records that an earlier run has written. failed: in the side file, `errors`.
+
+    skipped: by path, what is wrong with files that could not be read.
+    """
 
     records: int
     failed: int
@@ -86,15 +107,17 @@ class Report:
     output: str
     errors: str | None
     warnings: Mapping[str, int]
+    skipped: Mapping[str, str]
 
 
 class _Taken(NamedTuple):
-    """A record that is read and whose result is not written."""
+    """A record that is read and whose result is not written. invalid: of the lines that were skipped before it."""
 
     file: int
     number: int
     source: Source
     row: Row
+    invalid: list[Row]
 
 
 Progress = Callable[[int, int, int], None]
@@ -127,7 +150,7 @@ async def _run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, 
         sender = Sender([client.send for client in clients], job.labels, dict(job.options))
         async for result in in_order(run.texts(), sender, DEFAULT_WINDOW * len(clients)):
             run.take(result)
-        run.commit(complete=True)
+        run.end()
     return run.finish(resumed)
 
 
@@ -156,11 +179,17 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
         return checkpoint
     if job.output.exists():
         raise StartupError(f"{job.output}: exists; choose another name, or --overwrite")
-    columns = [name for name in (job.labels_column, job.adapter_column) if name]
-    found = scan(_sources(job), job.text_column, columns, typed=job.output.suffix == ".parquet")
+    invalid: list[str] = []
+    found = scan(
+        _sources(job),
+        job.reading(lambda place, _: invalid.append(place)),
+        [job.text_column, *job.more_columns],
+        typed=job.output.suffix == ".parquet",
+    )
     if not found.records:
-        raise StartupError(f"{', '.join(job.inputs)}: no records")
-    checkpoint = Checkpoint(identity, inputs, found.records, _serialized(found))
+        raise StartupError(next(iter(found.skipped.values()), f"{', '.join(job.inputs)}: no records"))
+    records = found.records + len(invalid)
+    checkpoint = Checkpoint(identity, inputs, records, found.skipped, _serialized(found))
     _remove(job.beside("unfinished"))
     job.beside("errors.jsonl").unlink(missing_ok=True)
     checkpoint.save(path)
@@ -193,6 +222,7 @@ class _Run:
         self._chars = 0
         self._warnings: Counter[str] = Counter()
         self._last: _Taken | None = None
+        self._invalid: list[Row] = []
         self._error_lines = JsonLines(job.beside("errors.jsonl"))
         self._writer = self._open()
         if not checkpoint.complete:
@@ -211,13 +241,19 @@ class _Run:
 
     def texts(self) -> Iterator[Text]:
         """The texts from the checkpoint on, with the options that their records have."""
+        reading = self._job.reading(self._skip)
         for file, source in enumerate(_sources(self._job)):
-            if file < self._checkpoint.file:
+            if file < self._checkpoint.file or str(source.path) in self._checkpoint.skipped:
                 continue
             start = self._checkpoint.number if file == self._checkpoint.file else 0
-            for number, row in read(source, start):
-                self._taken.append(_Taken(file, number, source, row))
+            for number, row in read(source, start, reading):
+                self._taken.append(_Taken(file, number, source, row, self._invalid))
+                self._invalid = []
                 yield self._text(source, row)
+
+    def _skip(self, where: str, reason: str) -> None:
+        error = {"code": InvalidField.code, "message": reason}
+        self._invalid.append({"place": where, "error": error, "record": None})
 
     def _text(self, source: Source, row: Row) -> Text:
         text: dict[str, Any] = {"text": row[text_column(source, self._job.text_column)] or ""}
@@ -230,6 +266,7 @@ class _Run:
     def take(self, result: BatchResult) -> None:
         """The result of the oldest record; writes the chunk if it is complete."""
         self._last = taken = self._taken.popleft()
+        self._errors += taken.invalid
         if result.result:
             self._rows.append({**taken.row, **result_columns(result.result)})
             self._warnings.update(warning.code for warning in result.result.warnings)
@@ -241,6 +278,11 @@ class _Run:
         self._progress(done, failed, self._checkpoint.records)
         if len(self._rows) + len(self._errors) >= CHUNK_RECORDS or self._chars >= _CHUNK_CHARS:
             self.commit()
+
+    def end(self) -> None:
+        """Write what is left."""
+        self._errors += self._invalid
+        self.commit(complete=True)
 
     def commit(self, *, complete: bool = False) -> None:
         """Write the chunk, then the checkpoint."""
@@ -270,7 +312,7 @@ class _Run:
         self._job.beside("checkpoint").unlink(missing_ok=True)
         last = self._checkpoint
         named = str(errors) if last.failed else None
-        return Report(last.done, last.failed, resumed, str(self._job.output), named, dict(self._warnings))
+        return Report(last.done, last.failed, resumed, str(self._job.output), named, dict(self._warnings), last.skipped)
 
     def _counts(self) -> tuple[int, int]:
         failed = len(self._errors)

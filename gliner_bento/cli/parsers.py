@@ -103,6 +103,28 @@ def _add_setting(parser: Any, name: str, text: str | None) -> None:
         )
 
 
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """How files are read."""
+    parser.add_argument(
+        "--encoding",
+        type=_encoding,
+        default="utf-8",
+        metavar="NAME",
+        help="of text without a byte order mark (default: utf-8)",
+    )
+    parser.add_argument(
+        "--skip-invalid", action="store_true", help="skip invalid lines of JSONL and CSV, not the files that have them"
+    )
+
+
+def _encoding(name: str) -> str:
+    try:
+        "".encode(name)
+    except LookupError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name
+
+
 def add_server(parser: argparse.ArgumentParser, text: str, **options: Any) -> None:
     """`--url` and `--api-key` of a server."""
     parser.add_argument("--url", type=server_url, metavar="URL", help=text, **options)

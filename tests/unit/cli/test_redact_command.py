@@ -94,12 +94,26 @@ def test_a_file_that_fails_is_one_line_and_code_2(folder, capsys):
 
 
 @pytest.mark.parametrize(
+    ("name", "broken", "place"),
+    [("b.jsonl", '{"text": "bob@example.org\n', "b.jsonl: line 2"), ("b.csv", "x,bob@example.org\n", "b.csv: line 3")],
+)
+def test_an_invalid_line_is_left_out_of_the_copy_where_that_is_asked(folder, capsys, name, broken, place):
+    header, line = ("", '{"text": "ok"}\n') if name == "b.jsonl" else ("text\n", "ok\n")
+    (folder / "in" / name).write_text(f"{header}{line}{broken}{line}")
+    assert redact(folder, "{}/in", "-o", "{}/out") == 2
+    assert not (folder / "out" / name).exists()
+    assert redact(folder, "{}/in", "-o", "{}/out", "--skip-invalid") == 2
+    assert f"gliner-bento: redact: {folder}/in/{place}: " in capsys.readouterr().err
+    assert (folder / "out" / name).read_text() == f"{header}{line}{line}"
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["{}/in"], "redact: -o is required"),
         (["{}/gone", "-o", "{}/out"], "gone: no such file or folder"),
         (["{}/in", "-o", "{}/in/out"], "is inside the input"),
-        (["{}/in", "-o", "{}/out", "--encoding", "nope"], "redact: unknown encoding: nope"),
+        (["{}/in", "-o", "{}/out", "--encoding", "nope"], "argument --encoding: unknown encoding: nope"),
         (
             ["{}/in", "-o", "{}/out", "--style", "hash"],
             "GLINER_CLIENT_REDACT_KEY must have a key",

@@ -13,10 +13,10 @@ import pytest
 
 from gliner_bento.errors import InvalidField
 from gliner_bento.exits import StartupError
+from gliner_bento.records.readers import Reading
 from gliner_bento.redaction.files import Report, check_files, find_files, redact_files, restore_files
 from gliner_bento.redaction.redact import RestoreError, restore_anyway
 from gliner_bento.redaction.styles import Placeholders, mask
-from gliner_bento.redaction.text_file import Reading
 from gliner_bento.types import BatchResult, Entity, Extraction
 
 UTF16 = "Ada\r\nmet\rAda\nBob \U0001f600".encode("utf-16")
