@@ -25,7 +25,7 @@ from gliner_bento.records.columns import Row, pyarrow, result_columns
 from gliner_bento.records.readers import Reading, place, read
 from gliner_bento.records.scan import Scan, column_check, scan
 from gliner_bento.records.sources import Source, digest, sources, text_column
-from gliner_bento.records.writers import FORMATS, JsonLines, Parquet, Writer
+from gliner_bento.records.writers import FORMATS, Csv, JsonLines, Parquet, Writer
 from gliner_bento.types import BatchResult, ExtractOptions, ModelCard
 
 CHUNK_RECORDS = 500
@@ -34,7 +34,7 @@ _CHUNK_CHARS = 2**24
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to do. inputs: files and folders. output: .jsonl, .jsonl.gz or .parquet.
+    """What to do. inputs: files and folders. output: its suffix is one of `FORMATS`.
 
     labels: of records without their own. options: the other fields of a request.
     text_column, labels_column, adapter_column: of the records. encoding: of text without a byte order mark.
@@ -59,6 +59,8 @@ class Job:
             raise StartupError(f"{self.output.parent}: no such folder")
         if not self.labels and not self.labels_column:
             raise StartupError("--labels or --labels-column is required")
+        if self.is_csv and self.options.get("relations"):
+            raise StartupError(f"{self.output}: CSV has a row for each entity, and no relations; choose .jsonl")
         try:
             ExtractOptions.model_validate({"labels": self.labels or ["any"], **self.options})
         except ValidationError as error:
@@ -75,6 +77,11 @@ class Job:
             "reading": [self.encoding, self.skip_invalid],
             "model": [model.model, model.fingerprint, model.dtype],
         }
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether the output has a row for each entity, without the columns of its record."""
+        return self.output.suffix == ".csv"
 
     @property
     def more_columns(self) -> list[str]:
@@ -146,6 +153,7 @@ async def _run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, 
     checkpoint = _begin(job, identity, overwrite=overwrite)
     resumed = checkpoint.done
     run = _Run(job, checkpoint, progress)
+    progress(checkpoint.done, checkpoint.failed, checkpoint.records)
     if not checkpoint.complete:
         sender = Sender([client.send for client in clients], job.labels, dict(job.options))
         async for result in in_order(run.texts(), sender, DEFAULT_WINDOW * len(clients)):
@@ -234,7 +242,7 @@ class _Run:
     def _open(self) -> Writer:
         unfinished = self._job.beside("unfinished")
         if self._checkpoint.schema is None:
-            return JsonLines(self._job.output, unfinished)
+            return (Csv if self._job.is_csv else JsonLines)(self._job.output, unfinished)
         pa = pyarrow()
         schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(self._checkpoint.schema)))
         return Parquet(self._job.output, unfinished, schema)
@@ -268,7 +276,8 @@ class _Run:
         self._last = taken = self._taken.popleft()
         self._errors += taken.invalid
         if result.result:
-            self._rows.append({**taken.row, **result_columns(result.result)})
+            kept = {"file": taken.source.name, "record": taken.number + 1} if self._job.is_csv else taken.row
+            self._rows.append({**kept, **result_columns(result.result)})
             self._warnings.update(warning.code for warning in result.result.warnings)
         elif result.error:
             error = {"code": result.error.code, "message": result.error.message}

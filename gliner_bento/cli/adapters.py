@@ -12,6 +12,7 @@ from typing import Any
 
 from gliner_bento.adapter_types import AdapterInfo
 from gliner_bento.cli.parsers import add_json, add_server, command
+from gliner_bento.cli.texts import aligned
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import one_line
@@ -96,5 +97,4 @@ def _table(adapters: list[AdapterInfo]) -> str:
         (one.id, one.source, str(one.rank), f"{one.bytes / 1e6:.1f}", one.tier, str(one.pinned).lower(), str(one.uses))
         for one in adapters
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join("  ".join(map(str.ljust, row, widths)).rstrip() + "\n" for row in rows)
+    return aligned(rows)

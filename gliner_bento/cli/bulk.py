@@ -14,10 +14,12 @@ import msgspec
 
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_reading
+from gliner_bento.cli.texts import counted
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, one_line, write_line
 from gliner_bento.records.sources import READABLE
+from gliner_bento.records.writers import FORMATS
 
 if TYPE_CHECKING:
     from gliner_bento.bulk.job import Job, Progress, Report
@@ -45,7 +47,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|FOLDER",
         help=f"{READABLE}; a text file is one record",
     )
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help=".jsonl, .jsonl.gz or .parquet")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help=", ".join(FORMATS))
     parser.add_argument("--text-column", default="text", metavar="NAME", help="column with the text (default: text)")
     parser.add_argument("--labels-column", metavar="NAME", help="column with a record's own labels")
     parser.add_argument("--adapter-column", metavar="NAME", help="column with the id of a record's adapter")
@@ -104,7 +106,7 @@ def _print(report: Report, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(msgspec.json.encode(asdict(report)).decode() + "\n")
         return
-    line = f"{report.output}: {report.records - report.failed} records"
+    line = f"{report.output}: {counted(report.records - report.failed, 'record')}"
     line += f", {report.resumed} of all from an earlier run" if report.resumed else ""
     line += f"; {report.failed} failed, see {report.errors}" if report.failed else ""
     line += "".join(f"; {number} with the warning {code}" for code, number in report.warnings.items())

@@ -14,6 +14,7 @@ from typing import Any
 
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_reading
+from gliner_bento.cli.texts import counted
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, one_line, write_line
@@ -83,7 +84,9 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     if options.json:
         sys.stdout.write(json.dumps({**counts, "failed": failed}, ensure_ascii=False) + "\n")
     else:
-        sys.stdout.write(", ".join(f"{number} {name}" for name, number in counts.items()) + f": {options.output}\n")
+        plurals = {"entities": "entity"}
+        shown = (counted(number, plurals.get(name, name.rstrip("s")), name) for name, number in counts.items())
+        sys.stdout.write(f"{', '.join(shown)}: {options.output}\n")
     return DOCUMENTS_FAILED if failed else 0
 
 

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_reading
+from gliner_bento.cli.texts import counted
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, one_line, write_line
@@ -33,7 +34,7 @@ from gliner_bento.redaction.files import (
 from gliner_bento.redaction.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.types import BatchResult, Extraction
 
-LABELS = ("person", "phone number", "email address", "street address", "city", "date of birth", "credit card number")
+LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
 KEY_VARIABLE = "GLINER_CLIENT_REDACT_KEY"
 FILES_FAILED, LEFT = 2, 3
 
@@ -238,4 +239,4 @@ def _print(options: argparse.Namespace, report: Report) -> None:
         to.write(f"{len(report.left)} left by the pattern rules\n")
     if options.output or not options.check:
         counts = ", ".join(f"{number} {label}" for label, number in report.redacted.most_common()) or "nothing replaced"
-        to.write(f"{report.files} files{', restored' if options.restore else f': {counts}'}\n")
+        to.write(f"{counted(report.files, 'file')}{', restored' if options.restore else f': {counts}'}\n")

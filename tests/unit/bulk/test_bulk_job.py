@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import sys
@@ -88,10 +89,10 @@ def damaged(tmp_path):
     """A folder of which two files cannot be read as UTF-8, or without skipping a line."""
     folder = tmp_path / "in"
     folder.mkdir()
-    (folder / "a.jsonl").write_text('{"id": "1", "text": "city"}\n{broken}\n{"id": "2", "text": "city"}\n{"txt": 1}\n')
-    (folder / "b.txt").write_bytes("Malm\xf6 city".encode("latin-1"))
-    (folder / "c.csv").write_text("id,text\n3,city\n4\n5,city\n")
-    (folder / "d.txt").write_text("city")
+    (folder / "a.jsonl").write_text('{"id": "1", "text": "Oslo"}\n{broken}\n{"id": "2", "text": "Oslo"}\n{"txt": 1}\n')
+    (folder / "b.txt").write_bytes("Malm\xf6 Oslo".encode("latin-1"))
+    (folder / "c.csv").write_text("id,text\n3,Oslo\n4\n5,Oslo\n")
+    (folder / "d.txt").write_text("Oslo")
     return folder
 
 
@@ -128,7 +129,7 @@ def test_an_encoding_is_named_and_invalid_lines_fail_alone_also_after_a_kill(dam
     assert places == ["a.jsonl: line 2", "a.jsonl: line 4", "c.csv: record 2"]
     if name.endswith("jsonl"):
         rows = rows_of(output)
-        assert [row.get("id", row["text"]) for row in rows] == ["1", "2", "Malm\xf6 city", "3", "5", "city"]
+        assert [row.get("id", row["text"]) for row in rows] == ["1", "2", "Malm\xf6 Oslo", "3", "5", "Oslo"]
 
 
 def test_a_line_of_another_encoding_fails_alone_and_a_mark_names_the_encoding(tmp_path):
@@ -150,7 +151,35 @@ def test_a_file_that_cannot_be_read_is_one_line_and_code_2(tmp_path, capsys, mon
     assert cli.main(["bulk", str(tmp_path), "-o", str(tmp_path / "out.jsonl"), "--labels", "city"]) == 2
     written = capsys.readouterr()
     assert written.err.startswith(f"gliner-bento: bulk: {tmp_path}/a.txt: not utf-8: ")
-    assert written.out == f"{tmp_path}/out.jsonl: 1 records\n"
+    assert written.out == f"{tmp_path}/out.jsonl: 1 record\n"
+
+
+def test_csv_has_a_row_for_each_entity_also_after_a_kill(damaged, tmp_path, monkeypatch):
+    inputs, options = [str(damaged)], {"encoding": "latin-1", "skip_invalid": True}
+    run(tmp_path / "whole.csv", inputs, **options)
+    with (tmp_path / "whole.csv").open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["file", "record", "start", "end", "text", "label", "score"]
+    assert [row[:6] for row in rows[:4]] == [
+        ["a.jsonl", "1", "0", "4", "Oslo", "city"],
+        ["a.jsonl", "3", "0", "4", "Oslo", "city"],
+        ["b.txt", "1", "0", "5", "Malm\xf6", "city"],
+        ["b.txt", "1", "6", "10", "Oslo", "city"],
+    ]
+    monkeypatch.setattr(bulk, "CHUNK_RECORDS", 1)
+    save = Checkpoint.save
+
+    def save_twice(self, path):
+        save(self, path)
+        if self.done == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoint, "save", save_twice)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "out.csv", inputs, **options)
+    monkeypatch.setattr(Checkpoint, "save", save)
+    assert run(tmp_path / "out.csv", inputs, **options).resumed == 3
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
 def test_a_record_may_have_labels_and_an_adapter_of_its_own(tmp_path):
