@@ -196,7 +196,7 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
     )
     if not found.records:
         raise StartupError(next(iter(found.skipped.values()), f"{', '.join(job.inputs)}: no records"))
-    records = found.records + len(invalid)
+    records = found.records + sum(place.rpartition(": ")[0] not in found.skipped for place in invalid)
     checkpoint = Checkpoint(identity, inputs, records, found.skipped, _serialized(found))
     _remove(job.beside("unfinished"))
     job.beside("errors.jsonl").unlink(missing_ok=True)

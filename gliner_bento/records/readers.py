@@ -34,11 +34,7 @@ csv.field_size_limit(MAX_RECORD_BYTES)
 
 
 class Unreadable(StartupError):
-    """A file, or a record without which the file is not read. place: file, and line of a record."""
-
-    def __init__(self, place: str, reason: str) -> None:
-        super().__init__(f"{place}: {reason}")
-        self.place, self.reason = place, reason
+    """A file, or a record of it, cannot be read. The message begins with its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +59,16 @@ def read(source: Source, start: int = 0, reading: Reading = Reading()) -> Iterat
         for number, row in _READERS[source.kind](source, start, reading):
             if reason := _fault(row, source, reading):
                 if not reading.invalid:
-                    raise Unreadable(place(source, number), reason)
+                    raise Unreadable(f"{place(source, number)}: {reason}")
                 reading.invalid(place(source, number), reason)
             else:
                 yield number, row  # type: ignore[misc]  # no fault
     except UnicodeDecodeError as error:
-        raise Unreadable(str(source.path), not_encoded(error)) from None
+        raise Unreadable(f"{source.path}: {not_encoded(error)}") from None
     except (ValueError, csv.Error) as error:
-        raise Unreadable(place(source, number + 1), one_line(error)) from None
+        raise Unreadable(f"{place(source, number + 1)}: {one_line(error)}") from None
     except FILE_ERRORS as error:
-        raise Unreadable(str(source.path), getattr(error, "strerror", None) or one_line(error)) from None
+        raise Unreadable(f"{source.path}: {getattr(error, 'strerror', None) or one_line(error)}") from None
 
 
 def _fault(row: Row | ValueError, source: Source, reading: Reading) -> str | None:
@@ -205,4 +201,4 @@ def parquet_file(source: Source) -> tuple[int, Any]:
         with pa.parquet.ParquetFile(source.path) as file:
             return file.metadata.num_rows, file.schema_arrow
     except (OSError, pa.ArrowInvalid) as error:
-        raise Unreadable(str(source.path), one_line(error)) from None
+        raise Unreadable(f"{source.path}: {one_line(error)}") from None

@@ -63,7 +63,7 @@ def _scan_parquet(source: Source, columns: Sequence[str], schemas: _Schemas | No
         if str(kind) not in ("string", "large_string", "string_view", "null"):
             raise ValueError(f"column {columns[0]!r} must be strings, not {kind}")
     except ValueError as error:
-        raise Unreadable(str(source.path), str(error)) from None
+        raise Unreadable(f"{source.path}: {error}") from None
     if schemas:
         schemas.merge(schema.remove_metadata(), source)
     return rows
