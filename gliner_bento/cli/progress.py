@@ -10,21 +10,11 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.text import Text
 
 _UPDATE_S = 1.0
-
-
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        """Records per second since the start of this run, once they say something."""
-        elapsed_s = task.elapsed or 0.0
-        return Text(f"{(task.completed - task.fields['begun']) / elapsed_s:.1f}/s" if elapsed_s >= _UPDATE_S else "")
 
 
 @contextmanager
@@ -35,19 +25,22 @@ def shown(
     and nothing without a terminal. Results arrive in bursts, so it is updated once in `_UPDATE_S`.
     """
     console = console or Console(stderr=True)
-    columns = (BarColumn(20), MofNCompleteColumn(), _Rate(), TimeRemainingColumn(), TextColumn("{task.fields[errors]}"))
+    texts = TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[errors]}")
+    columns = (BarColumn(20), MofNCompleteColumn(), *texts)
     bar = Progress(*columns, console=console, disable=quiet or not console.is_terminal, get_time=get_time)
-    updated_s = 0.0
+    began_s = updated_s = begun = 0.0
 
     def update(done: int, failed: int, records: int) -> None:
-        nonlocal updated_s
+        nonlocal began_s, updated_s, begun
         if not bar.tasks:
             bar.start()
-            bar.add_task("", total=records, completed=done, begun=done, errors="")
-            updated_s = bar.get_time()
+            bar.add_task("", total=records, completed=done, rate="", errors="")
+            began_s = updated_s = bar.get_time()
+            begun = done
         elif done == records or bar.get_time() >= updated_s + _UPDATE_S:
             updated_s = bar.get_time()
-            bar.update(bar.tasks[0].id, completed=done, errors=f"{failed} failed" if failed else "")
+            rate = f"{(done - begun) / max(updated_s - began_s, 1e-3):.1f} records/s"
+            bar.update(bar.tasks[0].id, completed=done, rate=rate, errors=f"{failed} failed" if failed else "")
 
     try:
         yield update

@@ -45,12 +45,12 @@ def test_progress_shows_nothing_before_the_work_and_no_rate_of_a_first_burst():
         progress(100, 0, 1000)
         now[0] = 0.001
         progress(164, 0, 1000)
-    assert "/s" not in out.getvalue()
+    assert "records/s" not in out.getvalue()
     assert "100/1000" in out.getvalue()
     out.truncate(0)
     with shown(False, console, lambda: now[0]) as progress:
         progress(100, 0, 1000)
         now[0] += 10
         progress(300, 2, 1000)
-    assert "20.0/s" in out.getvalue()
+    assert "20.0 records/s" in out.getvalue()
     assert "2 failed" in out.getvalue()
