@@ -26,8 +26,11 @@ _ONE_CALLER: dict[str, Any] = {
     "max_queued_tokens": 0,
     "max_tenant_concurrency": 0,
     "max_tenant_requests_per_s": 0.0,
+    "warmup_iterations": 0,
+    "compat": ("none",),
+    "enable_playground": False,
 }
-"""What protects a server from its callers does not apply."""
+"""What protects a server from its callers does not apply, and there are no other clients to be ready for."""
 
 
 @asynccontextmanager

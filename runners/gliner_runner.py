@@ -27,7 +27,7 @@ def check_cores() -> None:
     """End this process with one line if there are more instances than cores: before each of them starts a process."""
     if settings.num_instances <= usable_cores():
         return
-    from gliner_bento.engine.checkpoint.load import pick_device  # noqa: PLC0415  # imports torch
+    from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415  # imports torch
 
     try:
         settings.decided_for(str(pick_device(settings.device)))

@@ -16,7 +16,7 @@ import torch
 
 from benchmark.jobs import run_job
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.checkpoint.load import pick_device
+from gliner_bento.engine.checkpoint.device import pick_device
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.loadtest.load import percentile_ms

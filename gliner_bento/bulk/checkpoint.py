@@ -17,6 +17,7 @@ class Checkpoint:
     """After a chunk.
 
     identity: what the output depends on; inputs: digest of the input files; records: of all of them.
+    skipped: files that cannot be read, with the reason.
     schema: of Parquet output, serialized, in hexadecimal.
     file, number: where the next record is. done, failed: records until there. output, errors: positions of the writers.
     complete: all chunks are written.
@@ -25,6 +26,7 @@ class Checkpoint:
     identity: dict[str, Any]
     inputs: str
     records: int
+    skipped: dict[str, str]
     schema: str | None = None
     file: int = 0
     number: int = 0

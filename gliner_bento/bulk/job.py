@@ -18,13 +18,14 @@ from gliner_bento.bulk.checkpoint import Checkpoint, load
 from gliner_bento.client import AsyncClient
 from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_WINDOW, Sender, Text, in_order
+from gliner_bento.errors import InvalidField
 from gliner_bento.exits import StartupError
 from gliner_bento.files import file_lock
 from gliner_bento.records.columns import Row, pyarrow, result_columns
-from gliner_bento.records.readers import place, read
-from gliner_bento.records.scan import Scan, scan
+from gliner_bento.records.readers import Reading, place, read
+from gliner_bento.records.scan import Scan, column_check, scan
 from gliner_bento.records.sources import Source, digest, sources, text_column
-from gliner_bento.records.writers import FORMATS, JsonLines, Parquet, Writer
+from gliner_bento.records.writers import FORMATS, Csv, JsonLines, Parquet, Writer
 from gliner_bento.types import BatchResult, ExtractOptions, ModelCard
 
 CHUNK_RECORDS = 500
@@ -33,10 +34,11 @@ _CHUNK_CHARS = 2**24
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to do. inputs: files and folders. output: .jsonl, .jsonl.gz or .parquet.
+    """What to do. inputs: files and folders. output: its suffix is one of `FORMATS`.
 
     labels: of records without their own. options: the other fields of a request.
-    text_column, labels_column, adapter_column: of the records.
+    text_column, labels_column, adapter_column: of the records. encoding: of text without a byte order mark.
+    skip_invalid: an invalid line of JSONL or CSV fails alone, not with its file.
     """
 
     inputs: Sequence[str]
@@ -46,6 +48,8 @@ class Job:
     text_column: str = "text"
     labels_column: str | None = None
     adapter_column: str | None = None
+    encoding: str = "utf-8"
+    skip_invalid: bool = False
 
     def check(self) -> None:
         """Raise `StartupError` for what no record can have a result with."""
@@ -55,6 +59,8 @@ class Job:
             raise StartupError(f"{self.output.parent}: no such folder")
         if not self.labels and not self.labels_column:
             raise StartupError("--labels or --labels-column is required")
+        if self.is_csv and self.options.get("relations"):
+            raise StartupError(f"{self.output}: CSV has a row for each entity, and no relations; choose .jsonl")
         try:
             ExtractOptions.model_validate({"labels": self.labels or ["any"], **self.options})
         except ValidationError as error:
@@ -68,8 +74,27 @@ class Job:
             "labels": self.labels,
             **self.options,
             "columns": [self.text_column, self.labels_column, self.adapter_column],
+            "reading": [self.encoding, self.skip_invalid],
             "model": [model.model, model.fingerprint, model.dtype],
         }
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether the output has a row for each entity, without the columns of its record."""
+        return self.output.suffix == ".csv"
+
+    @property
+    def more_columns(self) -> list[str]:
+        """Columns that records have besides their text."""
+        return [name for name in (self.labels_column, self.adapter_column) if name]
+
+    def reading(self, invalid: Callable[[str, str], None]) -> Reading:
+        """How its files are read. invalid: see `Reading`, if lines may be skipped."""
+        return Reading(
+            encoding=self.encoding,
+            invalid=invalid if self.skip_invalid else None,
+            check=column_check(self.text_column, self.more_columns),
+        )
 
     def beside(self, suffix: str) -> Path:
         """A file that belongs to the output."""
@@ -78,7 +103,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of a job. resumed: records that an earlier run has written. failed: in the side file, `errors`."""
+    """Of a job. resumed: records that an earlier run has written. failed: in the side file, `errors`.
+
+    skipped: by path, what is wrong with files that could not be read.
+    """
 
     records: int
     failed: int
@@ -86,15 +114,17 @@ class Report:
     output: str
     errors: str | None
     warnings: Mapping[str, int]
+    skipped: Mapping[str, str]
 
 
 class _Taken(NamedTuple):
-    """A record that is read and whose result is not written."""
+    """A record that is read and whose result is not written. invalid: of the lines that were skipped before it."""
 
     file: int
     number: int
     source: Source
     row: Row
+    invalid: list[Row]
 
 
 Progress = Callable[[int, int, int], None]
@@ -123,11 +153,12 @@ async def _run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, 
     checkpoint = _begin(job, identity, overwrite=overwrite)
     resumed = checkpoint.done
     run = _Run(job, checkpoint, progress)
+    progress(checkpoint.done, checkpoint.failed, checkpoint.records)
     if not checkpoint.complete:
         sender = Sender([client.send for client in clients], job.labels, dict(job.options))
         async for result in in_order(run.texts(), sender, DEFAULT_WINDOW * len(clients)):
             run.take(result)
-        run.commit(complete=True)
+        run.end()
     return run.finish(resumed)
 
 
@@ -156,11 +187,17 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
         return checkpoint
     if job.output.exists():
         raise StartupError(f"{job.output}: exists; choose another name, or --overwrite")
-    columns = [name for name in (job.labels_column, job.adapter_column) if name]
-    found = scan(_sources(job), job.text_column, columns, typed=job.output.suffix == ".parquet")
+    invalid: list[str] = []
+    found = scan(
+        _sources(job),
+        job.reading(lambda place, _: invalid.append(place)),
+        [job.text_column, *job.more_columns],
+        typed=job.output.suffix == ".parquet",
+    )
     if not found.records:
-        raise StartupError(f"{', '.join(job.inputs)}: no records")
-    checkpoint = Checkpoint(identity, inputs, found.records, _serialized(found))
+        raise StartupError(next(iter(found.skipped.values()), f"{', '.join(job.inputs)}: no records"))
+    records = found.records + sum(place.rpartition(": ")[0] not in found.skipped for place in invalid)
+    checkpoint = Checkpoint(identity, inputs, records, found.skipped, _serialized(found))
     _remove(job.beside("unfinished"))
     job.beside("errors.jsonl").unlink(missing_ok=True)
     checkpoint.save(path)
@@ -193,6 +230,7 @@ class _Run:
         self._chars = 0
         self._warnings: Counter[str] = Counter()
         self._last: _Taken | None = None
+        self._invalid: list[Row] = []
         self._error_lines = JsonLines(job.beside("errors.jsonl"))
         self._writer = self._open()
         if not checkpoint.complete:
@@ -204,20 +242,26 @@ class _Run:
     def _open(self) -> Writer:
         unfinished = self._job.beside("unfinished")
         if self._checkpoint.schema is None:
-            return JsonLines(self._job.output, unfinished)
+            return (Csv if self._job.is_csv else JsonLines)(self._job.output, unfinished)
         pa = pyarrow()
         schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(self._checkpoint.schema)))
         return Parquet(self._job.output, unfinished, schema)
 
     def texts(self) -> Iterator[Text]:
         """The texts from the checkpoint on, with the options that their records have."""
+        reading = self._job.reading(self._skip)
         for file, source in enumerate(_sources(self._job)):
-            if file < self._checkpoint.file:
+            if file < self._checkpoint.file or str(source.path) in self._checkpoint.skipped:
                 continue
             start = self._checkpoint.number if file == self._checkpoint.file else 0
-            for number, row in read(source, start):
-                self._taken.append(_Taken(file, number, source, row))
+            for number, row in read(source, start, reading):
+                self._taken.append(_Taken(file, number, source, row, self._invalid))
+                self._invalid = []
                 yield self._text(source, row)
+
+    def _skip(self, where: str, reason: str) -> None:
+        error = {"code": InvalidField.code, "message": reason}
+        self._invalid.append({"place": where, "error": error, "record": None})
 
     def _text(self, source: Source, row: Row) -> Text:
         text: dict[str, Any] = {"text": row[text_column(source, self._job.text_column)] or ""}
@@ -230,8 +274,10 @@ class _Run:
     def take(self, result: BatchResult) -> None:
         """The result of the oldest record; writes the chunk if it is complete."""
         self._last = taken = self._taken.popleft()
+        self._errors += taken.invalid
         if result.result:
-            self._rows.append({**taken.row, **result_columns(result.result)})
+            kept = {"file": taken.source.name, "record": taken.number + 1} if self._job.is_csv else taken.row
+            self._rows.append({**kept, **result_columns(result.result)})
             self._warnings.update(warning.code for warning in result.result.warnings)
         elif result.error:
             error = {"code": result.error.code, "message": result.error.message}
@@ -241,6 +287,11 @@ class _Run:
         self._progress(done, failed, self._checkpoint.records)
         if len(self._rows) + len(self._errors) >= CHUNK_RECORDS or self._chars >= _CHUNK_CHARS:
             self.commit()
+
+    def end(self) -> None:
+        """Write what is left."""
+        self._errors += self._invalid
+        self.commit(complete=True)
 
     def commit(self, *, complete: bool = False) -> None:
         """Write the chunk, then the checkpoint."""
@@ -270,7 +321,7 @@ class _Run:
         self._job.beside("checkpoint").unlink(missing_ok=True)
         last = self._checkpoint
         named = str(errors) if last.failed else None
-        return Report(last.done, last.failed, resumed, str(self._job.output), named, dict(self._warnings))
+        return Report(last.done, last.failed, resumed, str(self._job.output), named, dict(self._warnings), last.skipped)
 
     def _counts(self) -> tuple[int, int]:
         failed = len(self._errors)

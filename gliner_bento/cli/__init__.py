@@ -4,22 +4,36 @@ Importing it loads no server code."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 
 from gliner_bento.cli.flags import run
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import install, write_line
 
+_BROKEN_PIPE = 141
+"""As a shell reports a program that SIGPIPE has ended."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code. A wrong flag, setting or port prints one line and returns 1,
-    and so does a package that is missing."""
+    """Run a command and return its exit code. A wrong flag, setting or port prints one line and returns 1, and so does
+    a package that is missing.
+
+    Ends quietly when the reader of its output has ended (`| head`).
+    """
     try:
-        return run(argv)
+        try:
+            return run(argv)
+        finally:
+            sys.stdout.flush()
     except SettingsError as error:
         write_line(str(error))
     except ModuleNotFoundError as missing:
         if str(missing.name).startswith("gliner_bento"):
             raise
         write_line(f"{missing.name} is not installed; {install('serve')}")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at exit too
+        return _BROKEN_PIPE
     return 1

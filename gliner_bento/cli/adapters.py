@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.adapter_types import AdapterInfo
-from gliner_bento.cli.parsers import add_json, command
+from gliner_bento.cli.parsers import add_json, add_server, command
+from gliner_bento.cli.texts import aligned
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import one_line
@@ -30,7 +31,7 @@ exit codes: 0 done; 1 an argument or the server's answer is wrong, and one line 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The actions, and those of each."""
-    actions = parser.add_subparsers(dest="action", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listed = command(actions, "list", "show all adapters", EXAMPLES)
     put = command(actions, "put", "upload a folder or archive, or install one that the server can read", EXAMPLES)
     put.add_argument("id")
@@ -45,8 +46,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     for one in (pin, unpin, delete):
         one.add_argument("id")
     for one in (listed, put, pin, unpin, delete):
-        one.add_argument("--url", default=DEFAULT_URL, help=f"of the server (default: {DEFAULT_URL})")
-        one.add_argument("--api-key", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)")
+        add_server(one, f"of the server (default: {DEFAULT_URL})", default=DEFAULT_URL)
         add_json(one, "print what the API answers")
 
 
@@ -97,5 +97,4 @@ def _table(adapters: list[AdapterInfo]) -> str:
         (one.id, one.source, str(one.rank), f"{one.bytes / 1e6:.1f}", one.tier, str(one.pinned).lower(), str(one.uses))
         for one in adapters
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join("  ".join(map(str.ljust, row, widths)).rstrip() + "\n" for row in rows)
+    return aligned(rows)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from gliner_bento.cli.parsers import add_server
 from gliner_bento.configuration import SettingsError
-from gliner_bento.exits import install
+from gliner_bento.exits import install, write_line
 from gliner_bento.settings import Settings
 from gliner_bento.settings.names import flag_name
 
@@ -34,16 +36,8 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
     parser.add_argument("--relation-threshold", type=float, metavar="X", help="lowest score of a relation, 0 to 1")
     parser.add_argument("--adapter-id", metavar="ID", help="LoRA adapter to use")
     parser.add_argument("--nested", action="store_true", help="allow entities inside other entities")
-    parser.add_argument(
-        "--url",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="of a server" + (", several times for several ones" if several else "") + "; default: load the model here",
-    )
-    parser.add_argument(
-        "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
-    )
+    more = ", several times for several ones" if several else ""
+    add_server(parser, f"of a server{more}; default: load the model here", action="append", default=[])
 
 
 def request_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -77,8 +71,10 @@ def names(value: str | None, flag: str) -> list[str] | dict[str, str] | None:
 
 
 @asynccontextmanager
-async def clients(options: argparse.Namespace, flags: Mapping[str, Any]) -> AsyncIterator[Sequence[Any]]:
-    """An `AsyncClient` of each URL, or one of the model in this process."""
+async def clients(
+    options: argparse.Namespace, flags: Mapping[str, Any], adjust: Callable[[Settings], Settings] = lambda given: given
+) -> AsyncIterator[Sequence[Any]]:
+    """An `AsyncClient` of each URL, or one of the model in this process. adjust: changes the settings of the latter."""
     if options.url and flags:
         raise SettingsError(f"{flag_name(next(iter(flags)))}: is of the model in this process; leave out --url")
     async with AsyncExitStack() as stack:
@@ -95,4 +91,17 @@ async def clients(options: argparse.Namespace, flags: Mapping[str, Any]) -> Asyn
             except ModuleNotFoundError as missing:
                 text = f"a model in this process needs {missing.name}; name a server with --url, or"
                 raise SettingsError(f"{text} {install('serve')}") from None
-            yield [await stack.enter_async_context(in_process(Settings.load(flags)))]
+            settings = adjust(Settings.load(flags))
+            announce_loading(settings.model)
+            yield [await stack.enter_async_context(in_process(settings))]
+
+
+def one_off(settings: Settings, names: Sequence[str] = ("self_test", "batch_invariant")) -> Settings:
+    """Settings without the checks that pay off only over many requests, unless they are set."""
+    return settings.model_copy(update=dict.fromkeys(set(names) - settings.model_fields_set, False))
+
+
+def announce_loading(model: str) -> None:
+    """Write one line, on a terminal: loading takes seconds."""
+    if sys.stderr.isatty():
+        write_line(f"loading {model} ...")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gliner_bento.cli.parsers import add_json
+from gliner_bento.cli.parsers import add_json, server_url
+from gliner_bento.cli.texts import aligned
 from gliner_bento.configuration import SettingsError
 
 EXAMPLES = """examples:
@@ -22,7 +23,7 @@ exit codes: 0 done; 1 an argument or the server is wrong, and one line says whic
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The command's own."""
-    parser.add_argument("url", help="of a running gliner-bento server")
+    parser.add_argument("url", type=server_url, metavar="URL", help="of a running gliner-bento server")
     parser.add_argument("--workload", default="mixed", help="texts and labels to send (default: mixed)")
     parser.add_argument("--concurrency", default="1,8,32", help="numbers of concurrent requests (default: 1,8,32)")
     parser.add_argument("--rate", type=float, help="open loop: requests/s, sent on schedule")
@@ -38,8 +39,8 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
     from gliner_bento.loadtest.measure import measure_server  # noqa: PLC0415
 
     try:
-        file, table = measure_server(
-            options.url.rstrip("/"),
+        file, points = measure_server(
+            options.url,
             options.out,
             name=options.workload,
             concurrencies=[int(number) for number in options.concurrency.split(",")],
@@ -49,5 +50,22 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
         )
     except ValueError as error:
         raise SettingsError(f"bench: {error}") from None
-    sys.stdout.write(file.read_text(encoding="utf-8") if options.json else f"{table}\n\nwritten to {file}\n")
+    sys.stdout.write(file.read_text(encoding="utf-8") if options.json else f"{_table(points)}\nwritten to {file}\n")
     return 0
+
+
+def _table(points: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each load."""
+    rows = [["clients", "rate", "requests/s", "p50", "p95", "p99", "responses", "wrong"]]
+    for one in points:
+        responses = ", ".join(f"{count} x {status}" for status, count in one["statuses"].items())
+        lost = f", {one['unanswered']} unanswered" if one["unanswered"] else ""
+        rate = f"{one['rate']:.1f}/s" if one["rate"] else ""
+        numbers = [_rounded(one[name]) for name in ("requests_per_s", "p50_ms", "p95_ms", "p99_ms")]
+        wrong = one["agreement"]["wrong"] or ""
+        rows.append([str(one["concurrency"] or ""), rate, *numbers, responses + lost, str(wrong)])
+    return f"{points[0]['server']}, {points[0]['section']} texts, latencies in ms\n{aligned(rows)}"
+
+
+def _rounded(number: float | None) -> str:
+    return "-" if number is None else f"{number:.0f}" if number >= 100 else f"{number:.1f}"

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gliner_bento.cli import backend
-from gliner_bento.cli.parsers import add_json
+from gliner_bento.cli.parsers import add_json, add_reading
+from gliner_bento.cli.texts import counted
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, one_line, write_line
 from gliner_bento.records.sources import READABLE
+from gliner_bento.records.writers import FORMATS
 
 if TYPE_CHECKING:
     from gliner_bento.bulk.job import Job, Progress, Report
@@ -30,7 +32,8 @@ EXAMPLES = """examples:
 A run that was killed continues: start the same command again.
 
 exit codes: 0 every record has a result; 1 an argument, the input, the model or a server is wrong, and one line says
-which; 2 some records have failed, and are in OUT.errors.jsonl with their errors; 130 interrupted"""
+which; 2 some files cannot be read, one line each, or some records have failed, and are in OUT.errors.jsonl;
+130 interrupted"""
 
 FAILED_RECORDS, INTERRUPTED = 2, 130
 _CONTINUE = "start the same command again to continue"
@@ -44,10 +47,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|FOLDER",
         help=f"{READABLE}; a text file is one record",
     )
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help=".jsonl, .jsonl.gz or .parquet")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help=", ".join(FORMATS))
     parser.add_argument("--text-column", default="text", metavar="NAME", help="column with the text (default: text)")
     parser.add_argument("--labels-column", metavar="NAME", help="column with a record's own labels")
     parser.add_argument("--adapter-column", metavar="NAME", help="column with the id of a record's adapter")
+    add_reading(parser)
     parser.add_argument("--overwrite", action="store_true", help="start from the beginning, and replace OUT")
     add_json(parser, "print the summary as JSON")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
@@ -69,6 +73,8 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         text_column=options.text_column,
         labels_column=options.labels_column,
         adapter_column=options.adapter_column,
+        encoding=options.encoding,
+        skip_invalid=options.skip_invalid,
     )
     try:
         job.check()
@@ -83,8 +89,10 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     except KeyboardInterrupt:
         write_line(f"bulk: interrupted; {_CONTINUE}")
         return INTERRUPTED
+    for fault in report.skipped.values():
+        write_line(f"bulk: {fault}")
     _print(report, as_json=options.json)
-    return FAILED_RECORDS if report.failed else 0
+    return FAILED_RECORDS if report.failed or report.skipped else 0
 
 
 async def _run(job: Job, options: argparse.Namespace, flags: Mapping[str, Any], progress: Progress) -> Report:
@@ -98,7 +106,7 @@ def _print(report: Report, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(msgspec.json.encode(asdict(report)).decode() + "\n")
         return
-    line = f"{report.output}: {report.records - report.failed} records"
+    line = f"{report.output}: {counted(report.records - report.failed, 'record')}"
     line += f", {report.resumed} of all from an earlier run" if report.resumed else ""
     line += f"; {report.failed} failed, see {report.errors}" if report.failed else ""
     line += "".join(f"; {number} with the warning {code}" for code, number in report.warnings.items())

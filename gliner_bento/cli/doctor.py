@@ -10,10 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from gliner_bento.cli import backend
-from gliner_bento.cli.parsers import add_json
+from gliner_bento.cli.parsers import add_json, add_server
 from gliner_bento.configuration import SettingsError
 from gliner_bento.cores import usable_cores
 from gliner_bento.errors import GLiNERBentoError
@@ -35,12 +36,7 @@ _DECIDED = ("inference_lanes", "torch_threads", "max_batch_tokens")
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The command's own."""
-    parser.add_argument(
-        "--url", action="append", default=[], metavar="URL", help="of a server to test; default: load the model here"
-    )
-    parser.add_argument(
-        "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
-    )
+    add_server(parser, "of a server to test; default: load the model here", action="append", default=[])
     add_json(parser)
 
 
@@ -79,12 +75,13 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 
 async def _test(options: argparse.Namespace, flags: Mapping[str, Any]) -> dict[str, Any]:
     """The model, and what it finds in a sentence."""
-    async with backend.clients(options, flags) as (client,):
+    only_self_test = partial(backend.one_off, names=["batch_invariant"])
+    async with backend.clients(options, flags, only_self_test) as (client,):
         card = await client.model()
         started_s = time.monotonic()
         found = await client.extract(_TEXT, ["person", "organization"])
         return {
-            **{name: getattr(card, name) for name in ("model", "family", "device", "dtype", "forward")},
+            **{name: getattr(card, name) for name in ("model", "family", "fingerprint", "device", "dtype", "forward")},
             **{name: getattr(card, name) for name in ("supports_relations", "supports_adapters", "max_words")},
             "self_test": card.self_test,
             "entities_found": [f"{one.text} [{one.label}]" for one in found.entities],

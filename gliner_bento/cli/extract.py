@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,20 +15,35 @@ import msgspec
 from gliner_bento.cli import backend
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.exits import StartupError, one_line
+from gliner_bento.exits import StartupError, one_line, write_line
 from gliner_bento.types import ExtractResponse
 
 EXAMPLES = """examples:
   gliner-bento extract "Ada Lovelace lived in London." --labels person,city
   gliner-bento extract letter.txt --labels @labels.yaml --table
-  cat letter.txt | gliner-bento extract - --labels person --json --url http://localhost:3000
+  cat letter.txt | gliner-bento extract --labels person --json --url http://localhost:3000
 
-exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which"""
+exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which; 2 the file
+cannot be read"""
+
+
+UNREADABLE = 2
+_LIKE_A_PATH = re.compile(r"(~|\.{1,2})?/\S.*|\S+/\S+|\S+\.[A-Za-z]\w{1,9}")
+"""Without white space but in a path that begins with a slash: a folder, or a name with a suffix."""
+
+
+class _Unreadable(Exception):
+    """The message names the file."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The command's own, beside those of `backend`."""
-    parser.add_argument("text", metavar="TEXT|FILE|-", help="a text, a file that exists, or - for standard input")
+    parser.add_argument(
+        "text",
+        nargs="?",
+        metavar="TEXT|FILE|-",
+        help="what looks like a path is a file; default: -, standard input",
+    )
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--table", action="store_true", help="show tables instead of the text")
     shape.add_argument("--json", action="store_true", help="print the answer of /v1/extract")
@@ -43,7 +59,11 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         raise SettingsError("extract: --labels is required: names, separated by commas")
     if len(options.url) > 1:
         raise SettingsError("extract: --url: one is enough")
-    text = _read(options.text)
+    try:
+        text = _read(options.text)
+    except _Unreadable as error:
+        write_line(f"extract: {error}")
+        return UNREADABLE
     fields = backend.request_options(options)
     try:
         result = asyncio.run(_extract(options, flags, text, {"labels": labels, **fields}))
@@ -58,7 +78,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 async def _extract(
     options: argparse.Namespace, flags: Mapping[str, Any], text: str, fields: dict[str, Any]
 ) -> ExtractResponse:
-    async with backend.clients(options, flags) as (client,):
+    async with backend.clients(options, flags, backend.one_off) as (client,):
         answer: ExtractResponse = await client.extract(text, **fields)
         return answer
 
@@ -76,15 +96,18 @@ def _print(options: argparse.Namespace, text: str, result: ExtractResponse) -> N
         sys.stderr.write(f"gliner-bento: warning: {warning.message}\n")
 
 
-def _read(source: str) -> str:
-    """The text. Raises `SettingsError` for a file that is no UTF-8 text."""
+def _read(source: str | None) -> str:
+    """The text. Raises `SettingsError` without one, and `_Unreadable` for a file that is missing or no UTF-8 text."""
+    if source is None and sys.stdin.isatty():
+        raise SettingsError("extract: a text, a file or - is required")
     try:
-        if source == "-":
+        if source in (None, "-"):
             return sys.stdin.buffer.read().decode("utf-8-sig")
-        if len(source) < 4096 and "\n" not in source and Path(source).is_file():
+        assert source is not None
+        if _LIKE_A_PATH.fullmatch(source) or (len(source) < 4096 and "\n" not in source and Path(source).is_file()):
             return Path(source).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SettingsError(f"extract: {source}: not UTF-8: byte {error.start}") from None
+        raise _Unreadable(f"{source or '-'}: not UTF-8: byte {error.start}") from None
     except OSError as error:
-        raise SettingsError(f"extract: {source}: {error.strerror}") from None
+        raise _Unreadable(f"{source}: {error.strerror}; to extract from the name itself, pipe it in") from None
     return source

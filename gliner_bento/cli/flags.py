@@ -24,7 +24,7 @@ from gliner_bento.cli import (
     serve,
     settings,
 )
-from gliner_bento.cli.parsers import Parser, add_settings, command, commands_of, flags_of, settings_of
+from gliner_bento.cli.parsers import HelpFormatter, Parser, add_settings, command, commands_of, flags_of, settings_of
 from gliner_bento.configuration import refuse_unknown
 from gliner_bento.settings import Settings
 
@@ -79,15 +79,15 @@ def parser() -> argparse.ArgumentParser:
         prog="gliner-bento",
         description="Serve GLiNER models.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     made.add_argument("--version", action="version", version=__version__)
-    commands = made.add_subparsers(dest="command", required=True)
+    commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module, names, text in _COMMANDS:
         one = command(commands, name, text, module.EXAMPLES)
         module.add_flags(one)
-        add_settings(one, names)
+        add_settings(one, names, shown=module is serve)
     return made
 
 

@@ -6,20 +6,24 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from gliner_bento.cli import backend
-from gliner_bento.cli.parsers import add_json
+from gliner_bento.cli.parsers import add_json, add_reading
+from gliner_bento.cli.texts import counted
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, install, one_line, write_line
 from gliner_bento.graph.build import GraphBuilder
-from gliner_bento.graph.documents import read_documents
+from gliner_bento.graph.documents import Document, check_document, read_documents
 from gliner_bento.graph.formats import FORMATS
-from gliner_bento.records.sources import READABLE
+from gliner_bento.records.readers import Reading
+from gliner_bento.records.scan import scan
+from gliner_bento.records.sources import READABLE, sources
 
 EXAMPLES = """examples:
   gliner-bento graph results.jsonl -o graph.graphml
@@ -27,7 +31,7 @@ EXAMPLES = """examples:
   gliner-bento graph results.parquet -o import --format csv
 
 exit codes: 0 done; 1 an argument, an input, a setting, the model or the server is wrong, and one line says which;
-2 documents without a result, one line each; the graph has the others"""
+2 files that cannot be read, and documents without a result, one line each; the graph has the others"""
 
 DOCUMENTS_FAILED = 2
 _SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", "": "csv"}
@@ -46,6 +50,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--format", choices=[*FORMATS], help="default: by the suffix of the output; csv for one without a suffix"
     )
     parser.add_argument("--text-column", default="text", metavar="NAME", help="of the text in rows (default: text)")
+    add_reading(parser)
     add_json(parser, "print the report as JSON")
     backend.add_flags(parser, several=False)
 
@@ -61,9 +66,9 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         raise SettingsError(f"graph: networkx is not installed; {install('graph')}")
     builder, failed = GraphBuilder(), dict[str, str]()
     try:
-        texts = _add_results(options, builder, failed)
-        if texts:
-            asyncio.run(_add_texts(options, flags, builder, failed))
+        documents = _documents(options, failed)
+        if _add_results(documents(), builder, failed):
+            asyncio.run(_add_texts(options, flags, documents(), builder, failed))
         graph = builder.graph()
         options.output.parent.mkdir(parents=True, exist_ok=True)
         FORMATS[kind](graph, options.output)
@@ -79,14 +84,33 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     if options.json:
         sys.stdout.write(json.dumps({**counts, "failed": failed}, ensure_ascii=False) + "\n")
     else:
-        sys.stdout.write(", ".join(f"{number} {name}" for name, number in counts.items()) + f": {options.output}\n")
+        plurals = {"entities": "entity"}
+        shown = (counted(number, plurals.get(name, name.rstrip("s")), name) for name, number in counts.items())
+        sys.stdout.write(f"{', '.join(shown)}: {options.output}\n")
     return DOCUMENTS_FAILED if failed else 0
 
 
-def _add_results(options: argparse.Namespace, builder: GraphBuilder, failed: dict[str, str]) -> int:
+def _documents(options: argparse.Namespace, failed: dict[str, str]) -> Callable[[], Iterator[tuple[str, Document]]]:
+    """Reads the documents of all files that can be read; the others, and lines that are skipped, have failed."""
+    column = options.text_column
+    reading = Reading(
+        encoding=options.encoding,
+        invalid=failed.__setitem__ if options.skip_invalid else None,
+        check=partial(check_document, column=column),
+    )
+    files = list(sources(options.inputs, [options.output]))
+    found = scan(files, reading)
+    if not found.records and not failed:
+        raise ValueError(next(iter(found.skipped.values()), f"{', '.join(options.inputs)}: no documents"))
+    for path, fault in found.skipped.items():
+        failed[path] = fault.removeprefix(f"{path}: ")
+    return lambda: read_documents((one for one in files if str(one.path) not in found.skipped), column, reading)
+
+
+def _add_results(documents: Iterable[tuple[str, Document]], builder: GraphBuilder, failed: dict[str, str]) -> int:
     """Add the rows that have a result; the number of texts, which have none."""
     texts = 0
-    for place, document in read_documents(options.inputs, options.text_column, options.output):
+    for place, document in documents:
         if isinstance(document, str):
             texts += 1
         elif document.get("error"):
@@ -96,13 +120,15 @@ def _add_results(options: argparse.Namespace, builder: GraphBuilder, failed: dic
                 builder.add(document["entities"] or (), document.get("relations") or ())
             except ValueError as error:
                 raise ValueError(f"{place}: {error}") from None
-    if not texts and not failed and not builder.documents:
-        raise ValueError(f"{', '.join(options.inputs)}: no documents")
     return texts
 
 
 async def _add_texts(
-    options: argparse.Namespace, flags: Mapping[str, Any], builder: GraphBuilder, failed: dict[str, str]
+    options: argparse.Namespace,
+    flags: Mapping[str, Any],
+    documents: Iterable[tuple[str, Document]],
+    builder: GraphBuilder,
+    failed: dict[str, str],
 ) -> None:
     labels = backend.names(options.labels, "--labels")
     if not labels:
@@ -110,7 +136,7 @@ async def _add_texts(
     waiting: list[str] = []
 
     def texts() -> Iterator[str]:
-        for place, document in read_documents(options.inputs, options.text_column, options.output):
+        for place, document in documents:
             if isinstance(document, str):
                 waiting.append(place)
                 yield document

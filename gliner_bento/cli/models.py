@@ -36,13 +36,13 @@ _ENDED_BY_SIGTERM = 143
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The actions, and those of each."""
-    actions = parser.add_subparsers(dest="action", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listed = command(actions, "list", "list the checkpoints in folders and in the hub's cache", EXAMPLES)
     listed.add_argument(
         "folders", nargs="*", type=Path, metavar="FOLDER", help="default: the folder of the bundled model"
     )
     add_settings(listed, ["cache_dir"])
-    show = command(actions, "show", "load a checkpoint, and show what it is and needs", EXAMPLES)
+    show = command(actions, "show", "show what a checkpoint is and needs", EXAMPLES)
     show.add_argument("checkpoint", metavar="MODEL", help="hub id or local folder")
     show.add_argument("--adapter", type=Path, metavar="FOLDER", help="a LoRA adapter that PEFT saved: does it fit?")
     add_settings(show, [name for name in backend.SETTINGS if name not in ("model", "enable_lora")])
@@ -81,18 +81,20 @@ def _list(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 
 
 def _show(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
-    settings = Settings.load({**flags, "model": options.checkpoint})
-    from gliner_bento.engine.describe import EngineOptions, describe, pick_device  # noqa: PLC0415  # imports torch
+    settings = backend.one_off(Settings.load({"enable_lora": True, **flags, "model": options.checkpoint}))
+    from gliner_bento.engine.describe import (  # noqa: PLC0415  # imports torch
+        EngineOptions,
+        adapter_fit,
+        describe,
+        pick_device,
+    )
 
     decided = settings.decided_for(str(pick_device(settings.device)), usable_cores())
-    found = describe(
-        decided.model,
-        device=decided.device,
-        dtype=decided.dtype,
-        options=decided.view(EngineOptions),
-        max_rank=decided.max_lora_rank,
-        adapter=options.adapter,
-    )
+    asked: dict[str, Any] = {"device": decided.device, "dtype": decided.dtype, "options": decided.view(EngineOptions)}
+    found = describe(decided.model, **asked)
+    if options.adapter:
+        backend.announce_loading(decided.model)
+        found["adapter"] = adapter_fit(options.adapter, decided.model, max_rank=decided.max_lora_rank, **asked)
     if options.json:
         sys.stdout.write(json.dumps(found) + "\n")
     else:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import inspect
+import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from gliner_bento.configuration import SettingsError
+from gliner_bento.configuration import SettingsError, refuse_unknown
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import aliases_of, flag_name
@@ -20,6 +23,37 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise SettingsError(message)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action, argparse._SubParsersAction):
+            refuse_unknown([value], action.choices, f"unknown {action.dest}")
+        super()._check_value(action, value)
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Fits the terminal: wraps paragraphs, and the lines of examples, which are indented, where a shell may."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = []
+        for paragraph in text.split("\n\n"):
+            if paragraph.startswith("examples:"):
+                paragraphs.append("\n".join(_example(line, width) for line in paragraph.splitlines()))
+            else:
+                words = " ".join(paragraph.split())
+                paragraphs.append(textwrap.fill(words, width, initial_indent=indent, subsequent_indent=indent))
+        return "\n\n".join(paragraphs)
+
+
+def _example(line: str, width: int) -> str:
+    """A command line that goes on after a backslash where it is too long, never inside quotes."""
+    wrapped = line[: len(line) - len(line.lstrip())]
+    for word in re.findall(r"""(?:"[^"]*"|'[^']*'|\S)+""", line):
+        last = wrapped.rpartition("\n")[2]
+        if last.strip() and len(last) + len(word) > width - 3:
+            wrapped += f"\\\n      {word} "
+        else:
+            wrapped += f"{word} "
+    return wrapped.rstrip()
+
 
 def command(commands: Any, name: str, text: str, examples: str | None = None) -> argparse.ArgumentParser:
     """A command, or an action of one."""
@@ -28,32 +62,80 @@ def command(commands: Any, name: str, text: str, examples: str | None = None) ->
         help=text,
         description=text,
         epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     return made
 
 
-def add_settings(parser: argparse.ArgumentParser, names: Sequence[str] = tuple(Settings.model_fields)) -> None:
-    """One flag per setting, one per alias, and `--no-X` for a setting X that is true or false."""
+def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown: bool = False) -> None:
+    """One flag per setting, one per alias, and `--no-X` for a setting X that is true or false.
+
+    shown: in the help, in groups; else it names them, and refers to the help of serve. Aliases are never shown.
+    """
+    if not shown and names:
+        flags = ", ".join(map(flag_name, names)) if len(names) < len(Settings.model_fields) else "every setting"
+        parser.add_argument_group("settings", f"{flags}: see `gliner-bento serve --help`")
+    groups: dict[str, Any] = {}
     for name in names:
         field = Settings.model_fields[name]
-        text = f"{field.description} (default: {text_of(field.default)})".replace("%", "%%")
-        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
-        lines = {name: text} | {alias: f"gliner.serve's name for {flag_name(name)}" for alias in aliases_of(name)}
-        for flag, line in lines.items():
-            parser.add_argument(
-                flag_name(flag), dest=setting_dest(flag), default=argparse.SUPPRESS, metavar="X", help=line, **bare
-            )
-        if field.annotation is bool:
-            parser.add_argument(
-                f"--no-{flag_name(name).removeprefix('--')}",
-                dest=setting_dest(name),
-                default=argparse.SUPPRESS,
-                action="store_const",
-                const="false",
-                help=f"the same as {flag_name(name)} false",
-            )
+        kinds = (kind for kind in Settings.__bases__ if name in inspect.get_annotations(kind))
+        title = next((str(kind.__doc__) for kind in kinds), "Configuration file.")
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title.partition("\n")[0].rstrip(".")) if shown else parser
+        default = f" (default: {text_of(field.default)})" if field.default not in (None, ()) else ""
+        _add_setting(groups[title], name, f"{field.description}{default}" if shown else None)
+
+
+def _add_setting(parser: Any, name: str, text: str | None) -> None:
+    """text: of the help; None: not in it."""
+    is_bool = Settings.model_fields[name].annotation is bool
+    text = argparse.SUPPRESS if text is None else text.replace("%", "%%")
+    bare: dict[str, Any] = {"nargs": "?", "const": "true"} if is_bool else {}
+    for flag in (name, *aliases_of(name)):
+        line = text if flag == name else argparse.SUPPRESS
+        dest = setting_dest(flag)
+        parser.add_argument(flag_name(flag), dest=dest, default=argparse.SUPPRESS, metavar="X", help=line, **bare)
+    if is_bool:
+        negative, dest = f"--no-{flag_name(name).removeprefix('--')}", setting_dest(name)
+        parser.add_argument(
+            negative, dest=dest, default=argparse.SUPPRESS, action="store_const", const="false", help=argparse.SUPPRESS
+        )
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """How files are read."""
+    parser.add_argument(
+        "--encoding",
+        type=_encoding,
+        default="utf-8",
+        metavar="NAME",
+        help="of text without a byte order mark (default: utf-8)",
+    )
+    parser.add_argument(
+        "--skip-invalid", action="store_true", help="skip invalid lines of JSONL and CSV, not the files that have them"
+    )
+
+
+def _encoding(name: str) -> str:
+    try:
+        "".encode(name)
+    except LookupError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name
+
+
+def add_server(parser: argparse.ArgumentParser, text: str, **options: Any) -> None:
+    """`--url` and `--api-key` of a server."""
+    parser.add_argument("--url", type=server_url, metavar="URL", help=text, **options)
+    parser.add_argument(
+        "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
+    )
+
+
+def server_url(given: str) -> str:
+    """A server's URL, without a slash at its end. A host and a port are one with http://."""
+    return (given if "://" in given else f"http://{given}").rstrip("/")
 
 
 def add_json(parser: argparse.ArgumentParser, text: str = "print JSON") -> None:

@@ -10,31 +10,39 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.text import Text
 
-
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        """Records per second."""
-        return Text(f"{task.speed:.1f} records/s" if task.speed else "")
+_UPDATE_S = 1.0
 
 
 @contextmanager
-def shown(quiet: bool) -> Iterator[Callable[[int, int, int], None]]:
-    """Takes the numbers of records that are done, that have failed, and of all. Shows nothing without a terminal."""
-    console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn(), TextColumn("{task.fields[errors]}"))
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("", total=None, errors="")
+def shown(
+    quiet: bool, console: Console | None = None, get_time: Callable[[], float] | None = None
+) -> Iterator[Callable[[int, int, int], None]]:
+    """Takes the numbers of records that are done, that have failed, and of all. Shows nothing before the first ones,
+    and nothing without a terminal. Results arrive in bursts, so it is updated once in `_UPDATE_S`.
+    """
+    console = console or Console(stderr=True)
+    texts = TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[errors]}")
+    columns = (BarColumn(20), MofNCompleteColumn(), *texts)
+    bar = Progress(*columns, console=console, disable=quiet or not console.is_terminal, get_time=get_time)
+    began_s = updated_s = begun = 0.0
 
-        def update(done: int, failed: int, records: int) -> None:
-            if bar.tasks[0].total is None:
-                bar.reset(task, total=records, completed=done)
-            bar.update(task, completed=done, errors=f"{failed} failed" if failed else "")
+    def update(done: int, failed: int, records: int) -> None:
+        nonlocal began_s, updated_s, begun
+        if not bar.tasks:
+            bar.start()
+            bar.add_task("", total=records, completed=done, rate="", errors="")
+            began_s = updated_s = bar.get_time()
+            begun = done
+        elif done == records or bar.get_time() >= updated_s + _UPDATE_S:
+            updated_s = bar.get_time()
+            rate = f"{(done - begun) / max(updated_s - began_s, 1e-3):.1f} records/s"
+            bar.update(bar.tasks[0].id, completed=done, rate=rate, errors=f"{failed} failed" if failed else "")
 
+    try:
         yield update
+    finally:
+        bar.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import codecs
 import json
 import os
 import re
@@ -17,10 +16,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from gliner_bento.cli import backend
-from gliner_bento.cli.parsers import add_json
+from gliner_bento.cli.parsers import add_json, add_reading
+from gliner_bento.cli.texts import counted
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, one_line, write_line
+from gliner_bento.records.readers import Reading
 from gliner_bento.records.sources import READABLE, SUFFIXES
 from gliner_bento.redaction.files import (
     Job,
@@ -31,10 +32,9 @@ from gliner_bento.redaction.files import (
     restore_files,
 )
 from gliner_bento.redaction.styles import Placeholders, Replace, hashes, mask, remove
-from gliner_bento.redaction.text_file import Reading
 from gliner_bento.types import BatchResult, Extraction
 
-LABELS = ("person", "phone number", "email address", "street address", "city", "date of birth", "credit card number")
+LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
 KEY_VARIABLE = "GLINER_CLIENT_REDACT_KEY"
 FILES_FAILED, LEFT = 2, 3
 
@@ -48,7 +48,8 @@ EXAMPLES = f"""examples:
   gliner-bento redact --check redacted
 
 exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which;
-{FILES_FAILED} files without a copy, one line each; {LEFT} --check has found something"""
+{FILES_FAILED} files without a copy, and lines that are not in theirs, one line each;
+{LEFT} --check has found something"""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -60,9 +61,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns", default="text", metavar="NAMES", help="to redact, of JSONL, CSV and Parquet (default: text)"
     )
-    parser.add_argument(
-        "--encoding", default="utf-8", help="of text without a byte order mark (default: utf-8)", metavar="NAME"
-    )
+    add_reading(parser)
     parser.add_argument(
         "--format", default="txt", choices=[one[1:] for one in SUFFIXES if one != ".parquet"],
         help="of standard input (default: txt)",
@@ -104,12 +103,11 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     try:
         with _inputs(options) as (inputs, output):
             _run(options, flags, inputs, output, report)
-    except SettingsError:
+    except (SettingsError, BrokenPipeError):
         raise
     except (
         GLiNERBentoError,
         StartupError,
-        LookupError,
         OSError,
         ValueError,
         httpx.HTTPError,
@@ -125,8 +123,8 @@ def _run(
 ) -> None:
     if output is None and not options.check:
         raise SettingsError("redact: -o is required: where to write")
-    codecs.lookup(options.encoding)
-    reading = Reading([*filter(None, map(str.strip, options.columns.split(",")))], options.encoding)
+    columns = [*filter(None, map(str.strip, options.columns.split(",")))]
+    reading = Reading(columns, options.encoding, report.failed.__setitem__ if options.skip_invalid else None)
     jobs, report.skipped = find_files(inputs, output)
     if options.restore:
         with options.restore.open(encoding="utf-8") as mapping:
@@ -241,4 +239,4 @@ def _print(options: argparse.Namespace, report: Report) -> None:
         to.write(f"{len(report.left)} left by the pattern rules\n")
     if options.output or not options.check:
         counts = ", ".join(f"{number} {label}" for label, number in report.redacted.most_common()) or "nothing replaced"
-        to.write(f"{report.files} files{', restored' if options.restore else f': {counts}'}\n")
+        to.write(f"{counted(report.files, 'file')}{', restored' if options.restore else f': {counts}'}\n")

@@ -34,7 +34,12 @@ _CHECKED = "checked."
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own, and gliner.serve's that are no setting (docs/migrate/gliner-serve.md)."""
+    """The command's own, and gliner.serve's that are no setting (docs/migrate/gliner-serve.md), which are not shown."""
+    parser.usage = "gliner-bento serve [--model MODEL] [--port PORT] [FLAG ...]"
+    parser.description = (
+        "Serve a model over HTTP. Every setting is a flag; one that is true or false has --no-X too. gliner.serve's "
+        "flags are accepted (docs/migrate/gliner-serve.md)."
+    )
     parser.add_argument("--port", type=int, default=3000, help="port to listen on (default: 3000)")
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to bind; 0.0.0.0 for all interfaces (default: 127.0.0.1)"
@@ -55,7 +60,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         action="store_const",
         const="false",
-        help="gliner.serve's name for --no-enable-compilation",
+        help=argparse.SUPPRESS,
     )
     for option in CHECKED:
         if flag := option.flag_name:
@@ -63,7 +68,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
                 {"type": option.parse} if option.parse else {"action": argparse.BooleanOptionalAction}
             )
             dest = f"{_CHECKED}{option.field}"
-            parser.add_argument(flag, dest=dest, default=argparse.SUPPRESS, help="gliner.serve's; no effect", **kind)
+            parser.add_argument(flag, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **kind)
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:

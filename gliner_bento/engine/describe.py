@@ -1,79 +1,105 @@
-"""What a checkpoint is and needs: loads it as a server does, and looks."""
+"""What a checkpoint is and needs, from its configuration and the headers of its weights. Imports no gliner."""
 
 from __future__ import annotations
 
-import re
-import resource
-import sys
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from gliner_bento.adapters.adapter import check_adapter
+from safetensors import safe_open
+
+from gliner_bento.engine.checkpoint.card import languages_of
+from gliner_bento.engine.checkpoint.device import DType, pick_device, pick_dtype
+from gliner_bento.engine.checkpoint.find import CONFIG, WeightFiles, read_json
 from gliner_bento.engine.checkpoint.here import size_of
-from gliner_bento.engine.checkpoint.load import DType, common_dtype, pick_device
 from gliner_bento.engine.checkpoint.resolve import find_checkpoint
-from gliner_bento.engine.checkpoint.weights import read_weights
-from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.checkpoint.weights import damaged, read_pickled, refuse_pointer
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import AdapterInvalid
 
-__all__ = ["EngineOptions", "describe", "pick_device"]
+__all__ = ["EngineOptions", "adapter_fit", "class_of", "describe", "pick_device"]
 
 _BYTES_OF = {"float32": 4, "bfloat16": 2}
+_NAME_OF = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+# gliner's defaults.
+_MAX_WORDS, _MAX_SPAN_WIDTH = 384, 12
 
 
-def describe(
-    model: str, *, device: str, dtype: DType, options: EngineOptions, max_rank: int, adapter: Path | None = None
-) -> dict[str, Any]:
-    """Plain values. adapter: a folder to check for this model. Raises ModelError.
-
-    peak_memory_mb: of this process, which has loaded the model as a server does.
-    """
+def describe(model: str, *, device: str, dtype: DType, options: EngineOptions) -> dict[str, Any]:
+    """Plain values, without loading the model. Raises ModelError."""
     checkpoint = find_checkpoint(model, options)
-    weights = checkpoint.weights()
-    tensors = read_weights(weights)
-    parameters = sum(tensor.numel() for tensor in tensors.values())
-    stored = common_dtype(tensors)
-    del tensors
-    engine = GLiNEREngine.load(model, device=device, dtype=dtype, options=replace(options, enable_lora=True))
-    info = asdict(engine.info)
-    shown: dict[str, Any] = {
+    weights, config = checkpoint.weights(), read_json(checkpoint.folder / CONFIG)
+    tensors = _pickled_headers(weights) if weights.pickled else _headers(weights)
+    parameters = sum(prod(shape) for shape, _ in tensors)
+    stored = {kind for _, kind in tensors if kind}
+    family = class_of(config)
+    where = pick_device(device)
+    return {
         "model": checkpoint.name,
         "folder": str(checkpoint.folder),
         "weights": weights.name,
         "file_mb": _mb(size_of(weights.files)),
         "parameters": parameters,
-        "stored_dtype": str(stored).removeprefix("torch.") if stored else "mixed",
-        **{name: info[name] for name in ("family", "supports_relations", "max_words", "max_span_width", "languages")},
-        **{
-            name: info[name]
-            for name in ("device", "dtype", "forward", "self_test", "batch_invariant", "cached_subwords")
-        },
-        "fast_path": not re.search("gliner's|transformers'", engine.info.forward),
+        "stored_dtype": stored.pop() if len(stored) == 1 else "mixed",
+        "family": family,
+        "supports_relations": "Relex" in family,
+        "max_words": options.max_model_len or config.get("max_len", _MAX_WORDS),
+        "max_span_width": (options.max_span_width or config.get("max_width", _MAX_SPAN_WIDTH))
+        if "Span" in family
+        else None,
+        "languages": languages_of(checkpoint.folder),
+        "device": str(where),
+        "dtype": str(pick_dtype(dtype, where)).removeprefix("torch."),
         "weights_mb": {name: _mb(parameters * size) for name, size in _BYTES_OF.items()},
-        "peak_memory_mb": _mb(_peak_bytes()),
-        "fingerprint": info["fingerprint"],
-        "adaptable_layers": _count_adaptable(engine.adaptable_layers),
     }
-    if adapter:
+
+
+def class_of(config: Mapping[str, Any]) -> str:
+    """The class that gliner loads a configuration with, by gliner's rule (`GLiNER._get_gliner_class`)."""
+    level = "Token" if config.get("span_mode") == "token_level" else "Span"
+    if config.get("relations_layer") is not None:
+        return f"UniEncoder{level}RelexGLiNER"
+    if config.get("labels_decoder") is not None:
+        return f"UniEncoder{level}DecoderGLiNER"
+    return f"{'Uni' if config.get('labels_encoder') is None else 'Bi'}Encoder{level}GLiNER"
+
+
+def adapter_fit(
+    adapter: Path, model: str, *, device: str, dtype: DType, options: EngineOptions, max_rank: int
+) -> dict[str, Any]:
+    """Whether an adapter fits the model, which is loaded to know its layers. Raises ModelError."""
+    from gliner_bento.adapters.adapter import check_adapter  # noqa: PLC0415  # imports peft
+    from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports gliner
+
+    engine = GLiNEREngine.load(model, device=device, dtype=dtype, options=options)
+    try:
+        plan = check_adapter(adapter, engine.adaptable_layers, max_rank=max_rank)
+    except AdapterInvalid as error:
+        return {"fits": False, "reason": error.message}
+    return {"fits": True, "rank": plan.rank, "layers": len(plan.layers)}
+
+
+def _headers(weights: WeightFiles) -> list[tuple[list[int], str]]:
+    """Shape and floating-point type, or "", of each tensor of safetensors files; reads no tensor."""
+    found = []
+    for path in weights.files:
+        refuse_pointer(path)
         try:
-            plan = check_adapter(adapter, engine.adaptable_layers, max_rank=max_rank)
-        except AdapterInvalid as error:
-            shown["adapter"] = {"fits": False, "reason": error.message}
-        else:
-            shown["adapter"] = {"fits": True, "rank": plan.rank, "layers": len(plan.layers)}
-    return shown
+            with safe_open(path, framework="np") as file:
+                slices = [file.get_slice(name) for name in file.keys()]  # noqa: SIM118  # not a dict
+                found += [(one.get_shape(), _NAME_OF.get(one.get_dtype(), "")) for one in slices]
+        except Exception as error:
+            raise damaged(path, error) from error
+    return found
 
 
-def _count_adaptable(layers: Mapping[str, tuple[int, int] | str]) -> int:
-    return sum(not isinstance(layer, str) for layer in layers.values())
-
-
-def _peak_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+def _pickled_headers(weights: WeightFiles) -> list[tuple[list[int], str]]:
+    """As `_headers`, of files that torch.save wrote."""
+    return [
+        (list(one.shape), str(one.dtype).removeprefix("torch.") if one.is_floating_point() else "")
+        for one in read_pickled(weights.files).values()
+    ]
 
 
 def _mb(size_bytes: int) -> float:

@@ -18,10 +18,11 @@ import torch
 from gliner_bento.adapters.device import DeviceSlots
 from gliner_bento.engine.base import AdapterLease, Prepared, SlotState, Steps, run_all
 from gliner_bento.engine.checkpoint.card import languages_of
+from gliner_bento.engine.checkpoint.device import DType, pick_device, pick_dtype
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.fingerprint import fingerprint_of
 from gliner_bento.engine.checkpoint.limits import limits_of
-from gliner_bento.engine.checkpoint.load import DType, load, pick_device, pick_dtype
+from gliner_bento.engine.checkpoint.load import load
 from gliner_bento.engine.checkpoint.onnx_session import OnnxSession, load_onnx
 from gliner_bento.engine.checkpoint.resolve import find_checkpoint
 from gliner_bento.engine.families import Family, family_of

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gliner_bento.exits import StartupError
-from gliner_bento.records.readers import place, read
-from gliner_bento.records.sources import sources, text_column
+from gliner_bento.records.columns import Row
+from gliner_bento.records.readers import Reading, place, read
+from gliner_bento.records.sources import Source, text_column
 
 Document = str | Mapping[str, Any]
 """A text, or a row that has `entities` and `relations`."""
 
 
-def read_documents(inputs: Sequence[str], column: str, output: Path) -> Iterator[tuple[str, Document]]:
-    """Place and content of each document. column: of the text in rows without entities. Raises `StartupError`.
+def check_document(source: Source, row: Row, column: str) -> None:
+    """Raises ValueError for a row that is no document. column: of the text in rows without entities."""
+    if "entities" not in row and not isinstance(row.get(text_column(source, column), 0), str | None):
+        raise ValueError(f"has neither 'entities' nor a text {column!r}")
 
-    output: is no input, where it is in a folder.
-    """
-    for source in sources(inputs, [output]):
+
+def read_documents(files: Iterable[Source], column: str, reading: Reading) -> Iterator[tuple[str, Document]]:
+    """Place and content of each document, which `check_document` has accepted."""
+    for source in files:
         name = text_column(source, column)
-        for number, row in read(source):
-            if "entities" in row:
-                yield place(source, number), row
-            elif name in row and isinstance(row[name], str | None):
-                yield place(source, number), row[name] or ""
-            else:
-                raise StartupError(f"{place(source, number)}: has neither 'entities' nor a text {column!r}")
+        for number, row in read(source, 0, reading):
+            yield place(source, number), row if "entities" in row else row[name] or ""

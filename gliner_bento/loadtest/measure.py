@@ -13,7 +13,6 @@ import httpx
 from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import Reply, Run, authorization, closed_loop, open_loop
 from gliner_bento.loadtest.machine import provenance
-from gliner_bento.loadtest.table import loads_table
 
 BUILD = Path("build") / "bench"
 _BODIES = 256
@@ -30,9 +29,9 @@ def measure_server(
     rate: float | None,
     seconds: float,
     api_key: str | None = None,
-) -> tuple[Path, str]:
+) -> tuple[Path, list[dict[str, Any]]]:
     """Measure the gliner-bento server at `url` under the workload `name`: at each concurrency, or with `rate` on a
-    schedule, for `seconds` each. Writes `server.json` into `out`; returns it, and a Markdown table.
+    schedule, for `seconds` each. Writes `server.json` into `out`; returns it, and its points.
 
     Raises ValueError for an unknown workload, and if there is no such server at `url`.
     """
@@ -55,7 +54,7 @@ def measure_server(
             run = closed_loop(route, payloads, concurrency=number, seconds=seconds, api_key=api_key)
             add(run, concurrency=number, rate=0.0)
     file = _written(new_folder(out), provenance() | {"server": model, "workload": name, "points": points})
-    return file, loads_table(points)
+    return file, points
 
 
 def offset_errors(replies: Iterable[Reply], texts: Sequence[str]) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import IO, Any
 
 import msgspec
@@ -20,19 +22,66 @@ FILE_ERRORS = (OSError, EOFError, zlib.error)
 _BATCH_ROWS = 256
 _UNITS = {"jsonl": "line", "csv": "record", "parquet": "row"}
 
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
 csv.field_size_limit(MAX_RECORD_BYTES)
 
 
-def read(source: Source, start: int = 0) -> Iterator[tuple[int, Row]]:
-    """Each record from number `start` on, and its number. Raises `StartupError`, which names file and place."""
+class Unreadable(StartupError):
+    """A file, or a record of it, cannot be read. The message begins with its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How files are read. columns: to redact. encoding: of text without a byte order mark.
+
+    invalid: called with the place and the fault of each line of JSONL or CSV that is skipped; None: the first one is an
+        error of the file.
+    check: raises ValueError for a record that the caller cannot use.
+    """
+
+    columns: Sequence[str] = ("text",)
+    encoding: str = "utf-8"
+    invalid: Callable[[str, str], None] | None = None
+    check: Callable[[Source, Row], None] = lambda _source, _row: None
+
+
+def read(source: Source, start: int = 0, reading: Reading = Reading()) -> Iterator[tuple[int, Row]]:
+    """Each record from number `start` on, and its number. Raises `Unreadable`."""
     number = start - 1
     try:
-        for number, row in _READERS[source.kind](source, start):
-            yield number, row
-    except (ValueError, csv.Error, msgspec.DecodeError) as error:
-        raise StartupError(f"{place(source, number + 1)}: {one_line(error)}") from None
+        for number, row in _READERS[source.kind](source, start, reading):
+            if reason := _fault(row, source, reading):
+                if not reading.invalid:
+                    raise Unreadable(f"{place(source, number)}: {reason}")
+                reading.invalid(place(source, number), reason)
+            else:
+                yield number, row  # type: ignore[misc]  # no fault
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"{source.path}: {not_encoded(error)}") from None
+    except (ValueError, csv.Error) as error:
+        raise Unreadable(f"{place(source, number + 1)}: {one_line(error)}") from None
     except FILE_ERRORS as error:
-        raise StartupError(f"{source.path}: {getattr(error, 'strerror', None) or one_line(error)}") from None
+        raise Unreadable(f"{source.path}: {getattr(error, 'strerror', None) or one_line(error)}") from None
+
+
+def _fault(row: Row | ValueError, source: Source, reading: Reading) -> str | None:
+    """Why a record is invalid."""
+    try:
+        if isinstance(row, ValueError):
+            raise row
+        reading.check(source, row)
+    except UnicodeEncodeError:  # of a byte that `_jsonl` has escaped
+        return f"not {reading.encoding}; name its encoding with --encoding"
+    except ValueError as error:
+        return one_line(error)
+    return None
 
 
 def place(source: Source, number: int) -> str:
@@ -46,52 +95,74 @@ def opened(source: Source) -> IO[bytes]:
     return gzip.open(source.path, "rb") if source.gzip else source.path.open("rb")  # type: ignore[return-value]
 
 
-def _text(source: Source, start: int) -> Iterator[tuple[int, Row]]:
+def byte_order_mark(head: bytes, encoding: str) -> tuple[bytes, str]:
+    """The mark that the first four bytes of a text begin with, and its encoding; else none, and `encoding`."""
+    return next(((mark, name) for mark, name in _MARKS if head.startswith(mark)), (b"", encoding))
+
+
+def not_encoded(error: UnicodeDecodeError) -> str:
+    """What to do about a file of another encoding."""
+    return f"not {error.encoding}: {error.reason}; name its encoding with --encoding"
+
+
+def _decoded(source: Source, reading: Reading, newline: str, errors: str = "strict") -> io.TextIOWrapper:
+    file = opened(source)
+    mark, encoding = byte_order_mark(file.read(4), reading.encoding)
+    file.seek(len(mark))
+    return io.TextIOWrapper(file, encoding, errors, newline)
+
+
+_Records = Iterator[tuple[int, Row | ValueError]]
+"""A record with its number, or what is wrong with it."""
+
+
+def _text(source: Source, start: int, reading: Reading) -> _Records:
     if start:
         return
-    with opened(source) as file:
+    with _decoded(source, reading, "") as file:
         content = file.read(MAX_RECORD_BYTES + 1)
     _check_size(content)
-    yield 0, {"file": source.name, "text": content.decode("utf-8-sig")}
+    yield 0, {"file": source.name, "text": content}
 
 
-def _jsonl(source: Source, start: int) -> Iterator[tuple[int, Row]]:
+def _jsonl(source: Source, start: int, reading: Reading) -> _Records:
     """Blank lines are no records, but count as lines."""
-    with opened(source) as file:
+    with _decoded(source, reading, "\n", "surrogateescape") as file:
         number = -1
         while line := file.readline(MAX_RECORD_BYTES + 1):
             number += 1
             if number >= start and line.strip():
-                yield number, _object(line, number, source)
+                yield number, _object(line)
 
 
-def _object(line: bytes, number: int, source: Source) -> Row:
+def _object(line: str) -> Row | ValueError:
     try:
         _check_size(line)
-        row = msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line)
-    except (ValueError, msgspec.DecodeError) as error:
-        raise StartupError(f"{place(source, number)}: {one_line(error)}") from None
-    if not isinstance(row, dict):
-        raise StartupError(f"{place(source, number)}: must be a JSON object")
-    return row
+        row = msgspec.json.decode(line)
+    except ValueError as error:
+        return error
+    return row if isinstance(row, dict) else ValueError("must be a JSON object")
 
 
-def _csv(source: Source, start: int) -> Iterator[tuple[int, Row]]:
+def _csv(source: Source, start: int, reading: Reading) -> _Records:
     tabs = has_tabs(source)
-    with io.TextIOWrapper(opened(source), encoding="utf-8-sig", newline="") as file:
+    with _decoded(source, reading, "") as file:
         lines = csv.reader(file, dialect="excel-tab" if tabs else "excel", strict=True)
         header = next(lines, [])
         if len(set(header)) < len(header):
             raise ValueError("two columns of the header have the same name")
         rows = (row for row in lines if row)
         for number, row in enumerate(rows):
-            if len(row) != len(header):
-                raise ValueError(f"{len(row)} fields, the header has {len(header)} (ends at line {lines.line_num})")
-            if number >= start:
+            if number < start:
+                continue
+            if len(row) == len(header):
                 yield number, dict(zip(header, row, strict=True))
+            else:
+                fault = f"{len(row)} fields, the header has {len(header)} (ends at line {lines.line_num})"
+                yield number, ValueError(fault)
 
 
-def _parquet(source: Source, start: int) -> Iterator[tuple[int, Row]]:
+def _parquet(source: Source, start: int, _reading: Reading) -> _Records:
     pq = pyarrow().parquet
     number = 0
     with pq.ParquetFile(source.path) as file:
@@ -110,12 +181,12 @@ def _parquet(source: Source, start: int) -> Iterator[tuple[int, Row]]:
             number += batch.num_rows
 
 
-def _check_size(content: bytes) -> None:
+def _check_size(content: str) -> None:
     if len(content) > MAX_RECORD_BYTES:
         raise ValueError(f"longer than {MAX_RECORD_BYTES // 2**20} MiB")
 
 
-_READERS: dict[str, Callable[[Source, int], Iterator[tuple[int, Row]]]] = {
+_READERS: dict[str, Callable[[Source, int, Reading], _Records]] = {
     "text": _text,
     "jsonl": _jsonl,
     "csv": _csv,
@@ -124,10 +195,10 @@ _READERS: dict[str, Callable[[Source, int], Iterator[tuple[int, Row]]]] = {
 
 
 def parquet_file(source: Source) -> tuple[int, Any]:
-    """Rows and Arrow schema. Raises `StartupError`."""
+    """Rows and Arrow schema. Raises `Unreadable`."""
     pa = pyarrow()
     try:
         with pa.parquet.ParquetFile(source.path) as file:
             return file.metadata.num_rows, file.schema_arrow
     except (OSError, pa.ArrowInvalid) as error:
-        raise StartupError(f"{source.path}: {one_line(error)}") from None
+        raise Unreadable(f"{source.path}: {one_line(error)}") from None

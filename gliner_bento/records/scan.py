@@ -2,48 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from gliner_bento.exits import StartupError, one_line
 from gliner_bento.records.columns import Row, arrow_types, check_columns, pyarrow
-from gliner_bento.records.readers import parquet_file, place, read
+from gliner_bento.records.readers import Reading, Unreadable, parquet_file, read
 from gliner_bento.records.sources import Source
 
 _ROWS = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Scan:
-    """records: how many there are. schema: of Parquet output; None for JSONL."""
+    """records: how many can be read. skipped: by path, faults of files that cannot. schema: of Parquet output."""
 
-    records: int
+    records: int = 0
+    skipped: dict[str, str] = field(default_factory=dict)
     schema: Any = None
 
 
-def scan(files: Iterable[Source], text_column: str, more_columns: Sequence[str], *, typed: bool) -> Scan:
-    """Check that each record has the columns, and a string or null as its text. Raises `StartupError`.
+def scan(files: Iterable[Source], reading: Reading, columns: Sequence[str] = (), *, typed: bool = False) -> Scan:
+    """Count and check all records; a file that cannot be read is skipped. Raises `StartupError` if no type fits.
 
+    columns: that records have, of Parquet files whose rows are not read; the first is the text.
     typed: find the schema of the output.
     """
-    records, schemas = 0, _Schemas() if typed else None
+    found, schemas = Scan(), _Schemas() if typed else None
     for source in files:
-        if source.kind == "text":
-            records += sum(1 for _ in read(source))
+        before = schemas and schemas.current
+        try:
+            if source.kind == "parquet" and columns:
+                found.records += _scan_parquet(source, columns, schemas)
+            else:
+                found.records += _scan_rows(source, reading, schemas)
+        except Unreadable as error:
+            found.skipped[str(source.path)] = str(error)
             if schemas:
-                schemas.add(["file", "text"], source)
-            continue
-        if source.kind == "parquet":
-            records += _scan_parquet(source, [text_column, *more_columns], schemas)
-            continue
-        rows = _checked(source, text_column, more_columns)
-        while block := list(islice(rows, _ROWS)):
-            records += len(block)
-            if schemas:
-                schemas.infer(block, source)
-    return Scan(records, schemas.output() if schemas else None)
+                schemas.current = before
+    found.schema = schemas.output() if schemas else None
+    return found
+
+
+def _scan_rows(source: Source, reading: Reading, schemas: _Schemas | None) -> int:
+    records, rows = 0, (row for _, row in read(source, 0, reading))
+    while block := list(islice(rows, _ROWS)):
+        records += len(block)
+        if schemas:
+            schemas.infer(block, source)
+    return records
 
 
 def _scan_parquet(source: Source, columns: Sequence[str], schemas: _Schemas | None) -> int:
@@ -54,21 +63,23 @@ def _scan_parquet(source: Source, columns: Sequence[str], schemas: _Schemas | No
         if str(kind) not in ("string", "large_string", "string_view", "null"):
             raise ValueError(f"column {columns[0]!r} must be strings, not {kind}")
     except ValueError as error:
-        raise StartupError(f"{source.path}: {error}") from None
+        raise Unreadable(f"{source.path}: {error}") from None
     if schemas:
         schemas.merge(schema.remove_metadata(), source)
     return rows
 
 
-def _checked(source: Source, text_column: str, more_columns: Sequence[str]) -> Iterator[Row]:
-    for number, row in read(source):
-        try:
-            check_columns(row, [text_column, *more_columns])
-            if not isinstance(row[text_column], str | None):
-                raise ValueError(f"column {text_column!r} must be a string or null")
-        except ValueError as error:
-            raise StartupError(f"{place(source, number)}: {error}") from None
-        yield row
+def column_check(text_column: str, more_columns: Sequence[str]) -> Callable[[Source, Row], None]:
+    """A check that a record has the columns, and a string or null as its text; text files have columns of their own."""
+
+    def check(source: Source, row: Row) -> None:
+        if source.kind in ("text", "parquet"):
+            return
+        check_columns(row, [text_column, *more_columns])
+        if not isinstance(row[text_column], str | None):
+            raise ValueError(f"column {text_column!r} must be a string or null")
+
+    return check
 
 
 class _Schemas:
@@ -76,11 +87,7 @@ class _Schemas:
 
     def __init__(self) -> None:
         self._pa = pyarrow()
-        self._schema = self._pa.schema([])
-
-    def add(self, columns: Sequence[str], source: Source) -> None:
-        """Columns of strings."""
-        self.merge(self._pa.schema([(name, self._pa.string()) for name in columns]), source)
+        self.current = self._pa.schema([])
 
     def infer(self, rows: Sequence[Row], source: Source) -> None:
         """Columns of JSON values."""
@@ -95,13 +102,13 @@ class _Schemas:
     def merge(self, schema: Any, source: Source) -> None:
         """Widen the types. Raises `StartupError` where no type fits."""
         try:
-            self._schema = self._pa.unify_schemas([self._schema, schema], promote_options="permissive")
+            self.current = self._pa.unify_schemas([self.current, schema], promote_options="permissive")
         except (self._pa.ArrowInvalid, self._pa.ArrowTypeError) as error:
             raise self._fault(source, one_line(error)) from None
 
     def output(self) -> Any:
         """With the columns of a result."""
-        return self._pa.schema([*self._schema, *arrow_types().items()])
+        return self._pa.schema([*self.current, *arrow_types().items()])
 
     def _fault(self, source: Source, message: str) -> StartupError:
         return StartupError(f"{source.path}: {message}; Parquet needs one type per column, .jsonl output does not")

@@ -3,7 +3,9 @@ chunk that its checkpoint names; the file has its name when it is complete."""
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -16,7 +18,7 @@ from gliner_bento.exits import StartupError, one_line
 from gliner_bento.files import sync
 from gliner_bento.records.columns import Row, pyarrow
 
-FORMATS = (".jsonl", ".jsonl.gz", ".parquet")
+FORMATS = (".jsonl", ".jsonl.gz", ".csv", ".parquet")
 _GROUP_ROWS, _GROUP_BYTES = 20_000, 64 * 2**20
 
 
@@ -52,12 +54,18 @@ class JsonLines:
 
     def write(self, rows: Sequence[Row]) -> None:
         """See `Writer`."""
+        self._append(self._encoded(rows))
+
+    def _encoded(self, rows: Sequence[Row]) -> bytes:
         try:
             content = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
         except (TypeError, ValueError) as error:
             raise StartupError(f"{self._path}: {one_line(error)}; .parquet output keeps all types") from None
         if self._path.suffix == ".gz" and rows:
             content = gzip.compress(content, mtime=0)
+        return content
+
+    def _append(self, content: bytes) -> None:
         with self._unfinished.open("ab") as file:
             file.write(content)
             file.flush()
@@ -68,6 +76,25 @@ class JsonLines:
         """See `Writer`."""
         if self._unfinished.exists():
             os.replace(self._unfinished, self._path)
+
+
+class Csv(JsonLines):
+    """A row for each entity: where its record is, and the entity. Takes rows of `file`, `record` and `entities`."""
+
+    COLUMNS = ("file", "record", "start", "end", "text", "label", "score")
+
+    def resume(self, position: int) -> None:
+        """See `Writer`; bytes."""
+        super().resume(position)
+        if not position:
+            self._append(",".join(self.COLUMNS).encode() + b"\r\n")
+
+    def _encoded(self, rows: Sequence[Row]) -> bytes:
+        content = io.StringIO(newline="")
+        lines = csv.DictWriter(content, self.COLUMNS)
+        for row in rows:
+            lines.writerows({"file": row["file"], "record": row["record"], **entity} for entity in row["entities"])
+        return content.getvalue().encode("utf-8", "replace")
 
 
 class Parquet:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import io
 from collections.abc import Iterator
 from typing import IO
 
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
+from gliner_bento.records.readers import byte_order_mark, not_encoded
 
 
 class Decoded:
@@ -22,9 +15,7 @@ class Decoded:
 
     def __init__(self, file: IO[bytes], encoding: str) -> None:
         head = file.read(4)
-        self.mark, self.encoding = next(
-            ((mark, name) for mark, name in _MARKS if head.startswith(mark)), (b"", encoding)
-        )
+        self.mark, self.encoding = byte_order_mark(head, encoding)
         self._head, self._file = head[len(self.mark) :], file
 
     def lines(self) -> Iterator[str]:
@@ -36,7 +27,7 @@ class Decoded:
                 written.update(self.encode(line))
                 yield line
         except UnicodeDecodeError as error:
-            raise ValueError(f"not {self.encoding}: {error.reason}; name its encoding with --encoding") from None
+            raise ValueError(not_encoded(error)) from None
         if written.digest() != source.read_bytes.digest():
             raise ValueError(f"{self.encoding} does not keep every byte of the file; choose another --encoding")
 

@@ -15,14 +15,14 @@ from typing import IO
 
 from gliner_bento.exits import one_line
 from gliner_bento.records.columns import pyarrow
-from gliner_bento.records.readers import FILE_ERRORS, opened
+from gliner_bento.records.readers import FILE_ERRORS, Reading, opened
 from gliner_bento.records.sources import Source, sources
 from gliner_bento.redaction.parquet_file import ParquetFile
 from gliner_bento.redaction.patterns import find_patterns
 from gliner_bento.redaction.records import Record
 from gliner_bento.redaction.spans import Span
 from gliner_bento.redaction.styles import Replace
-from gliner_bento.redaction.text_file import Entry, Finding, Reading, TextFile
+from gliner_bento.redaction.text_file import Entry, Finding, TextFile
 from gliner_bento.types import BatchResult
 
 _FAULTS = (*FILE_ERRORS, ValueError)

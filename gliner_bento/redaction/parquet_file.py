@@ -8,11 +8,12 @@ from itertools import groupby
 from typing import IO, Any
 
 from gliner_bento.records.columns import pyarrow
+from gliner_bento.records.readers import Reading
 from gliner_bento.redaction.records import Field, Record
 from gliner_bento.redaction.redact import Replacement, redact, restore_anyway
 from gliner_bento.redaction.spans import Span
 from gliner_bento.redaction.styles import Replace
-from gliner_bento.redaction.text_file import Entry, Finding, Reading
+from gliner_bento.redaction.text_file import Entry, Finding
 
 
 class ParquetFile:

@@ -86,13 +86,13 @@ def _whole(is_one: Callable[[str], bool]) -> Callable[[re.Match[str]], int]:
 
 _RULES = (
     _Rule(
-        "email",
+        "email address",
         re.compile(r"(?<![\w.+\-])[\w.!#$%&'*+/=?^`{|}~\-]{1,64}@(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.)+[^\W\d_]{2,24}\b"),
         lambda match: len(match[0]),
     ),
     _Rule("iban", re.compile(r"(?<!\w)[A-Za-z]{2}\d{2}(?:[ \-]?[A-Za-z0-9]){11,30}"), _iban_at),
-    _Rule("card", re.compile(r"(?<![\w+])\d(?:[ \-]?\d){12,18}(?!\w)"), _card_at),
-    _Rule("phone", re.compile(r"(?<![\w.+])(?:\+|\(|\d)(?:[ ./()\-]{0,3}\d){6,15}(?![\w@])"), _whole(_is_phone)),
+    _Rule("credit card number", re.compile(r"(?<![\w+])\d(?:[ \-]?\d){12,18}(?!\w)"), _card_at),
+    _Rule("phone number", re.compile(r"(?<![\w.+])(?:\+|\(|\d)(?:[ ./()\-]{0,3}\d){6,15}(?![\w@])"), _whole(_is_phone)),
 )
 
 PATTERN_LABELS = tuple(rule.label for rule in _RULES)

@@ -15,6 +15,11 @@ from gliner_bento.redaction.redact import Redacted, redactions, substituted
 from gliner_bento.redaction.spans import Span
 from gliner_bento.redaction.styles import Replace
 
+Reader = Callable[[Iterable[str], Sequence[str], "Skip | None"], Iterator["Record"]]
+"""(lines, columns, what is called for invalid lines) -> records"""
+Skip = Callable[[int, str], None]
+"""Called with the number and the fault of a line that is left out."""
+
 _SPACE = re.compile(r"[ \t\r\n]*")
 _JSON_CHAR = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]", re.DOTALL
@@ -54,20 +59,26 @@ def redact_record(record: Record, spans: Iterable[Iterable[Span]], replace: Repl
     )
 
 
-def text_records(lines: Iterable[str], _columns: Sequence[str]) -> Iterator[Record]:
+def text_records(lines: Iterable[str], _columns: Sequence[str], _skip: Skip | None = None) -> Iterator[Record]:
     """The whole file."""
     text = "".join(lines)
     yield Record(text, [Field(text)])
 
 
-def jsonl_records(lines: Iterable[str], columns: Sequence[str]) -> Iterator[Record]:
-    """Each line; blank ones have no text. Raises ValueError with the line's number."""
+def jsonl_records(lines: Iterable[str], columns: Sequence[str], skip: Skip | None = None) -> Iterator[Record]:
+    """Each line; blank ones have no text. Without `skip`, an invalid one raises ValueError with its number."""
     for number, line in enumerate(lines, 1):
         try:
             yield Record(line, _json_fields(line, columns) if line.strip() else [])
         except (ValueError, IndexError) as error:
             reason = f"invalid JSON: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)
-            raise ValueError(f"line {number}: {reason}") from None
+            _skip_or_raise(number, reason, skip)
+
+
+def _skip_or_raise(line: int, reason: str, skip: Skip | None) -> None:
+    if skip is None:
+        raise ValueError(f"line {line}: {reason}") from None
+    skip(line, reason)
 
 
 def _json_fields(line: str, columns: Sequence[str]) -> list[Field]:
@@ -107,24 +118,28 @@ def _after_space(line: str, position: int) -> int:
     return match.end() if match else position
 
 
-def csv_records(delimiter: str) -> Callable[[Iterable[str], Sequence[str]], Iterator[Record]]:
+def csv_records(delimiter: str) -> Reader:
     """Rows of CSV as in RFC 4180, the first with the names of the columns, with any line ends."""
     special = re.escape(delimiter)
     cell = re.compile(rf'("(?:[^"]|"")*"|[^"{special}\r\n][^{special}\r\n]*|)({special}|\r\n|\n|\r|$)')
 
-    def records(lines: Iterable[str], columns: Sequence[str]) -> Iterator[Record]:
+    def records(lines: Iterable[str], columns: Sequence[str], skip: Skip | None = None) -> Iterator[Record]:
         names: list[str] = []
         wanted: list[int] | None = None
         for number, raw in _csv_rows(lines):
-            cells = list(_csv_cells(cell, raw, number))
+            try:
+                cells = list(_csv_cells(cell, raw))
+                if wanted is not None and len(cells) != len(names) and raw.strip("\r\n"):
+                    raise ValueError(f"has {len(cells)} cells, and the header has {len(names)}")
+            except ValueError as error:
+                _skip_or_raise(number, str(error), None if wanted is None else skip)
+                continue
             if wanted is None:
                 names = [text for text, _ in cells]
                 _check_columns(names, columns)
                 wanted = [index for index, name in enumerate(names) if name in columns]
                 yield Record(raw)
             else:
-                if len(cells) != len(names) and raw.strip("\r\n"):
-                    raise ValueError(f"line {number}: has {len(cells)} cells, and the header has {len(names)}")
                 yield Record(raw, [Field(*cells[index]) for index in wanted if index < len(cells)])
 
     return records
@@ -145,7 +160,7 @@ def _csv_rows(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
         raise ValueError(f"line {first}: a quote is not closed")
 
 
-def _csv_cells(cell: re.Pattern[str], raw: str, number: int) -> Iterator[tuple[str, list[int]]]:
+def _csv_cells(cell: re.Pattern[str], raw: str) -> Iterator[tuple[str, list[int]]]:
     """Text and places of each cell."""
     position = 0
     while match := cell.match(raw, position):
@@ -158,7 +173,7 @@ def _csv_cells(cell: re.Pattern[str], raw: str, number: int) -> Iterator[tuple[s
         position = match.end()
         if match.end(2) == len(raw) and match[2] in ("", "\n", "\r", "\r\n"):
             return
-    raise ValueError(f"line {number}: a quote is inside a cell; it must be in quotes, and written twice")
+    raise ValueError("a quote is inside a cell; it must be in quotes, and written twice")
 
 
 def _check_columns(names: Sequence[str], columns: Sequence[str]) -> None:
@@ -167,7 +182,7 @@ def _check_columns(names: Sequence[str], columns: Sequence[str]) -> None:
         raise ValueError(f"no column {missing[0]!r}; there are {there}: choose with --columns")
 
 
-FORMATS: dict[str, Callable[[Iterable[str], Sequence[str]], Iterator[Record]]] = {
+FORMATS: dict[str, Reader] = {
     "text": text_records,
     "jsonl": jsonl_records,
     "csv": csv_records(","),

@@ -18,9 +18,19 @@ Replace = Callable[[str, Span], str]
 _HASH_CHARS = 16
 
 
+_PRESIDIO = {
+    "CARD": "CREDIT_CARD",
+    "CREDIT_CARD_NUMBER": "CREDIT_CARD",
+    "EMAIL": "EMAIL_ADDRESS",
+    "IBAN": "IBAN_CODE",
+    "PHONE": "PHONE_NUMBER",
+}
+
+
 def tag(label: str) -> str:
-    """A label as it is written in a placeholder: `phone number` is PHONE_NUMBER."""
-    return re.sub(r"\W+", "_", label.upper()).strip("_") or "ENTITY"
+    """A label as it is written in a placeholder, by Presidio's name if it has one: `phone` is PHONE_NUMBER."""
+    name = re.sub(r"\W+", "_", label.upper()).strip("_") or "ENTITY"
+    return _PRESIDIO.get(name, name)
 
 
 @dataclass(slots=True)
@@ -32,10 +42,10 @@ class Placeholders:
 
     def __call__(self, text: str, span: Span) -> str:
         """See `Replace`."""
-        name = (span.label, normalized(text[span.start : span.end]))
+        name = (tag(span.label), normalized(text[span.start : span.end]))
         placeholder = self._of_name.get(name)
         if placeholder is None:
-            placeholder = self._of_name[name] = self._next(tag(span.label), text)
+            placeholder = self._of_name[name] = self._next(name[0], text)
         return placeholder
 
     def _next(self, kind: str, text: str) -> str:
@@ -57,10 +67,12 @@ def remove(_text: str, _span: Span) -> str:
 
 
 def hashes(key: bytes) -> Replace:
-    """`[PERSON_6ac3c336e4094835]`: HMAC-SHA-256 of label and name; equal names are equal in all runs with this key."""
+    """`[PERSON_6ac3c336e4094835]`: HMAC-SHA-256 of tag and name; equal names are equal in all runs with this key."""
 
     def replace(text: str, span: Span) -> str:
-        message = f"{span.label}\0{normalized(text[span.start : span.end])}".encode("utf-8", "surrogatepass")
-        return f"[{tag(span.label)}_{hmac.new(key, message, hashlib.sha256).hexdigest()[:_HASH_CHARS]}]"
+        kind = tag(span.label)
+        name = f"{kind.replace('_', ' ').lower()}\0{normalized(text[span.start : span.end])}"
+        message = name.encode("utf-8", "surrogatepass")
+        return f"[{kind}_{hmac.new(key, message, hashlib.sha256).hexdigest()[:_HASH_CHARS]}]"
 
     return replace

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import IO, Any
 
+from gliner_bento.records.readers import Reading
 from gliner_bento.records.sources import Source, has_tabs
 from gliner_bento.redaction.encoding import Decoded
 from gliner_bento.redaction.records import FORMATS, Record, csv_records, redact_record
@@ -15,14 +16,6 @@ from gliner_bento.redaction.styles import Replace
 
 Entry = dict[str, Any]
 """A line of the mapping: a `Replacement`, and where it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How files are read. columns: of JSONL, CSV and Parquet. encoding: of files without a byte order mark."""
-
-    columns: Sequence[str] = ("text",)
-    encoding: str = "utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +33,18 @@ class TextFile:
     def __init__(self, content: IO[bytes], out: IO[bytes], source: Source, reading: Reading) -> None:
         self._decoded = Decoded(content, reading.encoding)
         self._read = csv_records("\t") if has_tabs(source) else FORMATS[source.kind]
-        self._columns = reading.columns
+        self._reading, self._path = reading, source.path
         self._out = out
         self._chars = 0
         out.write(self._decoded.mark)
 
     def records(self) -> Iterator[Record]:
         """In order."""
-        return self._read(self._decoded.lines(), self._columns)
+        return self._read(self._decoded.lines(), self._reading.columns, self._skip if self._reading.invalid else None)
+
+    def _skip(self, line: int, reason: str) -> None:
+        assert self._reading.invalid is not None
+        self._reading.invalid(f"{self._path}: line {line}", reason)
 
     def redact(self, record: Record, spans: Iterable[Iterable[Span]], style: Replace) -> list[Entry]:
         """Write the next record."""

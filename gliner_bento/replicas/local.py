@@ -75,7 +75,7 @@ class LocalReplica:
         on_hang: called once with the reason when a thread of the model hangs; all items have failed then.
         tracer: observes the timing of items whose `Call` has a trace. cores: default: all that the process may use.
         """
-        from gliner_bento.engine.checkpoint.load import pick_device  # noqa: PLC0415
+        from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports torch
 
         started_s = time.monotonic()

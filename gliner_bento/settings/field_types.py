@@ -16,6 +16,7 @@ from gliner_bento.api_keys import is_content, read_keys
 from gliner_bento.archives import SUFFIXES
 from gliner_bento.configuration import PACKAGE, PROJECT_ROOT
 from gliner_bento.exits import install
+from gliner_bento.other_models import no_checkpoint
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FORMATS = tuple(sorted(file.stem for file in (PACKAGE / "gateway" / "compat").glob("[!_]*.py")))
@@ -36,7 +37,7 @@ def _checkpoint(value: str) -> str:
             try:
                 (folder / "gliner_config.json").stat()
             except FileNotFoundError:
-                raise ValueError("the folder has no GLiNER checkpoint (gliner_config.json is missing)") from None
+                raise ValueError(f"the folder is {no_checkpoint(folder)}") from None
             except OSError as error:
                 raise ValueError(f"the folder cannot be read: {error.strerror}") from None
             return str(folder.resolve())

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import GPT2Config, PreTrainedTokenizerFast
 from views import view
 
-from gliner_bento.engine.checkpoint.load import DType
+from gliner_bento.engine.checkpoint.device import DType
 from gliner_bento.engine.checkpoint.resolve import Checkpoint, find_checkpoint
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions

@@ -16,9 +16,10 @@ from comparison import extract_one
 from transformers import DebertaV2Model
 
 from gliner_bento.engine.base import Engine
+from gliner_bento.engine.checkpoint.device import computes_bfloat16, pick_device
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.limits import token_limit
-from gliner_bento.engine.checkpoint.load import check_flashdeberta, computes_bfloat16, pick_device
+from gliner_bento.engine.checkpoint.load import check_flashdeberta
 from gliner_bento.engine.checkpoint.load import load as load_model
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.types import Item
@@ -128,7 +129,7 @@ def test_runs_in_bfloat16(family: str, dtype: Any, checkpoint: Any) -> None:
 
 
 def test_falls_back_to_float32_where_the_model_does_not_run_in_bfloat16(checkpoint: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("gliner_bento.engine.checkpoint.load.computes_bfloat16", lambda device: True)
+    monkeypatch.setattr("gliner_bento.engine.checkpoint.device.computes_bfloat16", lambda device: True)
     served = load_engine(checkpoint("relex-span-gcn", **LIVELY), dtype="auto")
     assert served.info.dtype == "float32"
 

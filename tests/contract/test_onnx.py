@@ -19,8 +19,8 @@ from gliner import GLiNER
 from hub import cached_folder
 from onnx.external_data_helper import set_external_data
 
+from gliner_bento.engine.checkpoint.device import DType
 from gliner_bento.engine.checkpoint.find import ModelError, is_beside
-from gliner_bento.engine.checkpoint.load import DType
 from gliner_bento.engine.checkpoint.onnx_session import OnnxSession, inspect_onnx, load_onnx
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.families import family_of

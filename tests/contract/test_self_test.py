@@ -21,8 +21,9 @@ from lora_training import linears, serving, train
 from test_adapters import KINDS
 from views import view
 
+from gliner_bento.engine.checkpoint.device import DType
 from gliner_bento.engine.checkpoint.find import ModelError
-from gliner_bento.engine.checkpoint.load import DType, load
+from gliner_bento.engine.checkpoint.load import load
 from gliner_bento.engine.encoders import bert
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.gliner_forward import MAX_PROPOSALS

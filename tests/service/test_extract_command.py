@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from unittest.mock import Mock
 
 import pytest
 
 from gliner_bento import cli
+from gliner_bento.cli.backend import one_off
+from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.engine import engine
+from gliner_bento.settings import Settings
 
 TEXT = "Bill Gates founded Microsoft in 1975."
 
@@ -22,6 +33,27 @@ def test_a_text_and_a_file_are_extracted_without_a_server(capsys, tmp_path):
     assert answer["model"] == "demo"
 
 
+def test_one_line_says_on_a_terminal_that_a_model_loads():
+    """A pipe gets no such line."""
+    program = [sys.executable, "-m", "gliner_bento.cli", "extract", TEXT, "--labels", "person"]
+    terminal, theirs = os.openpty()
+    with os.fdopen(terminal, "rb", 0) as shown, subprocess.Popen(program, stdout=subprocess.PIPE, stderr=theirs) as run:
+        os.close(theirs)
+        assert shown.readline() == f"gliner-bento: loading {PROJECT_ROOT}/models/demo ...\r\n".encode()
+        assert run.stdout.read().decode().startswith("Bill Gates [person]")
+    piped = subprocess.run(program, capture_output=True, text=True, check=True, timeout=120)
+    assert piped.stderr == ""
+
+
+def test_one_text_is_answered_without_a_self_test(monkeypatch):
+    given = Settings.load({"self_test": "true"})
+    assert (one_off(given).self_test, one_off(given).batch_invariant) == (True, False)
+    assert one_off(Settings.load({})).self_test is False
+    monkeypatch.setattr(engine, "self_test", fail := Mock(side_effect=AssertionError))
+    assert cli.main(["extract", TEXT, "--labels", "person"]) == 0
+    fail.assert_not_called()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -33,7 +65,6 @@ def test_a_text_and_a_file_are_extracted_without_a_server(capsys, tmp_path):
         (["extract", TEXT, "--labels", "a", "--url", "http://a", "--device", "cpu"], "--device: is of the model in"),
         (["extract", TEXT, "--labels", "a", "--thresold", "1"], "unknown flag --thresold; did you mean --threshold"),
         (["extract", TEXT, "--labels", "a", "--model", "nobody/none"], "'nobody/none' is no folder"),
-        (["extract", "{folder}/latin.txt", "--labels", "a"], "latin.txt: not UTF-8: byte 3"),
     ],
 )
 def test_what_cannot_work_is_one_line_and_code_1(capsys, tmp_path, arguments, message):
@@ -43,3 +74,43 @@ def test_what_cannot_work_is_one_line_and_code_1(capsys, tmp_path, arguments, me
     assert message in written.err
     assert written.err.count("\n") == 1
     assert written.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("latin.txt", "latin.txt: not UTF-8: byte 3"),
+        ("nofile.txt", "nofile.txt: No such file or directory"),
+        ("folder/nofile", "folder/nofile: No such file or directory"),
+        ("./no file", "./no file: No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line_and_code_2(capsys, tmp_path, monkeypatch, name, message):
+    (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["extract", name, "--labels", "a"]) == 2
+    written = capsys.readouterr()
+    assert written.err.startswith(f"gliner-bento: extract: {message}")
+    assert written.err.count("\n") == 1
+
+
+def test_a_text_comes_from_a_pipe_and_a_url_needs_no_scheme(monkeypatch):
+    bodies = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_POST(self):
+            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(404)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"localhost:{server.server_port}"
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+        cli.main(["extract", "--labels", "person", "--url", url])
+        cli.main(["extract", "Ada Lovelace, e.g. in a/b.", "--labels", "person", "--url", url])
+        server.shutdown()
+    assert [body["text"] for body in bodies] == [TEXT, "Ada Lovelace, e.g. in a/b."]

@@ -19,7 +19,7 @@ def test_what_the_model_and_the_rules_find_is_replaced_and_nothing_else(tmp_path
     arguments = ["redact", str(tmp_path / "in.txt"), "-o", str(tmp_path / "out.txt"), "--labels", "person"]
     assert cli.main([*arguments, "--style", "hash", "--mapping", str(tmp_path / "mapping.jsonl")]) == 0
     redacted = (tmp_path / "out.txt").read_bytes()
-    expected = rb"\xef\xbb\xbf\[PERSON_\w{16}\] founded Microsoft\.\r\nWrite to \[EMAIL_\w{16}\]\.\r\n"
+    expected = rb"\xef\xbb\xbf\[PERSON_\w{16}\] founded Microsoft\.\r\nWrite to \[EMAIL_ADDRESS_\w{16}\]\.\r\n"
     assert re.fullmatch(expected, redacted)
     arguments = ["redact", "--restore", str(tmp_path / "mapping.jsonl"), str(tmp_path / "out.txt")]
     assert cli.main([*arguments, "-o", str(tmp_path / "again.txt")]) == 0
@@ -41,7 +41,7 @@ def test_the_example_of_the_page_keeps_every_other_byte(tmp_path, monkeypatch, c
     assert shown.strip() in PAGE
     (table,) = (line for line in commands if "customers.csv" in line)
     assert cli.main([*shlex.split(table)[1:], "--mapping", "table.jsonl"]) == 0
-    assert json.loads(capsys.readouterr().out)["redacted"] == {"person": 2, "phone": 1}
+    assert json.loads(capsys.readouterr().out)["redacted"] == {"person": 2, "phone number": 1}
     for original, copy, mapping in [
         ("letters/first.txt", "redacted/first.txt", "mapping.jsonl"),
         ("customers.csv", "customers-redacted.csv", "table.jsonl"),

@@ -270,7 +270,21 @@ def test_a_wrong_setting_ends_a_process_with_one_line_and_code_1():
 
 
 def test_a_folder_without_a_checkpoint_is_refused_before_anything_starts(tmp_path):
-    with pytest.raises(SettingsError, match="model: the folder has no GLiNER checkpoint"):
+    with pytest.raises(SettingsError, match="model: the folder is no GLiNER checkpoint"):
+        Settings.load({"model": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("extractor", "config.json describes a GLiNER2 model, which is not served"),
+        ("GLiClass", "config.json describes a GLiClass model, which is not served"),
+        ("bert", r"config.json describes another kind of model \(model_type 'bert'\)"),
+    ],
+)
+def test_a_model_of_another_kind_is_named(tmp_path, kind, message):
+    (tmp_path / "config.json").write_text(f'{{"model_type": "{kind}"}}')
+    with pytest.raises(SettingsError, match=message):
         Settings.load({"model": str(tmp_path)})
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from gliner import GLiNER
@@ -30,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 _POOLER = re.compile(r"\.pooler\.")
 _BI_ENCODERS_LSTM = re.compile(rf"{_POOLER.pattern}|^rnn\.")
-
-DType = Literal["auto", "float32", "float16", "bfloat16"]
 
 _WEIGHTS = {".safetensors", ".bin", ".onnx", ".pt", ".pth", ".ckpt", ".h5", ".msgpack"}
 # A buffer of encoders that transformers used to save.
@@ -162,32 +160,3 @@ def _environment(**values: str) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def pick_device(device: str) -> torch.device:
-    """`auto` is the first CUDA device, else the CPU."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        picked = torch.device(device)
-    except RuntimeError as error:
-        raise ModelError(f"device {device!r} is none of auto, cpu, cuda, cuda:<n>") from error
-    if picked.type == "cuda" and (picked.index or 0) >= torch.cuda.device_count():
-        raise ModelError(f"device {device!r} does not exist; torch sees {torch.cuda.device_count()} CUDA devices")
-    return picked
-
-
-def pick_dtype(dtype: DType, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 where the hardware multiplies it natively, else float32."""
-    if dtype == "auto":
-        return torch.bfloat16 if computes_bfloat16(device) else torch.float32
-    picked: torch.dtype = getattr(torch, dtype)
-    return picked
-
-
-def computes_bfloat16(device: torch.device) -> bool:
-    """Whether the device computes bfloat16 natively; emulated, it is slower than float32."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= (8, 0)
-    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return device.type == "cpu" and any(bool(check()) for name in names if (check := getattr(torch.cpu, name, None)))

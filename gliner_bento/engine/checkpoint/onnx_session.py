@@ -15,8 +15,9 @@ import torch
 from gliner.runtime.onnx import ONNXRuntimeModel
 from transformers import AutoConfig
 
+from gliner_bento.engine.checkpoint.device import DType
 from gliner_bento.engine.checkpoint.find import BACKBONES, ModelError, is_beside
-from gliner_bento.engine.checkpoint.load import DType, from_pretrained
+from gliner_bento.engine.checkpoint.load import from_pretrained
 from gliner_bento.engine.checkpoint.resolve import Checkpoint
 from gliner_bento.exits import install, one_line
 

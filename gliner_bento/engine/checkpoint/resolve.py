@@ -26,6 +26,7 @@ from gliner_bento.engine.checkpoint.find import (
 )
 from gliner_bento.engine.checkpoint.hub import Hub, is_hub_id
 from gliner_bento.engine.options import CheckpointOptions
+from gliner_bento.other_models import no_checkpoint
 
 # Configurations, tokenizers and the card.
 _TEXTS = ["*.json", "*.txt", "*.model", "README.md"]
@@ -76,7 +77,7 @@ def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | Non
             raise ModelError(f"{model!r} is neither a folder nor a hub id (owner/name)")
         folder = _downloaded(model, hub, options.revision, onnx_file)
     if not is_file(folder / CONFIG):
-        raise ModelError(f"{model!r} is no GLiNER checkpoint: it has no {CONFIG}")
+        raise ModelError(f"{model!r} is {no_checkpoint(folder)}")
     if onnx_file and not is_file(folder / onnx_file):
         raise ModelError(f"{model!r} has no {onnx_file}{_instead(folder)}")
     name = name_of(given) if archived else folder.resolve().name if local else model

@@ -30,13 +30,13 @@ def read_safetensors(files: Iterable[Path]) -> dict[str, torch.Tensor]:
     """The tensors of all files, mapped from them. A name in a file's metadata is another name of a tensor."""
     tensors: dict[str, torch.Tensor] = {}
     for path in files:
-        _refuse_pointer(path)
+        refuse_pointer(path)
         try:
             with safe_open(path, framework="pt", device="cpu") as file:
                 inside = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
                 aliases = file.metadata() or {}
         except Exception as error:
-            raise _damaged(path, error) from error
+            raise damaged(path, error) from error
         tensors |= inside | {alias: inside[name] for alias, name in aliases.items() if name in inside}
     return tensors
 
@@ -45,7 +45,7 @@ def read_pickled(files: Iterable[Path]) -> dict[str, torch.Tensor]:
     """The tensors of all files that torch.save wrote, mapped from them where the format allows it."""
     tensors: dict[str, torch.Tensor] = {}
     for path in files:
-        _refuse_pointer(path)
+        refuse_pointer(path)
         zipped = zipfile.is_zipfile(path)
         try:
             if zipped:
@@ -54,7 +54,7 @@ def read_pickled(files: Iterable[Path]) -> dict[str, torch.Tensor]:
         except pickle.UnpicklingError as error:
             raise _refused(path, error) from error
         except Exception as error:
-            raise _damaged(path, error) from error
+            raise damaged(path, error) from error
         tensors |= _tensors_of(path, content)
     return tensors
 
@@ -73,7 +73,8 @@ def _check_sums(path: Path) -> None:
             raise ValueError(f"wrong checksum of {damaged}")
 
 
-def _refuse_pointer(path: Path) -> None:
+def refuse_pointer(path: Path) -> None:
+    """Raise ModelError for a file that git-lfs has not fetched."""
     try:
         with path.open("rb") as file:
             head = file.read(len(_LFS_POINTER))
@@ -87,12 +88,13 @@ def _refused(path: Path, error: Exception) -> ModelError:
     """For a file that needs more than tensors."""
     wanted = _GLOBAL.search(str(error))
     if wanted is None:
-        return _damaged(path, error)
+        return damaged(path, error)
     return ModelError(
         f"{path} is refused: unpickling it needs {wanted[1]}, and only tensors are loaded, because a pickle may run "
         "code; save model.state_dict(), or ask its publisher for safetensors"
     )
 
 
-def _damaged(path: Path, error: Exception) -> ModelError:
+def damaged(path: Path, error: Exception) -> ModelError:
+    """For a file that cannot be read."""
     return ModelError(f"{path} cannot be loaded, it is damaged or incomplete ({one_line(error)}); download it again")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import sys
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from bulk_program import client, run
 from memory_replica import INFO, MemoryReplica
 
+from gliner_bento import cli
 from gliner_bento.bulk import job as bulk
 from gliner_bento.bulk.checkpoint import Checkpoint
 from gliner_bento.client import many
@@ -81,6 +84,104 @@ def test_a_record_that_fails_is_in_the_side_file(tmp_path):
     assert error["record"] == {"text": REFUSED, "id": 7}
 
 
+@pytest.fixture
+def damaged(tmp_path):
+    """A folder of which two files cannot be read as UTF-8, or without skipping a line."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text('{"id": "1", "text": "Oslo"}\n{broken}\n{"id": "2", "text": "Oslo"}\n{"txt": 1}\n')
+    (folder / "b.txt").write_bytes("Malm\xf6 Oslo".encode("latin-1"))
+    (folder / "c.csv").write_text("id,text\n3,Oslo\n4\n5,Oslo\n")
+    (folder / "d.txt").write_text("Oslo")
+    return folder
+
+
+def test_files_that_cannot_be_read_are_skipped_and_the_others_have_results(damaged, tmp_path):
+    report = run(tmp_path / "out.jsonl", [str(damaged)])
+    assert [row["file"] for row in rows_of(tmp_path / "out.jsonl")] == ["d.txt"]
+    assert (report.records, report.failed) == (1, 0)
+    assert {Path(path).name: fault.partition(": ")[2] for path, fault in report.skipped.items()} == {
+        "a.jsonl": "line 2: JSON is malformed: object keys must be strings (byte 1)",
+        "b.txt": "not utf-8: invalid start byte; name its encoding with --encoding",
+        "c.csv": "record 2: 1 fields, the header has 2 (ends at line 3)",
+    }
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
+def test_an_encoding_is_named_and_invalid_lines_fail_alone_also_after_a_kill(damaged, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(bulk, "CHUNK_RECORDS", 1)
+    output, options = tmp_path / name, {"encoding": "latin-1", "skip_invalid": True}
+    take = bulk._Run.take
+
+    def interrupt(self, result):
+        take(self, result)
+        if self._checkpoint.done == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(bulk._Run, "take", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(output, [str(damaged)], **options)
+    monkeypatch.setattr(bulk._Run, "take", take)
+    report = run(output, [str(damaged)], **options)
+    assert (report.records, report.failed, report.skipped) == (9, 3, {})
+    assert 0 < report.resumed < 9
+    places = [Path(error["place"]).name for error in rows_of(Path(report.errors))]
+    assert places == ["a.jsonl: line 2", "a.jsonl: line 4", "c.csv: record 2"]
+    if name.endswith("jsonl"):
+        rows = rows_of(output)
+        assert [row.get("id", row["text"]) for row in rows] == ["1", "2", "Malm\xf6 Oslo", "3", "5", "Oslo"]
+
+
+def test_a_line_of_another_encoding_fails_alone_and_a_mark_names_the_encoding(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "Malm\xf6"}\n{"text": "city"}\n')
+    (tmp_path / "b.jsonl").write_bytes('{"text": "Malm\xf6 city"}\n'.encode("utf-16"))
+    report = run(tmp_path / "out.jsonl", [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")], skip_invalid=True)
+    assert [row["text"] for row in rows_of(tmp_path / "out.jsonl")] == ["city", "Malm\xf6 city"]
+    assert "not utf-8" in rows_of(Path(report.errors))[0]["error"]["message"]
+
+
+def test_a_file_that_cannot_be_read_is_one_line_and_code_2(tmp_path, capsys, monkeypatch):
+    @asynccontextmanager
+    async def clients(*_):
+        yield [client()]
+
+    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    (tmp_path / "a.txt").write_bytes(b"\xff")
+    (tmp_path / "b.txt").write_text("city")
+    assert cli.main(["bulk", str(tmp_path), "-o", str(tmp_path / "out.jsonl"), "--labels", "city"]) == 2
+    written = capsys.readouterr()
+    assert written.err.startswith(f"gliner-bento: bulk: {tmp_path}/a.txt: not utf-8: ")
+    assert written.out == f"{tmp_path}/out.jsonl: 1 record\n"
+
+
+def test_csv_has_a_row_for_each_entity_also_after_a_kill(damaged, tmp_path, monkeypatch):
+    inputs, options = [str(damaged)], {"encoding": "latin-1", "skip_invalid": True}
+    run(tmp_path / "whole.csv", inputs, **options)
+    with (tmp_path / "whole.csv").open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["file", "record", "start", "end", "text", "label", "score"]
+    assert [row[:6] for row in rows[:4]] == [
+        ["a.jsonl", "1", "0", "4", "Oslo", "city"],
+        ["a.jsonl", "3", "0", "4", "Oslo", "city"],
+        ["b.txt", "1", "0", "5", "Malm\xf6", "city"],
+        ["b.txt", "1", "6", "10", "Oslo", "city"],
+    ]
+    monkeypatch.setattr(bulk, "CHUNK_RECORDS", 1)
+    save = Checkpoint.save
+
+    def save_twice(self, path):
+        save(self, path)
+        if self.done == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoint, "save", save_twice)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "out.csv", inputs, **options)
+    monkeypatch.setattr(Checkpoint, "save", save)
+    assert run(tmp_path / "out.csv", inputs, **options).resumed == 3
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
 def test_a_record_may_have_labels_and_an_adapter_of_its_own(tmp_path):
     (tmp_path / "a.csv").write_text('text,mine,who\nOslo,"town, place",\nOslo,,\nOslo,,gone\n')
     columns = {"labels_column": "mine", "adapter_column": "who"}
@@ -100,7 +201,7 @@ def test_a_record_may_have_labels_and_an_adapter_of_its_own(tmp_path):
         ("a.jsonl", b'{"text": "", "entities": []}\n', "a.jsonl: line 1: a column of the output is in the input"),
         ("a.csv", b"text,b\n1,2\n1,2,3\n", "a.csv: record 2: 3 fields, the header has 2 (ends at line 3)"),
         ("a.csv", b"b,b\n1,2\n", "a.csv: record 1: two columns of the header have the same name"),
-        ("a.csv", b"text\ncaf\xe9\n", "a.csv: record 1: 'utf-8' codec can't decode"),
+        ("a.csv", b"text\ncaf\xe9\n", "a.csv: not utf-8: invalid continuation byte; name its encoding with --encoding"),
         ("a.txt.gz", b"no gzip", "a.txt.gz: Not a gzipped file"),
         ("a.jsonl", b"", "a.jsonl: no records"),
         ("a.pdf", b"", "a.pdf: must be one of .txt, .md"),

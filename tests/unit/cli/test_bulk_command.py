@@ -10,7 +10,8 @@ from gliner_bento import cli
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a.jsonl", "-o", "out.csv", "--labels", "x"], "bulk: out.csv: must end in .jsonl, .jsonl.gz, .parquet"),
+        (["a.jsonl", "-o", "out.xml", "--labels", "x"], "bulk: out.xml: must end in .jsonl, .jsonl.gz, .csv, .parquet"),
+        (["a.jsonl", "-o", "out.csv", "--labels", "x", "--relations", "y"], "out.csv: CSV has a row for each entity"),
         (["a.jsonl", "-o", "gone/out.jsonl", "--labels", "x"], "bulk: gone: no such folder"),
         (["a.jsonl", "-o", "out.jsonl"], "bulk: --labels or --labels-column is required"),
         (["a.jsonl", "-o", "out.jsonl", "--labels", "x", "--threshold", "2"], "bulk: threshold: Input should be less"),

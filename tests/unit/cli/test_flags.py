@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import subprocess
 import sys
@@ -9,9 +11,10 @@ import sys
 import pytest
 
 from gliner_bento import cli
+from gliner_bento.cli.flags import parse
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.settings import Settings
-from gliner_bento.settings.names import ALIASES
+from gliner_bento.settings.names import ALIASES, flag_name
 
 
 @pytest.mark.parametrize(
@@ -34,8 +37,9 @@ from gliner_bento.settings.names import ALIASES
         (["serve", "--port", "99999"], "port 99999: must be between 1 and 65535; choose another one with --port"),
         (["serve", "--port", "-1"], "port -1: must be between 1 and 65535"),
         (["serve", "--port", "x"], "argument --port: invalid int value: 'x'"),
-        ([], "the following arguments are required: command"),
-        (["sevre"], "invalid choice: 'sevre'"),
+        ([], "the following arguments are required: COMMAND"),
+        (["extrct"], "unknown command extrct; did you mean extract?"),
+        (["models", "lst"], "unknown action lst; did you mean list?"),
         (
             ["serve", "--port", "0", "--host", "0.0.0.0"],
             "address 0.0.0.0: others can reach it, and there are no API keys",
@@ -92,12 +96,40 @@ def test_a_model_that_cannot_be_fetched_is_one_line(capsys, tmp_path, monkeypatc
     assert not (tmp_path / "new").exists()
 
 
-def test_help_lists_every_flag(capsys):
+def test_help_lists_every_setting_in_groups_and_no_other_name_of_one(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["serve", "--help"])
     help_text = capsys.readouterr().out
-    for name in [*Settings.model_fields, *ALIASES]:
-        assert "--" + name.replace("_", "-") in help_text
+    shown = set(re.findall(r"^  (--[\w-]+)", help_text, re.MULTILINE))
+    assert {flag_name(name) for name in Settings.model_fields} <= shown
+    assert shown.isdisjoint(map(flag_name, ALIASES))
+    assert {"LoRA adapters:", "What is served, and how it runs:"} <= set(help_text.splitlines())
+
+
+@pytest.mark.parametrize("command", ["extract", "bulk", "redact", "graph", "doctor", "settings"])
+def test_a_setting_is_explained_once_in_the_help_of_serve(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([command, "--help"])
+    help_text = capsys.readouterr().out
+    assert "see `gliner-bento serve --help`" in help_text.replace("\n  ", " ")
+    assert not re.search(r"^  --dtype X", help_text, re.MULTILINE)
+    required = {"bulk": ["a.txt", "-o", "b.jsonl"], "graph": ["a.txt", "-o", "b"], "redact": ["a.txt"]}
+    assert parse([command, *required.get(command, []), "--dtype", "float32"])[2] == {"dtype": "float32"}
+
+
+@pytest.mark.parametrize("arguments", [["settings"], ["serve", "--help"], ["extract", "--help"]])
+def test_output_that_nobody_reads_to_its_end_is_no_error(arguments):
+    command = [sys.executable, "-m", "gliner_bento.cli", *arguments]
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run(
+            command, stdout=writing, stderr=subprocess.PIPE, check=False, cwd=PROJECT_ROOT, timeout=60
+        )
+    finally:
+        os.close(writing)
+    assert ended.returncode in (0, 141)  # argparse ignores a failed write of a help
+    assert ended.stderr == b""
 
 
 def test_the_command_line_runs_without_loading_torch_or_bentoml():

@@ -31,12 +31,22 @@ def help_of(words: list[str], capsys) -> str:
 def test_every_help_has_exit_codes_and_examples_that_are_parsed(words, capsys):
     text = help_of(words, capsys)
     assert "exit codes: " in text
-    examples = re.findall(r"^  (.*?gliner-bento .*)$", text.partition("examples:\n")[2], re.MULTILINE)
+    lines = text.partition("examples:\n")[2].replace("\\\n", "")
+    examples = re.findall(r"^  (.*?gliner-bento .*)$", lines, re.MULTILINE)
     assert examples
     for line in examples:
         arguments = shlex.split(re.split("[>|)]|  #", line.partition("gliner-bento ")[2])[0])
         assert "COMMAND" in arguments or parse(arguments)
     assert words == [] or any(" ".join(words) in line for line in examples)
+
+
+@pytest.mark.parametrize("words", [[], *COMMANDS], ids=" ".join)
+def test_every_help_fits_a_terminal_and_names_no_internal_field(words, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = help_of(words, capsys)
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+    assert "CHECKED" not in text
+    assert words == ["serve"] or text.count("\n") < 80
 
 
 @pytest.mark.parametrize("words", [one for one in COMMANDS if one[-1] not in WITHOUT_JSON], ids=" ".join)

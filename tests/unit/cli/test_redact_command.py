@@ -10,6 +10,10 @@ import sys
 import pytest
 
 from gliner_bento import cli
+from gliner_bento.cli.redact import LABELS
+from gliner_bento.redaction.patterns import PATTERN_LABELS
+from gliner_bento.redaction.spans import Span
+from gliner_bento.redaction.styles import Placeholders
 
 TEXT = "Write to ada@example.org, or ADA@example.org.\r\n"
 
@@ -29,13 +33,24 @@ def redact(folder, *arguments):
 
 def test_a_folder_is_redacted_and_restored(folder, capsys):
     assert redact(folder, "{}/in", "-o", "{}/out", "--mapping", "{}/mapping.jsonl") == 0
-    assert capsys.readouterr().out == "2 files: 3 email\n"
-    assert (folder / "out" / "a.txt").read_bytes() == b"Write to [EMAIL_1], or [EMAIL_1].\r\n"
-    assert (folder / "out" / "b.jsonl").read_text() == '{"text": "[EMAIL_1]", "note": "bob@example.org"}\n'
+    assert capsys.readouterr().out == "2 files: 3 email address\n"
+    assert (folder / "out" / "a.txt").read_bytes() == b"Write to [EMAIL_ADDRESS_1], or [EMAIL_ADDRESS_1].\r\n"
+    assert (folder / "out" / "b.jsonl").read_text() == '{"text": "[EMAIL_ADDRESS_1]", "note": "bob@example.org"}\n'
     assert stat.S_IMODE((folder / "mapping.jsonl").stat().st_mode) == 0o600
     assert redact(folder, "--restore", "{}/mapping.jsonl", "{}/out", "-o", "{}/again") == 0
     for name in ("a.txt", "b.jsonl"):
         assert (folder / "again" / name).read_bytes() == (folder / "in" / name).read_bytes()
+
+
+def test_a_label_has_one_placeholder_whoever_has_found_it():
+    replace = Placeholders()
+    text = "ada@example.org +44 20 4111 a date"
+    tags = {"email": "EMAIL_ADDRESS", "email address": "EMAIL_ADDRESS", "phone": "PHONE_NUMBER", "iban": "IBAN_CODE"}
+    tags |= {"credit card number": "CREDIT_CARD", "date": "DATE", "date of birth": "DATE_OF_BIRTH"}
+    assert {label: replace(text, Span(0, 15, label)) for label in tags} == {k: f"[{v}_1]" for k, v in tags.items()}
+    assert {"date"} <= set(LABELS)
+    assert "date of birth" not in LABELS
+    assert set(PATTERN_LABELS) - {"iban"} <= set(LABELS)
 
 
 def test_an_earlier_mapping_is_not_overwritten(folder, capsys):
@@ -47,7 +62,7 @@ def test_an_earlier_mapping_is_not_overwritten(folder, capsys):
 
 def test_a_run_may_share_its_placeholders(folder):
     assert redact(folder, "{}/in", "-o", "{}/out", "--scope", "run", "--columns", "text,note") == 0
-    assert (folder / "out" / "b.jsonl").read_text() == '{"text": "[EMAIL_2]", "note": "[EMAIL_2]"}\n'
+    assert (folder / "out" / "b.jsonl").read_text() == '{"text": "[EMAIL_ADDRESS_2]", "note": "[EMAIL_ADDRESS_2]"}\n'
 
 
 @pytest.mark.parametrize(
@@ -55,35 +70,42 @@ def test_a_run_may_share_its_placeholders(folder):
     [
         ("mask", "Write to ***************, or ***************.\r\n"),
         ("remove", "Write to , or .\r\n"),
-        ("hash", "Write to [EMAIL_{}], or [EMAIL_{}].\r\n"),
+        ("hash", "Write to [EMAIL_ADDRESS_{}], or [EMAIL_ADDRESS_{}].\r\n"),
     ],
 )
 def test_styles(folder, monkeypatch, style, expected):
     monkeypatch.setenv("GLINER_CLIENT_REDACT_KEY", "0123456789abcdef")
     assert redact(folder, "{}/in/a.txt", "-o", "{}/a.txt", "--style", style) == 0
     written = (folder / "a.txt").read_bytes().decode()
-    digest = written.partition("_")[2][:16]
+    digest = written.partition("_ADDRESS_")[2][:16]
     assert written == expected.format(digest, digest)
 
 
 def test_check_shows_what_is_left_and_the_exit_code_says_so(folder, capsys):
     assert redact(folder, "--check", "{}/in/a.txt") == 3
     assert capsys.readouterr().out.splitlines() == [
-        f"{folder}/in/a.txt:1: email: ada@example.org",
-        f"{folder}/in/a.txt:1: email: ADA@example.org",
+        f"{folder}/in/a.txt:1: email address: ada@example.org",
+        f"{folder}/in/a.txt:1: email address: ADA@example.org",
         "2 left by the pattern rules",
     ]
     assert redact(folder, "{}/in", "-o", "{}/out", "--patterns-only", "--check", "--json") == 0
     report = json.loads(capsys.readouterr().out)
-    assert report == {"files": 4, "records": 2, "redacted": {"email": 3}, "failed": {}, "skipped": [], "left": []}
+    assert report == {
+        "files": 4,
+        "records": 2,
+        "redacted": {"email address": 3},
+        "failed": {},
+        "skipped": [],
+        "left": [],
+    }
 
 
 def test_standard_input_goes_to_standard_output(folder, monkeypatch, capsysbinary):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     assert redact(folder, "-") == 0
     written = capsysbinary.readouterr()
-    assert written.out == b"Write to [EMAIL_1], or [EMAIL_1].\r\n"
-    assert written.err == b"1 files: 2 email\n"
+    assert written.out == b"Write to [EMAIL_ADDRESS_1], or [EMAIL_ADDRESS_1].\r\n"
+    assert written.err == b"1 file: 2 email address\n"
 
 
 def test_a_file_that_fails_is_one_line_and_code_2(folder, capsys):
@@ -94,12 +116,26 @@ def test_a_file_that_fails_is_one_line_and_code_2(folder, capsys):
 
 
 @pytest.mark.parametrize(
+    ("name", "broken", "place"),
+    [("b.jsonl", '{"text": "bob@example.org\n', "b.jsonl: line 2"), ("b.csv", "x,bob@example.org\n", "b.csv: line 3")],
+)
+def test_an_invalid_line_is_left_out_of_the_copy_where_that_is_asked(folder, capsys, name, broken, place):
+    header, line = ("", '{"text": "ok"}\n') if name == "b.jsonl" else ("text\n", "ok\n")
+    (folder / "in" / name).write_text(f"{header}{line}{broken}{line}")
+    assert redact(folder, "{}/in", "-o", "{}/out") == 2
+    assert not (folder / "out" / name).exists()
+    assert redact(folder, "{}/in", "-o", "{}/out", "--skip-invalid") == 2
+    assert f"gliner-bento: redact: {folder}/in/{place}: " in capsys.readouterr().err
+    assert (folder / "out" / name).read_text() == f"{header}{line}{line}"
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["{}/in"], "redact: -o is required"),
         (["{}/gone", "-o", "{}/out"], "gone: no such file or folder"),
         (["{}/in", "-o", "{}/in/out"], "is inside the input"),
-        (["{}/in", "-o", "{}/out", "--encoding", "nope"], "redact: unknown encoding: nope"),
+        (["{}/in", "-o", "{}/out", "--encoding", "nope"], "argument --encoding: unknown encoding: nope"),
         (
             ["{}/in", "-o", "{}/out", "--style", "hash"],
             "GLINER_CLIENT_REDACT_KEY must have a key",

@@ -103,6 +103,20 @@ def test_results_of_many_files_become_one_graph(tmp_path, capsys):
     assert len(nx.read_graphml(tmp_path / "g.graphml")) == 2
 
 
+@pytest.mark.parametrize(("flag", "documents", "place"), [([], 2, "in/b.jsonl"), (["--skip-invalid"], 3, "line 2")])
+def test_what_cannot_be_read_is_skipped_and_the_others_are_in_the_graph(tmp_path, capsys, flag, documents, place):
+    (tmp_path / "in").mkdir()
+    rows = [json.dumps({"entities": [one], "name": "Malm\xf6"}, ensure_ascii=False) for one in (GATES, MS)]
+    (tmp_path / "in" / "a.jsonl").write_bytes("\n".join(rows).encode("latin-1"))
+    (tmp_path / "in" / "b.jsonl").write_text(f"{json.dumps({'entities': [GATES]})}\n{{broken\n")
+    arguments = ["graph", str(tmp_path / "in"), "-o", str(tmp_path / "g.graphml"), "--encoding", "latin-1", *flag]
+    assert cli.main([*arguments, "--json"]) == 2
+    report = json.loads(capsys.readouterr().out)
+    assert report["documents"] == documents
+    (failed,) = report["failed"]
+    assert failed.endswith(place)
+
+
 @pytest.mark.parametrize(
     ("content", "arguments", "message"),
     [

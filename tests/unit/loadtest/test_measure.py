@@ -21,7 +21,7 @@ def test_a_url_without_a_server_is_one_line(capsys, tmp_path):
 
 def test_the_url_is_required(capsys):
     assert cli.main(["bench"]) == 1
-    assert "url" in capsys.readouterr().err
+    assert "URL" in capsys.readouterr().err
 
 
 def test_the_table_shows_load_statuses_and_agreement():

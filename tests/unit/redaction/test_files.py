@@ -13,10 +13,10 @@ import pytest
 
 from gliner_bento.errors import InvalidField
 from gliner_bento.exits import StartupError
+from gliner_bento.records.readers import Reading
 from gliner_bento.redaction.files import Report, check_files, find_files, redact_files, restore_files
 from gliner_bento.redaction.redact import RestoreError, restore_anyway
 from gliner_bento.redaction.styles import Placeholders, mask
-from gliner_bento.redaction.text_file import Reading
 from gliner_bento.types import BatchResult, Entity, Extraction
 
 UTF16 = "Ada\r\nmet\rAda\nBob \U0001f600".encode("utf-16")
@@ -60,12 +60,12 @@ def test_a_folder_is_redacted_and_restored_byte_for_byte(tmp_path, style):
     (tmp_path / "in" / "f.pdf").write_bytes(b"Ada")
     (tmp_path / "in" / ".g.txt").write_bytes(b"Ada")
     report, mapping = redact_folder(tmp_path / "in", tmp_path / "out", styles=style)
-    assert (report.files, report.failed, report.redacted) == (6, {}, {"person": 7, "email": 1})
+    assert (report.files, report.failed, report.redacted) == (6, {}, {"person": 7, "email address": 1})
     assert report.skipped == [str(tmp_path / "in" / name) for name in (".g.txt", "f.pdf")]
     redacted = contents(tmp_path / "out")
     assert redacted.keys() == files.keys()
     if style is Placeholders:
-        assert redacted["a.txt"] == b"\xef\xbb\xbf[PERSON_1] met [PERSON_2],\r\nand [EMAIL_1].\n"
+        assert redacted["a.txt"] == b"\xef\xbb\xbf[PERSON_1] met [PERSON_2],\r\nand [EMAIL_ADDRESS_1].\n"
         assert redacted["sub/b.md"].decode("utf-16") == "[PERSON_1]\r\nmet\r[PERSON_1]\n[PERSON_2] \U0001f600"
         assert redacted["c.jsonl"] == files["c.jsonl"].replace(b"9 Ada", b"9 [PERSON_1]")
         assert redacted["d.csv"] == files["d.csv"].replace(b"Ada", b"[PERSON_1]")
@@ -155,8 +155,8 @@ def test_check_reports_what_is_left_with_its_line(tmp_path):
     report = Report()
     check_files(find_files([tmp_path], None)[0], Reading(), report)
     assert [(name.rpartition("/")[2], one.line, one.label, one.text) for name, one in report.left] == [
-        ("a.txt", 2, "email", "ada@example.org"),
-        ("b.jsonl", 2, "card", "4111 1111 1111 1111"),
+        ("a.txt", 2, "email address", "ada@example.org"),
+        ("b.jsonl", 2, "credit card number", "4111 1111 1111 1111"),
     ]
 
 
