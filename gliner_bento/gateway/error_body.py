@@ -69,7 +69,7 @@ _FRAMEWORK: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
     415: (UnsupportedMediaType, "send application/json"),
     429: (QueueFull, "too many requests; try again later"),
     503: (NotReady, "the server is not ready"),
-    504: (DeadlineExceeded, "the deadline passed before the request finished"),
+    504: (DeadlineExceeded, DeadlineExceeded.before("the request finished").message),
 }
 
 
