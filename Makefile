@@ -64,13 +64,13 @@ format: setup-dev ## Format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: setup-dev ## Write the generated pages, and build the site that a server has at /docs
-	$(BIN)/python -m gliner_bento.cli docs
-	$(BIN)/python tools/dependencies.py licenses
-	$(BIN)/python -m tools.docs_site build
+# The generated pages are part of the repository; writing them takes the development tools, building the site does not.
+docs: ## Build the site that a server has at /docs; where `make test` has run, write the generated pages first
+	@if [ -e $(VENV)/.dev ]; then $(BIN)/python -m gliner_bento.cli docs && $(BIN)/python tools/dependencies.py licenses; fi
+	@PYTHON='$(PYTHON)' tools/docs build
 
-docs-serve: setup-dev ## Show the documentation while it is written; ADDRESS=localhost:8000
-	$(BIN)/python -m tools.docs_site serve $(ADDRESS)
+docs-serve: ## Show the documentation while it is written; ADDRESS=localhost:8000
+	@PYTHON='$(PYTHON)' tools/docs serve $(ADDRESS)
 
 bench: setup-$(if $(URL),dev,bench) ## Compare with the peers, 50 minutes; URL= of a running server; ARGS=--quick ...
 	$(BIN)/python -m $(if $(URL),gliner_bento.cli bench '$(URL)',benchmark) $(ARGS)
