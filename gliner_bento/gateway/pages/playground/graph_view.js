@@ -105,33 +105,31 @@ const edgeElement = ({ id, source, target, name, entities }) => ({
   data: { id, source, target, name, entities: [...entities] },
 });
 
-const TRIES = 12;
 const CHAR_PX = 5.6; // of a relation's name
 
-/** Place the nodes, in the canvas's proportions: of several layouts, each larger, the first in which nothing hides a name,
- * or the one in which the fewest are hidden; then as near to each other as that allows. The same graph on the same canvas
- * has the same picture. */
+/** Place the nodes, in the canvas's proportions: of several layouts, the one in which the fewest names are hidden, then the
+ * largest on the canvas. The same graph on the same canvas has the same picture. */
 function arrange(graph, count) {
   let best = { hidden: Infinity };
   const tried = () => {
-    const hidden = hiddenNames(graph);
-    if (hidden < best.hidden || !hidden) best = { hidden, places: graph.nodes().map((node) => ({ ...node.position() })) };
+    const [hidden, box] = [hiddenNames(graph), graph.elements().boundingBox()];
+    const zoom = Math.min(graph.width() / (box.w + 48), graph.height() / (box.h + 48));
+    if (hidden < best.hidden || (hidden === best.hidden && zoom > best.zoom))
+      best = { hidden, zoom, places: graph.nodes().map((node) => ({ ...node.position() })) };
     return hidden;
   };
-  for (let attempt = 0; attempt < (count > 40 ? 1 : TRIES) && best.hidden; attempt++) {
+  const tries = count > 40 ? 1 : count > 12 ? 3 : 12;
+  for (let attempt = 0; attempt < tries; attempt++) {
     place(graph, count, attempt);
-    tried();
-  }
-  for (let step = 0; step < 12 && !best.hidden; step++) {
-    graph.nodes().positions((node) => ({ x: node.position("x") * 0.9, y: node.position("y") * 0.9 }));
-    if (tried()) break;
+    for (let step = 0; step < 12 && !tried(); step++)
+      graph.nodes().positions((node) => ({ x: node.position("x") * 0.9, y: node.position("y") * 0.9 }));
   }
   graph.nodes().positions((_, index) => best.places[index]);
   graph.fit(undefined, 24);
 }
 
 function place(graph, count, attempt) {
-  const size = (1 + 0.2 * Math.floor(attempt / 3)) * Math.max(1, Math.sqrt(count / 8));
+  const size = (1 + (count > 12 ? 0.7 : 0.1) * attempt) * Math.max(1, Math.sqrt(count / 8));
   const [w, h] = [graph.width() * size, graph.height() * size];
   const options = { animate: false, fit: false, randomize: false, boundingBox: { x1: 0, y1: 0, w, h } };
   if (count > 40) return graph.layout({ name: "concentric", minNodeSpacing: 30, ...options }).run();
