@@ -132,7 +132,7 @@ class RequestOptions(Strict):
     )
     timeout_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="Milliseconds until the request fails with 504; at most request_timeout_s but for streams.",
+        description="Milliseconds until it fails with 504; at most request_timeout_s unless it is a stream.",
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
         default=0, description="Lower values are scheduled earlier among the tenant's waiting requests."
