@@ -39,10 +39,10 @@ test: setup-dev ## Run the tests: TESTS=path ARGS= WORKERS=2
 bench: setup-$(if $(URL),dev,bench) ## Compare with other servers, 50 minutes: URL= ARGS=
 	$(BIN)/python -m $(if $(URL),gliner_bento.cli bench '$(URL)',benchmark) $(ARGS)
 
-docs: setup-dev ## Write generated pages; build the site that is at /docs
-	$(BIN)/python -m gliner_bento.cli docs
-	$(BIN)/python tools/dependencies.py licenses
-	$(BIN)/python -m tools.docs_site build
+# The generated pages are part of the repository; writing them takes the development tools, building the site does not.
+docs: ## Build the site that a server then has at /docs
+	@if [ -e $(VENV)/.dev ]; then $(BIN)/python -m gliner_bento.cli docs && $(BIN)/python tools/dependencies.py licenses; fi
+	@PYTHON='$(PYTHON)' tools/docs build
 
 wheel: setup ## Build wheels in dist/: for servers, and for clients
 	tools/wheel $(BIN)/python
@@ -95,8 +95,8 @@ test-all: check ## Also slow tests, and a fresh clone with each Python
 lock: ## Renew the locks: ARGS=--upgrade
 	tools/lock '$(or $(PYTHON),python3)' $(ARGS)
 
-docs-serve: setup-dev ## Show the docs while they are written: ADDRESS=
-	$(BIN)/python -m tools.docs_site serve $(ADDRESS)
+docs-serve: ## Show the docs while they are written: ADDRESS=
+	@PYTHON='$(PYTHON)' tools/docs serve $(ADDRESS)
 
 chaos: setup-dev ## Faults under load with known answers, 10 minutes: ARGS=
 	$(BIN)/python -m reliability chaos $(ARGS)

@@ -188,6 +188,12 @@ class DeadlineExceeded(GLiNERBentoError):
 
     code = "deadline_exceeded"
 
+    @classmethod
+    def before(cls, event: str) -> DeadlineExceeded:
+        """The error of a request that ended before `event`; names what limits its time."""
+        limits = "timeout_ms of the request, request_timeout_s of the server"
+        return cls(f"the deadline passed before {event} (limits: {limits})")
+
 
 class DoesNotFit(GLiNERBentoError):
     """A single item needs more memory than the device has."""

@@ -131,7 +131,7 @@ class RequestOptions(Strict):
         default=None, description="Your id for this request, for logs and abort. Default: the server makes one."
     )
     timeout_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="Milliseconds until the request fails with 504. Default: the server's limit."
+        default=None, description="Milliseconds until it fails with 504; except streams, at most request_timeout_s."
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
         default=0, description="Lower values are scheduled earlier among the tenant's waiting requests."

@@ -31,7 +31,7 @@ from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
-from gliner_bento.gateway.security_headers import INDEX_PAGE, PAGE_LINKS
+from gliner_bento.gateway.security_headers import INDEX_PAGE, PLAYGROUND_LINK
 from gliner_bento.gateway.tenant_limits import TenantLimits
 from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.gateway.trailing_slash import TrailingSlash
@@ -61,18 +61,19 @@ class GatewayApp:
         self.endpoints = [*v1, *compat_endpoints(options), *(_mcp_endpoints() if options.enable_mcp else [])]
         self._table = EndpointTable(self.endpoints)
         self.document = openapi_document(self.endpoints, needs_key=bool(options.api_keys))
-        site = documentation.endpoints()
         self.pages = {
             **({"playground": "/playground"} if options.enable_playground else {}),
-            **({"docs": "/docs"} if site else {}),
+            **({"docs": "/docs"} if documentation.is_built() else {}),
             "API": "/",
         }
-        self._index_page = _index_page(self.pages)
+        self._index_page = INDEX_PAGE.read_text(encoding="utf-8")
+        if not options.enable_playground:
+            self._index_page = self._index_page.replace(PLAYGROUND_LINK, "")
         pages = [
             Endpoint(method="GET", path="/docs.json", scope=None, answer=self._docs),
             Endpoint(method="GET", path="/", scope=None, answer=self._index),
             *(playground.ENDPOINTS if options.enable_playground else []),
-            *site,
+            *documentation.endpoints(),
         ]
         self._recorder = Recorder(endpoint.path for endpoint in (*self.endpoints, *pages))
         self.limits = TenantLimits(
@@ -187,14 +188,6 @@ class GatewayApp:
 
     async def _index(self, _: Gateway, __: Request) -> Response:
         return HTMLResponse(self._index_page)
-
-
-def _index_page(pages: Mapping[str, str]) -> str:
-    """Swagger UI, with links to the other pages."""
-    page = INDEX_PAGE.read_text(encoding="utf-8")
-    for name, link in PAGE_LINKS.items():
-        page = page if name in pages else page.replace(link, "")
-    return page
 
 
 def _mcp_endpoints() -> list[Endpoint]:

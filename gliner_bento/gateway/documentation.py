@@ -1,11 +1,14 @@
-"""The documentation's site at `/docs`, where `make docs` has built it: its files, and the policy for the browser."""
+"""The documentation's site at `/docs`: the files that `make docs` builds, and the policy for the browser.
+
+Until it is built, `/docs` is a page that says how. A site that is built meanwhile is served without a restart.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.gateway import Gateway
@@ -13,6 +16,7 @@ from gliner_bento.gateway.page_files import PageFiles
 from gliner_bento.gateway.security_headers import page_policy
 
 FOLDER = Path(__file__).parent / "pages" / "docs"
+_NOT_BUILT = Path(__file__).parent / "pages" / "docs-not-built.html"
 
 
 def is_built(folder: Path = FOLDER) -> bool:
@@ -21,18 +25,21 @@ def is_built(folder: Path = FOLDER) -> bool:
 
 
 def endpoints(folder: Path = FOLDER) -> list[Endpoint]:
-    """The routes of the site; none if it has not been built."""
+    """The routes of the site."""
     files = PageFiles(folder, _policy)
 
     async def start(_: Gateway, __: Request) -> Response:
-        return RedirectResponse("docs/index.html", status_code=307)
+        if is_built(folder):
+            return RedirectResponse("docs/index.html", status_code=307)
+        return FileResponse(_NOT_BUILT, headers={"Cache-Control": "no-cache"})
 
     async def file(_: Gateway, request: Request) -> Response:
         """A file; the folder itself is its first page."""
-        return await files.get(request.path_params["file"] or "index.html", request)
+        path = request.path_params["file"] or "index.html"
+        if path == "index.html" and not is_built(folder):
+            return RedirectResponse("../docs", status_code=307)
+        return await files.get(path, request)
 
-    if not is_built(folder):
-        return []
     return [
         Endpoint(method="GET", path="/docs", scope=None, answer=start),
         Endpoint(method="GET", path="/docs/{file:path}", scope=None, answer=file),

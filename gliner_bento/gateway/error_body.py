@@ -70,7 +70,7 @@ _FRAMEWORK: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
     429: (QueueFull, "too many requests; try again later"),
     499: (Aborted, "the client closed the connection"),
     503: (NotReady, "the server is not ready"),
-    504: (DeadlineExceeded, "the deadline passed before the request finished"),
+    504: (DeadlineExceeded, DeadlineExceeded.before("the request finished").message),
 }
 
 

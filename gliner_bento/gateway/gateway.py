@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -44,6 +45,11 @@ from gliner_bento.types import (
 
 MIN_SHARE = 100
 """Entities, and relations, that each text of a batch may have, beside its share of the limits of the answer."""
+
+_PASS_CHARS = 2048
+"""About as many are in a pass. Each pass of a stream may take `request_timeout_s`."""
+
+StreamedLine = StreamedEntity | StreamedEnd
 
 MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 
@@ -98,26 +104,28 @@ class Gateway:
             request_id=request_id.current(),
         )
 
-    async def extract_stream(self, request: ExtractRequest) -> AsyncGenerator[StreamedEntity | StreamedEnd, None]:
-        """Entities of one text, in order of position, as they become final; then the rest of the answer."""
-        call = self._call(request)
+    async def extract_stream(self, request: ExtractRequest) -> AsyncGenerator[Sequence[StreamedLine], None]:
+        """Entities of one text, in order of position, as they become final; then the rest of the answer. Those of each
+        pass, which may have none."""
+        call = self._call(request, streamed=True)
         item = self._item(request.text, _options(request))
         model = await self.model_info()
         async with aclosing(self._stream(item, call)) as parts:
             async for part in parts:
-                for entity in part.entities if isinstance(part, Extraction) else part:
-                    yield StreamedEntity(entity)
-                if isinstance(part, Extraction):
-                    yield StreamedEnd(
-                        relations=part.relations,
-                        truncated=part.truncated,
-                        truncated_at=part.truncated_at,
-                        usage=part.usage,
-                        warnings=self._warnings(item, part),
-                        model=model.model,
-                        adapter_id=item.adapter_id,
-                        request_id=request_id.current(),
-                    )
+                if not isinstance(part, Extraction):
+                    yield [StreamedEntity(entity) for entity in part]
+                    continue
+                end = StreamedEnd(
+                    relations=part.relations,
+                    truncated=part.truncated,
+                    truncated_at=part.truncated_at,
+                    usage=part.usage,
+                    warnings=self._warnings(item, part),
+                    model=model.model,
+                    adapter_id=item.adapter_id,
+                    request_id=request_id.current(),
+                )
+                yield [*map(StreamedEntity, part.entities), end]
 
     async def extract_batch(self, request: ExtractBatchRequest) -> ExtractBatchResponse:
         """One result or error per text, in order. Raises only errors that concern the whole request."""
@@ -222,7 +230,9 @@ class Gateway:
 
     async def _stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
         """The replica's parts. Raises `QueueFull` if it is overloaded."""
-        with self._admission.admit([item], call.deadline_s, tenants.current()):
+        passes = 1 + len(item.text) // _PASS_CHARS
+        latest_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
+        with self._admission.admit([item], latest_s, tenants.current()):
             request_record.current().admitted = True
             async with aclosing(self._replica.stream(item, call)) as parts:
                 async for part in parts:
@@ -247,10 +257,11 @@ class Gateway:
             return replace(outcome, warnings=warnings)
         return outcome
 
-    def _call(self, request: RequestOptions) -> Call:
-        timeout_s = self.options.request_timeout_s
-        if request.timeout_ms is not None:
-            timeout_s = min(timeout_s, request.timeout_ms / 1000)
+    def _call(self, request: RequestOptions, *, streamed: bool = False) -> Call:
+        """streamed: `request_timeout_s` is not the limit of the request, but of the time without progress."""
+        timeout_s = math.inf if request.timeout_ms is None else request.timeout_ms / 1000
+        if not streamed:
+            timeout_s = min(timeout_s, self.options.request_timeout_s)
         record = request_record.current()
         record.request_id = request_id.adopt(request.request_id)
         own_id = tenants.own_id(request_id.current())
@@ -264,6 +275,7 @@ class Gateway:
             weight=tenant.weight,
             crosses_tenants=tenant.crosses_tenants,
             trace=record.trace,
+            idle_timeout_s=self.options.request_timeout_s,
         )
 
     def _batch(self, request: ExtractBatchRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -28,8 +28,9 @@ _PIECE_CHARS = 256
 _MIN_DISTINCT = 3
 _MIN_SHARE = 0.12
 _OWN_WEIGHT = 3
-"""A text seems to be in another language if it has so many different function words of that language, if they are such
-a share of its words, and so many times as frequent as function words of the model's languages."""
+"""A text seems to be in another language if it has so many different function words of that language (one fewer if it
+has none of the model's languages), if they are such a share of its words, and so many times as frequent as function
+words of the model's languages."""
 
 _LANGUAGES_OF = {
     "Latin": "af bs ca cs cy da de en eo es et eu fi fr ga gl hr hu id is it la lb lt lv ms mt nb nl nn no pl pt ro "
@@ -159,7 +160,7 @@ class LanguageCheck:
         own = _count(counts, self._own_words)
         found, language = max((_count(counts, known), language) for language, known in self._foreign_words.items())
         distinct = len(counts.keys() & self._foreign_words[language])
-        certain = distinct >= _MIN_DISTINCT and found >= max(_MIN_SHARE * len(words), _OWN_WEIGHT * own)
+        certain = distinct >= _MIN_DISTINCT - (not own) and found >= max(_MIN_SHARE * len(words), _OWN_WEIGHT * own)
         return f"the text seems to be {_NAMES[language]}" if certain else None
 
 

@@ -10,11 +10,8 @@ from pathlib import Path
 from starlette.datastructures import MutableHeaders
 
 INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
-PAGE_LINKS = {
-    "playground": '<a href="./playground">Open the playground</a>',
-    "docs": '<a href="./docs">Read the documentation</a>',
-}
-"""In the index page, by the page that each leads to."""
+PLAYGROUND_LINK = '<a href="./playground">Open the playground</a>'
+"""In the index page."""
 
 SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),

@@ -42,7 +42,7 @@ def announcement(url: str, pages: Mapping[str, str], *, needs_key: bool) -> str:
     request = f"curl -s {url}/v1/extract {key}-H 'Content-Type: application/json' -d {shlex.quote(_REQUEST)}"
     rows = {**{name: url + path for name, path in pages.items()}, "try": request}
     if "docs" not in pages and (PROJECT_ROOT / "docs").is_dir():
-        rows["docs"] = "docs/index.md; after `make docs`, a server has them at /docs"
+        rows["docs"] = "docs/index.md; `make docs` puts them at /docs"
     return "".join([f"gliner-bento: ready on {url}\n", *(f"  {name:<11} {row}\n" for name, row in rows.items())])
 
 

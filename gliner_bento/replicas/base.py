@@ -6,6 +6,7 @@ A replica raises only errors of `errors.py`; a transport translates its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -27,6 +28,7 @@ class Call:
 
     request_id: of the tenant and its request; `abort` takes the same.
     deadline_s: on this process's `time.monotonic()`; every item ends by then.
+    idle_timeout_s: a stream ends, too, if so much time passes without progress.
     priority: lower is scheduled earlier, as in vLLM, among the tenant's requests.
     tenant: whose request it is; tenants share the replica fairly. weight: the tenant's share, relative to the others'.
     crosses_tenants: `priority` also counts against requests of other tenants.
@@ -40,6 +42,11 @@ class Call:
     weight: float = 1.0
     crosses_tenants: bool = False
     trace: str | None = None
+    idle_timeout_s: float = math.inf
+
+    def wait_s(self, now_s: float) -> float:
+        """How long to wait from now on for the answer, or the next part of a stream."""
+        return min(max(0.0, self.deadline_s - now_s), self.idle_timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +131,8 @@ class Replica(Protocol):
     def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
         """Entities as they become final, in order of position; last the `Extraction`, with the remaining entities.
 
-        Raises the item's error. Closing the generator aborts the item. Processing pauses while nothing is read.
+        A part without entities reports progress. Raises the item's error. Closing the generator aborts the item.
+        Processing pauses while nothing is read.
         """
 
     async def abort(self, request_id: str) -> bool:

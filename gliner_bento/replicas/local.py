@@ -124,6 +124,7 @@ class LocalReplica:
             parts,
             request_id=call.request_id,
             deadline=call.deadline_s,
+            idle_timeout_s=call.idle_timeout_s,
             priority=call.priority,
             share=_share_of(call),
             trace=call.trace,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
@@ -21,27 +22,29 @@ _LENGTH_BYTES = 4
 
 
 class CallMessage(Struct, array_like=True):
-    """A `Call`. timeout_ms: time left until the deadline, because clocks differ between processes."""
+    """A `Call`. timeout_s: time left until the deadline, because clocks differ between processes."""
 
     request_id: str
-    timeout_ms: float
+    timeout_s: float
     priority: int
     tenant: str
     weight: float
     crosses_tenants: bool
     trace: str | None = None
+    idle_timeout_s: float = math.inf
 
     @classmethod
     def of(cls, call: Call) -> CallMessage:
         """The message with a call."""
         share = call.tenant, call.weight, call.crosses_tenants
-        return cls(call.request_id, left_ms(call), call.priority, *share, call.trace)
+        timeout_s = call.deadline_s - time.monotonic()
+        return cls(call.request_id, timeout_s, call.priority, *share, call.trace, call.idle_timeout_s)
 
     def call(self) -> Call:
         """The call, on this process's clock."""
-        deadline_s = time.monotonic() + self.timeout_ms / 1000
+        deadline_s = time.monotonic() + self.timeout_s
         share = self.tenant, self.weight, self.crosses_tenants
-        return Call(self.request_id, deadline_s, self.priority, *share, self.trace)
+        return Call(self.request_id, deadline_s, self.priority, *share, self.trace, self.idle_timeout_s)
 
 
 class ExtractMessage(Struct, array_like=True):
@@ -131,11 +134,6 @@ def stream_part(part: Sequence[Entity] | Extraction, tokens_run: int) -> StreamP
     if isinstance(part, Extraction):
         return StreamPart(last=Reply(result=part), tokens_run=tokens_run)
     return StreamPart(part, tokens_run=tokens_run)
-
-
-def left_ms(call: Call) -> float:
-    """Time left until the deadline."""
-    return max(0.0, call.deadline_s - time.monotonic()) * 1000
 
 
 def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:

@@ -40,8 +40,8 @@ class _ChunkedItem:
     @property
     def wants_passes(self) -> bool:
         """Whether passes can be made now, and the sink takes results."""
-        sink = self.entry.sink
-        return not self.entry.finished and not self.passes.exhausted and (sink is None or not sink.full)
+        stream = self.entry.stream
+        return not self.entry.finished and not self.passes.exhausted and not (stream and stream.sink.full)
 
 
 @dataclass(slots=True)
@@ -115,6 +115,7 @@ class ChunkedRequests:
         with self._queue.lock:
             request = self._requests.get(entry.request_id)
             item = request.items.get(entry.parent.sequence) if request else None
+            self._queue.progressed(entry.parent)
         if item is None:
             return
         if isinstance(outcome, GLiNERBentoError):
@@ -123,8 +124,8 @@ class ChunkedRequests:
         try:
             with item.lock, self._watchdog.watch("merging passes", [item.entry]):
                 parts = item.passes.add(entry.prepared, outcome)
-                if parts and item.entry.sink:
-                    item.entry.sink.put(parts)
+                if item.entry.stream:
+                    item.entry.stream.sink.put(parts)
         except BaseException as error:  # the decoding pool would swallow it, and the item would never finish
             self._items.finish(entry.parent, public_error(error, entry.request_id, "merging its passes"))
             return

@@ -52,14 +52,26 @@ class Sink(Protocol):
         """Processing pauses while this is true (backpressure); see `Scheduler.resume`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """How an item is streamed, and how long that may take.
+
+    ends_s: the last deadline. idle_timeout_s: the deadline is not later than so long after the last finished pass.
+    """
+
+    sink: Sink
+    ends_s: float
+    idle_timeout_s: float
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """An admitted item, or a pass of a chunked one.
 
     tenant: the queue of the tenant whose request it is. sequence: identity.
     order: key of the order of service within the tenant: priority (lower first, as in vLLM), turn, sequence.
-    admitted_s, deadline_s: in seconds of the scheduler's clock.
-    parent: of a pass, the chunked item. sink: of a streamed item.
+    admitted_s, deadline_s: in seconds of the scheduler's clock. A pass ends with its item, and has no deadline.
+    parent: of a pass, the chunked item. stream: of a streamed item.
     is_bulk: it is a pass, or its request takes more than one turn; see `tenant_queues`.
     cost: in a batch, in tokens; 0 until it is prepared. adapter: its key; None: the base model.
     bypassed: how many batches took a later entry and left this one waiting.
@@ -73,7 +85,7 @@ class Entry:
     order: tuple[int, int, int]
     admitted_s: float
     deadline_s: float | None = None
-    sink: Sink | None = None
+    stream: Stream | None = None
     parent: Entry | None = None
     is_bulk: bool = False
     future: Future[Result] = field(default_factory=Future)

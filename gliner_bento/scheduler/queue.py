@@ -25,8 +25,8 @@ from gliner_bento.scheduler.entry import (
     RUNNING,
     WAITING,
     Entry,
-    Sink,
     State,
+    Stream,
 )
 from gliner_bento.scheduler.reservation import BatchShare, ItemArrival, Reservation, admitted
 from gliner_bento.scheduler.tenant_queues import ITEMS_PER_TURN, NO_TENANT, TenantQueues, TenantShare, places_of
@@ -175,7 +175,7 @@ class WaitingQueue:
         request_id: str,
         deadline_s: float | None = None,
         priority: int = 0,
-        sink: Sink | None = None,
+        stream: Stream | None = None,
         share: TenantShare = NO_TENANT,
     ) -> list[Entry]:
         """Admit all of `items` or none.
@@ -187,7 +187,7 @@ class WaitingQueue:
         if self._closed is not None:
             raise NotReady(self._closed)
         if deadline_s is not None and deadline_s <= now:
-            raise DeadlineExceeded("the deadline had passed before the request was admitted")
+            raise DeadlineExceeded.before("the request was admitted")
         if len(items) > self._capacity:
             raise TooLarge(f"{len(items)} items are more than the waiting queue holds ({self._capacity})")
         if not self._has_room(share.tenant, len(items)):
@@ -201,7 +201,7 @@ class WaitingQueue:
         for item, turn in zip(items, tenant.next_turns(places), strict=True):
             self._sequences += 1
             order = priority, turn, self._sequences
-            entry = Entry(item, request_id, tenant, self._sequences, order, now, deadline_s, sink, is_bulk=is_bulk)
+            entry = Entry(item, request_id, tenant, self._sequences, order, now, deadline_s, stream, is_bulk=is_bulk)
             self._register(entry)
             entries.append(entry)
         return entries
@@ -240,8 +240,7 @@ class WaitingQueue:
         self._sequences += 1
         tenant = parent.tenant
         order = parent.priority, tenant.turns + ITEMS_PER_TURN + 1, self._sequences
-        now_s, deadline_s = self._clock(), parent.deadline_s
-        entry = Entry(parent.item, parent.request_id, tenant, self._sequences, order, now_s, deadline_s, parent=parent)
+        entry = Entry(parent.item, parent.request_id, tenant, self._sequences, order, self._clock(), parent=parent)
         entry.is_bulk, entry.trace = True, parent.trace
         self._register(entry)
         self._wait(entry, prepared)
@@ -255,6 +254,11 @@ class WaitingQueue:
             self._move(entry, RUNNING)
         self._tenants.take(batch.entries)
         return batch.entries
+
+    def progressed(self, entry: Entry) -> None:
+        """A pass of `entry` has finished: if it is streamed, its idle timeout begins again."""
+        if entry.stream is not None and not entry.finished:
+            self._set_deadline(entry, min(entry.stream.ends_s, self._clock() + entry.stream.idle_timeout_s))
 
     def finish(self, entry: Entry) -> State | None:
         """Forget `entry`, wherever it is; returns the state it was in, None if it had finished before."""
@@ -274,8 +278,7 @@ class WaitingQueue:
         del request[entry.sequence]
         if not request:
             del self._requests[entry.request_id]
-        if entry.deadline_s is not None:
-            del self._deadlines[bisect_left(self._deadlines, (entry.deadline_s, entry.sequence))]
+        self._set_deadline(entry, None)
         return before
 
     def _move(self, entry: Entry, state: State, prepared: Prepared | None = None) -> None:
@@ -353,5 +356,12 @@ class WaitingQueue:
         self._tenants.register(entry)
         self._entries[entry.sequence] = entry
         self._requests.setdefault(entry.request_id, {})[entry.sequence] = entry
+        deadline_s, entry.deadline_s = entry.deadline_s, None
+        self._set_deadline(entry, deadline_s)
+
+    def _set_deadline(self, entry: Entry, deadline_s: float | None) -> None:
         if entry.deadline_s is not None:
-            insort(self._deadlines, (entry.deadline_s, entry.sequence))
+            del self._deadlines[bisect_left(self._deadlines, (entry.deadline_s, entry.sequence))]
+        entry.deadline_s = deadline_s
+        if deadline_s is not None:
+            insort(self._deadlines, (deadline_s, entry.sequence))

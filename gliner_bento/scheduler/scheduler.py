@@ -9,6 +9,7 @@ Knows the engine's contract and nothing of HTTP, tensors or metrics libraries. L
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +22,16 @@ from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, Int
 from gliner_bento.scheduler.batching import least
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import Dispatcher, DispatcherConfig
-from gliner_bento.scheduler.entry import LOADING_ADAPTER, PREPARING, RUNNING, WAITING, Entry, ResultOrError, Sink
+from gliner_bento.scheduler.entry import (
+    LOADING_ADAPTER,
+    PREPARING,
+    RUNNING,
+    WAITING,
+    Entry,
+    ResultOrError,
+    Sink,
+    Stream,
+)
 from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
 from gliner_bento.scheduler.preparation import Preparation, release
@@ -239,13 +249,18 @@ class Scheduler:
         sink: Sink,
         *,
         request_id: str,
-        deadline: float | None = None,
+        deadline: float = math.inf,
+        idle_timeout_s: float = math.inf,
         priority: int = 0,
         share: TenantShare = NO_TENANT,
         trace: str | None = None,
     ) -> Future[Result]:
-        """`submit`; if the item takes several passes, `sink` receives the parts of its result while they run."""
-        return self._submit([item], request_id, deadline, priority, share, sink, trace)[0]
+        """`submit`; if the item takes several passes, `sink` receives the parts of its result while they run: those of
+        each pass, possibly none. idle_timeout_s: the item also fails if it is admitted, or a pass of it finished, so
+        long ago."""
+        stream = Stream(sink, deadline, idle_timeout_s)
+        first_s = min(deadline, self._clock() + idle_timeout_s)
+        return self._submit([item], request_id, first_s, priority, share, stream, trace)[0]
 
     def resume(self, request_id: str) -> None:
         """Continue a request that paused because its sink was full."""
@@ -262,7 +277,7 @@ class Scheduler:
         """Fail every item whose deadline has passed. Called by the deadline thread and the lanes."""
         with self._lock:
             expired = self._queue.expired()
-        self._fail(expired, lambda: DeadlineExceeded("the deadline passed before the request finished"))
+        self._fail(expired, lambda: DeadlineExceeded.before("the request finished"))
 
     def _submit(
         self,
@@ -271,12 +286,12 @@ class Scheduler:
         deadline: float | None,
         priority: int,
         share: TenantShare,
-        sink: Sink | None = None,
+        stream: Stream | None = None,
         trace: str | None = None,
     ) -> list[Future[Result]]:
         try:
             with self._lock:
-                entries = self._queue.admit(items, request_id, deadline, priority, sink, share)
+                entries = self._queue.admit(items, request_id, deadline, priority, stream, share)
                 self._unanswered_futures += len(entries)
                 for entry in entries:
                     entry.trace = trace

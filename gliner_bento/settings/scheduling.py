@@ -61,7 +61,11 @@ class SchedulingFields(BaseSettings):
         "miss their deadline.",
     )
     request_timeout_s: float = Field(
-        30.0, gt=0, le=86_400, description="Deadline of a request, in seconds after its arrival; then it fails (504)."
+        30.0,
+        gt=0,
+        le=86_400,
+        description="Deadline of a request, in seconds after its arrival; then it fails (504). A stream "
+        "(/v1/extract/stream) may take longer, and fails after so many seconds without progress.",
     )
     hang_timeout_s: float = Field(
         120.0,

@@ -32,11 +32,17 @@ def tab(tmp_path_factory) -> Iterator[Page]:
 @pytest.fixture
 def page(tab, server) -> Page:
     """The playground with the example of business relations, extracted."""
-    tab.open(f"{server}/playground")
+    open_example(tab, server)
+    return tab
+
+
+def open_example(tab: Page, server: str, width: int = 1440) -> None:
+    """Open the playground, and the example of business relations in it."""
+    tab.open(f"{server}/playground", width=width)
     tab.wait("document.querySelectorAll('#presets button').length === 5 && document.querySelectorAll('mark').length")
     tab.click("#presets button:nth-child(3)")
     wait_for_marks(tab, "Microsoft")
-    return tab
+    tab.wait("document.querySelectorAll('.arcs g').length === 3")
 
 
 def put(page: Page, selector: str, value: str | float, event: str = "input") -> None:
@@ -77,6 +83,69 @@ def test_an_example_is_shown_in_the_text_in_tables_and_as_a_graph(page):
     assert page.wait("document.querySelectorAll('.canvas canvas').length")
     assert page.evaluate("document.querySelector('.canvas').ariaLabel") == "Graph of 4 entities and 3 relations"
     assert page.messages == []
+
+
+EXAMPLES = {
+    "People and places": "Marie Curie, Warsaw, 1867, University of Paris, 1903, Nobel Prize in Physics, Pierre Curie, "
+    "Henri Becquerel; Marie Curie born in Warsaw, Marie Curie studied at University of Paris",
+    "Personal data": "Laura Bennett, 14 March 1986, 27 Maple Street, Portland, +1 503 555 0147, "
+    "laura.bennett@example.com, 4111 1111 1111 1111; ",
+    "Business relations": "Bill Gates, Microsoft, 1975, Redmond, Satya Nadella; Bill Gates founded Microsoft, "
+    "Microsoft founded in 1975, Microsoft headquartered in Redmond",
+    "Medical": "type 2 diabetes, hypertension, chest pain, shortness of breath, 500 mg, metformin, pneumonia, "
+    "Ibuprofen, nausea; ",
+    "Legal": "3 June 2021, Supreme Court, Northwind Energy, 4.5 million euros, Acme Logistics Inc., Anna de Vries, "
+    "Civil Code, Northwind Energy, Thomas Keller, Court of Appeal, Amsterdam, 30 June 2021; ",
+}
+"""Everything in the examples that a reader would mark, in order; then the relations."""
+
+
+def test_the_model_finds_everything_in_each_example(page, server):
+    presets = page.evaluate("import('/playground/presets.js').then(({PRESETS}) => PRESETS)")
+    found = {}
+    for preset in presets:
+        body = {name: preset[name] for name in ("text", "labels", "relations")}
+        answer = httpx.post(f"{server}/v1/extract", json=body | {"relations": body["relations"] or None}, timeout=60)
+        entities, relations = answer.json()["entities"], answer.json()["relations"]
+        related = [f"{one['head']['text']} {one['relation']} {one['tail']['text']}" for one in relations]
+        found[preset["title"]] = f"{', '.join(one['text'] for one in entities)}; {', '.join(related)}"
+        assert {one["label"] for one in entities} == set(preset["labels"])
+    assert found == EXAMPLES
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_hides_a_name_of_a_relation(tab, server, width):
+    open_example(tab, server, width)
+    crossed = """[...document.querySelectorAll('.arcs text')].map((text) => {
+      const { x, y, width, height } = text.getBBox();
+      const isIn = (point) => point.x > x && point.x < x + width && point.y > y + 2 && point.y < y + height - 2;
+      const points = [...document.querySelectorAll('.arcs .line, .arcs text')].flatMap((other) => {
+        if (other.parentElement === text.parentElement) return [];
+        if (other.getPointAtLength)
+          return Array.from({ length: other.getTotalLength() }, (_, at) => other.getPointAtLength(at));
+        const box = other.getBBox();
+        return [{ x: box.x, y: box.y + 6 }, { x: box.x + box.width, y: box.y + 6 }];
+      });
+      return points.filter(isIn).length;
+    })"""
+    counts = tab.evaluate(crossed)
+    assert (len(counts) >= 3, set(counts)) == (True, {0})
+    tab.click("#tab-graph")
+    tab.wait("document.querySelector('.canvas canvas') !== null")
+    hidden = "import('/playground/graph_view.js').then(({hiddenNames}) => hiddenNames(document.querySelector('.canvas')"
+    assert tab.evaluate(f"{hidden}._cyreg.cy))") == 0
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_sliders_are_in_line_beside_their_names(tab, server, width):
+    open_example(tab, server, width)
+    starts = "[...document.querySelectorAll('.slider input')].map((input) => input.getBoundingClientRect().left)"
+    entity, relation = tab.evaluate(starts)
+    assert entity == relation
+    rows = "[...document.querySelectorAll('.filter')].map((row) => row.querySelectorAll('.legend button').length)"
+    assert tab.evaluate(rows) == [4, 3]
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.evaluate("document.querySelector('nav a').href").endswith("/docs")
 
 
 def test_it_extracts_as_one_types_and_labels_can_be_pasted(page):

@@ -37,6 +37,7 @@ class _Ticket:
     call: Call
     number: int
     aborted: bool = False
+    progress_s: float = field(default_factory=time.monotonic)
 
 
 @dataclass
@@ -145,6 +146,7 @@ class MemoryReplica:
         finally:
             self._running.remove(ticket)
         self.passes.append(text)
+        ticket.progress_s = time.monotonic()
         self.tokens_run += words_and_labels(replace(ticket.item, text=text))
         self._passes_of[ticket.call.tenant] += 1
         if error := self.error(replace(ticket.item, text=text)):
@@ -166,8 +168,8 @@ class MemoryReplica:
             raise Aborted("the request was aborted")
         if self._closed or not self.alive:
             raise NotReady("the server is shutting down")
-        if time.monotonic() >= ticket.call.deadline_s:
-            raise DeadlineExceeded("the deadline passed before the request finished")
+        if time.monotonic() >= min(ticket.call.deadline_s, ticket.progress_s + ticket.call.idle_timeout_s):
+            raise DeadlineExceeded.before("the request finished")
         adapter_id = ticket.item.adapter_id
         if adapter_id is not None and not (self.manager and adapter_id in self.manager.contents):
             raise AdapterNotFound(f"adapter_id: no adapter {adapter_id!r}", param="adapter_id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -60,7 +60,8 @@ async def _extract_batch(gateway: Gateway, request: Request) -> Response:
 
 
 async def _extract_stream(gateway: Gateway, request: Request) -> Response:
-    """An error before the first line is the response; a later one is the last line."""
+    """An error before the first pass has finished is the response; a later one is the last line. The first entity may
+    be far into the text: the headers do not wait for it."""
     parts = gateway.extract_stream(ExtractRequest.model_validate_json(await request.body() or b"{}"))
     first = await parts.__anext__()
     return _Lines(first, parts)
@@ -73,7 +74,7 @@ async def _abort(gateway: Gateway, request: Request) -> Response:
 class _Lines(StreamingResponse):
     """A line for each part. Closes `rest` when it ends, so that the item is aborted if the client has disconnected."""
 
-    def __init__(self, first: Any, rest: AsyncGenerator[Any, None]) -> None:
+    def __init__(self, first: Sequence[Any], rest: AsyncGenerator[Sequence[Any], None]) -> None:
         self._rest = rest
         super().__init__(self._written(first), media_type=NDJSON)
 
@@ -86,16 +87,18 @@ class _Lines(StreamingResponse):
         finally:
             await self._rest.aclose()
 
-    async def _written(self, first: Any) -> AsyncIterator[bytes]:
+    async def _written(self, first: Sequence[Any]) -> AsyncIterator[bytes]:
         async for content in self._contents(first):
             async for piece in coalesced(chain(json_parts(content), (b"\n",))):
                 yield piece if piece.isascii() else _ascii(piece)
 
-    async def _contents(self, first: Any) -> AsyncIterator[Any]:
-        yield first
+    async def _contents(self, first: Sequence[Any]) -> AsyncIterator[Any]:
         try:
-            async for part in self._rest:
-                yield part
+            for line in first:
+                yield line
+            async for lines in self._rest:
+                for line in lines:
+                    yield line
         except GLiNERBentoError as error:
             request_record.current().error = error.code
             yield ErrorBody(error.detail(request_id.current()))
@@ -141,7 +144,8 @@ ENDPOINTS = [
             tag="extract",
             summary="Entities of one text as they become final, in lines of JSON",
             description="A line for each entity, in order of position; the last line holds the relations and the "
-            "usage. An error after the first line is the last line, an error body.",
+            "usage. An error after the first window is the last line, an error body. request_timeout_s limits the time "
+            "without progress; timeout_ms the whole.",
             request=ExtractRequest,
             errors=EXTRACT_ERRORS,
             examples={ExtractRequest: _REQUEST},

@@ -108,7 +108,7 @@ class Fleet:
                     try:
                         async with aclosing(member.replica.stream(item, call)) as parts:
                             while (part := await member.run(anext(parts, None))) is not None:
-                                begun = True
+                                begun = begun or bool(part)
                                 self._count_tokens(member)
                                 if isinstance(part, Extraction):
                                     self._estimate.learn(item, part.usage.tokens)
@@ -251,13 +251,13 @@ class Fleet:
                 raise NotReady(NONE_READY)
             if self._is_full(ticket.tenant):
                 raise QueueFull(f"{self._capacity} items wait for a replica already; try again later")
-            await asyncio.wait([placed], timeout=max(0.0, request.call.deadline_s - self._clock()))
+            await asyncio.wait([placed], timeout=request.call.wait_s(self._clock()))
             if request.aborted:
                 raise Aborted("the request was aborted")
             if ticket.error is not None:
                 raise ticket.error
             if ticket.replica is None:
-                raise DeadlineExceeded("the deadline passed before a replica was free")
+                raise DeadlineExceeded.before("a replica was free")
             kept = True
         finally:
             request.waiting.discard(ticket)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
@@ -27,7 +28,6 @@ from gliner_bento.replicas.messages import (
     decoder,
     encode,
     frame,
-    left_ms,
 )
 from gliner_bento.types import Entity, Extraction, Item
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _UNREACHABLE = "the model's process cannot be reached; try again"
-_LATE = "the deadline passed before the model's process answered"
+_ANSWERED = "the model's process answered"
 _CONTROL_S = 5.0
 _GRACE_S = 0.5
 """How long a call may run past its deadline, so that the runner can report which items were late."""
@@ -63,9 +63,8 @@ class HttpReplica:
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """See `Replica`."""
         message = encode(ExtractMessage(list(items), CallMessage.of(call)))
-        timeout_s = left_ms(call) / 1000 + _GRACE_S
         outcomes: Outcomes = await self._connection.call(
-            "extract", message, _outcomes, timeout_s, DeadlineExceeded(_LATE)
+            "extract", message, _outcomes, _timeout_s(call), DeadlineExceeded.before(_ANSWERED)
         )
         self.tokens_run = outcomes.tokens_run
         return [reply.outcome() for reply in outcomes.replies]
@@ -73,8 +72,8 @@ class HttpReplica:
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
         """See `Replica`. A stream that is not read to its end is aborted, because its connection closes."""
         message = encode(StreamMessage(item, CallMessage.of(call)))
-        with transport_errors(DeadlineExceeded(_LATE)):
-            async with self._connection.stream("stream", message, lambda: left_ms(call) / 1000 + _GRACE_S) as pieces:
+        with transport_errors(DeadlineExceeded.before(_ANSWERED)):
+            async with self._connection.stream("stream", message, partial(_timeout_s, call)) as pieces:
                 frames = Frames()
                 async for piece in pieces:
                     for part in map(_stream_part.decode, frames.add(piece)):
@@ -263,6 +262,10 @@ def transport_errors(late: GLiNERBentoError) -> Iterator[None]:
     except Exception as fault:
         logger.exception("a call to the runner failed")
         raise InternalError() from fault
+
+
+def _timeout_s(call: Call) -> float:
+    return call.wait_s(time.monotonic()) + _GRACE_S
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -39,7 +40,6 @@ from gliner_bento.replicas.messages import (
     StreamPart,
     decoder,
     encode,
-    left_ms,
 )
 from gliner_bento.replicas.ray.adapters import RayAdapters
 from gliner_bento.replicas.ray.routing import Placement
@@ -104,7 +104,7 @@ class RayReplica:
         """See `Replica`. A stream that has not begun is repeated like an extraction. Ray reads ahead of the client."""
         with self._abortable(call.request_id) as aborted:
             for repeated in (False, True):
-                begun = False
+                begun, requests = False, 1
                 message = encode(StreamMessage(item, CallMessage.of(call)))
                 parts = self._streams.stream.remote(message, placement=self._placement([item]))
                 try:
@@ -112,9 +112,9 @@ class RayReplica:
                         with ray_errors():
                             name, raw = await self._within(anext(parts), parts.cancel, call, aborted)
                         part: StreamPart = _stream_part.decode(raw)
-                        self._count(name, part.tokens_run, requests=int(not begun))
+                        self._count(name, part.tokens_run, requests)
                         content = part.last.unwrap() if part.last else part.entities
-                        begun = True
+                        begun, requests = begun or bool(content), 0
                         yield content
                         if part.last:
                             return
@@ -221,7 +221,7 @@ class RayReplica:
         """The answer, by the call's deadline and unless it is aborted; otherwise it is cancelled."""
         waiting: asyncio.Future[Any] = asyncio.ensure_future(answer)
         try:
-            timeout_s = left_ms(call) / 1000 + _GRACE_S
+            timeout_s = call.wait_s(time.monotonic()) + _GRACE_S
             await asyncio.wait([waiting, aborted], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if aborted.done():
                 aborted.result()
@@ -229,9 +229,7 @@ class RayReplica:
             if waiting.done():
                 return cast(T, waiting.result())
             raise (
-                Aborted("the request was aborted")
-                if aborted.done()
-                else DeadlineExceeded("the deadline passed before a replica answered")
+                Aborted("the request was aborted") if aborted.done() else DeadlineExceeded.before("a replica answered")
             )
         finally:
             if not waiting.done():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +21,8 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.settings import Settings
 from tools import docs_site
 from tools.docs_site.reference import command_line_page, http_api_page
+
+DOCS_PACKAGES = re.search(r"requirements-dev.lock\) (.*)", (PROJECT_ROOT / "tools" / "docs").read_text())[1]
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +74,17 @@ def test_the_reference_has_every_route_and_command():
     commands = command_line_page()
     for words in ("serve", "extract", "adapters put"):
         assert f"\n## `gliner-bento {words}`\n\n```text\nusage: gliner-bento {words} " in commands
+
+
+def test_the_reference_needs_only_what_the_docs_environment_has():
+    """`make docs` needs no torch and no server."""
+    packages = {"pydantic_settings" if name == "pydantic-settings" else name for name in DOCS_PACKAGES.split()}
+    code = "import sys; from tools.docs_site.reference import *; http_api_page(); command_line_page(); "
+    code += "print(*{name.partition('.')[0] for name in sys.modules})"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
+    loaded = set(ran.stdout.split())
+    assert packages - {"zensical"} <= loaded
+    assert not loaded & {"torch", "transformers", "gliner", "bentoml", "aiohttp", "httpx", "numpy", "uvicorn"}
 
 
 def test_all_pages_are_in_the_site_and_reachable(site):
@@ -128,7 +143,16 @@ def test_nothing_but_the_site_is_served(tmp_path, monkeypatch, path):
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
-def test_a_server_without_the_site_has_no_docs(tmp_path, monkeypatch):
-    client = served(tmp_path, monkeypatch)
-    assert ask(client, "/docs").status_code == ask(client, "/docs/index.html").status_code == 404
-    assert 'href="./docs"' not in ask(client, "/").text
+def test_until_the_site_is_built_the_docs_say_how_and_then_need_no_restart(tmp_path, monkeypatch):
+    client = served(tmp_path / "site", monkeypatch)
+    page = ask(client, "/docs")
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "<code>make docs</code>" in page.text
+    assert '<a href="./">API reference</a>' in page.text
+    for path in ("/docs/", "/docs/index.html"):
+        assert ask(client, path).headers["location"] == "../docs"
+    assert ask(client, "/docs/concepts.html").status_code == 404
+    assert 'href="./docs"' in ask(client, "/").text
+    small_site(tmp_path / "site")
+    assert ask(client, "/docs").headers["location"] == "docs/index.html"
+    assert "Start" in ask(client, "/docs/").text

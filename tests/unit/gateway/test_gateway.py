@@ -1,6 +1,7 @@
 """The gateway: limits, defaults, shapes; each error names its field."""
 
 import asyncio
+import math
 import time
 from contextvars import copy_context
 
@@ -98,6 +99,19 @@ def test_a_deadline_can_shorten_but_not_stretch_the_servers(gateway, replica):
     assert began_s + 20 <= shortened_s <= ended_s + 20
     for deadline_s in (longest_s, absent_s):
         assert began_s + 30 <= deadline_s <= ended_s + 30
+
+
+def test_a_streams_total_is_timeout_ms_and_the_servers_limit_that_of_a_time_without_progress(gateway, replica):
+    async def stream(**options):
+        request = ExtractRequest(text="Ada", labels=["person"], **options)
+        return [line async for lines in gateway.extract_stream(request) for line in lines]
+
+    began_s = time.monotonic()
+    asyncio.run(stream(timeout_ms=90_000))
+    asyncio.run(stream())
+    (_, limited), (_, unlimited) = replica.calls
+    assert began_s + 90 <= limited.deadline_s <= time.monotonic() + 90
+    assert (unlimited.deadline_s, unlimited.idle_timeout_s, limited.idle_timeout_s) == (math.inf, 30, 30)
 
 
 def test_the_deadline_counts_from_the_request_and_not_from_the_replicas_first_answer(gateway, replica):

@@ -58,6 +58,8 @@ TEXTS_WITH_WARNING = {
     "Devanagari": "बिल गेट्स ने माइक्रोसॉफ्ट की स्थापना की।",
     "Thai": "บิล เกตส์ ก่อตั้งไมโครซอฟท์",
     "French": FRENCH,
+    "one French sentence": "Le Parlement a adopté une loi sur les retraites.",
+    "one German sentence": "Der Zug nach Hamburg ist heute ausgefallen.",
     "German": "Angela Merkel wurde in Hamburg geboren und war bis 2021 Kanzlerin. Sie ist Chemikerin.",
     "Spanish": "Pedro Sánchez es el presidente del Gobierno y fue elegido por los diputados cuando era muy conocido.",
     "Italian": "La torre è alta e si trova nella piazza che è stata costruita dopo la guerra con molti soldi.",
@@ -158,7 +160,7 @@ def test_an_adapter_may_be_trained_for_other_languages(english_gateway, manager)
 def test_a_stream_ends_with_the_warnings(english_gateway):
     async def last():
         request = ExtractRequest(text=CHINESE, labels=["person"])
-        (*_, end) = [part async for part in english_gateway.extract_stream(request)]
+        (*_, end) = [line async for lines in english_gateway.extract_stream(request) for line in lines]
         return end
 
     assert [one.code for one in asyncio.run(last()).warnings] == ["unsupported_language"]

@@ -89,4 +89,4 @@ def test_the_index_page_links_to_it(client):
 def test_a_setting_turns_it_off(serving, replica):
     without = serving(replica, dataclasses.replace(OPTIONS, enable_playground=False))
     assert ask(without, "/playground").status_code == ask(without, "/playground/main.js").status_code == 404
-    assert "playground" not in ask(without, "/").text
+    assert "./playground" not in ask(without, "/").text

@@ -183,7 +183,7 @@ def test_a_deadline_is_the_answer_or_the_last_line(client, replica):
     assert (entity["entity"]["text"], last["error"]["code"]) == ("Ada", "deadline_exceeded")
 
 
-def connection(app, *, on_line):
+def connection(app, *, on_line, on_start=lambda: None):
     """Serve one POST over bare ASGI; `on_line` is called for each line, and leaves by returning true."""
 
     async def scene():
@@ -197,6 +197,8 @@ def connection(app, *, on_line):
             return {"type": "http.disconnect"}
 
         async def send(message):
+            if message["type"] == "http.response.start":
+                on_start()
             if message.get("body") and on_line(json.loads(message["body"])):
                 left.set()
 
@@ -218,6 +220,15 @@ def test_a_line_is_sent_before_the_next_is_predicted(app):
     connection(app, on_line=on_line)
     assert seen[0] == {"entity"}
     assert len(seen) == 2
+
+
+def test_the_headers_do_not_wait_for_the_first_entity(app):
+    """A server in front of ours, BentoML's timeout too, waits for them."""
+    begun = asyncio.Event()
+    app.bind(ScriptedReplica([], begun, [ADA], LAST))
+    seen = []
+    connection(app, on_line=seen.append, on_start=begun.set)
+    assert [set(line) for line in seen][:1] == [{"entity"}]
 
 
 def test_a_client_that_leaves_ends_the_replicas_stream(app, caplog):

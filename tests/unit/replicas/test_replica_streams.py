@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 import pytest
 from serving import LONG, LONG_PASSES, PASS_WORDS, Serving, call, item, parts_of, run, until
@@ -106,6 +108,25 @@ def test_a_deadline_that_passes_is_raised_after_the_entities_before_it(serving: 
             break
     assert type(raised) is DeadlineExceeded
     assert [entity.text for entity in entities[:2]] == ["Name0", "Name1"]
+
+
+def test_a_stream_may_take_any_time_while_it_makes_progress(serving: Serving):
+    async def scene(idle_s):
+        stream = serving.replica.stream(item(LONG), call(timeout_s=inf, idle_timeout_s=idle_s))
+        entities: list[Entity] = []
+        with suppress(DeadlineExceeded):
+            for _ in range(8):
+                await asyncio.sleep(idle_s / 4)
+                serving.release(1)
+                entities += await anext(stream)
+            assert type((await ending_of(stream))[1]) is DeadlineExceeded
+        return entities
+
+    for idle_s in (0.4, 2.0, 6.0):  # on a slow machine a pass takes longer
+        entities = run(partial(scene, idle_s))
+        if len(entities) >= 16:
+            break
+    assert [entity.text for entity in entities[:16]] == [f"Name{number}" for number in range(16)]
 
 
 def test_a_stream_that_is_late_on_arrival_is_never_run(serving: Serving):

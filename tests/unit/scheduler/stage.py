@@ -12,14 +12,17 @@ from typing import Any, Protocol
 
 from hypothesis import HealthCheck, settings
 
-from gliner_bento.engine.base import Engine, Prepared
+from gliner_bento.engine.base import ChunkedRequest, Engine, Prepared
+from gliner_bento.engine.fake import FakeChunkedRequest
 from gliner_bento.scheduler.observer import Observer, Outcome, Stage
 from gliner_bento.scheduler.scheduler import Scheduler
-from gliner_bento.types import Extraction, Item
+from gliner_bento.types import Entity, Extraction, Item
 
 PATIENCE_S = 60.0  # a safety net: no test passes or fails by waiting, unless something hangs
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine fails no property
+
+LONG = " ".join(f"Name{number}" for number in range(40))
 
 MakeItem = Callable[[str], Item]
 Until = Callable[[Callable[[], bool]], None]
@@ -187,3 +190,34 @@ def submit_waiting(
     futures = [scheduler.submit(item, **({"request_id": item.text} | options)) for item in items]
     until(lambda: scheduler.stats.waiting_items == before + len(items))
     return futures
+
+
+class LongTexts:
+    """Texts of more than three words take passes of two words each; `made` holds their chunked requests."""
+
+    def __init__(self, words: int = 2, per_call: int = 1) -> None:
+        self.made: list[FakeChunkedRequest] = []
+        self._words = words
+        self._per_call = per_call
+
+    def __call__(self, item: Item) -> ChunkedRequest | None:
+        if len(item.text.split()) <= 3:
+            return None
+        self.made.append(FakeChunkedRequest(item, self._words, self._per_call))
+        return self.made[-1]
+
+
+class ListSink:
+    """Keeps the entities; full after `capacity` calls of `put`."""
+
+    def __init__(self, capacity: int = 1000) -> None:
+        self.entities: list[Entity] = []
+        self.capacity = capacity
+
+    def put(self, parts: Sequence[Entity]) -> None:
+        self.entities += parts
+        self.capacity -= 1
+
+    @property
+    def full(self) -> bool:
+        return self.capacity <= 0

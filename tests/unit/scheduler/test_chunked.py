@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from stage import Adapters, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane
+from stage import LONG, Adapters, Clock, Gate, ListSink, LongTexts, MakeItem, Start, Tally, Until, ending_of, hold_lane
 
 from gliner_bento.engine.base import ChunkedRequest, Prepared, SlotState
 from gliner_bento.engine.fake import FakeChunkedRequest, FakeEngine, extract
@@ -16,39 +16,6 @@ from gliner_bento.errors import Aborted, DeadlineExceeded, InternalError, NotRea
 from gliner_bento.scheduler.queue import ITEMS_PER_TURN
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.types import Entity, Extraction, Item
-
-LONG = " ".join(f"Name{number}" for number in range(40))
-
-
-class LongTexts:
-    """Texts of more than three words take passes of two words each; `made` holds their chunked requests."""
-
-    def __init__(self, words: int = 2, per_call: int = 1) -> None:
-        self.made: list[FakeChunkedRequest] = []
-        self._words = words
-        self._per_call = per_call
-
-    def __call__(self, item: Item) -> ChunkedRequest | None:
-        if len(item.text.split()) <= 3:
-            return None
-        self.made.append(FakeChunkedRequest(item, self._words, self._per_call))
-        return self.made[-1]
-
-
-class ListSink:
-    """Keeps the entities; full after `capacity` calls of `put`."""
-
-    def __init__(self, capacity: int = 1000) -> None:
-        self.entities: list[Entity] = []
-        self.capacity = capacity
-
-    def put(self, parts: Sequence[Entity]) -> None:
-        self.entities += parts
-        self.capacity -= 1
-
-    @property
-    def full(self) -> bool:
-        return self.capacity <= 0
 
 
 def submit_prepared(scheduler: Scheduler, until: Until, one: Item) -> None:

@@ -4,7 +4,21 @@ import asyncio
 import concurrent.futures
 
 import pytest
-from stage import PATIENCE_S, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane, submit_waiting
+from stage import (
+    LONG,
+    PATIENCE_S,
+    Clock,
+    Gate,
+    ListSink,
+    LongTexts,
+    MakeItem,
+    Start,
+    Tally,
+    Until,
+    ending_of,
+    hold_lane,
+    submit_waiting,
+)
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
@@ -169,3 +183,26 @@ def test_item_that_expired_while_waiting_never_reaches_the_device(
     assert isinstance(ending_of(good), Extraction)
     assert [[item.text for item in batch] for batch in engine.batches] == [["holds the lane"], ["good"]]
     assert isinstance(scheduler.submit(item("x"), request_id="r", deadline=clock()).exception(0), DeadlineExceeded)
+
+
+@pytest.mark.parametrize(("total_s", "pass_s", "finishes"), [(1000, 29, True), (1000, 30, False), (100, 29, False)])
+def test_a_stream_ends_by_its_deadline_or_if_a_pass_takes_too_long(
+    start: Start, gate: Gate, clock: Clock, item: MakeItem, until: Until, total_s: float, pass_s: float, finishes: bool
+) -> None:
+    scheduler, sink = start(FakeEngine(chunked=LongTexts(), on_forward=gate), max_batch_tokens=3), ListSink()
+    stream = scheduler.submit_stream(item(LONG), sink, request_id="r", deadline=clock() + total_s, idle_timeout_s=30)
+    for finished in range(20):
+        gate.arrival()
+        clock.now_s += pass_s
+        scheduler.expire()
+        if stream.done():
+            break
+        gate.let_through()
+        until(lambda finished=finished: sink.capacity < 1000 - finished)
+    gate.open()
+    outcome = ending_of(stream)
+    if finishes:
+        assert len(outcome.entities) == 40
+        return
+    assert isinstance(outcome, DeadlineExceeded)
+    assert all(limit in outcome.message for limit in (" timeout_ms ", " request_timeout_s "))

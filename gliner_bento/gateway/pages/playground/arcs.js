@@ -3,8 +3,9 @@
 import { svg } from "./dom.js";
 
 const MAX_ARCS = 80; // of which all are drawn; else those of the entity that is pointed at
-const LEVEL_PX = 13;
-const MAX_LEVELS = 4;
+const LEVEL_PX = 15;
+const MAX_LEVELS = 6;
+const HALF_CHAR_PX = 3.1; // of a name
 
 export class Arcs {
   /** content: the element that has the text. elementsOf: elements of an entity, by its index. */
@@ -42,6 +43,7 @@ export class Arcs {
       pieces = this._pieces(relations); // the lines have moved
       assignLevels(pieces);
     }
+    placeNames(pieces, this._content.clientWidth);
     this._paint(pieces);
     this._highlight();
   }
@@ -114,7 +116,7 @@ function assignLevels(pieces) {
   for (const part of [...pieces].sort((a, b) => a.right - a.left - (b.right - b.left))) {
     const key = Math.round(part.row / 6);
     const levels = rows.get(key) ?? rows.set(key, []).get(key);
-    const room = Math.max(0, 6.2 * part.relation.relation.length - (part.right - part.left)) / 2; // its name is wider
+    const room = Math.max(0, halfName(part) - (part.right - part.left) / 2); // its name is wider
     part.level = 0;
     while (levels[part.level]?.some((other) => other.left < part.right + room && part.left - room < other.right))
       part.level++;
@@ -125,7 +127,32 @@ function assignLevels(pieces) {
   return highest;
 }
 
-function lines({ relation, row, from, to, head, tail, level }) {
+const halfName = ({ relation }) => relation.relation.length * HALF_CHAR_PX + 3;
+
+/** Choose where on its arc each name is: as near to the middle as it crosses no other name, and no end of a higher arc.
+ * A name without such a place is shown only while its arc is pointed at. */
+function placeNames(pieces, width) {
+  const rows = Map.groupBy(pieces, ({ row }) => Math.round(row / 6));
+  for (const row of rows.values()) {
+    const taken = row.map(() => []); // of each level: [left, right]
+    const isFree = (level, left, right) => !taken[level].some(([from, to]) => from < right && left < to);
+    for (const { level, from, to, head, tail } of row)
+      for (let below = 0; below < level; below++)
+        taken[below].push(...[head && from, tail && to].filter(Number.isFinite).map((x) => [x - 4, x + 4]));
+    for (const part of row.filter(({ head, from, to }) => head || Math.abs(to - from) > 60)) {
+      const half = halfName(part);
+      const [low, high] = [Math.max(part.left, 0) + half, Math.min(part.right, width) - half];
+      const middle = Math.min(Math.max((part.left + part.right) / 2, half), width - half);
+      const shifts = Array.from({ length: 200 }, (_, step) => (step % 2 ? 4 : -4) * Math.ceil(step / 2));
+      const places = shifts.map((shift) => middle + shift).filter((x) => x === middle || (low <= x && x <= high));
+      part.name = places.find((x) => isFree(part.level, x - half, x + half));
+      part.middle = middle;
+      if (part.name !== undefined) taken[part.level].push([part.name - half, part.name + half]);
+    }
+  }
+}
+
+function lines({ relation, row, from, to, head, tail, level, name, middle }) {
   const y = row - 9 - level * LEVEL_PX;
   const turn = Math.min(6, Math.abs(to - from) / 2) * Math.sign(to - from);
   const start = head ? `M${from},${row} V${y + 6} Q${from},${y} ${from + turn},${y}` : `M${from},${y}`;
@@ -133,11 +160,7 @@ function lines({ relation, row, from, to, head, tail, level }) {
   const parts = [svg("path", { class: "line", d: `${start} ${end}` })];
   if (head) parts.push(svg("circle", { cx: from, cy: row, r: 2.2 }));
   if (tail) parts.push(svg("path", { class: "arrow", d: `M${to - 3.5},${row - 5} L${to},${row} L${to + 3.5},${row - 5}Z` }));
-  if (head || Math.abs(to - from) > 60) {
-    const name = relation.relation;
-    const half = name.length * 3.1;
-    const middle = head ? Math.max((from + to) / 2, half) : (from + to) / 2;
-    parts.push(svg("text", { x: middle, y: y + 3.5 }, name));
-  }
+  if (middle !== undefined)
+    parts.push(svg("text", { x: name ?? middle, y: y + 3.5, class: name === undefined ? "crowded" : "" }, relation.relation));
   return parts;
 }

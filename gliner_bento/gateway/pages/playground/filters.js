@@ -1,4 +1,5 @@
-// What is shown of a result: a legend that hides labels and relations, and the lowest scores. Nothing is asked again.
+// What is shown of a result: for entities and for relations the lowest score, and names that hide them. Nothing is asked
+// again.
 
 import { paint } from "./colors.js";
 import { el } from "./dom.js";
@@ -9,13 +10,14 @@ export class Filters {
   constructor(root, onChange) {
     this.hidden = new Set();
     this._onChange = onChange;
-    this._legend = el("div", { class: "legend", role: "group", "aria-label": "Shown labels" });
-    this._sliders = {
-      entity: this._slider("entity", "Entity score"),
-      relation: this._slider("relation", "Relation score"),
+    this._rows = {
+      entity: this._row("entity", "Entity score", "Shown labels"),
+      relation: this._row("relation", "Relation score", "Shown relations"),
     };
-    const sliders = el("div", { class: "sliders" }, ...Object.values(this._sliders).map(({ field }) => field));
-    root.append(this._legend, sliders);
+    root.append(
+      ...Object.values(this._rows).map(({ element }) => element),
+      el("p", { class: "hint", text: "What has at least this score is shown. Click a name to hide it." }),
+    );
     this._buttons = new Map();
   }
 
@@ -35,12 +37,12 @@ export class Filters {
     if (keys.join("\n") !== this._keys) {
       this._keys = keys.join("\n");
       this._buttons = new Map(keys.map((key) => [key, this._button(key)]));
-      this._legend.replaceChildren(...this._buttons.values());
+      for (const row of Object.values(this._rows)) row.legend.replaceChildren();
+      for (const [key, button] of this._buttons) this._rows[isRelation(key) ? "relation" : "entity"].legend.append(button);
     }
     for (const [key, number] of counts) this._buttons.get(key).lastChild.textContent = number;
-    this._sliders.relation.field.hidden = !state.relations.length;
-    this._legend.hidden = !counts.size;
-    for (const [name, slider] of Object.entries(this._sliders)) slider.set(state.scores[name]);
+    this._rows.relation.element.hidden = !state.relations.length;
+    for (const [name, row] of Object.entries(this._rows)) row.set(state.scores[name]);
   }
 
   _button(key) {
@@ -51,7 +53,7 @@ export class Filters {
       el("span", { text: key }),
       el("span", { class: "number" }),
     );
-    if (!key.startsWith("→ ")) paint(button, key).classList.add("hue");
+    if (!isRelation(key)) paint(button, key).classList.add("hue");
     button.addEventListener("click", () => {
       if (!this.hidden.delete(key)) this.hidden.add(key);
       button.setAttribute("aria-pressed", String(!this.hidden.has(key)));
@@ -60,7 +62,7 @@ export class Filters {
     return button;
   }
 
-  _slider(name, title) {
+  _row(name, title, names) {
     const input = el("input", { type: "range", min: 0.05, max: 1, step: 0.01 });
     const output = el("output");
     const set = (score) => {
@@ -72,6 +74,10 @@ export class Filters {
       set(state.scores[name]);
       this._onChange();
     });
-    return { field: el("label", { class: "slider" }, el("span", { text: title }), input, output), set };
+    const slider = el("label", { class: "slider" }, el("span", { text: title }), input, output);
+    const legend = el("div", { class: "legend", role: "group", "aria-label": names });
+    return { element: el("div", { class: "filter" }, slider, legend), legend, set };
   }
 }
+
+const isRelation = (key) => key.startsWith(relationKey(""));

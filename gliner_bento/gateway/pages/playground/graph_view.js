@@ -105,19 +105,69 @@ const edgeElement = ({ id, source, target, name, entities }) => ({
   data: { id, source, target, name, entities: [...entities] },
 });
 
-/** Place the nodes, in the canvas's proportions. */
+const CHAR_PX = 5.6; // of a relation's name
+
+/** Place the nodes, in the canvas's proportions: of several layouts, the one in which the fewest names are hidden, then the
+ * largest on the canvas. The same graph on the same canvas has the same picture. */
 function arrange(graph, count) {
-  const options = { animate: false, fit: false, randomize: true };
-  if (count > 40) graph.layout({ name: "concentric", minNodeSpacing: 30, ...options }).run();
-  else graph.layout({ name: "cose", idealEdgeLength: 90, nodeRepulsion: 3e4, nodeOverlap: 30, ...options }).run();
-  const box = graph.nodes().boundingBox();
-  const [long, short] = box.h > box.w ? ["y", "x"] : ["x", "y"];
-  const wanted = graph.width() / graph.height();
-  const ratio = Math.max(box.w, box.h) / Math.max(1, Math.min(box.w, box.h));
-  const stretch = Math.sqrt(Math.min(4, Math.max(1, wanted / ratio)));
-  if (wanted > 1)
-    graph.nodes().positions((node) => ({ x: node.position(long) * stretch, y: node.position(short) / stretch }));
+  let best = { hidden: Infinity };
+  const tried = () => {
+    const [hidden, box] = [hiddenNames(graph), graph.elements().boundingBox()];
+    const zoom = Math.min(graph.width() / (box.w + 48), graph.height() / (box.h + 48));
+    if (hidden < best.hidden || (hidden === best.hidden && zoom > best.zoom))
+      best = { hidden, zoom, places: graph.nodes().map((node) => ({ ...node.position() })) };
+    return hidden;
+  };
+  const tries = count > 40 ? 1 : count > 12 ? 3 : 12;
+  for (let attempt = 0; attempt < tries; attempt++) {
+    place(graph, count, attempt);
+    for (let step = 0; step < 12 && !tried(); step++)
+      graph.nodes().positions((node) => ({ x: node.position("x") * 0.9, y: node.position("y") * 0.9 }));
+  }
+  graph.nodes().positions((_, index) => best.places[index]);
   graph.fit(undefined, 24);
+}
+
+function place(graph, count, attempt) {
+  const size = (1 + (count > 12 ? 0.7 : 0.1) * attempt) * Math.max(1, Math.sqrt(count / 8));
+  const [w, h] = [graph.width() * size, graph.height() * size];
+  const options = { animate: false, fit: false, randomize: false, boundingBox: { x1: 0, y1: 0, w, h } };
+  if (count > 40) return graph.layout({ name: "concentric", minNodeSpacing: 30, ...options }).run();
+  graph.nodes().positions((_, index) => {
+    const [angle, radius] = [2.4 * index + attempt, Math.sqrt((index + 0.5) / count) / 2];
+    return { x: w * (0.5 + radius * Math.cos(angle)), y: h * (0.5 + radius * Math.sin(angle)) };
+  });
+  const idealEdgeLength = (edge) => 50 + CHAR_PX * edge.data("name").length;
+  graph.layout({ name: "cose", idealEdgeLength, nodeRepulsion: 2e4, nodeOverlap: 30, ...options }).run();
+}
+
+/** How many names a node, its text or another name hides. */
+export function hiddenNames(graph) {
+  const boxes = graph.nodes().map((node) => node.boundingBox({ includeOverlays: false }));
+  const names = graph.edges().map(pointsOfName);
+  const isIn = (box, { x, y }, margin) => box.x1 - margin < x && x < box.x2 + margin && box.y1 - margin < y && y < box.y2 + margin;
+  const isNear = (one, other) => Math.hypot(one.x - other.x, one.y - other.y) < 12;
+  const edges = names.filter(
+    (points, at) =>
+      boxes.some((box) => points.some((point) => isIn(box, point, 4))) ||
+      names.some((others, other) => other < at && points.some((one) => others.some((point) => isNear(one, point)))),
+  );
+  const nodes = boxes.filter((box, at) =>
+    boxes.some((other, place) => place < at && box.x1 < other.x2 && other.x1 < box.x2 && box.y1 < other.y2 && other.y1 < box.y2),
+  );
+  return edges.length + nodes.length;
+}
+
+/** Points along an edge's name, which lies on its middle. */
+function pointsOfName(edge) {
+  const [{ x, y }, from, to] = [edge.midpoint(), edge.source().position(), edge.target().position()];
+  const angle = Math.atan2(to.y - from.y, to.x - from.x);
+  const half = (edge.data("name").length * CHAR_PX) / 2;
+  const steps = Math.ceil(half / 4);
+  return Array.from({ length: 2 * steps + 1 }, (_, step) => {
+    const along = (half * (step - steps)) / steps;
+    return { x: x + along * Math.cos(angle), y: y + along * Math.sin(angle) };
+  });
 }
 
 /** Cytoscape draws on a canvas, so the colours are those that the page's elements have. */

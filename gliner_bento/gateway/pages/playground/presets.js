@@ -1,4 +1,4 @@
-// Examples to start with.
+// Examples to start with; the bundled model finds what each asks for.
 
 const preset = (title, labels, relations, text) => ({ title, labels, relations, text });
 
@@ -7,8 +7,8 @@ export const PRESETS = [
     "People and places",
     ["person", "organization", "location", "date", "award"],
     ["born in", "studied at"],
-    "Marie Curie was born in Warsaw in 1867. She moved to Paris, where she studied at the Sorbonne and met Pierre Curie. " +
-      "In 1903 they received the Nobel Prize in Physics together with Henri Becquerel.",
+    "Marie Curie was born in Warsaw in 1867 and studied at the University of Paris. In 1903 she received the Nobel Prize " +
+      "in Physics together with Pierre Curie and Henri Becquerel.",
   ),
   preset(
     "Personal data",
@@ -34,8 +34,8 @@ export const PRESETS = [
     "Legal",
     ["person", "company", "court", "law", "date", "money", "city"],
     [],
-    "On 3 June 2021 the District Court of The Hague ruled that Northwind Energy must pay 4.5 million euros to Harbor " +
-      "Logistics for breach of contract. Judge Anna de Vries based the decision on the Civil Code. Northwind Energy, " +
+    "On 3 June 2021 the Supreme Court ruled that Northwind Energy must pay 4.5 million euros to Acme Logistics Inc. for " +
+      "breach of contract. Judge Anna de Vries based the decision on the Civil Code. Northwind Energy, " +
       "represented by Thomas Keller, appealed to the Court of Appeal in Amsterdam on 30 June 2021.",
   ),
 ];
