@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from stage import Adapters, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane
+from stage import Adapters, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane, settle
 
 from gliner_bento.engine.base import ChunkedRequest, Prepared, SlotState
 from gliner_bento.engine.fake import FakeChunkedRequest, FakeEngine, extract
@@ -54,7 +54,7 @@ class ListSink:
 def submit_prepared(scheduler: Scheduler, until: Until, one: Item) -> None:
     """Submit an item while every lane is held, and return when it waits or is collated ahead."""
     scheduler.submit(one, request_id=one.text)
-    until(lambda: scheduler.stats.preparing_items == 0)
+    settle(scheduler, until)
 
 
 def names(outcome: Extraction | BaseException) -> list[str]:
