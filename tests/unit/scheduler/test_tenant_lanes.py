@@ -49,6 +49,26 @@ def test_a_tenant_that_sends_has_a_lane_free_of_the_flood_of_another(
     until(lambda: scheduler.stats.lanes_free == 0)
 
 
+def test_no_flood_is_collated_ahead_for_the_lane_that_another_tenant_will_need(
+    start: Start, gate: Gate, item: MakeItem, until: Until
+) -> None:
+    other = Gate()
+    engine = FakeEngine(on_forward=lambda batch: (other if batch[0].item.text == "Ada" else gate)(batch), packs=True)
+    scheduler = start(engine, inference_lanes=2, max_batch_size=2)
+    ada = scheduler.submit(item("Ada"), request_id="b", share=B)
+    other.arrival()
+    for number in range(20):
+        scheduler.submit(item(f"flood {number}"), request_id="a", share=A)
+    flood = gate.arrival()
+    settle(scheduler, until)
+    ahead = scheduler.stats.running_items - len(flood) - 1
+    other.open()
+    assert isinstance(ending_of(ada), Extraction)
+    assert ahead == 0
+    until(lambda: scheduler.stats.lanes_free == 1)
+    assert gate.nothing_came
+
+
 def test_one_tenant_alone_has_all_lanes(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
     scheduler = start(FakeEngine(on_forward=hold_flood(gate), packs=True), inference_lanes=2, max_batch_size=2)
     for number in range(20):
