@@ -22,7 +22,7 @@ from gliner_bento.settings import PROJECT_ROOT
 
 BODY = {"text": "Ada Lovelace lived in London. " * 20, "labels": ["person", "city"]}
 PATIENCE_S = 60
-START_S = 120
+START_S = 240
 
 
 @pytest.fixture(scope="module")

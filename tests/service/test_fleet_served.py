@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def http(server: Server) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=120) as client:
+    with httpx.Client(base_url=server.url, timeout=240) as client:
         yield client
 
 
@@ -131,7 +131,7 @@ def test_more_instances_than_cores_end_the_start_with_one_line() -> None:
     """Before a process has been started for each."""
     command = [sys.executable, "-c", "import service"]
     env = os.environ | {"GLINER_NUM_INSTANCES": "64", "GLINER_DEVICE": "cpu"}
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=240)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     assert ended.stderr.splitlines()[-1].startswith("gliner-bento: num_instances: 64 instances need as many cores")

@@ -103,7 +103,7 @@ def test_help_lists_every_flag(capsys):
 def test_the_command_line_runs_without_loading_torch_or_bentoml():
     code = "import sys, gliner_bento.cli as cli; cli.main(['settings']); print({'torch', 'bentoml'} & {*sys.modules})"
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT_ROOT, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT_ROOT, timeout=240
     )
     assert ended.stdout.splitlines()[-1] == "set()"
 
@@ -115,7 +115,7 @@ def test_the_package_runs_as_a_module():
         text=True,
         check=False,
         cwd=PROJECT_ROOT,
-        timeout=60,
+        timeout=240,
     )
     assert ended.returncode == 1
     assert ended.stderr == "gliner-bento: serve: unknown flag --max-batch; did you mean --max-batch-size?\n"
