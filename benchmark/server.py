@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-START_S = 120.0
+START_S = 240.0
 STOP_S = 20.0
 STARTS = 3
 PORT_TAKEN = "Address already in use"

@@ -56,13 +56,22 @@ class Uploads:
             async for piece in in_pieces(archive):
                 with storage_errors():
                     if upload is None:
-                        upload = await asyncio.to_thread(self._begin)
+                        upload = await self._begun()
                     await asyncio.to_thread(upload.append, piece)
         except BaseException:
             if upload:
                 upload.delete()
             raise
         return upload
+
+    async def _begun(self) -> Upload:
+        """An empty file. If its caller is cancelled while a thread makes it, it is deleted as soon as it is there."""
+        beginning = asyncio.ensure_future(asyncio.to_thread(self._begin))
+        try:
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            beginning.add_done_callback(_delete)
+            raise
 
     def _begin(self) -> Upload:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -75,6 +84,12 @@ class Uploads:
         for path in self._folder.iterdir():
             with suppress(OSError), file_lock(path, wait=False):
                 path.unlink()
+
+
+def _delete(made: asyncio.Future[Upload]) -> None:
+    """Delete what nobody waits for any more."""
+    if not made.cancelled() and not made.exception():
+        made.result().delete()
 
 
 async def in_pieces(archive: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

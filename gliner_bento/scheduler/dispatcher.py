@@ -248,11 +248,16 @@ class Dispatcher:
             tenant is not None and tenant == reservation.beside
         )
 
+    def _tenants_of_others(self) -> set[str]:
+        """The tenants whose entries all lanes but one run: two, if there are two lanes and each runs those of one."""
+        tenants = list(self._tenant_lanes.values())
+        return {tenant for tenant in tenants if tenants.count(tenant) >= max(1, self.lanes.alive - 1)}
+
     @property
     def _only_tenant(self) -> str | None:
         """The tenant whose entries all lanes but one run; None if there are several."""
-        tenants = list(self._tenant_lanes.values())
-        return tenants[0] if len(tenants) >= max(1, self.lanes.alive - 1) and len(set(tenants)) == 1 else None
+        tenants = self._tenants_of_others()
+        return tenants.pop() if len(tenants) == 1 else None
 
     def _reserved_small_s(self) -> float:
         """How long a lane stays reserved for small requests."""
@@ -334,8 +339,10 @@ class Dispatcher:
         """Whether all lanes are busy and a full batch may be waiting. Cheap, because every arrival calls it."""
         if self.lanes.free or len(self._next_batches) >= self.lanes.alive:
             return False
-        if self._reserved_beside_s(self._only_tenant) or (self._bulk_lanes and self._reserved_small_s()):
-            return False  # the next free lane is for others
+        if any(map(self._reserved_beside_s, self._tenants_of_others())) or (
+            self._bulk_lanes and self._reserved_small_s()
+        ):
+            return False  # the next free lane may be for others
         limits = self._config
         return (
             self._queue.waiting_entries >= min(limits.max_batch_size, limits.batch_lookahead)

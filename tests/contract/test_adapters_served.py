@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import threading
@@ -186,7 +187,8 @@ class Guests:
 
     def come_and_go(self) -> None:
         manager = self._served.manager
-        for turn in range(12):
+        turns = itertools.count()
+        while (turn := next(turns)) < 12 or self.answered <= 20 or not self.refused:
             number = turn % COUNT
             shutil.copytree(self._originals / f"a{number}", self._sources / f"c{turn}")
             manager.install(f"guest{number}", source=f"new/c{turn}", preload=turn % 2 == 0)

@@ -131,11 +131,14 @@ def test_a_fetched_folder_needs_nothing_else_and_answers_the_same(
 
 
 def test_an_ended_fetch_leaves_nothing(needy: Path, cache: Path, tmp_path: Path) -> None:
-    """It is ended while it imports torch, which takes seconds."""
-    (tmp_path / "new").mkdir()
+    """It is ended while it imports torch, which does not end here."""
+    for folder in ("new", "endless"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "endless" / "torch.py").write_text("import time; time.sleep(3600)")
+    path = os.pathsep.join([str(tmp_path / "endless"), str(PROJECT_ROOT)])
     command = ["models", "fetch", str(needy), "-o", str(tmp_path / "new" / "fetched"), "--cache-dir", str(cache)]
     with subprocess.Popen(
-        [sys.executable, "-m", "gliner_bento.cli", *command], env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT)}
+        [sys.executable, "-m", "gliner_bento.cli", *command], env=os.environ | {"PYTHONPATH": path}
     ) as run:
         while not list((tmp_path / "new").iterdir()):
             assert run.poll() is None

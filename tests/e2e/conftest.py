@@ -37,7 +37,7 @@ def run_example(server: str) -> Callable[[str], str]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=240,
             cwd=PROJECT_ROOT,
         )
         assert ran.returncode == 0, ran.stderr

@@ -16,7 +16,7 @@ def run_example(name: str, text: str, url: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
         env=os.environ | {"URL": url},
     )
     assert ran.returncode == 0, ran.stderr

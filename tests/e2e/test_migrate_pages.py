@@ -66,7 +66,7 @@ def addressed_to(server: str, code: str) -> str:
 
 
 def output_of(command: list[str]) -> str:
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=PROJECT_ROOT)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, cwd=PROJECT_ROOT)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 

@@ -60,7 +60,7 @@ def test_the_quickstart_leads_to_a_redacted_folder(server, tmp_path):
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=120,
+                timeout=240,
             )
             assert ran.returncode == 0, ran.stderr
             written = ran.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -23,7 +22,7 @@ from gliner_bento.settings import PROJECT_ROOT
 
 BODY = {"text": "Ada Lovelace lived in London. " * 20, "labels": ["person", "city"]}
 PATIENCE_S = 60
-START_S = 120
+START_S = 240
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +66,23 @@ def test_a_full_queue_refuses_and_serves_the_others(small_server):
     assert {answer.status_code for answer in answers} == {200, 429}
     refused = next(answer for answer in answers if answer.status_code == 429)
     assert refused.json()["error"]["code"] == "queue_full"
-    assert refused.headers["retry-after"] == "1"
+    assert int(refused.headers["retry-after"]) >= 1
+
+
+def runs_something(url: str) -> bool:
+    return bool(httpx.get(f"{url}/v1/status", timeout=60).json()["queue"]["running_items"])
 
 
 def test_a_client_that_leaves_takes_its_work_along(small_server):
     before = items_of(small_server, "aborted")
-    slow = {"texts": [BODY["text"] * 10] * 4, "labels": BODY["labels"]}
-    with contextlib.suppress(httpx.ReadTimeout):
-        httpx.post(f"{small_server}/v1/extract/batch", json=slow, timeout=httpx.Timeout(30, read=0.02))
-        pytest.fail("the batch was answered before its client could leave")
+    slow = httpx.Request("POST", f"{small_server}/v1/extract", json=BODY | {"text": BODY["text"] * 40})
+    head = "".join(f"{name}: {value}\r\n" for name, value in slow.headers.items())
+    with socket.create_connection((slow.url.host, slow.url.port)) as client:
+        client.sendall(f"POST /v1/extract HTTP/1.1\r\n{head}\r\n".encode() + slow.content)
+        client.setblocking(False)
+        while not runs_something(small_server):
+            with pytest.raises(BlockingIOError):  # else it was answered before its client could leave
+                client.recv(1)
     give_up = time.monotonic() + PATIENCE_S
     while items_of(small_server, "aborted") == before and time.monotonic() < give_up:
         time.sleep(0.05)
@@ -98,13 +105,13 @@ def test_while_a_model_process_is_dead_requests_are_refused_promptly_and_then_it
     """The supervisor is stopped meanwhile, so that it starts nothing again."""
     runner = runner_process()
     supervisor = runner.parent()
-    body = BODY | {"texts": [BODY["text"] * 20] * 2, "timeout_ms": 30_000}
+    body = BODY | {"texts": [BODY["text"] * 60] * 2, "timeout_ms": 30_000}
     del body["text"]
     os.kill(supervisor.pid, signal.SIGSTOP)
     try:
         with ThreadPoolExecutor(1) as pool:
             under_way = pool.submit(httpx.post, f"{small_server}/v1/extract/batch", json=body, timeout=60)
-            while not httpx.get(f"{small_server}/v1/status", timeout=60).json()["queue"]["running_items"]:
+            while not runs_something(small_server):
                 assert not under_way.done(), "the batch was answered before its runner was killed"
             os.kill(runner.pid, signal.SIGKILL)
             new = httpx.post(f"{small_server}/v1/extract", json=BODY | {"timeout_ms": 30_000}, timeout=60)

@@ -23,7 +23,7 @@ from gliner_bento.settings import PROJECT_ROOT
 
 CONCURRENT = 32
 REQUESTS = 160
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 LONG = {"texts": [BODY["text"] * 100] * 60, "labels": BODY["labels"], "request_id": "long"}
 
 
@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def http(server: Server) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=120) as client:
+    with httpx.Client(base_url=server.url, timeout=240) as client:
         yield client
 
 
@@ -112,17 +112,17 @@ def test_a_killed_instance_costs_nobody_an_answer_and_comes_back(server: Server,
         while not any(one.done() for one in asked):
             time.sleep(0.001)
         victim.send_signal(signal.SIGKILL)
+        wait_for(http, ["suspect", "ready"])  # until it has started again
+        metrics = http.get("/metrics").text
         answers = [one.result() for one in asked]
     assert [answer.status_code for answer in answers] == [200] * REQUESTS
     for answer in answers:
         entities = answer.json()["entities"]
         assert [(one["text"], one["label"]) for one in entities] == [(one["text"], one["label"]) for one in expected]
         assert [one["score"] for one in entities] == pytest.approx([one["score"] for one in expected], abs=1e-4)
-    assert [one["state"] for one in replicas(http)] == ["suspect", "ready"]
-    assert http.get("/readyz").status_code == 200
-    metrics = http.get("/metrics").text
     assert 'gliner_replicas{state="suspect"} 1.0' in metrics
-    assert re.search(r"gliner_repeated_items_total [1-9]", metrics)
+    assert http.get("/readyz").status_code == 200
+    assert re.search(r"gliner_repeated_items_total [1-9]", http.get("/metrics").text)
     wait_for(http, ["ready", "ready"])
     assert victim.pid not in [one.pid for one in runners(server)]
 
@@ -131,7 +131,7 @@ def test_more_instances_than_cores_end_the_start_with_one_line() -> None:
     """Before a process has been started for each."""
     command = [sys.executable, "-c", "import service"]
     env = os.environ | {"GLINER_NUM_INSTANCES": "64", "GLINER_DEVICE": "cpu"}
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=240)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     assert ended.stderr.splitlines()[-1].startswith("gliner-bento: num_instances: 64 instances need as many cores")

@@ -30,7 +30,7 @@ with process.starting():
 def test_the_server_ends_with_one_line_that_says_how_they_differ():
     env = os.environ | {"GLINER_NUM_INSTANCES": "2", "PYTHONPATH": f"{PROJECT_ROOT}:{PROJECT_ROOT / 'tests' / 'unit'}"}
     ended = subprocess.run(
-        [sys.executable, "-c", CODE], env=env, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", CODE], env=env, capture_output=True, text=True, check=False, timeout=240
     )
     assert ended.returncode == 1, ended.stderr
     assert "Traceback" not in ended.stderr

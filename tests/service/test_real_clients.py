@@ -153,7 +153,7 @@ def test_presidios_analyzer_with_the_recognizer_of_the_examples(server):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
     assert ran.returncode == 0, ran.stderr
     found = {line.rpartition(" ")[0] for line in ran.stdout.splitlines()}
@@ -249,7 +249,7 @@ def test_xinferences_client(server):
     assert client.abort_request("demo", "nobody", block_duration=0) == {"msg": "NOT_FOUND"}
     long = {"texts": [TASKS[0] * 100] * 40, "labels": LABELS, "request_id": "long"}
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(httpx.post, f"{server.url}/v1/extract/batch", json=long, timeout=120)
+        asked = pool.submit(httpx.post, f"{server.url}/v1/extract/batch", json=long, timeout=240)
         while client.abort_request("demo", "long", block_duration=0)["msg"] != "DONE":
             assert not asked.done(), "it ended before it could be aborted"
         errors = [one["error"] for one in asked.result().json()["results"]]

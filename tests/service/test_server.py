@@ -178,6 +178,8 @@ def test_abort_stops_a_request_that_waits(service):
 
     async def scene(client: httpx.AsyncClient):
         work = asyncio.create_task(client.post("/v1/extract/batch", json=crowd))
+        while not (await client.get("/v1/status")).json()["queue"]["waiting_items"]:
+            assert not work.done()
         waiting = asyncio.create_task(client.post("/v1/extract", json=victim))
         while not (await client.post("/v1/requests/victim/abort")).json()["aborted"]:
             assert not waiting.done(), "the victim was answered before it could be aborted"

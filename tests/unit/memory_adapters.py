@@ -27,6 +27,7 @@ class MemoryManager:
         self.pinned: dict[str, bool] = {}
         self.changes: list[dict[str, Any]] = []
         self.timeouts_s: list[float] = []
+        self._lock = threading.Lock()
         self.begun: list[str] = []
         self.proceed = threading.Event()
         self.proceed.set()
@@ -86,8 +87,9 @@ class MemoryManager:
     def remove(self, adapter_id: str, timeout_s: float) -> None:
         self.timeouts_s.append(timeout_s)
         self.proceed.wait(30)
-        self._find(adapter_id)
-        del self.contents[adapter_id]
+        with self._lock:
+            self._find(adapter_id)
+            del self.contents[adapter_id]
 
     def in_memory(self) -> Sequence[str]:
         return list(self.contents)[:2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PATIENCE_S = 30.0  # a safety net: only a test that hangs reaches it
+PATIENCE_S = 120.0  # a safety net: only a test that hangs reaches it
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

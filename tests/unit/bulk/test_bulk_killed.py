@@ -41,6 +41,8 @@ def done(output: Path) -> int:
 
 
 def killed_after(records: int, output: Path, inputs: list[str]) -> None:
+    hold = output.with_name("hold")
+    hold.touch()
     job = start(output, inputs)
     end_s = time.monotonic() + PATIENCE_S
     while done(output) < records:
@@ -49,6 +51,7 @@ def killed_after(records: int, output: Path, inputs: list[str]) -> None:
         time.sleep(0.002)
     job.kill()
     assert job.wait() == -9
+    hold.unlink()
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".parquet"])

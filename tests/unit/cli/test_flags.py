@@ -135,7 +135,7 @@ def test_output_that_nobody_reads_to_its_end_is_no_error(arguments):
 def test_the_command_line_runs_without_loading_torch_or_bentoml():
     code = "import sys, gliner_bento.cli as cli; cli.main(['settings']); print({'torch', 'bentoml'} & {*sys.modules})"
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT_ROOT, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT_ROOT, timeout=240
     )
     assert ended.stdout.splitlines()[-1] == "set()"
 
@@ -147,7 +147,7 @@ def test_the_package_runs_as_a_module():
         text=True,
         check=False,
         cwd=PROJECT_ROOT,
-        timeout=60,
+        timeout=240,
     )
     assert ended.returncode == 1
     assert ended.stderr == "gliner-bento: serve: unknown flag --max-batch; did you mean --max-batch-size?\n"

@@ -64,7 +64,7 @@ def test_the_completion_knows_commands_and_flags(shell, capsys):
     if shell == "bash":
         typed = 'COMP_WORDS=(gliner-bento bulk --text); COMP_CWORD=2; _shtab_gliner_bento; echo "${COMPREPLY[@]}"'
         program = f"{script}\n{typed}"
-        ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, timeout=30)
+        ended = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, timeout=240)
         assert ended.stdout.split() == ["--text-column"]
 
 

@@ -113,10 +113,10 @@ def test_overlap_resolution_takes_linear_time() -> None:
         for width in range(12)
         for label in range(10)
     )
-    started = time.perf_counter()
+    started_s = time.thread_time()
     for flat in (True, False):
         assert len(resolve_overlaps(spans, flat=flat, multi_label=False))
-    assert time.perf_counter() - started < 10
+    assert time.thread_time() - started_s < 10
 
 
 def test_more_spans_than_the_limit_are_refused() -> None:

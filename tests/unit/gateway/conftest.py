@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.tenant_limits import TenantLimits
 from gliner_bento.replicas.base import Replica
 
 
@@ -32,6 +33,12 @@ async def foreign(request: Request):
     if status == 599:
         raise RuntimeError("a fault outside every handler")
     return PlainTextResponse(f"read {len(body)}", status_code=status, headers={"Access-Control-Allow-Origin": "*"})
+
+
+@pytest.fixture(autouse=True)
+def no_rate_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of tenants' limits stands still, unless a test sets it."""
+    monkeypatch.setitem(TenantLimits.__init__.__kwdefaults__, "clock", lambda: 0.0)
 
 
 @pytest.fixture

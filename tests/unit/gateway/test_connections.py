@@ -22,13 +22,37 @@ from gliner_bento.gateway.http_protocol import MAX_HEADER_BYTES, HttpProtocol, l
 PATIENCE_S = 60
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
-SOON = {"header_timeout_s": 0.3, "body_timeout_s": 0.3}
+EARLY = REQUEST.replace(b"/", b"/early", 1)[:-1]
+LIMITS = {"header_timeout_s": 3600.0, "body_timeout_s": 3600.0, "keep_alive_timeout_s": 3600}
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """The server's; the test lets time pass."""
+
+    ahead_s = 0.0
+
+    def time(self):
+        return super().time() + self.ahead_s
+
+    def let_time_pass(self):
+        """Return when all has run that is due within more than an hour."""
+        passed = threading.Event()
+
+        def let_pass():
+            self.ahead_s += 4000.0
+            self.call_later(0, passed.set)
+
+        self.call_soon_threadsafe(let_pass)
+        assert passed.wait(PATIENCE_S)
 
 
 class App:
-    """Answers after its body; `/hold` when `proceed` is set, `/large` with more than a socket's buffers take."""
+    """Answers after its body; `/hold` when `proceed` is set, `/large` with more than a socket's buffers take.
+
+    loop, connections: the server's. received: bytes."""
 
     def __init__(self):
+        self.loop, self.connections, self.received = Loop(), set(), 0
         self.begun, self.ended = threading.Semaphore(0), threading.Semaphore(0)
         self.proceed = threading.Event()
         self.disconnected = []
@@ -56,6 +80,17 @@ class App:
             piece = b"x" * min(size, 2**20)
             await send({"type": "http.response.body", "body": piece, "more_body": start + len(piece) < size})
 
+    def until(self, holds):
+        end_s = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < end_s
+            time.sleep(0.001)
+
+    def let_time_pass(self, *sent):
+        """After this has arrived."""
+        self.until(lambda: self.connections and self.received == sum(map(len, sent)))
+        self.loop.let_time_pass()
+
 
 @pytest.fixture
 def app():
@@ -65,17 +100,26 @@ def app():
 @pytest.fixture
 def serve(app, monkeypatch):
     """Starts a server with limits; returns a function that connects to it."""
+    data_received = HttpProtocol.data_received
+
+    def counted(protocol, data):
+        data_received(protocol, data)
+        app.received += len(data)
+
+    monkeypatch.setattr(HttpProtocol, "data_received", counted)
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", None)
     monkeypatch.setattr(HttpProtocol, "options", None)
     monkeypatch.setattr(HttpProtocol, "idle", {})
     with contextlib.ExitStack() as stack:
 
         def start(**limits):
-            limit_connections(dataclasses.replace(OPTIONS, **limits))
+            limit_connections(dataclasses.replace(OPTIONS, **LIMITS | limits))
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None))
-            thread = threading.Thread(target=server.run, args=([listener],))
+            app.connections = server.server_state.connections
+            thread = threading.Thread(target=app.loop.run_until_complete, args=[server.serve([listener])])
             thread.start()
+            stack.callback(app.loop.close)
             stack.callback(thread.join)
             stack.callback(app.proceed.set)
             stack.callback(setattr, server, "should_exit", True)
@@ -120,51 +164,56 @@ def ok(client, request=REQUEST):
     "sent", [b"", b"\r\n", b"POST / HT", b"POST / HTTP/1.1\r\nHost: x\r\nX-A: b\r\n", REQUEST[:-1], b"GET /hold"]
 )
 def test_a_request_that_does_not_arrive_in_time_is_refused(serve, app, sent):
-    client = serve(**SOON)()
+    client = serve()()
     client.sendall(sent)
+    app.let_time_pass(sent)
     assert refusal(client) == (408, "request_timeout")
     if sent == REQUEST[:-1]:
         assert app.ended.acquire(timeout=PATIENCE_S)
         assert app.disconnected == ["/"]
 
 
-def test_so_is_one_that_follows_others_on_its_connection(serve):
-    client = serve(**SOON)()
+def test_so_is_one_that_follows_others_on_its_connection(serve, app):
+    client = serve()()
     assert ok(client)
     assert ok(client)
     client.sendall(REQUEST[:20])
+    app.let_time_pass(REQUEST, REQUEST, REQUEST[:20])
     assert refusal(client) == (408, "request_timeout")
 
 
 def test_a_request_may_take_longer_than_its_headers(serve, app):
-    client = serve(**SOON)()
-    client.sendall(REQUEST.replace(b"/", b"/hold", 1))
-    time.sleep(0.8)
+    client = serve()()
+    client.sendall(hold := REQUEST.replace(b"/", b"/hold", 1))
+    app.let_time_pass(hold)
     app.proceed.set()
     assert ok(client, b"")
 
 
-def test_an_idle_connection_is_closed(serve):
-    client = serve(keep_alive_timeout_s=1)()
+def test_an_idle_connection_is_closed(serve, app):
+    client = serve()()
     assert ok(client)
+    app.let_time_pass(REQUEST)
     assert all_of(client) == b""
 
 
-def test_the_rest_of_a_body_that_was_refused_must_arrive_in_time_too(serve):
+def test_the_rest_of_a_body_that_was_refused_must_arrive_in_time_too(serve, app):
     """It is answered before its body is read, as without a key."""
-    client = serve(keep_alive_timeout_s=60, **SOON)()
-    assert ok(client, REQUEST.replace(b"/", b"/early", 1)[:-1])
+    client = serve()()
+    assert ok(client, EARLY)
+    app.let_time_pass(EARLY)
     assert refusal(client) == (408, "request_timeout")
 
 
-def test_a_connection_is_kept_after_the_rest_of_a_body_that_was_refused(serve):
-    client = serve(keep_alive_timeout_s=1, **SOON)()
+def test_a_connection_is_kept_after_the_rest_of_a_body_that_was_refused(serve, app):
+    client = serve()()
     for _ in range(2):
-        assert ok(client, REQUEST.replace(b"/", b"/early", 1)[:-1])
+        assert ok(client, EARLY)
         client.sendall(b"y")
         assert ok(client, REQUEST)
-    assert ok(client, REQUEST.replace(b"/", b"/early", 1)[:-1])
+    assert ok(client, EARLY)
     client.sendall(b"y")
+    app.let_time_pass(*[EARLY, b"y", REQUEST] * 2, EARLY, b"y")
     assert all_of(client) == b""
 
 
@@ -180,9 +229,7 @@ def test_the_rest_of_a_body_that_was_refused_does_not_count_as_headers(serve):
 
 def test_a_request_for_another_protocol_is_no_fault(serve):
     """It is served as HTTP/1.1."""
-    client = serve(keep_alive_timeout_s=1)()
-    client.sendall(REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"))
-    assert all_of(client).startswith(b"HTTP/1.1 200")
+    assert ok(serve()(), REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +260,7 @@ def test_headers_have_a_limit(serve):
 
 def test_slow_connections_do_not_keep_others_out(serve):
     """A hundred of them, at a server that holds ten."""
-    connect = serve(max_connections=10, header_timeout_s=60, keep_alive_timeout_s=60)
+    connect = serve(max_connections=10)
     slow = [connect() for _ in range(100)]
     for client in slow:
         with contextlib.suppress(OSError):
@@ -237,8 +284,10 @@ def test_a_connection_too_many_is_refused_if_all_others_have_requests(serve, app
 
 
 def test_a_client_that_does_not_read_is_disconnected(serve, app):
-    client = serve(**SOON)()
+    client = serve()()
     client.sendall(REQUEST.replace(b"/", b"/large", 1))
+    app.until(lambda: any(one._write_timer for one in app.connections))
+    app.loop.let_time_pass()
     assert app.ended.acquire(timeout=PATIENCE_S)
     assert len(all_of(client)) < 100 * 2**20
 

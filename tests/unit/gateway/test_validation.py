@@ -107,9 +107,9 @@ def test_without_the_type_nothing_is_suggested():
 
 
 def test_many_and_long_names_stay_a_short_message():
-    start = time.perf_counter()
+    start_s = time.thread_time()
     error = error_of(ExtractRequest, {"a" * 1_000_000 + str(i): 1 for i in range(20)})
     assert error.message.startswith("a" * 100 + ": unknown field; ")
     assert error.message.endswith("; and 17 more")
     assert len(error.message) < 1000
-    assert time.perf_counter() - start < 5
+    assert time.thread_time() - start_s < 5, "seconds of this thread, whatever else runs"

@@ -16,16 +16,19 @@ from gliner_bento.loadtest.load import Reply, Run, closed_loop, open_loop, perce
 
 
 class Server:
-    """Answers the body it got: `bad` with 503, `never` not at all; records the highest concurrency."""
+    """Answers the body it got: `bad` with 503, `never` not at all; records the highest concurrency. together: answers
+    nothing before so many requests were under way."""
 
-    def __init__(self, delay_s: float = 0.0) -> None:
-        self.delay_s, self.in_progress, self.highest_concurrency = delay_s, 0, 0
+    def __init__(self, delay_s: float = 0.0, together: int = 1) -> None:
+        self.delay_s, self.together, self.in_progress, self.highest_concurrency = delay_s, together, 0, 0
         self.url = ""
 
     async def answer(self, request: web.Request) -> web.Response:
         body = await request.read()
         self.in_progress += 1
         self.highest_concurrency = max(self.highest_concurrency, self.in_progress)
+        while self.highest_concurrency < self.together:
+            await asyncio.sleep(0.001)
         await asyncio.sleep(600 if body == b"never" else self.delay_s)
         self.in_progress -= 1
         return web.Response(body=body, status=503 if body == b"bad" else 200)
@@ -62,7 +65,7 @@ async def ended(runner: web.AppRunner) -> None:
 
 
 def test_a_closed_loop_keeps_its_concurrency_and_every_response():
-    with serving(Server(delay_s=0.02)) as server:
+    with serving(Server(delay_s=0.02, together=4)) as server:
         run = closed_loop(server.url, [b"a", b"b", b"bad"], concurrency=4, seconds=60, max_requests=30)
     assert server.highest_concurrency == 4
     assert [(reply.content, reply.status) for reply in run.replies if reply.body == 2] == [(b"bad", "503")] * 10
@@ -82,8 +85,11 @@ def test_a_closed_loop_ends_after_its_seconds():
 
 def test_an_open_loop_sends_on_schedule_without_responses_and_counts_them_as_unanswered():
     due = len(schedule(100.0, 0.5))
-    with serving(Server()) as server:
-        run = open_loop(server.url, [b"never"], rate=100.0, seconds=0.5, grace_s=0.2)
+    for grace_s in (0.2, 1.0, 5.0, 25.0):  # on a slow machine it passes before all have arrived
+        with serving(Server()) as server:
+            run = open_loop(server.url, [b"never"], rate=100.0, seconds=0.5, grace_s=grace_s)
+        if server.highest_concurrency == due:
+            break
     assert server.highest_concurrency == due
     assert (run.unanswered, run.replies) == (due, [])
     assert run.summary()["requests"] == due

@@ -44,7 +44,7 @@ def run(**parts: object) -> tuple[int, list[str], str]:
     """Exit code, lines and the errors of a process that gets the signal twice."""
     code = PROCESS.format(**{"needed": "", "timeout_s": 60, "ends": True} | parts)
     ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False, timeout=240
     )
     return ended.returncode, ended.stdout.splitlines(), ended.stderr
 
@@ -85,6 +85,6 @@ with ServiceProcess("service", Settings()).starting():
 print(sys.getswitchinterval() < before_s)
 """
     written = subprocess.run(
-        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, check=True, timeout=60
+        [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, check=True, timeout=240
     )
     assert written.stdout == b"True\n"

@@ -12,6 +12,8 @@ import pytest
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.process.announcement import ADDRESS
 
+PATIENCE_S = 240.0  # several processes, one after the other
+
 SUPERVISOR = """
 import signal, subprocess, sys
 import click
@@ -61,7 +63,7 @@ def run(tmp_path, monkeypatch):
 
     def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", code, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
     return run
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import uvicorn
+from collator import collator_rests
 from memory_adapters import MemoryManager
 from memory_replica import MemoryReplica
 from starlette.types import ASGIApp
@@ -188,6 +189,8 @@ class LocalServing(Serving):
 
     def _forward(self, batch: Sequence[Prepared]) -> None:
         self.steps.acquire(timeout=PATIENCE_S)
+        while not collator_rests(self.local.scheduler):  # else this lane may overtake it
+            time.sleep(0.001)
         if any(prepared.item.text == FATAL for prepared in batch):
             raise Fatal
 

@@ -171,8 +171,11 @@ def test_a_stuck_runner_costs_a_request_its_deadline_and_no_more(tmp_path: Path,
     scripted = Scripted([HANG])
 
     async def question(replica: HttpReplica) -> None:
-        with pytest.raises(DeadlineExceeded):
-            await replica.extract([item()], call(timeout_s=0.05))
+        for timeout_s in (0.05, 0.5, 5.0, 25.0):  # on a slow machine it passes before the request arrives
+            with pytest.raises(DeadlineExceeded):
+                await replica.extract([item()], call(timeout_s=timeout_s))
+            if scripted.requests:
+                break
         while not scripted.left:  # the runner must see that its caller is gone
             await asyncio.sleep(0.001)
 
@@ -196,7 +199,7 @@ def test_the_runner_gets_what_is_left_until_the_deadline(tmp_path: Path):
     app.bind(memory)
     server = served(app, tmp_path / "socket")
     replica = HttpReplica(server.url)
-    request = call("mine", timeout_s=5, priority=-3, tenant="team-a", weight=2.5, crosses_tenants=True)
+    request = call("mine", timeout_s=50, priority=-3, tenant="team-a", weight=2.5, crosses_tenants=True)
     run(lambda: replica.extract([item()], request))
     arrived_s = time.monotonic()
     run(replica.close)
@@ -204,7 +207,7 @@ def test_the_runner_gets_what_is_left_until_the_deadline(tmp_path: Path):
     ((items, received),) = memory.calls
     assert list(items) == [item()]
     assert replace(received, deadline_s=request.deadline_s) == request
-    assert request.deadline_s <= received.deadline_s <= request.deadline_s + (arrived_s + 5 - request.deadline_s)
+    assert request.deadline_s <= received.deadline_s <= arrived_s + 50
 
 
 def test_no_call_waits_for_another(tmp_path: Path):

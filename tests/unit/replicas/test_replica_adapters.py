@@ -157,7 +157,7 @@ def test_an_installation_that_is_cancelled_before_its_turn_leaves_no_file(servin
         await asyncio.gather(*hanging)
 
     run(scene)
-    assert serving.uploaded() == []
+    run(lambda: until(lambda: serving.uploaded() == []))
 
 
 async def _install(serving: Serving, adapter_id: str) -> None:

@@ -106,6 +106,7 @@ def test_a_deadline_that_passes_is_raised_after_the_entities_before_it(serving: 
         entities, raised = run(partial(scene, timeout_s))
         if entities:
             break
+        run(partial(_cleared, serving))
     assert type(raised) is DeadlineExceeded
     assert [entity.text for entity in entities[:2]] == ["Name0", "Name1"]
 
@@ -127,6 +128,14 @@ def test_a_stream_may_take_any_time_while_it_makes_progress(serving: Serving):
         if len(entities) >= 16:
             break
     assert [entity.text for entity in entities[:16]] == [f"Name{number}" for number in range(16)]
+
+
+async def _cleared(serving: Serving) -> None:
+    """End all passes, also those of items that have ended, and take back what was released."""
+    serving.release()
+    assert (await serving.replica.extract([item()], call()))[0].entities
+    while serving.steps.acquire(blocking=False):
+        pass
 
 
 def test_a_stream_that_is_late_on_arrival_is_never_run(serving: Serving):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO
 
 import pytest
-from serving import run
+from serving import PATIENCE_S, run, until
 
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.errors import StorageFull, StorageUnavailable
-from gliner_bento.replicas.uploads import PIECE_BYTES, Uploads, in_pieces
+from gliner_bento.replicas.uploads import PIECE_BYTES, Upload, Uploads, in_pieces
 
 
 @pytest.fixture
@@ -59,6 +61,31 @@ def test_an_archive_that_breaks_off_leaves_no_file(folder: Path):
     with pytest.raises(ZeroDivisionError):
         run(lambda: Uploads(folder).receive(arriving(b"a" * PIECE_BYTES, error=ZeroDivisionError())))
     assert list(folder.iterdir()) == []
+
+
+def test_an_archive_that_is_cancelled_while_its_file_is_made_leaves_none(folder: Path, monkeypatch):
+    made, proceed = threading.Event(), threading.Event()
+    begin = Uploads._begin
+
+    def slow(uploads: Uploads) -> Upload:
+        upload = begin(uploads)
+        made.set()
+        assert proceed.wait(PATIENCE_S)
+        return upload
+
+    monkeypatch.setattr(Uploads, "_begin", slow)
+
+    async def scene() -> None:
+        receiving = asyncio.ensure_future(Uploads(folder).receive(arriving(b"one")))
+        await until(made.is_set)
+        receiving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await receiving
+        assert list(folder.iterdir())
+        proceed.set()
+        await until(lambda: not list(folder.iterdir()))
+
+    run(scene)
 
 
 KILLED = """

@@ -11,11 +11,18 @@ from stage import PATIENCE_S, Clock, Gate, Start, Tally
 from views import view
 
 from gliner_bento.engine.base import Engine
+from gliner_bento.scheduler import preparation
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.types import Item
 
 CONFIG = view(SchedulerConfig, max_batch_size=8, max_batch_tokens=1000, queue_capacity=100)
+
+
+@pytest.fixture(autouse=True)
+def slices_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which items are prepared together does not depend on the time that it takes."""
+    monkeypatch.setattr(preparation, "SLICE_S", 3600.0)
 
 
 @pytest.fixture

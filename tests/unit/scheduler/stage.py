@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from collator import collator_rests
 from hypothesis import HealthCheck, settings
 
 from gliner_bento.engine.base import ChunkedRequest, Engine, Prepared
@@ -180,6 +181,12 @@ def hold_lane(scheduler: Scheduler, gate: Gate, item: MakeItem, text: str = "hol
     future = scheduler.submit(item(text), request_id=text)
     assert gate.arrival() == [text]
     return future
+
+
+def settle(scheduler: Scheduler, until: Until) -> None:
+    """Return when no item is in preparation, and the collator has nothing to do: batches ahead are collated."""
+    until(lambda: scheduler.stats.preparing_items == 0)
+    until(lambda: collator_rests(scheduler))
 
 
 def submit_waiting(

@@ -191,6 +191,7 @@ def test_batch_is_not_held_for_an_item_whose_adapter_never_loads(start: Start, u
 
 # Every lease is released once
 
+DEADLINE_S = 1000.0  # so long that the scheduler's own thread does not look meanwhile
 PLACES = ["preparing", "loading", "waiting", "ahead", "running", "decoding"]
 
 
@@ -214,7 +215,8 @@ class Halfway:
         self.scheduler = start(self.engine, max_batch_size=1 if place == "ahead" else 8, decoding_threads=0)
         if place in {"waiting", "ahead"}:
             hold_lane(self.scheduler, gate, item)
-        self.future = self.scheduler.submit(with_adapter("adapter", "Ada"), request_id="mine", deadline=clock() + 5)
+        deadline_s = clock() + DEADLINE_S
+        self.future = self.scheduler.submit(with_adapter("adapter", "Ada"), request_id="mine", deadline=deadline_s)
         self.seen: list[list[int]] = []
         self.future.add_done_callback(lambda _: self.seen.append(self.adapters.releases))
         if place in {"preparing", "running", "decoding"}:
@@ -258,7 +260,7 @@ def test_lease_of_an_answered_item_is_released_before_the_answer_is_seen(halfway
 
 
 def expire(halfway: Halfway, clock: Clock) -> None:
-    clock.now_s += 5
+    clock.now_s += DEADLINE_S
     halfway.scheduler.expire()
 
 

@@ -101,9 +101,9 @@ def test_close_fails_every_unfinished_item(start: Start, gate: Gate, item: MakeI
     until(lambda: scheduler.stats.running_items == 3)
     waiting = submit_waiting(scheduler, until, [item("c")])
     threads = list(scheduler._threads)
-    gate_opener = threading.Timer(0.05, gate.open)
-    gate_opener.start()
-    scheduler.close(PATIENCE_S)
-    gate_opener.join()
-    assert [type(future.exception(0)) for future in [running, *ahead, *waiting]] == [NotReady] * 4
+    closing = threading.Thread(target=scheduler.close, args=[PATIENCE_S])
+    closing.start()
+    assert [type(ending_of(future)) for future in [running, *ahead, *waiting]] == [NotReady] * 4
+    gate.open()
+    closing.join()
     assert not any(thread.is_alive() for thread in threads)

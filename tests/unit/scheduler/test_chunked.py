@@ -8,7 +8,21 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from stage import LONG, Adapters, Clock, Gate, ListSink, LongTexts, MakeItem, Start, Tally, Until, ending_of, hold_lane
+from stage import (
+    LONG,
+    Adapters,
+    Clock,
+    Gate,
+    ListSink,
+    LongTexts,
+    MakeItem,
+    Start,
+    Tally,
+    Until,
+    ending_of,
+    hold_lane,
+    settle,
+)
 
 from gliner_bento.engine.base import ChunkedRequest, Prepared, SlotState
 from gliner_bento.engine.fake import FakeChunkedRequest, FakeEngine, extract
@@ -21,7 +35,7 @@ from gliner_bento.types import Entity, Extraction, Item
 def submit_prepared(scheduler: Scheduler, until: Until, one: Item) -> None:
     """Submit an item while every lane is held, and return when it waits or is collated ahead."""
     scheduler.submit(one, request_id=one.text)
-    until(lambda: scheduler.stats.preparing_items == 0)
+    settle(scheduler, until)
 
 
 def names(outcome: Extraction | BaseException) -> list[str]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 import pytest
-from stage import PATIENCE_S, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane, submit_waiting
+from stage import PATIENCE_S, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane, settle, submit_waiting
 from views import view
 
 from gliner_bento.engine.base import Prepared
@@ -71,7 +71,8 @@ def test_budget_is_read_before_each_batch(start: Start, gate: Gate, item: MakeIt
     hold_lane(scheduler, gate, item)
     for text in "abcdef":
         scheduler.submit(item(text), request_id=text)
-    until(lambda: (scheduler.stats.running_items, scheduler.stats.waiting_items) == (3, 4))  # one is collated ahead
+    settle(scheduler, until)
+    assert (scheduler.stats.running_items, scheduler.stats.waiting_items) == (3, 4), "one is collated ahead"
     engine.batch_tokens = 10_000
     gate.let_through(2)
     assert [gate.arrival(), gate.arrival()] == [["a", "b"], ["c", "d", "e", "f"]]
@@ -91,7 +92,8 @@ def test_batch_collated_ahead_is_split_if_memory_has_shrunk_since(
     scheduler = start(engine, max_batch_size=4)
     hold_lane(scheduler, gate, item)
     futures = [scheduler.submit(item(text), request_id=text) for text in "abcd"]
-    until(lambda: scheduler.stats.running_items == 5)
+    settle(scheduler, until)
+    assert scheduler.stats.running_items == 5
     engine.batch_tokens = 20
     gate.open()
     assert [gate.arrival(), gate.arrival()] == [["a", "b"], ["c", "d"]]

@@ -140,14 +140,14 @@ def test_deadlines_fire_while_all_lanes_are_busy(
 ) -> None:
     engine = FakeEngine(on_forward=gate)
     scheduler = start(engine)
-    running = scheduler.submit(item("running"), request_id="running", deadline=clock() + 5)
+    running = scheduler.submit(item("running"), request_id="running", deadline=clock() + 500)
     assert gate.arrival() == ["running"]
-    (waiting,) = submit_waiting(scheduler, until, [item("waiting")], deadline=clock() + 5)
-    (patient,) = submit_waiting(scheduler, until, [item("patient")], deadline=clock() + 50)
-    clock.now_s += 4.9
+    (waiting,) = submit_waiting(scheduler, until, [item("waiting")], deadline=clock() + 500)
+    (patient,) = submit_waiting(scheduler, until, [item("patient")], deadline=clock() + 5000)
+    clock.now_s += 499
     scheduler.expire()
     assert [running.done(), waiting.done()] == [False, False]
-    clock.now_s += 0.1
+    clock.now_s += 1
     scheduler.expire()
     assert [type(future.exception(0)) for future in (running, waiting)] == [DeadlineExceeded] * 2
     gate.open()

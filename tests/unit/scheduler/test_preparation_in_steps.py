@@ -56,10 +56,7 @@ def test_another_item_is_prepared_between_two_steps(start: Start, gate: Gate, it
     assert steps.made == 3
 
 
-def test_another_tenant_is_next_after_each_step(
-    start: Start, gate: Gate, item: MakeItem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preparation, "SLICE_S", 3600.0)
+def test_another_tenant_is_next_after_each_step(start: Start, gate: Gate, item: MakeItem) -> None:
     steps = Steps(gate, 3)
     scheduler = start(FakeEngine(steps=steps))
     long = scheduler.submit(item("long"), request_id="long", share=TenantShare("a"))

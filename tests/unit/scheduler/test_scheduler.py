@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from stage import Gate, Lease, MakeItem, Start, Tally, Until, ending_of, hold_lane, submit_waiting
+from stage import Gate, Lease, MakeItem, Start, Tally, Until, ending_of, hold_lane, settle, submit_waiting
 
 from gliner_bento.engine.base import SlotState
 from gliner_bento.engine.fake import FakeEngine, extract
@@ -129,7 +129,7 @@ def test_lower_priority_number_goes_first(start: Start, gate: Gate, item: MakeIt
     scheduler = start(engine, max_batch_size=1)
     hold_lane(scheduler, gate, item, "running")
     scheduler.submit(item("ahead"), request_id="r")
-    until(lambda: scheduler.stats.running_items == 2)
+    settle(scheduler, until)
     submit_waiting(scheduler, until, [item("usual")])
     submit_waiting(scheduler, until, [item("urgent")], priority=-1)
     gate.let_through()

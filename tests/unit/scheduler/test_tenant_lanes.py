@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stage import Clock, Gate, MakeItem, Start, Until, ending_of
+from stage import Clock, Gate, MakeItem, Start, Until, ending_of, hold_lane, settle, submit_waiting
 
 from gliner_bento.engine.fake import FakeEngine
 from gliner_bento.scheduler.tenant_queues import TenantShare
@@ -47,6 +47,26 @@ def test_a_tenant_that_sends_has_a_lane_free_of_the_flood_of_another(
     clock.now_s += 10  # B has sent nothing for long
     gate.arrival()
     until(lambda: scheduler.stats.lanes_free == 0)
+
+
+def test_no_flood_is_collated_ahead_for_the_lane_that_another_tenant_will_need(
+    start: Start, gate: Gate, item: MakeItem, until: Until
+) -> None:
+    other = Gate()
+    engine = FakeEngine(on_forward=lambda batch: (other if batch[0].item.text == "Ada" else gate)(batch), packs=True)
+    scheduler = start(engine, inference_lanes=2, max_batch_size=2)
+    ada = scheduler.submit(item("Ada"), request_id="b", share=B)
+    other.arrival()
+    for number in range(20):
+        scheduler.submit(item(f"flood {number}"), request_id="a", share=A)
+    flood = gate.arrival()
+    settle(scheduler, until)
+    ahead = scheduler.stats.running_items - len(flood) - 1
+    other.open()
+    assert isinstance(ending_of(ada), Extraction)
+    assert ahead == 0
+    until(lambda: scheduler.stats.lanes_free == 1)
+    assert gate.nothing_came
 
 
 def test_one_tenant_alone_has_all_lanes(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
@@ -95,10 +115,8 @@ def test_a_tenant_has_a_quarter_of_a_batch_while_another_one_sends(
     scheduler = start(engine, inference_lanes=1, max_batch_size=32)
     scheduler.submit(item("flood"), request_id="a", share=A)
     assert gate.arrival() == ["flood"]
-    for number in range(40):
-        scheduler.submit(item(f"flood {number}"), request_id="a", share=A)
-    scheduler.submit(item("Ada"), request_id="b", share=B)
-    until(lambda: scheduler.stats.waiting_items == 41)
+    submit_waiting(scheduler, until, [item("Ada")], share=B)  # first: from now on nothing of A is collated ahead
+    submit_waiting(scheduler, until, [item(f"flood {number}") for number in range(40)], share=A)
     gate.let_through()
     assert batch_of(gate) == (2, 1), "A has at most 250 of 1000 tokens"
     assert batch_of(gate) == (2, 0)
@@ -112,7 +130,7 @@ def test_a_tenant_alone_has_all_of_a_batch(start: Start, gate: Gate, item: MakeI
     for number in range(20):
         scheduler.submit(item(f"flood {number}"), request_id="a", share=A)
     gate.arrival()
-    until(lambda: scheduler.stats.preparing_items == 0)
+    settle(scheduler, until)
     gate.let_through()
     assert batch_of(gate) == (10, 0)
 
@@ -146,16 +164,14 @@ def test_a_small_request_is_in_no_batch_with_a_large_one(
 ) -> None:
     engine = FakeEngine(on_forward=gate, packs=True, cost=lambda one: 100 if one.text.startswith("flood") else 1)
     scheduler = start(engine, inference_lanes=1, max_batch_size=32)
+    hold_lane(scheduler, gate, item)  # small, too: from now on nothing of large ones is collated ahead
+    gate.let_through()
     scheduler.submit_many([item(f"flood {number}") for number in range(40)], request_id="large")
     gate.arrival()
-    until(lambda: scheduler.stats.preparing_items == 0)
-    scheduler.submit(item("Ada"), request_id="small", priority=-1)
-    until(lambda: scheduler.stats.preparing_items == 0)
+    settle(scheduler, until)
+    submit_waiting(scheduler, until, [item("Ada")], priority=-1)
     gate.let_through()
-    flood, small = batch_of(gate)
-    if not small:  # what was collated before it came
-        flood, small = batch_of(gate)
-    assert (flood, small) == (0, 1)
+    assert batch_of(gate) == (0, 1)
     assert batch_of(gate) == (2, 0), "little of the large one: the next small one does not wait long"
 
 

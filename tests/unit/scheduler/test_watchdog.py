@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from stage import PATIENCE_S, Gate, MakeItem, Start, ending_of
+from stage import PATIENCE_S, Gate, MakeItem, Start, Until, ending_of, settle
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
@@ -29,15 +29,16 @@ def hang(gate: Gate) -> Callable[[Any], None]:
 
 @pytest.mark.parametrize("stage", ["prepare", "collate", "forward", "decode"])
 def test_work_that_hangs_fails_all_items_and_readiness(
-    stage: str, start: Start, item: MakeItem, hang: Callable[[Any], None]
+    stage: str, start: Start, gate: Gate, item: MakeItem, hang: Callable[[Any], None]
 ) -> None:
     engine = FakeEngine(**{f"on_{stage}": hang})  # type: ignore[arg-type]
     scheduler = start(engine, hang_timeout_s=0.2, inference_lanes=1)
     reasons: list[str] = []
     ended = threading.Event()
-    scheduler.watch_for_hangs(lambda reason: (reasons.append(reason), ended.set()))  # type: ignore[arg-type, func-returns-value]
     assert ending_of(scheduler.submit(item("Ada"), request_id="r")) == extract(item("Ada"))
     hung = scheduler.submit(item(HUNG), request_id="r")
+    gate.arrival()
+    scheduler.watch_for_hangs(lambda reason: (reasons.append(reason), ended.set()))  # type: ignore[arg-type, func-returns-value]
     assert isinstance(ending_of(hung), InternalError)  # no client should repeat it
     waiting = ending_of(scheduler.submit(item("Ada"), request_id="r"))
     assert isinstance(waiting, NotReady)
@@ -49,11 +50,15 @@ def test_work_that_hangs_fails_all_items_and_readiness(
     assert "threading.py" in reason  # where the thread is
 
 
-def test_what_waits_behind_hung_work_is_answered_too(start: Start, item: MakeItem, hang: Callable[[Any], None]) -> None:
+def test_what_waits_behind_hung_work_is_answered_too(
+    start: Start, gate: Gate, item: MakeItem, until: Until, hang: Callable[[Any], None]
+) -> None:
     scheduler = start(FakeEngine(on_forward=hang), hang_timeout_s=0.2, inference_lanes=1, max_batch_size=1)
     ended = threading.Event()
     hung = scheduler.submit(item(HUNG), request_id="r")
     others = [scheduler.submit(item("Ada"), request_id="r") for _ in range(5)]
+    gate.arrival()
+    settle(scheduler, until)
     scheduler.watch_for_hangs(lambda _: ended.set())
     assert isinstance(ending_of(hung), InternalError)
     assert [type(ending_of(other)) for other in others] == [NotReady] * 5
