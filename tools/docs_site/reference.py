@@ -7,11 +7,12 @@ import contextlib
 import io
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gliner_bento import cli
+from gliner_bento.cli.flags import parser as cli_parser
+from gliner_bento.cli.parsers import commands_of
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.settings import Settings
@@ -117,10 +118,12 @@ def command_line_page() -> str:
 
 
 def _commands(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """A command and those below it, as their --help lists them."""
+    """A command and those below it."""
+    parser = cli_parser()
+    for word in words:
+        parser = commands_of(parser)[word]
     yield tuple(words)
-    listed = re.search(r"^usage: .*?{(\w[\w,-]*)}\s+\.\.\.", _help(words), re.MULTILINE | re.DOTALL)
-    for name in listed[1].split(",") if listed else ():
+    for name in commands_of(parser):
         yield from _commands([*words, name])
 
 
