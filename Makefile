@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-bench serve test test-all check lint lock format docs docs-serve bench chaos overload fuzz soak invariance \
+.PHONY: help setup setup-dev setup-bench serve test test-gpu test-all check lint lock format docs docs-serve bench chaos overload fuzz soak invariance \
 	regression sbom wheel bento image image-test demo-model demo-model-report clean
 
 export BENTOML_DO_NOT_TRACK = True
@@ -70,6 +70,9 @@ setup-dev: ## Add to .venv what tests and checks need
 
 setup-bench: # The same with what the benchmark compares with
 	@tools/setup bench
+
+test-gpu: setup-dev ## Run the tests that need a GPU: TORCH=cuda ARGS=
+	$(BIN)/python -m pytest -m gpu tests/contract $(ARGS)
 
 check: lint test ## Lint and test
 

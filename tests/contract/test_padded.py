@@ -79,6 +79,7 @@ def test_attention_is_never_cudnns(checkpoint: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("backbone", ["bert", "deberta", "modernbert"])
 @pytest.mark.parametrize("family", ["span", "token", "bi-span", "relex-span"])
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_nothing_waits_for_the_device_before_decoding(family: str, backbone: str, checkpoint: Any) -> None:
     served = load_engine(checkpoint(family, backbone=backbone, seed=3), device="cuda")
     batch = served.collate([served.prepare(item) for item in some_items(served, 8)])
