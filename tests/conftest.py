@@ -6,6 +6,11 @@ import os
 import tempfile
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")  # a busy machine fails no property
+
 _PRIVATE = Path(tempfile.mkdtemp(prefix="gliner-bento-tests-"))
 
 os.environ["BENTOML_DO_NOT_TRACK"] = "True"

@@ -217,20 +217,18 @@ class AdapterStore:
 
     def _in_cache(self, adapter_id: str) -> StoredAdapter | None:
         folder = self._adapters / adapter_id
-        stamp = _stamp(folder)
-        if stamp is None:
-            self._known.pop(adapter_id, None)
-            return None
-        known = self._known.get(adapter_id)
-        if known is None or known[0] != stamp:
-            manifest = Manifest.read(folder)
-            if manifest is None:
-                if folder.exists():
-                    raise _damaged(adapter_id)
-                return None
-            stored = StoredAdapter(adapter_id, manifest.version, folder, manifest.source, manifest.size_bytes)
-            known = self._known[adapter_id] = (stamp, stored)
-        return known[1]
+        while (stamp := _stamp(folder)) is not None:
+            known = self._known.get(adapter_id)
+            if known and known[0] == stamp:
+                return known[1]
+            if manifest := Manifest.read(folder):
+                stored = StoredAdapter(adapter_id, manifest.version, folder, manifest.source, manifest.size_bytes)
+                self._known[adapter_id] = (stamp, stored)
+                return stored
+            if _stamp(folder) == stamp:  # else another thread or server has changed it meanwhile
+                raise _damaged(adapter_id)
+        self._known.pop(adapter_id, None)
+        return None
 
     def _refuse_operators(self, adapter_id: str) -> None:
         if self._in_root(adapter_id):

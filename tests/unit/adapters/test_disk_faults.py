@@ -19,6 +19,7 @@ import pytest
 from disk_store import BASE, filled, ids, in_cache, install, store_in
 
 from gliner_bento.adapters.archive import CONFIG_FILE
+from gliner_bento.adapters.manifest import Manifest
 from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.errors import AdapterNotFound, Conflict, StorageFull, StorageUnavailable
 
@@ -198,6 +199,20 @@ def test_of_two_processes_with_different_content_one_wins(cache):
     assert results == {"conflict", store.find("a").version}
     assert store.verified(store.find("a"))
     assert in_cache(cache) == ["a"]
+
+
+def test_an_adapter_that_is_installed_again_while_it_is_looked_up_is_not_damaged(cache, monkeypatch):
+    store, other = store_in(cache), store_in(cache)
+    install(store, "a", filled("a" * 1000))
+
+    def between(_: Path) -> None:
+        """Its folder is not there."""
+        monkeypatch.undo()
+        store.remove("a")
+        install(store, "a", filled("b" * 1000))
+
+    monkeypatch.setattr(Manifest, "read", between)
+    assert other.find("a").version == store.find("a").version
 
 
 def test_threads_that_install_and_remove_never_show_half_an_adapter(cache):

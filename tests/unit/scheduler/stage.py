@@ -11,7 +11,6 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from collator import collator_rests
-from hypothesis import HealthCheck, settings
 
 from gliner_bento.engine.base import ChunkedRequest, Engine, Prepared
 from gliner_bento.engine.fake import FakeChunkedRequest
@@ -20,8 +19,6 @@ from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.types import Entity, Extraction, Item
 
 PATIENCE_S = 60.0  # a safety net: no test passes or fails by waiting, unless something hangs
-
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine fails no property
 
 LONG = " ".join(f"Name{number}" for number in range(40))
 

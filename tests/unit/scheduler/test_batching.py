@@ -7,7 +7,6 @@ from itertools import islice, pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stage import UNHURRIED
 from views import view
 
 from gliner_bento.engine.base import SlotState
@@ -102,7 +101,6 @@ def serve_all(scene: Scene, limits: BatchLimits, packs: bool = False) -> list[li
 
 
 @both_kinds
-@UNHURRIED
 @given(scene=scenes(), limits=limits)
 def test_batch_keeps_every_limit(packs: bool, scene: Scene, limits: BatchLimits) -> None:
     indices = scene.form(limits, packs)
@@ -114,7 +112,6 @@ def test_batch_keeps_every_limit(packs: bool, scene: Scene, limits: BatchLimits)
 
 
 @both_kinds
-@UNHURRIED
 @given(scene=scenes(), limits=limits)
 def test_oldest_is_in_and_no_item_twice_in_order_of_age(packs: bool, scene: Scene, limits: BatchLimits) -> None:
     indices = scene.form(limits, packs)
@@ -122,7 +119,6 @@ def test_oldest_is_in_and_no_item_twice_in_order_of_age(packs: bool, scene: Scen
     assert indices == sorted(set(indices))
 
 
-@UNHURRIED
 @given(scenes(), limits)
 def test_batch_never_costs_more_than_its_items_one_by_one(scene: Scene, limits: BatchLimits) -> None:
     batch = [scene.waiting[index] for index in scene.form(limits, packs=False)]
@@ -130,7 +126,6 @@ def test_batch_never_costs_more_than_its_items_one_by_one(scene: Scene, limits: 
     assert cost_of(batch) + per_batch <= sum(item.cost + per_batch for item in batch)
 
 
-@UNHURRIED
 @given(scenes(), limits)
 def test_batch_stops_only_where_no_item_within_the_lookahead_could_join(scene: Scene, limits: BatchLimits) -> None:
     generous_limits = replace(limits, max_bypasses=10**6)
@@ -146,7 +141,6 @@ def test_batch_stops_only_where_no_item_within_the_lookahead_could_join(scene: S
 
 
 @both_kinds
-@UNHURRIED
 @given(scene=scenes(), limits=limits)
 def test_choice_is_deterministic_and_depends_on_nothing_beyond_the_lookahead(
     packs: bool, scene: Scene, limits: BatchLimits
@@ -155,7 +149,6 @@ def test_choice_is_deterministic_and_depends_on_nothing_beyond_the_lookahead(
 
 
 @both_kinds
-@UNHURRIED
 @given(scene=scenes(), limits=limits)
 def test_item_at_the_limit_is_not_bypassed(packs: bool, scene: Scene, limits: BatchLimits) -> None:
     indices = scene.form(limits, packs)
@@ -164,7 +157,6 @@ def test_item_at_the_limit_is_not_bypassed(packs: bool, scene: Scene, limits: Ba
 
 
 @both_kinds
-@UNHURRIED
 @given(scene=scenes(), limits=limits)
 def test_each_item_is_served_once_and_bypassed_at_most_so_often(packs: bool, scene: Scene, limits: BatchLimits) -> None:
     scene = replace(scene, waiting=[replace(item, bypassed=0) for item in scene.waiting])
@@ -194,7 +186,6 @@ def test_items_with_resident_adapters_starve_no_other_however_many_arrive(
     assert serve_all(scene, limits, packs)[: len(batches)] == batches
 
 
-@UNHURRIED
 @given(scenes(), limits)
 def test_batch_is_full_when_even_the_shortest_later_arrival_could_not_join(scene: Scene, limits: BatchLimits) -> None:
     batch = [scene.waiting[index] for index in scene.form(limits, packs=False)]
@@ -204,7 +195,6 @@ def test_batch_is_full_when_even_the_shortest_later_arrival_could_not_join(scene
     assert is_full(batch, len(scene.waiting), limits, packs=False) == (out_of_sight or len(grown) == len(batch))
 
 
-@UNHURRIED
 @given(scene=scenes(), limits=limits)
 def test_packed_batch_leaves_out_only_items_that_could_not_join_in_their_turn(
     scene: Scene, limits: BatchLimits
@@ -224,7 +214,6 @@ def test_packed_batch_leaves_out_only_items_that_could_not_join_in_their_turn(
             )
 
 
-@UNHURRIED
 @given(scene=scenes(), limits=limits)
 def test_packed_batch_is_full_when_an_item_of_its_mean_cost_could_not_join(scene: Scene, limits: BatchLimits) -> None:
     batch = [scene.waiting[index] for index in scene.form(limits, packs=True)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from stage import UNHURRIED, Clock, Lease
+from stage import Clock, Lease
 from views import view
 
 from gliner_bento.engine.base import Prepared, SlotState
@@ -267,7 +267,7 @@ SHARES = {
 }
 
 
-@settings(UNHURRIED, max_examples=60, stateful_step_count=40)
+@settings(max_examples=60, stateful_step_count=40)
 class AnyHistory(RuleBasedStateMachine):
     """Whatever happens in whatever order, the tallies equal a recount and each entry is finished once."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stage import UNHURRIED, Clock, Tally
+from stage import Clock, Tally
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.fake import FakeEngine, extract
@@ -63,7 +63,6 @@ def broken(*texts: str) -> Callable[[Item], Exception | None]:
 
 
 @pytest.mark.parametrize("stage", ["collate", "forward", "decode"])
-@UNHURRIED
 @given(size=st.integers(1, 16), data=st.data())
 def test_only_the_failing_items_fail_in_order_and_in_bounded_work(stage: str, size: int, data: st.DataObject) -> None:
     texts = [f"Ada {number}" for number in range(size)]
