@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +11,22 @@ import torch
 from gliner_bento.engine.layers.lora import SlotUpdates
 
 
-@pytest.fixture(params=["as on a CPU", "as on a GPU"])
+def grouped(updates: SlotUpdates, *tensors: Any) -> None:
+    """The products of a Hopper GPU in bfloat16."""
+    updates._grouped = True
+    updates._add_together(*tensors)
+
+
+def dense(updates: SlotUpdates, *tensors: Any) -> None:
+    """The products of any other GPU."""
+    updates._grouped = False
+    updates._add_together(*tensors)
+
+
+@pytest.fixture(params=[None, grouped, dense], ids=["by slot", "grouped", "dense"])
 def inference(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Inference mode, with the products of each kind of device."""
+    """Inference mode, with the products of each kind of device; on a CPU they are slot by slot."""
     with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
-        if request.param == "as on a GPU":
-            patch.setattr(SlotUpdates, "_add_by_slot", SlotUpdates._add_grouped)
+        if request.param is not None:
+            patch.setattr(SlotUpdates, "_add_by_slot", request.param)
         yield
