@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from gliner_bento.engine.layers.lora import SlotUpdates
+from gliner_bento.engine.layers import lora
 
 
-@pytest.fixture(params=["as on a CPU", "as on a GPU"])
-def inference(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Inference mode, with the products of each kind of device."""
+@pytest.fixture(params=["on a CPU", "on a GPU", "on a GPU with grouped products"])
+def inference(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Inference mode, with the products of each kind of device, whose name it is."""
     with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
-        if request.param == "as on a GPU":
-            patch.setattr(SlotUpdates, "_add_by_slot", SlotUpdates._add_grouped)
-        yield
+        patch.setitem(lora.SlotUpdates.__init__.__kwdefaults__, "padded", request.param != "on a CPU")
+        patch.setattr(lora, "multiplies_groups", lambda _: "grouped" in request.param)
+        yield request.param
