@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 MAX_GRAPHS = 256
 MEMORY_FRACTION = 0.1
-"""Of the device's memory, for what the graphs of all lanes hold."""
+"""The part of the device's memory that the graphs of all lanes may hold."""
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class Graphs(Generic[T]):
     def find(self, bucket: Bucket, run: Run[T], data: torch.Tensor, launch: Callable[[], T]) -> Graph[T] | None:
         """The graph of a bucket, captured now for its second batch; None: run without. data: see `Capture`.
 
-        launch: `run` of `data`, without a graph. When the memory is used up, the graphs that there are stay."""
+        launch: `run` of `data`, without a graph. When the memory is used up, no graph is evicted or captured."""
         if not hasattr(self._lane, "graphs"):
             self._lane.graphs = OrderedDict()
         graphs: OrderedDict[Bucket, Graph[T] | None] = self._lane.graphs  # None: one batch so far

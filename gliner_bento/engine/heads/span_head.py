@@ -22,7 +22,7 @@ from gliner_bento.engine.layers.kernels import Kernels
 
 
 class SpanScores(NamedTuple):
-    """Of a batch: its spans, and the logits of each text or, padded, the spans above the thresholds."""
+    """The spans of a batch, and the logits of each text; of a padded batch, the spans above the thresholds."""
 
     spans: EncodedSpans
     logits: Sequence[torch.Tensor]

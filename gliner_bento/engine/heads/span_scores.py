@@ -215,7 +215,7 @@ class _SummedSpans:
 class GlinerSpans:
     """Any span layer of gliner: every span of a text is represented.
 
-    together: padding does not change a text's result, so a padded block is one call, for each adapter."""
+    together: padding does not change a text's result, so a padded block takes one call for each adapter."""
 
     def __init__(self, layer: nn.Module, max_width: int, mode: str, layers: LayerFactory, *, together: bool) -> None:
         self.own_shapes = layers.own_shapes

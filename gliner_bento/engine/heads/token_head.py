@@ -38,7 +38,7 @@ from gliner_bento.engine.layers.rows import copied
 
 
 class TagLogits(NamedTuple):
-    """Of each text, or of the padded block with its `padded_tag_report`."""
+    """The logits of each text, or those of the padded block with its `padded_tag_report`."""
 
     logits: Sequence[torch.Tensor]
     report: torch.Tensor | None

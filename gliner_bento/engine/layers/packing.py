@@ -32,7 +32,7 @@ class Block:
     slots: the adapter slot of each text; empty if no text has one.
     allowed: (texts, 1, 1, length), False for padding; None if there is none. blocked: its complement.
     together: texts may be multiplied in one product; else text by text, so that rounding does not depend on the others.
-    cache: what depends on the block alone, and is the same in several layers.
+    cache: tensors that all layers share, because they depend on the block alone.
     """
 
     texts: int
