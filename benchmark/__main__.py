@@ -9,12 +9,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmark import bulk, fairness, report
+from benchmark import bulk, fairness, report, results_file
 from benchmark.bench import MODELS, QUICK, Bench, Plan, log_progress
 from benchmark.sections import DEFAULT, SECTIONS, measure
 from benchmark.simulate import report as simulate_report
 from benchmark.simulate.study import study
-from gliner_bento.loadtest import results_file
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.loadtest.measure import new_folder
 

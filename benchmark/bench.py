@@ -36,7 +36,6 @@ from gliner_bento.settings.names import env_name
 DEMO = PROJECT_ROOT / "models" / "demo"
 MODELS = BUILD / "models"
 UNLIMITED_S = 1e9
-MAX_WAIT_S = 86_400
 _STAMP = "made.json"
 
 
@@ -168,10 +167,9 @@ class Bench:
 
     @contextlib.contextmanager
     def ours(self, model: Path, **settings: Any) -> Iterator[Server]:
-        """gliner-bento with these settings. Like the baselines, it refuses no request."""
+        """gliner-bento with these settings."""
         command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
-        fixed = {"model": str(model.resolve()), "max_queue_wait_s": MAX_WAIT_S}
-        with self._server("ours", command, environment(fixed | settings)) as server:
+        with self._server("ours", command, environment({"model": str(model.resolve()), **settings})) as server:
             yield server
 
     @contextlib.contextmanager

@@ -18,9 +18,10 @@ from typing import Any
 
 import aiohttp
 
+from benchmark import results_file
 from benchmark.server import Server, started
 from gliner_bento.api_keys import hash_of
-from gliner_bento.loadtest import results_file, workload
+from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import authorization, closed_loop, open_loop
 from gliner_bento.loadtest.machine import provenance
 

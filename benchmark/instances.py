@@ -17,11 +17,11 @@ from typing import Any
 
 import uvicorn
 
+from benchmark import results_file
+from benchmark.fake_engine import FakeEngine
 from benchmark.side_by_side import SECONDS, Side, measure, medians, provenance_line
-from gliner_bento.engine.fake import FakeEngine
-from gliner_bento.loadtest import results_file
+from benchmark.table import table
 from gliner_bento.loadtest.machine import provenance
-from gliner_bento.loadtest.table import table
 from gliner_bento.replicas.base import Call, Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.http.client import HttpReplica

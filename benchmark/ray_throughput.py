@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from benchmark import results_file
 from benchmark.side_by_side import MOST, SECONDS, Side, measure, medians, provenance_line
-from gliner_bento.loadtest import results_file
+from benchmark.table import table
 from gliner_bento.loadtest.machine import provenance
-from gliner_bento.loadtest.table import table
 from gliner_bento.settings import PROJECT_ROOT
 
 COMMAND = "python -m benchmark.ray_throughput"

@@ -8,12 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmark import plots
+from benchmark import plots, results_file
 from benchmark.bench import Bench
 from benchmark.rows import Row
-from gliner_bento.loadtest import results_file
+from benchmark.table import loads_table, table
 from gliner_bento.loadtest.machine import provenance
-from gliner_bento.loadtest.table import loads_table, table
 
 RESULTS, REPORT = "results.json", "report.md"
 

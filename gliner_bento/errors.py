@@ -190,7 +190,7 @@ class DeadlineExceeded(GLiNERBentoError):
 
     @classmethod
     def before(cls, event: str) -> DeadlineExceeded:
-        """The error of a request that ended before `event`; names what limits its time."""
+        """The deadline passed before `event`; the message names the settings and fields that limit the time."""
         limits = "timeout_ms of the request, request_timeout_s of the server"
         return cls(f"the deadline passed before {event} (limits: {limits})")
 

@@ -20,7 +20,7 @@ def one_line(error: BaseException) -> str:
 
 
 def install(extra: str) -> str:
-    """What to do where a package of `extra` is missing: the end of a message."""
+    """How to install a missing `extra`: the end of an error message."""
     return f"install the extra {extra} in the clone: pip install -e '.[{extra}]' (docs/install.md)"
 
 

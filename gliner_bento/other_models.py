@@ -1,4 +1,4 @@
-"""Names the models that people take for GLiNER checkpoints."""
+"""Recognizes models of other kinds that are mistaken for GLiNER checkpoints."""
 
 from __future__ import annotations
 

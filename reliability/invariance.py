@@ -31,7 +31,7 @@ PRECISIONS: dict[str, dict[str, str]] = {
 CONCURRENCY = 64
 COST_PERCENT = 8.0
 _RELATIONS = ("founded", "works for", "lives in", "located in")
-_PATIENT = {"max_queue_wait_s": "3600", "request_timeout_s": "600"}
+_PATIENT = {"request_timeout_s": "600"}
 """A slow machine is no failure."""
 
 

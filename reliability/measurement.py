@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gliner_bento.loadtest import results_file
-from gliner_bento.loadtest.table import table
+from benchmark import results_file
+from benchmark.table import table
 from gliner_bento.settings import PROJECT_ROOT
 
 FOLDER = PROJECT_ROOT / "docs" / "measurements"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.fairness import Flood
+from benchmark.table import table
 from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import open_loop
 from gliner_bento.loadtest.machine import provenance
-from gliner_bento.loadtest.table import table
 from reliability.measurement import Measurement, Target
 from reliability.served import serving
 

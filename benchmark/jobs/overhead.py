@@ -19,13 +19,13 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from benchmark.fake_engine import FakeEngine
 from benchmark.instances import Runner
 from benchmark.jobs import run_job
 from benchmark.rows import Row
 from gliner_bento import log
 from gliner_bento.engine.base import run_all
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.fake import FakeEngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmark.fake_engine import FAKE_INFO
 from benchmark.simulate.curves import Curves, Text
-from gliner_bento.engine.fake import FAKE_INFO
 from gliner_bento.errors import GLiNERBentoError, NotReady
 from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
 from gliner_bento.scheduler.batching import BatchLimits, form_batch

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.simulate import plots
-from gliner_bento.loadtest.table import table
+from benchmark.table import table
 
 Data = dict[str, Any]
 

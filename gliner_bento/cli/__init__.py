@@ -13,14 +13,14 @@ from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import install, write_line
 
 _BROKEN_PIPE = 141
-"""As a shell reports a program that SIGPIPE has ended."""
+"""128 + SIGPIPE, as shells report it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code. A wrong flag, setting or port prints one line and returns 1, and so does
-    a package that is missing.
+    """Run a command and return its exit code. A wrong flag, setting or port, or a missing package, prints one line and
+    returns 1.
 
-    Ends quietly when the reader of its output has ended (`| head`).
+    Ends without a message when its output is closed (`| head`).
     """
     try:
         try:

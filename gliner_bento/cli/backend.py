@@ -74,7 +74,7 @@ def names(value: str | None, flag: str) -> list[str] | dict[str, str] | None:
 async def clients(
     options: argparse.Namespace, flags: Mapping[str, Any], adjust: Callable[[Settings], Settings] = lambda given: given
 ) -> AsyncIterator[Sequence[Any]]:
-    """An `AsyncClient` of each URL, or one of the model in this process. adjust: changes the settings of the latter."""
+    """An `AsyncClient` for each URL, or one for the model in this process. adjust: changes that model's settings."""
     if options.url and flags:
         raise SettingsError(f"{flag_name(next(iter(flags)))}: is of the model in this process; leave out --url")
     async with AsyncExitStack() as stack:
@@ -97,7 +97,7 @@ async def clients(
 
 
 def one_off(settings: Settings, names: Sequence[str] = ("self_test", "batch_invariant")) -> Settings:
-    """Settings without the checks that pay off only over many requests, unless they are set."""
+    """Settings without the checks at start (`names`) that a few requests do not need, unless they are set."""
     return settings.model_copy(update=dict.fromkeys(set(names) - settings.model_fields_set, False))
 
 

@@ -22,7 +22,7 @@ exit codes: 0 done; 1 an argument or the server is wrong, and one line says whic
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own."""
+    """Add this command's flags."""
     parser.add_argument("url", type=server_url, metavar="URL", help="of a running gliner-bento server")
     parser.add_argument("--workload", default="mixed", help="texts and labels to send (default: mixed)")
     parser.add_argument("--concurrency", default="1,8,32", help="numbers of concurrent requests (default: 1,8,32)")

@@ -24,7 +24,7 @@ _FILE_NAMES = ("FILE", "FOLDER", "PATH", "OUT", "MAPPING")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own."""
+    """Add this command's flags."""
     parser.add_argument("shell", choices=SHELLS)
 
 

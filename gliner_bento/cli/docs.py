@@ -60,7 +60,7 @@ exit codes: 0 done; 1 --check has found a file that is stale"""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own."""
+    """Add this command's flags."""
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if one is stale")
 
 

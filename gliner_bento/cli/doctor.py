@@ -35,7 +35,7 @@ _DECIDED = ("inference_lanes", "torch_threads", "max_batch_tokens")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own."""
+    """Add this command's flags."""
     add_server(parser, "of a server to test; default: load the model here", action="append", default=[])
     add_json(parser)
 

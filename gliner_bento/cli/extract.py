@@ -29,7 +29,7 @@ cannot be read"""
 
 UNREADABLE = 2
 _LIKE_A_PATH = re.compile(r"(~|\.{1,2})?/\S.*|\S+/\S+|\S+\.[A-Za-z]\w{1,9}")
-"""Without white space but in a path that begins with a slash: a folder, or a name with a suffix."""
+"""A path with a slash, or a name with a suffix. Only a path that begins with a slash may have white space."""
 
 
 class _Unreadable(Exception):
@@ -37,7 +37,7 @@ class _Unreadable(Exception):
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own, beside those of `backend`."""
+    """Add this command's flags, and those of `backend`."""
     parser.add_argument(
         "text",
         nargs="?",
@@ -101,9 +101,8 @@ def _read(source: str | None) -> str:
     if source is None and sys.stdin.isatty():
         raise SettingsError("extract: a text, a file or - is required")
     try:
-        if source in (None, "-"):
+        if source is None or source == "-":
             return sys.stdin.buffer.read().decode("utf-8-sig")
-        assert source is not None
         if _LIKE_A_PATH.fullmatch(source) or (len(source) < 4096 and "\n" not in source and Path(source).is_file()):
             return Path(source).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:

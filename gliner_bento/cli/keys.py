@@ -23,7 +23,7 @@ exit codes: 0 done; 1 an argument is wrong, and one line says which"""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own."""
+    """Add this command's flags."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     new = command(actions, "new", "make a key: its entry for the file of keys, and the key itself", EXAMPLES)
     new.add_argument("name", help="of the key, and of its tenant")

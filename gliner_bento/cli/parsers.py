@@ -44,7 +44,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _example(line: str, width: int) -> str:
-    """A command line that goes on after a backslash where it is too long, never inside quotes."""
+    """A command line, continued after a backslash where it is too long, never inside quotes."""
     wrapped = line[: len(line) - len(line.lstrip())]
     for word in re.findall(r"""(?:"[^"]*"|'[^']*'|\S)+""", line):
         last = wrapped.rpartition("\n")[2]
@@ -71,7 +71,8 @@ def command(commands: Any, name: str, text: str, examples: str | None = None) ->
 def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown: bool = False) -> None:
     """One flag per setting, one per alias, and `--no-X` for a setting X that is true or false.
 
-    shown: in the help, in groups; else it names them, and refers to the help of serve. Aliases are never shown.
+    shown: whether the help explains them, in groups; else it lists their names and refers to the help of serve. It
+        never has aliases.
     """
     if not shown and names:
         flags = ", ".join(map(flag_name, names)) if len(names) < len(Settings.model_fields) else "every setting"
@@ -88,7 +89,7 @@ def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown
 
 
 def _add_setting(parser: Any, name: str, text: str | None) -> None:
-    """text: of the help; None: not in it."""
+    """text: its help; None: it is hidden."""
     is_bool = Settings.model_fields[name].annotation is bool
     text = argparse.SUPPRESS if text is None else text.replace("%", "%%")
     bare: dict[str, Any] = {"nargs": "?", "const": "true"} if is_bool else {}
@@ -104,7 +105,7 @@ def _add_setting(parser: Any, name: str, text: str | None) -> None:
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
-    """How files are read."""
+    """Add flags for how files are read."""
     parser.add_argument(
         "--encoding",
         type=_encoding,
@@ -126,7 +127,7 @@ def _encoding(name: str) -> str:
 
 
 def add_server(parser: argparse.ArgumentParser, text: str, **options: Any) -> None:
-    """`--url` and `--api-key` of a server."""
+    """Add `--url` and `--api-key` of a server."""
     parser.add_argument("--url", type=server_url, metavar="URL", help=text, **options)
     parser.add_argument(
         "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
@@ -134,7 +135,7 @@ def add_server(parser: argparse.ArgumentParser, text: str, **options: Any) -> No
 
 
 def server_url(given: str) -> str:
-    """A server's URL, without a slash at its end. A host and a port are one with http://."""
+    """A server's URL, without a slash at its end; http:// if no scheme is given."""
     return (given if "://" in given else f"http://{given}").rstrip("/")
 
 

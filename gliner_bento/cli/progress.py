@@ -21,8 +21,8 @@ _UPDATE_S = 1.0
 def shown(
     quiet: bool, console: Console | None = None, get_time: Callable[[], float] | None = None
 ) -> Iterator[Callable[[int, int, int], None]]:
-    """Takes the numbers of records that are done, that have failed, and of all. Shows nothing before the first ones,
-    and nothing without a terminal. Results arrive in bursts, so it is updated once in `_UPDATE_S`.
+    """A function that shows the numbers of records that are done, that have failed, and of all. The bar appears with
+    the first call, on a terminal only. Results arrive in bursts, so it is updated once in `_UPDATE_S`.
     """
     console = console or Console(stderr=True)
     texts = TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[errors]}")

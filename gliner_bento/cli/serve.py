@@ -34,7 +34,7 @@ _CHECKED = "checked."
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own, and gliner.serve's that are no setting (docs/migrate/gliner-serve.md), which are not shown."""
+    """Add this command's flags, and hidden ones: gliner.serve's that are no setting (docs/migrate/gliner-serve.md)."""
     parser.usage = "gliner-bento serve [--model MODEL] [--port PORT] [FLAG ...]"
     parser.description = (
         "Serve a model over HTTP. Every setting is a flag; one that is true or false has --no-X too. gliner.serve's "

@@ -23,7 +23,7 @@ exit codes: 0 done; 1 a flag or a setting is wrong, and one line says which"""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own, beside the settings."""
+    """Add this command's flags, beside the settings."""
     add_json(parser)
 
 

@@ -21,7 +21,7 @@ _PIPE_COLUMNS = 10_000
 
 
 def console() -> Console:
-    """Of standard output; lines are not wrapped where it is no terminal."""
+    """The console of standard output; lines are not wrapped where it is no terminal."""
     made = Console(highlight=False, soft_wrap=True)
     if not made.is_terminal:
         made.width = _PIPE_COLUMNS

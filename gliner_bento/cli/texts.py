@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as lines, the first with the names of the columns. A column with nothing but its name is left out."""
+    """Rows as aligned lines; the first row has the names of the columns. Columns without values are left out."""
     columns = [column for column in zip(*rows, strict=True) if any(column[1:]) or not rows[1:]]
     widths = [max(map(len, column)) for column in columns]
     return "".join("  ".join(map(str.ljust, row, widths)).rstrip() + "\n" for row in zip(*columns, strict=True))
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 file`, `2 files`."""
+    """The number with its noun: `1 file`, `2 files`."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -1,4 +1,4 @@
-"""Answers of `extract` and `extract_batch` as notebooks show them (HTML), and as pandas tables."""
+"""Answers of `extract` and `extract_batch` as HTML, for notebooks, and as pandas tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ExtractAnswer(ExtractResponse):
     _text: str
 
     def of(self, text: str) -> ExtractAnswer:
-        """Itself, as the answer for `text`."""
+        """This answer, with its text."""
         object.__setattr__(self, "_text", text)
         return self
 
@@ -45,7 +45,7 @@ class ExtractBatchAnswer(ExtractBatchResponse):
     _texts: Sequence[str]
 
     def of(self, texts: Sequence[str]) -> ExtractBatchAnswer:
-        """Itself, as the answer for `texts`."""
+        """This answer, with its texts."""
         object.__setattr__(self, "_texts", texts)
         return self
 
@@ -55,7 +55,7 @@ class ExtractBatchAnswer(ExtractBatchResponse):
         return "<hr>".join(_item_html(text, one) for text, one in zip(self._texts, self.results, strict=True))
 
     def to_pandas(self, rows: Rows = "entities") -> Any:
-        """As of one text, with the text's index in `item`; a text that failed is one row with its `error`."""
+        """See `ExtractAnswer`. `item` is the text's index; a text that failed is one row with its `error`."""
         found = [
             {"item": item, **row}
             for item, one in enumerate(self.results)

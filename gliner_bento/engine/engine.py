@@ -118,17 +118,13 @@ class GLiNEREngine:
         slots = options.max_device_adapters if options.enable_lora else 0
         threads = thread_counts(options.inference_lanes, options.torch_threads) if options.batch_invariant else ()
         int8 = options.quantization == "int8"
-        if padded is None:
-            padded = self._device.type != "cpu"
-        if padded:
-            threads = ()
         layers = LayerFactory(model.model.eval(), slots=slots, int8=int8, threads=threads, padded=padded)
         forward = (
             GlinerForward(model, family, layers)
             if gliner_forward
             else make_forward(model.model, family, options, layers)
         )
-        self._invariant_threads = threads if layers.batch_invariant and forward.packs else ()
+        self._invariant_threads = layers.threads if layers.batch_invariant and forward.packs else ()
         if slots:
             self.adaptable_layers = layers.describe()
             self.adapter_slots = DeviceSlots(layers.sinks, slots, self._synchronize)

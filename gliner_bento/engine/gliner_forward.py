@@ -26,7 +26,7 @@ from gliner_bento.engine.heads.decode import (
 )
 from gliner_bento.engine.heads.overlap import resolve
 from gliner_bento.engine.heads.predictions import Predictions, SpanTable, WordSpan
-from gliner_bento.engine.heads.relations import Found, Related, with_relations
+from gliner_bento.engine.heads.relations import Related, RelationCollector, with_relations
 from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
@@ -126,6 +126,6 @@ def related(output: Any, text: Prepared, entities: SpanTable) -> Related:
     if allowed := AllowedEnds.of(text.item):
         labels = entities.label
         between &= allowed.heads[relation.numpy(), labels[head]] & allowed.tails[relation.numpy(), labels[tail]]
-    found = Found(text, entities, scores.shape[1])
+    found = RelationCollector(text, entities, scores.shape[1])
     found.add(np.stack([relation.numpy(), head, tail], axis=-1)[between], scores[pair, relation].numpy()[between])
     return found.related()

@@ -1,7 +1,7 @@
-"""CUDA graphs of padded batches: a forward pass that has been captured is launched at once.
+"""CUDA graphs of padded batches: all kernels of a captured forward pass are launched by one call.
 
 A padded batch's forward pass is a function of one tensor and its bucket, so it is captured once for each bucket and
-replayed on other tensors. A bucket is captured when it is met a second time; the first time warms the kernels up.
+replayed on other tensors. The second batch of a bucket captures it; the first one warms the kernels up.
 """
 
 from __future__ import annotations
@@ -20,20 +20,15 @@ logger = logging.getLogger(__name__)
 
 MAX_GRAPHS = 256
 MEMORY_FRACTION = 0.1
-"""Of the device's memory, for what the graphs of all lanes hold."""
+"""The part of the device's memory that the graphs of all lanes may hold."""
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 Run = Callable[[torch.Tensor], T]
 """From a bucket's tensor on the device to scores. Must not read anything else of the batch."""
 
-
-class Graph(Protocol[T_co]):
-    """A captured forward pass."""
-
-    def __call__(self, data: torch.Tensor) -> T_co:
-        """Run it on `data`, a tensor in host memory. The result is overwritten by the next run on the same stream."""
+Graph = Callable[[torch.Tensor], T]
+"""A captured forward pass, from a bucket's tensor in host memory. Its next run overwrites the result."""
 
 
 class Capture(Protocol):
@@ -96,7 +91,7 @@ class Graphs(Generic[T]):
 
     agree: whether the results of a replay and of the pass that it was captured from are equal but for rounding. If they
         are not, or capturing fails, all batches run without graphs from then on.
-    captured: how many are there now.
+    most: graphs of one lane; the least recently used one is evicted. captured: graphs of all lanes.
     """
 
     def __init__(self, capture: Capture, agree: Callable[[T, T], bool], most: int = MAX_GRAPHS) -> None:
@@ -108,13 +103,13 @@ class Graphs(Generic[T]):
         self.captured = 0
 
     def find(self, bucket: Bucket, run: Run[T], data: torch.Tensor, launch: Callable[[], T]) -> Graph[T] | None:
-        """The graph of a bucket, captured now if it has been met before; None: run without. data: see `Capture`.
+        """The graph of a bucket, captured now for its second batch; None: run without. data: see `Capture`.
 
-        launch: `run` of `data`, without a graph."""
+        launch: `run` of `data`, without a graph. When the memory is used up, no graph is evicted or captured."""
         if not hasattr(self._lane, "graphs"):
             self._lane.graphs = OrderedDict()
-        graphs: OrderedDict[Bucket, Graph[T] | None] = self._lane.graphs  # None: met once, or there was no memory
-        if self._failed:
+        graphs: OrderedDict[Bucket, Graph[T] | None] = self._lane.graphs  # None: one batch so far
+        if self._failed or (graphs.get(bucket) is None and not self._capture.has_memory()):
             return None
         if bucket not in graphs:
             graphs[bucket] = None
@@ -123,7 +118,7 @@ class Graphs(Generic[T]):
                 self.captured -= evicted is not None
             return None
         graphs.move_to_end(bucket)
-        if graphs[bucket] is None and self._capture.has_memory():
+        if graphs[bucket] is None:
             graphs[bucket] = self._captured(bucket, run, data, launch)
         return graphs[bucket]
 

@@ -18,12 +18,8 @@ from gliner_bento.engine.text.collate import CollatedBatch, PaddedCollator
 
 RunInputs = dict[str, torch.Tensor]
 """The inputs of one run of the session."""
-
-
-class OnnxRuns(tuple[RunInputs, ...]):
-    """The runs of a batch, for all of its texts in order."""
-
-    __slots__ = ()
+OnnxRuns = tuple[RunInputs, ...]
+"""The runs of a batch, for all of its texts in order."""
 
 
 class OnnxForward:
@@ -57,7 +53,7 @@ class OnnxForward:
         """Inputs are `OnnxRuns`."""
         texts = tuple(item for item in items if item.tokens)
         runs: list[Sequence[Prepared]] = [[text] for text in texts] if self.packs else [texts] if texts else []
-        return CollatedBatch(tuple(items), texts, OnnxRuns(self._run_inputs(run) for run in runs))
+        return CollatedBatch(tuple(items), texts, tuple(map(self._run_inputs, runs)))
 
     def __call__(self, inputs: OnnxRuns, texts: Sequence[Prepared]) -> list[Predictions]:
         """The predictions of each text."""

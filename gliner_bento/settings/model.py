@@ -75,9 +75,7 @@ class ModelFields(BaseSettings):
         description="Fuse operations with torch.compile. On CPU: requires a C++ compiler, adds about 30 s to the "
         "start, and speeds up long texts in bfloat16 only.",
     )
-    enforce_eager: bool = Field(
-        False, description="Launch every kernel of a batch, instead of replaying CUDA graphs (CUDA only)."
-    )
+    enforce_eager: bool = Field(False, description="Run every batch kernel by kernel, without CUDA graphs (CUDA only).")
     self_test: bool = Field(
         True,
         description="Compare the model's scores of three short texts with those of gliner's own code at start. If they "

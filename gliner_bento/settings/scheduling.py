@@ -57,15 +57,15 @@ class SchedulingFields(BaseSettings):
         ge=0,
         le=86_400,
         description="Estimated wait in the queue, in seconds, beyond which requests are refused (429 with "
-        "Retry-After), for those who prefer latency to answers; 0: off, and requests are refused only if they would "
-        "miss their deadline.",
+        "Retry-After), where a quick refusal is better than a late answer; 0: off, and only requests that would miss "
+        "their deadline are refused.",
     )
     request_timeout_s: float = Field(
         30.0,
         gt=0,
         le=86_400,
         description="Deadline of a request, in seconds after its arrival; then it fails (504). A stream "
-        "(/v1/extract/stream) may take longer, and fails after so many seconds without progress.",
+        "(/v1/extract/stream) may take longer, and fails after this time without progress.",
     )
     hang_timeout_s: float = Field(
         120.0,

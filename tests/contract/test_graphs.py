@@ -111,7 +111,7 @@ def test_a_graph_that_gives_other_results_is_not_used(checkpoint: Any, caplog: p
     assert "its replay gives other results" in caplog.text
 
 
-def test_graphs_are_bounded(checkpoint: Any) -> None:
+def test_the_least_recently_used_graph_is_evicted(checkpoint: Any) -> None:
     served = load_engine(checkpoint("span", backbone="bert", seed=1), padded=True)
     capture = Rerun(left=3)
     graphs = with_graphs(served, capture, most=2)
@@ -119,9 +119,17 @@ def test_graphs_are_bounded(checkpoint: Any) -> None:
         for _ in range(2):
             extract_batch(served, items(served, [length]))
     assert (graphs.captured, capture.left) == (2, 0)
-    for _ in range(3):
-        extract_batch(served, items(served, [5]))
-    assert (graphs.captured, capture.replayed) == (1, 6), "the least recently used is evicted, memory is left for none"
+
+
+def test_without_memory_for_another_graph_those_that_there_are_stay(checkpoint: Any) -> None:
+    served = load_engine(checkpoint("span", backbone="bert", seed=1), padded=True)
+    capture = Rerun(left=1)
+    graphs = with_graphs(served, capture, most=2)
+    for length in (5, 5, 20, 20, 40, 40):
+        extract_batch(served, items(served, [length]))
+    assert (graphs.captured, capture.replayed) == (1, 2)
+    extract_batch(served, items(served, [5]))
+    assert (graphs.captured, capture.replayed) == (1, 3), "other buckets evict nothing"
 
 
 def test_separate_labels_are_not_captured(checkpoint: Any) -> None:

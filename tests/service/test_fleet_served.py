@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """In a container BentoML would start nothing again."""
     folder = tmp_path_factory.mktemp("fleet")
     settings = {"num_instances": 2, "dtype": "float32", "enable_lora": True, "disk_cache_dir": folder / "cache"}
-    settings |= {"warmup_iterations": 0, "max_queue_wait_s": 300, "request_timeout_s": 300}
+    settings |= {"warmup_iterations": 0, "request_timeout_s": 300}
     env = {f"GLINER_{name.upper()}": str(value) for name, value in settings.items()}
     with started(BENTO, cwd=PROJECT_ROOT, log=folder / "log", env={**env, "BENTOML_CONTAINERIZED": "true"}) as server:
         with httpx.Client(base_url=server.url, timeout=60) as client:

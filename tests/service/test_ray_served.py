@@ -124,7 +124,7 @@ def serving(folder: Path, scaling: dict[str, Any] | None = None, **settings: Any
     content = yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))
     content["http_options"] |= {"host": "127.0.0.1", "port": port}
     (application,) = content["applications"]
-    common = {"dtype": "float32", "request_timeout_s": 300, "max_queue_wait_s": 300, "allow_anonymous": True}
+    common = {"dtype": "float32", "request_timeout_s": 300, "allow_anonymous": True}
     application["args"] = {**common, "disk_cache_dir": str(folder / "adapters"), **settings}
     (replica,) = application["deployments"]
     replica["ray_actor_options"] = {"num_cpus": 1, "num_gpus": 0}

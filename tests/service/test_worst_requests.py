@@ -73,7 +73,7 @@ class Server:
     """The gateway over a replica with the bundled model, and its memory."""
 
     def __init__(self) -> None:
-        settings = Settings(precompiled_batch_sizes=(1, 8), self_test=False, request_timeout_s=30, max_queue_wait_s=300)
+        settings = Settings(precompiled_batch_sizes=(1, 8), self_test=False)
         self.replica = LocalReplica.load(settings)
         self.gateway = Gateway(self.replica, settings.view(GatewayOptions))
         self.process = psutil.Process()
@@ -192,7 +192,7 @@ def test_a_batch_shares_the_limits_of_an_answer(server: Server) -> None:
     text = UNITS[0] * 20
     options = {"labels": ["person", "place"], "threshold": 0.0, "flat_ner": False, "multi_label": True}
     request = ExtractBatchRequest.model_validate({"texts": ["Paris", text], **options, "on_limit": "truncate"})
-    limited = Settings(max_entities=150, max_queue_wait_s=300).view(GatewayOptions)
+    limited = Settings(max_entities=150).view(GatewayOptions)
     gateway = Gateway(server.replica, limited)
     small, large = asyncio.run(gateway.extract_batch(request)).results
     assert small.result is not None

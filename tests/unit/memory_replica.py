@@ -13,7 +13,7 @@ from math import ceil
 
 from memory_adapters import MemoryManager, MemoryReplicaAdapters
 
-from gliner_bento.engine.fake import FAKE_INFO, extract, words_and_labels
+from benchmark.fake_engine import FAKE_INFO, extract, words_and_labels
 from gliner_bento.errors import (
     Aborted,
     AdapterNotFound,
@@ -42,7 +42,7 @@ class _Ticket:
 
 @dataclass
 class MemoryReplica:
-    """Its results are `gliner_bento.engine.fake.extract`. Items run one at a time, in passes of `pass_words` words.
+    """Its results are `benchmark.fake_engine.extract`. Items run one at a time, in passes of `pass_words` words.
 
     step: whether the running pass may finish. error: what a pass raises, of the item with the pass's text.
     queue_capacity: unfinished items. alive: False for a replica whose threads have died.

@@ -15,7 +15,7 @@ import pytest
 
 from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.cli import docs
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.configuration import PACKAGE, PROJECT_ROOT
 from gliner_bento.engine.checkpoint.word_splitters import WORD_SPLITTERS
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.exits import StartupError
@@ -258,6 +258,16 @@ def test_every_word_splitter_has_an_extra():
     others = {"bench", "bulk", "completion", "dataframes", "dev"}
     others |= {"graph", "haystack", "mcp", "onnx", "otel", "ray", "serve"}
     assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
+
+
+def test_the_map_of_packages_has_each_of_them():
+    _, packages, _ = re.split(r"\n## (?:Packages|Words)\n", (PROJECT_ROOT / "docs/architecture.md").read_text("utf-8"))
+    there = {
+        f"{path.name}/" if path.is_dir() else path.name
+        for path in PACKAGE.iterdir()
+        if not path.name.startswith(("_", "py."))
+    }
+    assert there - set(re.findall(r"`([\w./]+)`", packages)) == set()
 
 
 @pytest.mark.parametrize("page", ["docs/security.md"])

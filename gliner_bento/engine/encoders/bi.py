@@ -62,9 +62,8 @@ class BiEncoder:
         assert self._fuse is not None
         rows = (inputs.word_rows, inputs.label_rows)
         blocks = [some.by_slot(x) for some, x in zip(rows, (words, labels), strict=True)]
-        masks = [some.by_slot(some.whole(words.device)) for some in rows]
         fused = []
-        for (slot, word), (_, label), (_, words_of), (_, labels_of) in zip(*blocks, *masks, strict=True):
+        for (slot, word, words_of), (_, label, labels_of) in zip(*blocks, strict=True):
             with on_slot(slot), self._own_shapes():
                 fused.append(_fused_block(self._fuse, word, label, words_of, labels_of))
         of_words, of_labels = zip(*fused, strict=True)

@@ -1,6 +1,6 @@
-"""What encoders and heads read of a batch, on the device: packed as on a CPU, or padded as on a GPU.
+"""The tensors that encoders and heads read: of a packed batch (on a CPU) or a padded one (on a GPU).
 
-Padded, everything is in one tensor of integers whose parts have the sizes of a bucket: one copy to the device, and
+A padded batch is one tensor of integers, whose parts have the sizes of a bucket: it takes one copy to the device, and
 the forward pass is a function of this tensor and the bucket alone.
 """
 
@@ -48,9 +48,10 @@ class PromptTokens:
 class Inputs:
     """T packed tokens, at their positions.
 
-    marked: tokens that stand for words; None: all do, or for the row behind the words. word_numbers: the row of each
-        one's word. word_positions: if one token stands for each word, its position, by row.
-    label_positions, relation_positions: of the tokens whose embeddings stand for these, by row.
+    marked: positions of the tokens that are pooled to words; None: of all tokens, where those that are not pooled have
+        the row behind the last word. word_numbers: the row of the word of each marked token. word_positions: by row,
+        the position of the first marked token.
+    label_positions, relation_positions: by row, the positions of the tokens whose embeddings stand for these.
     word_rows, label_rows, relation_rows: how many of each belong to each text.
     label_ids: the token ids of each separate label, text after text.
     thresholds: of a padded batch: the lowest of each text, (texts,).
@@ -146,7 +147,7 @@ class PaddedInputs:
         return self.counts.slots is None and not any(self.label_ids)
 
     def unread(self) -> PaddedInputs:
-        """The same, without what a captured forward pass must not read: it would be that of another batch."""
+        """The same without the counts, which a captured forward pass must not read: the next batch has others."""
         unread: Any = None
         return replace(self, counts=_Counts(unread, unread, unread, unread, None))
 

@@ -108,7 +108,7 @@ class LabelEncoder:
         return self._table[self._indexes(rows)]
 
     def _indexes(self, indexes: Sequence[int]) -> torch.Tensor:
-        return copied([torch.tensor(indexes, dtype=torch.long)], self._device)[0]
+        return copied(torch.tensor(indexes, dtype=torch.long), self._device)
 
     def _insert(self, keys: Sequence[LabelKey], embeddings: torch.Tensor) -> None:
         """Cache new labels; only the last `size` of them, if there are more."""

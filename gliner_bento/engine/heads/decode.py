@@ -42,9 +42,9 @@ def probabilities(logits: torch.Tensor) -> torch.Tensor:
 class PaddedSpans:
     """The spans of a padded batch, on the device, that are above each text's lowest threshold.
 
-    shape: (texts, words, K, labels). scores, above: of all spans and labels, flat.
-    report: for one transfer to the host: the sum of all embeddings and that of all scores (not finite if one is not),
-        how many spans are above, the positions of the first of them, and their scores.
+    shape: (texts, words, K, labels). scores, above: flat; each span's and label's score, and whether it is above.
+    report: what one transfer to the host brings: the sums of all embeddings and of all scores, which are finite if
+        these are; the number of spans above; positions and scores of the first ones, `SPANS_AT_ONCE` times the texts.
     """
 
     shape: tuple[int, ...]
@@ -65,7 +65,7 @@ class PaddedSpans:
         inside = last < words.of_texts[:, None, None]
         above = scores > encoded.thresholds[:, None, None, None]
         above = (above & inside[..., None] & labels.mask[:, None, None]).flatten()
-        # `nonzero` without waiting for the number: the place of each span above, one place for all other numbers.
+        # `nonzero` without waiting for the count: spans above are numbered, all others share the last index.
         size = SPANS_AT_ONCE * len(logits)
         count = above.cumsum(0)
         place = torch.where(above, count - 1, size).clamp_max(size)
@@ -75,7 +75,7 @@ class PaddedSpans:
         return cls(tuple(logits.shape), flat, above, torch.cat([part.double() for part in parts]))
 
     def read(self, texts: int) -> list[SpanTable]:
-        """Of each text. Waits for the device. Raises `ScoresNotFinite`."""
+        """The spans of each text. Waits for the device. Raises `ScoresNotFinite`."""
         sums, count, positions, scores = np.split(self.report.cpu().numpy(), [2, 3, 3 + (len(self.report) - 3) // 2])
         if not np.isfinite(sums).all():
             raise ScoresNotFinite
@@ -203,7 +203,7 @@ def decode_padded_tags(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[
 
 
 def padded_tag_report(logits: torch.Tensor, encoded: EncoderOutput) -> torch.Tensor:
-    """For one transfer to the host: the sum of all embeddings, and all scores of padded logits."""
+    """What one transfer to the host brings: the sum of all embeddings, and the scores of padded logits."""
     return torch.cat([encoded.sum(), logits.float().sigmoid().flatten()])
 
 

@@ -49,8 +49,8 @@ _PAIRWISE = {"none", "dot", "mlp", "bilinear"}
 MAX_RELATED_SPANS = 512
 MAX_JOINT_PROPOSALS = 2048
 
-# Limits of the pairs that are scored together: their number, and the bytes of all temporary tensors; and how many times
-# as much a padded batch may take.
+# Limits of the pairs that are scored together: their number, and the bytes of all temporary tensors. Those of a padded
+# batch are `_PADDED` times as high.
 _MAX_PAIRS = 8192
 _CHUNK_BYTES = 32 << 20
 _PADDED = 16
@@ -191,7 +191,7 @@ class RelationTask:
 
 
 class RelationHead:
-    """Predicts the relations of texts: of one at a time, or padded of those with about as many ends."""
+    """Predicts the relations of texts: one by one, or, if batches are padded, of those with similar numbers of ends."""
 
     def __init__(self, model: Any, layers: LayerFactory) -> None:
         config = model.config
@@ -212,7 +212,7 @@ class RelationHead:
     ) -> Mapping[int, Predictions]:
         """The predictions of each task's text, by its number, with its relations in gliner's order.
 
-        A text's part ends early when its item is cancelled. Raises `ScoresNotFinite`."""
+        Ends early when the items of all texts that are scored together are cancelled. Raises `ScoresNotFinite`."""
         rows, predictions = encoded.relation_rows, {}
         for task in tasks:
             if len(task.spans) < 2:
@@ -221,11 +221,11 @@ class RelationHead:
         relations = rows.split(encoded.relations)
         for group in rows.groups({number: len(task.spans) for number, task in scored.items()}):
             with on_slot(rows.slot(group[0])):
-                found = self._found([scored[number] for number in group], represent, relations, rows)
-            predictions |= zip(group, found, strict=True)
+                predicted = self._predicted([scored[number] for number in group], represent, relations, rows)
+            predictions |= zip(group, predicted, strict=True)
         return predictions
 
-    def _found(
+    def _predicted(
         self, group: Sequence[RelationTask], represent: Represent, relations: Sequence[torch.Tensor], rows: TextRows
     ) -> list[Predictions]:
         """The predictions of texts of one adapter. relations: (R, D) of each text of the batch."""
@@ -243,8 +243,8 @@ class RelationHead:
         thresholds = np.full(block.shape[:2], inf)
         for number, task in enumerate(group):
             thresholds[number, : len(task.text.item.relations)] = relation_thresholds_of(task.text.item)
-        ends_of, least = copied([torch.from_numpy(pairs), torch.from_numpy(thresholds)], ends.device)
-        found = [FoundOf(task) for task in group]
+        ends_of, least = (copied(torch.from_numpy(array), ends.device) for array in (pairs, thresholds))
+        collected = [TaskRelations(task) for task in group]
         for at in self._chunks(pairs.shape[2], block):
             if all(task.text.cancellation.requested for task in group):
                 break
@@ -254,8 +254,8 @@ class RelationHead:
             text, pair, relation = above.cpu().numpy().T
             for number, some in enumerate(of_tasks):
                 mine = (text == number) & (pair + at.start < some.shape[1])
-                found[number].add(relation[mine], some[:, pair[mine] + at.start], values[mine])
-        return [of_task.predictions() for of_task in found]
+                collected[number].add(relation[mine], some[:, pair[mine] + at.start], values[mine])
+        return [relations_of.predictions() for relations_of in collected]
 
     def _chunks(self, pairs: int, relations: torch.Tensor) -> Iterator[slice]:
         """Pairs of each text to score together. All, if their tensors fit: chunks may round differently."""
@@ -272,7 +272,7 @@ class RelationHead:
         if self._adjacency is None:
             return [None] * len(counts)
         block = pad_sequence(list(ends.split_with_sizes(list(counts))), batch_first=True)
-        numbers, least = copied([torch.tensor(counts), torch.tensor(thresholds)], ends.device)
+        numbers, least = (copied(torch.tensor(values), ends.device) for values in (counts, thresholds))
         mask = (torch.arange(block.shape[1], device=ends.device) < numbers[:, None]).long()
         with self._own_shapes():
             adjacency = self._adjacency(block, mask)
@@ -282,17 +282,17 @@ class RelationHead:
         return [flags[:count, :count] for flags, count in zip(adjacent, counts, strict=True)]
 
 
-class FoundOf:
-    """Collects the relations of a task; its error, if there are too many."""
+class TaskRelations:
+    """The relations of a task so far, or its error if there are too many."""
 
     def __init__(self, task: RelationTask) -> None:
         self._task = task
-        self._found = Found(task.text, task.resolved.entities, len(task.text.item.relations))
+        self._collected = RelationCollector(task.text, task.resolved.entities, len(task.text.item.relations))
         self._allowed = AllowedEnds.of(task.text.item)
         self._failed: Predictions | None = None
 
     def add(self, relation: NDArray[np.int64], ends: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
-        """Add relations between ends, (2, N), which are numbers of the task's spans."""
+        """Add relations. ends: (2, N), heads and tails, as indexes into the task's spans."""
         head, tail = self._task.indexes[ends]
         keys = np.stack([relation, head, tail], axis=-1)
         if self._allowed:
@@ -300,17 +300,17 @@ class FoundOf:
             may = self._allowed.heads[relation, labels[head]] & self._allowed.tails[relation, labels[tail]]
             keys, scores = keys[may], scores[may]
         if self._failed is None:
-            self._failed = Predictions.or_error(self._found.add, keys, scores)
+            self._failed = Predictions.or_error(self._collected.add, keys, scores)
 
     def predictions(self) -> Predictions:
-        """Of the text."""
+        """The predictions of the text, or its error."""
         return Predictions.or_error(self._with_relations) if self._failed is None else self._failed
 
     def _with_relations(self) -> Predictions:
-        return with_relations(self._task.resolved, self._found.related(cut=self._task.cut))
+        return with_relations(self._task.resolved, self._collected.related(cut=self._task.cut))
 
 
-def finished(
+def predict_relations(
     outcomes: Sequence[RelationTask | Predictions],
     relate: RelationHead | None,
     represent: Represent,
@@ -324,7 +324,7 @@ def finished(
     return [predictions[number] for number in range(len(outcomes))]
 
 
-class Found:
+class RelationCollector:
     """Collects relations, at most `max_relations` of the item: those with the highest scores, or LimitExceeded."""
 
     def __init__(self, text: Prepared, entities: SpanTable, relations: int) -> None:

@@ -15,14 +15,14 @@ from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads.decode import PaddedSpans, above_own_threshold, decode_spans
 from gliner_bento.engine.heads.overlap import predictions_of, resolve
 from gliner_bento.engine.heads.predictions import Predictions, SpanTable
-from gliner_bento.engine.heads.relations import RelationHead, RelationTask, finished
+from gliner_bento.engine.heads.relations import RelationHead, RelationTask, predict_relations
 from gliner_bento.engine.heads.span_scores import EncodedSpans, span_scorer
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import Kernels
 
 
 class SpanScores(NamedTuple):
-    """Of a batch: its spans, and the logits of each text or, padded, the spans above the thresholds."""
+    """The spans of a batch, and the logits of each text; of a padded batch, the spans above the thresholds."""
 
     spans: EncodedSpans
     logits: Sequence[torch.Tensor]
@@ -56,7 +56,7 @@ class SpanHead:
             Predictions.or_error(self._task, number, *of_text)
             for number, of_text in enumerate(zip(texts, above, strict=True))
         ]
-        return finished(outcomes, self._relate, spans.represent, encoded)
+        return predict_relations(outcomes, self._relate, spans.represent, encoded)
 
     def _task(self, number: int, text: Prepared, spans: SpanTable) -> RelationTask | Predictions:
         """spans: above the text's lowest threshold. Raises LimitExceeded."""

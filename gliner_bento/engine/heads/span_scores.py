@@ -74,7 +74,7 @@ def rows_of_spans(
     """(2, N): the rows of the first and of the last words of each text's spans."""
     before = [word_rows.firsts[text] for text in texts]
     rows = [(first + row, last + row) for row, of_text in zip(before, spans, strict=True) for first, last in of_text]
-    return copied([torch.tensor(rows).T], device)[0]
+    return copied(torch.tensor(rows).T, device)
 
 
 def multiplied(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -215,7 +215,7 @@ class _SummedSpans:
 class GlinerSpans:
     """Any span layer of gliner: every span of a text is represented.
 
-    together: padding does not change a text's result, so a padded block is one call, for each adapter."""
+    together: padding does not change a text's result, so a padded block takes one call for each adapter."""
 
     def __init__(self, layer: nn.Module, max_width: int, mode: str, layers: LayerFactory, *, together: bool) -> None:
         self.own_shapes = layers.own_shapes
@@ -230,9 +230,8 @@ class GlinerSpans:
         rows = TextRows(word_rows.counts, word_rows.slots) if by_text else word_rows
         if by_text:
             words = torch.cat(list(word_rows.split(words)))
-        masks = rows.by_slot(rows.whole(words.device))
         represented = []
-        for (slot, block), (_, mask) in zip(rows.by_slot(words), masks, strict=True):
+        for slot, block, mask in rows.by_slot(words):
             with on_slot(slot), self.own_shapes():
                 represented.append(self._represent(block, mask))
         if isinstance(word_rows, PaddedRows) and by_text:
@@ -270,6 +269,5 @@ class _RepresentedSpans:
         if isinstance(self._word_rows, PaddedRows):
             first, last = rows_of_spans(self._word_rows, texts, spans, self._blocks[0].device)
             return self._blocks[0].flatten(0, 1)[first, last - first]
-        device = self._blocks[0].device
-        first, last = copied([torch.tensor(spans[0]).T], device)[0]
+        first, last = copied(torch.tensor(spans[0]).T, self._blocks[0].device)
         return self._blocks[texts[0]][0][first, last - first]

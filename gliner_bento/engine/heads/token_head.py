@@ -28,7 +28,7 @@ from gliner_bento.engine.heads.decode import (
 )
 from gliner_bento.engine.heads.overlap import predictions_of, resolve
 from gliner_bento.engine.heads.predictions import NO_SPANS, Predictions, SpanTable, WordSpan
-from gliner_bento.engine.heads.relations import RelationHead, RelationTask, finished
+from gliner_bento.engine.heads.relations import RelationHead, RelationTask, predict_relations
 from gliner_bento.engine.heads.span_scores import multiplied
 from gliner_bento.engine.heads.tag_scores import TagScorer
 from gliner_bento.engine.layers.factory import LayerFactory
@@ -38,7 +38,7 @@ from gliner_bento.engine.layers.rows import copied
 
 
 class TagLogits(NamedTuple):
-    """Of each text, or of the padded block with its `padded_tag_report`."""
+    """The logits of each text, or those of the padded block with its `padded_tag_report`."""
 
     logits: Sequence[torch.Tensor]
     report: torch.Tensor | None
@@ -82,7 +82,7 @@ class TokenHead:
             Predictions.or_error(self._task, number, *of_text)
             for number, of_text in enumerate(zip(texts, tags, strict=True))
         ]
-        return finished(outcomes, self._relate, partial(self._represent, encoded), encoded)
+        return predict_relations(outcomes, self._relate, partial(self._represent, encoded), encoded)
 
     def _task(self, number: int, text: Prepared, scores: NDArray[np.float32]) -> RelationTask | Predictions:
         """Raises LimitExceeded."""
@@ -123,7 +123,7 @@ class TokenHead:
         block = pad_sequence([words[text] for text in texts], batch_first=True)
         padded = pad_sequence([torch.tensor(some) for some in spans], batch_first=True)
         mask = torch.arange(padded.shape[1]) < torch.tensor([len(some) for some in spans])[:, None]
-        padded, cells = copied([padded, mask.flatten().nonzero()[:, 0]], block.device)
+        padded, cells = copied(padded, block.device), copied(mask.flatten().nonzero()[:, 0], block.device)
         with self._own_shapes():
             represented: torch.Tensor = self._represent_spans(block, padded)
         return represented[0] if len(texts) == 1 else represented.flatten(0, 1)[cells]

@@ -1,7 +1,6 @@
-"""Bucketed shapes of padded batches: few enough to be repeated, so that a GPU's kernels can be captured and reused.
+"""Bucketed shapes of padded batches: few, so that they recur and their CUDA graphs can be replayed.
 
-A size is rounded up to one of a few between two powers of two. The more a dimension costs, the more there are; the
-number of texts has few, because under load it is the highest one.
+A size is rounded up to one of 2 to 8 sizes between two powers of two: more for a dimension whose padding costs more.
 """
 
 from __future__ import annotations

@@ -137,7 +137,8 @@ class LayerFactory:
         threads; empty: without that promise.
     batch_invariant: whether all layers that were made so far keep it.
     own_shapes: see `OwnShapes`.
-    padded: for the padded layout, in which one operation computes all texts; None: unless the model is on a CPU.
+    padded: for the padded layout, in which one operation computes all texts, without `threads`; None: unless the model
+        is on a CPU.
     """
 
     def __init__(
@@ -151,14 +152,14 @@ class LayerFactory:
     ) -> None:
         self.padded = any(p.device.type != "cpu" for p in model.parameters()) if padded is None else padded
         self.slots = slots
-        self.threads = tuple(threads)
-        self.batch_invariant = bool(threads)
+        self.threads = () if self.padded else tuple(threads)
+        self.batch_invariant = bool(self.threads)
         self.sinks: list[Sink] = []
         self._int8 = int8
         self._names = {module: name for name, module in model.named_modules()}
         self._adaptable: set[str] = set()
         # Layers keep this, which must not keep the factory: it holds the model.
-        self.own_shapes: OwnShapes = partial(torch_threads, 1) if threads else nullcontext
+        self.own_shapes: OwnShapes = partial(torch_threads, 1) if self.threads else nullcontext
 
     def linear(self, *sources: nn.Linear | WeightSlice, activation: Activation = "none") -> Linear:
         """One layer for several sources that have the same input: their outputs are stacked."""

@@ -64,13 +64,19 @@ class _Stacks:
     used: frozenset[int]
 
 
+def multiplies_groups(like: torch.Tensor) -> bool:
+    """Whether torch multiplies groups in one kernel; elsewhere it loops over them, and waits for the device."""
+    if not like.is_cuda or like.dtype != torch.bfloat16:
+        return False
+    return torch.cuda.get_device_capability(like.device) >= (9, 0)
+
+
 class SlotUpdates:
     """The updates of one layer, of all slots. Allocates memory with the first adapter that changes the layer."""
 
     def __init__(self, inputs: int, outputs: int, slots: int, like: torch.Tensor, *, padded: bool = False) -> None:
         self._padded = padded
-        # Elsewhere torch computes grouped products in a loop that waits for the device.
-        self._grouped = like.is_cuda and like.dtype == torch.bfloat16 and torch.cuda.get_device_capability() >= (9, 0)
+        self._grouped = padded and multiplies_groups(like)
         self._inputs, self._outputs, self._slots = inputs, outputs, slots
         self._nothing = like.new_zeros(0)
         self._stacks: _Stacks | None = None
@@ -86,6 +92,10 @@ class SlotUpdates:
                         stack[slot] = 0
                 self._stacks = _Stacks(stacks.a, stacks.b, stacks.bias, stacks.used - {slot})
             return
+        if self._padded and not self._grouped and not bool(update.b.isfinite().all()):
+            # `_add_masked` would change the other slots' rows: 0 x infinity is NaN.
+            nan = update.b.new_full((self._outputs,), torch.nan)
+            update = LoraUpdate(update.a, torch.zeros_like(update.b), nan)
         stacks = self._grown(update)
         # Marked as used before it is written: if writing fails, the next call clears what was written.
         self._stacks = _Stacks(stacks.a, stacks.b, stacks.bias, stacks.used | {slot})
@@ -125,22 +135,26 @@ class SlotUpdates:
         """Add the updates of `x` (rows, in) to `y` (rows, out) in place. All rows have a slot, some have an update."""
         stacks = self._stacks
         assert stacks is not None
-        add = self._add_together if self._padded else self._add_by_slot
-        add(y, x, slot_rows, stacks)
+        if not self._padded:
+            self._add_by_slot(y, x, slot_rows, stacks)
+        elif self._grouped:
+            self._add_grouped(y, x, slot_rows, stacks)
+        else:
+            self._add_masked(y, x, slot_rows, stacks)
         if stacks.bias is not None:
             y += stacks.bias[slot_rows.slot_of_row]
         return y
 
-    def _add_together(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:
-        """Two products for all slots: grouped, or of every row with every slot, of which its own is kept."""
+    def _add_masked(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:
+        """Two products of every row with every slot; those with other slots than its own are 0."""
+        others = slot_rows.slot_of_row != torch.arange(len(stacks.a), device=x.device)[:, None]
+        inner = (x @ stacks.a[:, : self._inputs]).masked_fill_(others[..., None], 0)
+        y += (inner.transpose(0, 1).flatten(1) @ stacks.b.flatten(0, 1))[:, : self._outputs]
+
+    def _add_grouped(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:
+        """Two grouped products for all slots."""
         missing = stacks.a.shape[1] - x.shape[1]
-        x = F.pad(x, (0, missing)) if missing else x.contiguous()
-        if not self._grouped:
-            own = slot_rows.slot_of_row == torch.arange(len(stacks.a), device=x.device)[:, None]
-            inner = (x @ stacks.a * own[..., None]).transpose(0, 1).flatten(1)
-            y += (inner @ stacks.b.flatten(0, 1))[:, : self._outputs]
-            return
-        inner = F.grouped_mm(x, stacks.a, offs=slot_rows.ends)
+        inner = F.grouped_mm(F.pad(x, (0, missing)) if missing else x.contiguous(), stacks.a, offs=slot_rows.ends)
         y += F.grouped_mm(inner, stacks.b, offs=slot_rows.ends)[:, : self._outputs]
 
     def _add_by_slot(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:

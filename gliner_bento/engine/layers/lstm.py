@@ -24,7 +24,8 @@ _STEP_BUCKET = 16  # steps are rounded up to multiples: oneDNN caches memory for
 _TEXTS = {torch.bfloat16: (4, 8, 16, 32), torch.float32: (1, 2, 4, 8, 16, 32)}
 _MAX_RATIO = {torch.bfloat16: inf, torch.float32: 2.0}
 
-# Inputs beside a word's, 1 for padding: products like multiples of 8, only one has weights. The weight of that one.
+# Further inputs of each word, 1 for padding. The first has the weight `_CLOSED`; the others fill up to a multiple of 8,
+# whose products are faster.
 _GATE_INPUTS = 8
 _CLOSED = -1e4
 

@@ -32,7 +32,7 @@ class Block:
     slots: the adapter slot of each text; empty if no text has one.
     allowed: (texts, 1, 1, length), False for padding; None if there is none. blocked: its complement.
     together: texts may be multiplied in one product; else text by text, so that rounding does not depend on the others.
-    cache: what depends on the block alone, and is the same in several layers.
+    cache: tensors that all layers share, because they depend on the block alone.
     """
 
     texts: int
@@ -159,7 +159,7 @@ class PaddedLayout:
     """A `Layout` with attention on one padded block of (texts, length).
 
     index: (texts * length), the packed position of each token of the block; any for padding.
-    cells: (size), the place in the block of each packed position; any for those after the last text.
+    cells: (size), the index into the flat block of each packed position; any for those after the last text.
     of_tokens: (size), see `positions`.
     """
 
@@ -182,7 +182,7 @@ class PaddedLayout:
         cells = mask.flatten().nonzero()[:, 0]
         index = torch.zeros(mask.numel(), dtype=torch.long)
         index[cells] = torch.arange(size)
-        mask, index, cells = copied([mask, index, cells], device)
+        mask, index, cells = (copied(tensor, device) for tensor in (mask, index, cells))
         block = Block.masked(mask, _slots_of(rows.slots), together=True)
         return cls(rows.counts, size, block, index, cells, cells % longest, rows.slots, rows.slot_rows)
 

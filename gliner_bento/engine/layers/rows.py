@@ -18,11 +18,9 @@ import torch
 from torch.nn import functional as F
 
 
-def copied(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
-    """The tensors, made on the CPU, on `device`; no one waits for the copies."""
-    if device.type != "cuda":
-        return [tensor.to(device) for tensor in tensors]
-    return [tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors]
+def copied(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A tensor of the CPU on `device`, without waiting for the copy."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 @dataclass(frozen=True)
@@ -73,12 +71,12 @@ class SlotRows:
     @cached_property
     def ends(self) -> torch.Tensor:
         """Shape (slots,): where each slot's rows end."""
-        return copied([torch.tensor(list(accumulate(self.of_slots)), dtype=torch.int32)], self.device)[0]
+        return copied(torch.tensor(list(accumulate(self.of_slots)), dtype=torch.int32), self.device)
 
     @cached_property
     def slot_of_row(self) -> torch.Tensor:
         """Shape (total,): the slot of each row."""
-        counts = copied([torch.tensor(self.of_slots)], self.device)[0]
+        counts = copied(torch.tensor(self.of_slots), self.device)
         return torch.arange(len(counts), device=self.device).repeat_interleave(counts, output_size=self.total)
 
 
@@ -104,7 +102,7 @@ class TextRows:
 
     @property
     def size(self) -> int:
-        """Rows of all texts."""
+        """Rows of all texts, with padding."""
         return sum(self.counts)
 
     def split(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -129,21 +127,21 @@ class TextRows:
         """A value for each row, of one for each row that is not padding."""
         return values
 
-    def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor]]:
-        """`blocks` whose texts have one adapter, with its slot, in order."""
-        return [(self.slot(number), text[None]) for number, text in enumerate(self.split(x))]
+    def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor, torch.Tensor]]:
+        """`blocks` of texts with the same adapter, in order: its slot, the block, and its mask (texts, rows), False for
+        padding."""
+        return [
+            (self.slot(number), text[None], text.new_ones((1, len(text)), dtype=torch.bool))
+            for number, text in enumerate(self.split(x))
+        ]
 
     def joined(self, blocks: Sequence[torch.Tensor]) -> torch.Tensor:
         """(N, ...), of blocks in the order of `by_slot`."""
         return torch.cat([block.flatten(0, 1) for block in blocks])
 
     def groups(self, sizes: Mapping[int, int]) -> Sequence[Sequence[int]]:
-        """Numbers of texts to compute together, in a matrix of `sizes` rows for each: here each alone."""
+        """Numbers of texts to compute together, in a matrix of `sizes` rows for each: here one by one."""
         return [[text] for text in sizes]
-
-    def whole(self, device: torch.device) -> torch.Tensor:
-        """(N,), False for padding."""
-        return torch.ones(self.size, dtype=torch.bool, device=device)
 
     def by_adapter(self) -> list[tuple[int | None, int]]:
         """Consecutive texts with the same adapter, as (slot, number of texts)."""
@@ -153,7 +151,7 @@ class TextRows:
 
     def block_slot_rows(self, block: int, rows: int) -> SlotRows | None:
         """The slots of a matrix with `rows` rows for each text of a block."""
-        return self.slots.slot_rows_of(block, rows) if self.slots else None
+        return self.slot_rows_of(block, rows)
 
 
 @dataclass(frozen=True)
@@ -179,7 +177,7 @@ class PaddedRows(TextRows):
 
     @property
     def size(self) -> int:
-        """Rows of all texts, padding included."""
+        """See `TextRows`."""
         return self.texts * self.height
 
     def split(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -199,12 +197,12 @@ class PaddedRows(TextRows):
         """See `TextRows`."""
         return range(0, self.size, self.height or 1)
 
-    def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor]]:
+    def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor, torch.Tensor]]:
         """See `TextRows`. Empty texts are with the last one."""
-        (block,), groups = self.blocks(x), self.by_adapter()
-        sizes = [texts for _, texts in groups]
+        slots, sizes = map(list, zip(*self.by_adapter(), strict=True))
         sizes[-1] += self.texts - len(self.counts)
-        return [(slot, part) for (slot, _), part in zip(groups, block.split_with_sizes(sizes), strict=True)]
+        parts = (whole.split_with_sizes(sizes) for whole in (self.blocks(x)[0], self.mask))
+        return list(zip(slots, *parts, strict=True))
 
     def groups(self, sizes: Mapping[int, int]) -> Sequence[Sequence[int]]:
         """See `TextRows`: texts of one adapter whose sizes differ by a factor of less than two."""
@@ -212,10 +210,6 @@ class PaddedRows(TextRows):
         for text, size in sizes.items():
             groups.setdefault((self.slot(text), size.bit_length()), []).append(text)
         return list(groups.values())
-
-    def whole(self, device: torch.device) -> torch.Tensor:
-        """See `TextRows`."""
-        return self.mask.flatten()
 
     def filled(self, values: Sequence[int]) -> Sequence[int]:
         """See `TextRows`."""

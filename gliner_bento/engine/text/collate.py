@@ -88,7 +88,7 @@ def packed_inputs(texts: Sequence[Prepared], adapters: TextSlots | None = None) 
 
 
 def _joined(indexes: Sequence[NDArray[np.int64]], counts: Sequence[int]) -> torch.Tensor:
-    """The indexes of each text as indexes over all texts, which have so many rows each."""
+    """The indexes of each text as indexes over all texts. counts: rows of each text."""
     before = np.cumsum(counts) - counts
     return torch.from_numpy(np.concatenate(indexes) + before.repeat(list(map(len, indexes))))
 

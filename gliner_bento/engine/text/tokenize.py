@@ -136,8 +136,7 @@ class ItemTokenizer:
                     yield end - start, Words.of(self._subwords.of_words(words[start:end]), bounds[start:end])
 
     def pieces(self, text: str, start: int, end: int, room: int) -> Iterator[Words]:
-        """`text[start:end]`, a word of more than `room` tokens, in pieces of at most that, cut between graphemes where
-        possible."""
+        """A word, `text[start:end]`, in pieces of at most `room` tokens, cut between graphemes where possible."""
         return self._pieces(text, start, end, room, room)
 
     def tokenized(self, words: Words, prompt: Prompt) -> Tokenized:

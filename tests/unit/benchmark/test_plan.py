@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
 import pytest
@@ -13,7 +12,7 @@ from benchmark.bench import DEMO, QUICK, Bench, environment
 from benchmark.job import NotMeasured
 from benchmark.labelled import f1, joined_spans, paragraphs, sentences
 from benchmark.rows import Row
-from benchmark.server import Server, running_server
+from benchmark.server import running_server
 from gliner_bento.loadtest.workload import word_count
 
 
@@ -105,17 +104,3 @@ def test_paragraphs_fit_the_bundled_model_and_contain_their_labels():
     whole, second = joined_spans(texts, wanted, "; "), len(texts[0]) + 2
     assert len(whole) == sum(map(len, wanted))
     assert {(start + second, end + second, label) for start, end, label in wanted[1]} <= whole
-
-
-def test_our_server_refuses_nothing_while_its_throughput_is_measured(bench, monkeypatch):
-    environments = []
-
-    @contextlib.contextmanager
-    def record(self, name, command, env):
-        environments.append(env)
-        yield Server("http://nowhere", 0)
-
-    monkeypatch.setattr(Bench, "_server", record)
-    with bench.ours(DEMO), bench.ours(DEMO, max_queue_wait_s=2):
-        pass
-    assert [float(env["GLINER_MAX_QUEUE_WAIT_S"]) for env in environments] == [86_400, 2]

@@ -10,6 +10,7 @@ import pytest
 from benchmark import report
 from benchmark.bench import QUICK, Bench
 from benchmark.rows import Row
+from benchmark.table import loads_table
 from gliner_bento.loadtest.load import Reply, Run
 
 AGREEMENT = {"wrong": 3, "f1": 0.75}
@@ -86,3 +87,21 @@ def test_plots_are_drawn_of_what_there_is(folder):
 def test_without_matplotlib_the_report_says_so(folder, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     assert "No plots: matplotlib is not installed." in report.render(folder)
+
+
+def test_the_table_shows_load_statuses_and_agreement():
+    about = {
+        "server": "demo",
+        "section": "short",
+        "requests_per_s": 2.0,
+        "p50_ms": 10.0,
+        "p95_ms": 30.0,
+        "p99_ms": None,
+    }
+    closed = about | {"concurrency": 8, "rate": 0.0, "statuses": {"200": 3}, "unanswered": 0, "agreement": {"wrong": 1}}
+    paced = about | {"concurrency": 0, "rate": 5.0, "statuses": {"200": 1, "503": 2}, "unanswered": 4}
+    first, second = loads_table([closed, paced]).splitlines()[2:]
+    assert first == "| demo | short | concurrency 8 | 2.000 | 10.0 | 30.0 | - | 3 x 200 | 1 | - | - |"
+    assert second == (
+        "| demo | short | 5.0 requests/s | 2.000 | 10.0 | 30.0 | - | 1 x 200, 2 x 503, 4 unanswered | - | - | - |"
+    )

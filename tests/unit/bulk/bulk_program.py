@@ -24,7 +24,7 @@ from gliner_bento.bulk.job import Job, Report
 from gliner_bento.client import AsyncClient
 from gliner_bento.gateway.app import GatewayApp
 
-LARGER = replace(OPTIONS, max_batch_items=64, max_body_bytes=2**20, max_queue_wait_s=60.0)
+LARGER = replace(OPTIONS, max_batch_items=64, max_body_bytes=2**20)
 
 
 def client(replica: MemoryReplica | None = None) -> AsyncClient:

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 
-from gliner_bento.engine.layers.lora import SlotUpdates
+from gliner_bento.engine.layers import lora
 
 
-def grouped(updates: SlotUpdates, *tensors: Any) -> None:
-    """The products of a Hopper GPU in bfloat16."""
-    updates._grouped = True
-    updates._add_together(*tensors)
-
-
-def dense(updates: SlotUpdates, *tensors: Any) -> None:
-    """The products of any other GPU."""
-    updates._grouped = False
-    updates._add_together(*tensors)
-
-
-@pytest.fixture(params=[None, grouped, dense], ids=["by slot", "grouped", "dense"])
-def inference(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Inference mode, with the products of each kind of device; on a CPU they are slot by slot."""
+@pytest.fixture(params=["on a CPU", "on a GPU", "on a GPU with grouped products"])
+def inference(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Inference mode, with the products of each kind of device, whose name it is."""
     with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
-        if request.param is not None:
-            patch.setattr(SlotUpdates, "_add_by_slot", request.param)
-        yield
+        patch.setitem(lora.SlotUpdates.__init__.__kwdefaults__, "padded", request.param != "on a CPU")
+        patch.setattr(lora, "multiplies_groups", lambda _: "grouped" in request.param)
+        yield request.param

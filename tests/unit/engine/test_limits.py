@@ -15,7 +15,7 @@ from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads import relations as relation_head
 from gliner_bento.engine.heads.overlap import Resolved, resolve
 from gliner_bento.engine.heads.predictions import Predictions, Span, SpanTable
-from gliner_bento.engine.heads.relations import Found, RelationHead, RelationTask
+from gliner_bento.engine.heads.relations import RelationCollector, RelationHead, RelationTask
 from gliner_bento.engine.layers.rows import TextRows
 from gliner_bento.engine.limits import CHARS_PER_RESULT, kept_of
 from gliner_bento.engine.results import result_of
@@ -78,13 +78,13 @@ def test_relations_are_counted_as_they_are_found() -> None:
     entities = SpanTable.of(words(0.9, 0.9, 0.9))
     keys = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 0], [0, 0, 1]], np.int64)  # the last repeats the first
     scores = np.array([0.6, 0.9, 0.8, 0.7], np.float32)
-    found = Found(prepared(replace(ITEM, max_relations=3)), entities, 2)
+    found = RelationCollector(prepared(replace(ITEM, max_relations=3)), entities, 2)
     found.add(keys, scores)
     assert [one[:3] for one in found.related().relations] == [(0, 0, 1), (1, 0, 1), (0, 1, 0)]
     with pytest.raises(LimitExceeded) as raised:
         found.add(np.array([[1, 2, 1]], np.int64), scores[:1])
     assert raised.value.param == "relation_threshold"
-    cut = Found(prepared(replace(ITEM, max_relations=2, on_limit="truncate")), entities, 2)
+    cut = RelationCollector(prepared(replace(ITEM, max_relations=2, on_limit="truncate")), entities, 2)
     for at in range(4):
         cut.add(keys[at : at + 1], scores[at : at + 1])
     related = cut.related()

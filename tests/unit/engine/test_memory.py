@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from views import view
 
+from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.engine.memory import RECOVERY_BATCHES, MemoryModel, calibrate, powers_of_two
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import DoesNotFit

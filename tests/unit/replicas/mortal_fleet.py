@@ -9,7 +9,7 @@ from fake_time import now_s
 from mortal_replica import MortalReplica
 from views import view
 
-from gliner_bento.engine.fake import extract
+from benchmark.fake_engine import extract
 from gliner_bento.replicas.base import Call, Outcome
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.types import Extraction, Item

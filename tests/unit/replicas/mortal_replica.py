@@ -11,7 +11,7 @@ from fake_time import now_s
 from memory_adapters import MemoryManager, MemoryReplicaAdapters
 from memory_replica import INFO
 
-from gliner_bento.engine.fake import extract
+from benchmark.fake_engine import extract
 from gliner_bento.errors import Aborted, DeadlineExceeded, NotReady
 from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
 from gliner_bento.types import Entity, Extraction, Item, ModelInfo, Usage

@@ -17,8 +17,8 @@ from memory_replica import MemoryReplica
 from starlette.types import ASGIApp
 from views import view
 
+from benchmark.fake_engine import FakeChunkedRequest, FakeEngine
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.fake import FakeChunkedRequest, FakeEngine
 from gliner_bento.errors import AdapterNotFound
 from gliner_bento.replicas.base import Call, Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mortal_fleet import call, fleet_of, item
 from mortal_replica import MortalReplica
 
-from gliner_bento.engine.fake import extract
+from benchmark.fake_engine import extract
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull
 from gliner_bento.replicas.fleet.fleet import Fleet
 from gliner_bento.types import Extraction

@@ -14,7 +14,7 @@ import pytest
 from memory_adapters import MemoryManager
 from serving import LONG, PASS_WORDS, LocalServing, call, item, parts_of, run, scheduler_config
 
-from gliner_bento.engine.fake import FAKE_INFO, FakeEngine
+from benchmark.fake_engine import FAKE_INFO, FakeEngine
 from gliner_bento.errors import NotReady
 from gliner_bento.exits import StartupError
 from gliner_bento.replicas.local import LocalReplica

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from serving import LONG, LONG_PASSES, Serving, call, item, run, until
 
-from gliner_bento.engine.fake import extract, words_and_labels
+from benchmark.fake_engine import extract, words_and_labels
 from gliner_bento.errors import (
     Aborted,
     AdapterNotFound,

@@ -12,7 +12,7 @@ from math import inf
 import pytest
 from serving import LONG, LONG_PASSES, PASS_WORDS, Serving, call, item, parts_of, run, until
 
-from gliner_bento.engine.fake import extract
+from benchmark.fake_engine import extract
 from gliner_bento.errors import (
     Aborted,
     AdapterNotFound,

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from collator import collator_rests
 
+from benchmark.fake_engine import FakeChunkedRequest
 from gliner_bento.engine.base import ChunkedRequest, Engine, Prepared
-from gliner_bento.engine.fake import FakeChunkedRequest
 from gliner_bento.scheduler.observer import Observer, Outcome, Stage
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.types import Entity, Extraction, Item

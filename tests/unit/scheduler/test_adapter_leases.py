@@ -21,8 +21,8 @@ from stage import (
     submit_waiting,
 )
 
+from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared, SlotState
-from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import Aborted, AdapterInvalid, DeadlineExceeded, InternalError, NotReady, QueueFull
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.types import Extraction, Item

@@ -9,8 +9,8 @@ import pytest
 from stage import PATIENCE_S, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane, settle, submit_waiting
 from views import view
 
+from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import DoesNotFit, InternalError, NotReady
 from gliner_bento.scheduler.dispatcher import DispatcherConfig
 from gliner_bento.types import Extraction, Item

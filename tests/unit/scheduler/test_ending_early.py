@@ -20,8 +20,8 @@ from stage import (
     submit_waiting,
 )
 
+from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import (
     Aborted,
     DeadlineExceeded,

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 from stage import PATIENCE_S, Gate, MakeItem, Start, ending_of
 
+from benchmark.fake_engine import FakeEngine
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.fake import FakeEngine
 from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.tenant_queues import TenantShare
 from gliner_bento.types import Extraction

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from stage import PATIENCE_S, Gate, MakeItem, Start, ending_of
 
+from benchmark.fake_engine import FakeEngine
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.fake import FakeEngine
 from gliner_bento.errors import Aborted
 from gliner_bento.scheduler import preparation
 from gliner_bento.scheduler.tenant_queues import TenantShare

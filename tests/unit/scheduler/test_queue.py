@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from stage import Clock, Lease
 from views import view
 
+from benchmark.fake_engine import FakeChunkedRequest
 from gliner_bento.engine.base import Prepared, SlotState
-from gliner_bento.engine.fake import FakeChunkedRequest
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.scheduler.entry import Entry, State

@@ -15,8 +15,8 @@ import pytest
 from stage import PATIENCE_S, Lease, Tally
 from views import view
 
+from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared, SlotState
-from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import (
     Aborted,
     AdapterInvalid,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stage import Clock, Tally
 
+from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import DoesNotFit, GLiNERBentoError, InternalError
 from gliner_bento.scheduler.entry import Entry, ResultOrError, State
 from gliner_bento.scheduler.observer import Stage

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from stage import Clock, Gate, MakeItem, Start, Until, ending_of, hold_lane, settle, submit_waiting
 
-from gliner_bento.engine.fake import FakeEngine
+from benchmark.fake_engine import FakeEngine
 from gliner_bento.scheduler.tenant_queues import TenantShare
 from gliner_bento.types import Extraction
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 from views import view
 
+from benchmark.fake_engine import FakeChunkedRequest
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.fake import FakeChunkedRequest
 from gliner_bento.errors import QueueFull
 from gliner_bento.scheduler.batching import BatchLimits, form_batch
 from gliner_bento.scheduler.entry import Entry

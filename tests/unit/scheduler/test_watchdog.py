@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from stage import PATIENCE_S, Gate, MakeItem, Start, Until, ending_of, settle
 
+from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.errors import InternalError, NotReady
 from gliner_bento.scheduler.watchdog import Watchdog
 

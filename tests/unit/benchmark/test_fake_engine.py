@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Engine, SlotState
-from gliner_bento.engine.fake import FakeEngine, extract
 from gliner_bento.types import Item
 
 
@@ -94,5 +94,5 @@ def test_cost_may_differ_from_tokens() -> None:
 
 
 def test_loads_no_torch() -> None:
-    code = "import sys, gliner_bento.engine.fake; sys.exit('torch' in sys.modules)"
+    code = "import sys, benchmark.fake_engine; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from gliner_bento.loadtest import results_file
+from benchmark import results_file
 
 
 def test_results_are_read_as_they_were_but_for_digits(tmp_path):
