@@ -125,7 +125,7 @@ def _run(
         raise SettingsError("redact: -o is required: where to write")
     columns = [*filter(None, map(str.strip, options.columns.split(",")))]
     reading = Reading(columns, options.encoding, report.failed.__setitem__ if options.skip_invalid else None)
-    jobs, report.skipped = find_files(inputs, output)
+    jobs, report.skipped = find_files(inputs, output, mapping=options.mapping, restore=options.restore)
     if options.restore:
         with options.restore.open(encoding="utf-8") as mapping:
             restore_files(jobs, reading, mapping, report)
@@ -234,7 +234,7 @@ def _print(options: argparse.Namespace, report: Report) -> None:
     for path, one in report.left:
         to.write(f"{path}:{one.line}: {one.label}: {one.text}\n")
     if report.skipped:
-        to.write(f"skipped, hidden or of no format to read: {', '.join(report.skipped)}\n")
+        to.write(f"skipped, hidden, a linked folder, or of no format to read: {', '.join(report.skipped)}\n")
     if options.check:
         to.write(f"{len(report.left)} left by the pattern rules\n")
     if options.output or not options.check:

@@ -16,7 +16,7 @@ from typing import IO
 from gliner_bento.exits import one_line
 from gliner_bento.records.columns import pyarrow
 from gliner_bento.records.readers import FILE_ERRORS, Reading, opened
-from gliner_bento.records.sources import Source, sources
+from gliner_bento.records.sources import Source, refuse_inputs, sources
 from gliner_bento.redaction.parquet_file import ParquetFile
 from gliner_bento.redaction.patterns import find_patterns
 from gliner_bento.redaction.records import Record
@@ -57,10 +57,12 @@ class Report:
     left: list[tuple[str, Finding]] = field(default_factory=list)
 
 
-def find_files(inputs: Sequence[Path], output: Path | None) -> tuple[list[Job], list[str]]:
+def find_files(
+    inputs: Sequence[Path], output: Path | None, *, mapping: Path | None = None, restore: Path | None = None
+) -> tuple[list[Job], list[str]]:
     """The jobs, and what is in folders and is not read. Raises `StartupError`, ValueError.
 
-    output: a file for one input file, else a folder; None: nothing is written.
+    output: a file for one input file, else a folder; None: nothing is written. mapping: written too. restore: read too.
     """
     jobs: list[Job] = []
     skipped: list[str] = []
@@ -74,18 +76,12 @@ def find_files(inputs: Sequence[Path], output: Path | None) -> tuple[list[Job], 
             jobs.append(Job(source, output if alone or not output else output / name, name))
             if source.kind == "parquet":
                 pyarrow()
-    _check_outputs(jobs)
-    return jobs, skipped
-
-
-def _check_outputs(jobs: Sequence[Job]) -> None:
     names = Counter(job.name for job in jobs)
     if repeated := next((name for name, number in names.items() if number > 1), None):
         raise ValueError(f"{repeated}: two inputs have this name")
-    read = {job.source.path.resolve() for job in jobs}
-    for job in jobs:
-        if job.output and job.output.resolve() in read:
-            raise ValueError(f"{job.output}: is an input; choose another output")
+    read = [job.source.path for job in jobs]
+    refuse_inputs(filter(None, [*(job.output for job in jobs), mapping]), filter(None, [*read, restore]))
+    return jobs, skipped
 
 
 class _Copy:

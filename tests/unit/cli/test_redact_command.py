@@ -143,12 +143,19 @@ def test_an_invalid_line_is_left_out_of_the_copy_where_that_is_asked(folder, cap
         (["{}/in", "-o", "{}/out", "--relations", "a"], "redact: --relations: only entities are redacted"),
         (["{}/in", "-", "-o", "{}/out"], "redact: -: must be the only input"),
         (["{}/in", "-o", "{}/out", "--no-patterns"], "not allowed with argument"),
+        (["{}/in/a.txt", "-o", "{}/o.txt", "--mapping", "{}/o.txt"], "o.txt: would be written twice"),
+        (["{}/in/a.txt", "-o", "{}/o.txt", "--mapping", "{}/in/a.txt"], "in/a.txt: is an input"),
+        (["{}/in/a.txt", "-o", "{}/hard.txt", "--restore", "{}/mapping"], "hard.txt: is an input"),
     ],
 )
 def test_what_cannot_run_is_one_line_and_code_1(folder, capsys, monkeypatch, arguments, message):
     monkeypatch.delenv("GLINER_CLIENT_REDACT_KEY", raising=False)
+    (folder / "mapping").write_text("{}")
+    (folder / "hard.txt").hardlink_to(folder / "mapping")
     assert redact(folder, *arguments) == 1
     written = capsys.readouterr().err
     assert message in written
     assert written.count("\n") == 1
     assert not (folder / "out").exists()
+    assert (folder / "in" / "a.txt").read_bytes() == TEXT.encode()
+    assert not (folder / "o.txt").exists()

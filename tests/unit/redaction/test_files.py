@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import io
 import json
+import os
 import re
 from collections.abc import AsyncIterator, Iterable
 
@@ -163,15 +164,30 @@ def test_check_reports_what_is_left_with_its_line(tmp_path):
 def test_inputs_and_outputs_that_cannot_be_are_refused(tmp_path):
     (tmp_path / "a.txt").write_text("Ada")
     (tmp_path / "b.pdf").write_text("Ada")
+    os.mkfifo(tmp_path / "fifo.txt")
     for inputs, output, message in [
         ([tmp_path], tmp_path / "out", "is inside the input"),
         ([tmp_path / "a.txt"], tmp_path / "a.txt", "is an input"),
         ([tmp_path / "gone"], None, "no such file or folder"),
-        ([tmp_path / "b.pdf"], None, "must be one of .txt"),
+        ([tmp_path / "b.pdf"], None, "must be a file, one of .txt"),
+        ([tmp_path / "fifo.txt"], None, "must be a file, one of .txt"),
         ([tmp_path / "a.txt", tmp_path], tmp_path.parent / "other", "two inputs have this name"),
     ]:
         with pytest.raises((StartupError, ValueError), match=message):
             find_files(inputs, output)
+
+
+def test_what_is_in_a_folder_and_not_read_is_named(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "a.txt").write_text("Ada")
+    os.mkfifo(tmp_path / "in" / "fifo.txt")
+    (tmp_path / "in" / "linked").symlink_to(tmp_path / "more")
+    (tmp_path / "in" / "gone.txt").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "in" / "linked.txt").symlink_to(tmp_path / "more" / "a.txt")
+    report, _ = redact_folder(tmp_path / "in", tmp_path / "out")
+    assert sorted(report.skipped) == [str(tmp_path / "in" / name) for name in ("fifo.txt", "gone.txt", "linked")]
+    assert contents(tmp_path / "out") == {"linked.txt": b"[PERSON_1]"}
 
 
 def test_parquet_keeps_other_columns_types_and_row_groups(tmp_path):
