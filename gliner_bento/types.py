@@ -266,11 +266,15 @@ class ExtractionWarning:
     message: Annotated[str, Field(description="One sentence for people.")]
 
 
+LIMIT_WARNINGS = frozenset({"max_entities", "max_relations"})
+"""Codes of warnings that results are missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Extraction:
     """The result of one item."""
 
-    entities: Annotated[Sequence[Entity], Field(description="In order of position.")] = ()
+    entities: Annotated[Sequence[Entity], Field(description="In order of position.")]
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")] = ()
     truncated: Annotated[bool, Field(description="True if only the beginning of the text was processed.")] = False
     truncated_at: Annotated[
