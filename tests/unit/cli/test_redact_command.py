@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import resource
+import signal
 import stat
 import sys
 from contextlib import asynccontextmanager
@@ -131,6 +133,25 @@ def test_many_files_are_open_at_a_time_but_not_too_many(tmp_path, monkeypatch):
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert code == 0
     assert {path.read_text() for path in (tmp_path / "out").iterdir()} == {"[CITY_1]"}
+
+
+def test_sigterm_leaves_no_half_written_copy(folder, monkeypatch):
+    async def never(_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(60)
+
+    @asynccontextmanager
+    async def clients(*_):
+        yield [AsyncClient("http://test", transport=httpx.MockTransport(never))]
+
+    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("not handled"))
+    try:
+        with pytest.raises(SystemExit, match="143"):
+            cli.main(["redact", str(folder / "in"), "-o", str(folder / "out"), "--labels", "person"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert list((folder / "out").iterdir()) == []
 
 
 def test_standard_input_goes_to_standard_output(folder, monkeypatch, capsysbinary):
