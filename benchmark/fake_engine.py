@@ -209,7 +209,7 @@ class FakeEngine:
         words = len(_WORD.findall(item.text))
         tokens, cost = self._tokens(item), self._cost(item)
         if not tokens:
-            return Prepared(item, 0, words, result=Extraction(), adapter=self._lease(item))
+            return Prepared(item, 0, words, result=Extraction(()), adapter=self._lease(item))
         return Prepared(item, tokens, words, cost_tokens=cost, adapter=self._lease(item))
 
     def collate(self, batch: Sequence[Prepared]) -> list[Prepared]:

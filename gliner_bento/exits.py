@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -34,6 +35,11 @@ def exit_with(message: str) -> NoReturn:
     """Write `message` and exit."""
     write_line(message)
     raise SystemExit(1)
+
+
+def exit_on_sigterm() -> None:
+    """Exit as on an error, with 143, so that nothing half-written remains."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def is_alive(pid: int) -> bool:

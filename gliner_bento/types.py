@@ -32,8 +32,8 @@ SelfTest = Literal["passed", "failed", "disabled"]
 Words = Annotated[int, Field(ge=8, le=100_000)]
 OverlapWords = Annotated[int, Field(ge=0, le=100_000)]
 
-MAX_ENTITIES, MAX_RELATIONS = 100_000, 20_000
-"""Default limits of one answer."""
+MAX_ENTITIES, MAX_RELATIONS = 100_000, 20_000  # default limits of one answer
+LIMIT_WARNINGS = frozenset({"max_entities", "max_relations"})  # codes of warnings that results are missing
 
 BASE_ADAPTER_ID = "__base__"
 """An adapter id that selects the base model, as in gliner.serve."""
@@ -270,7 +270,7 @@ class ExtractionWarning:
 class Extraction:
     """The result of one item."""
 
-    entities: Annotated[Sequence[Entity], Field(description="In order of position.")] = ()
+    entities: Annotated[Sequence[Entity], Field(description="In order of position.")]
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")] = ()
     truncated: Annotated[bool, Field(description="True if only the beginning of the text was processed.")] = False
     truncated_at: Annotated[

@@ -26,6 +26,7 @@ import psutil
 from safetensors.numpy import save
 
 from benchmark.server import Server
+from reliability.commands import kill_bulk, lie_to_redact
 from reliability.served import processes
 
 MB = 2**20
@@ -280,5 +281,7 @@ FAULTS = {
     "clock-jumps": Fault("the clock jumps a day ahead, and back", _clock_jumps),
     "no-file-descriptors": Fault("the gateway can open no connection", _no_file_descriptors, drops=True),
     "bad-clients": Fault("clients that are slow, and that leave", _bad_clients),
+    "bulk-killed": Fault("bulk gets SIGKILL twice, and continues", lambda target: kill_bulk(target.server.url)),
+    "false-answers": Fault("redact gets false answers", lambda target: lie_to_redact(target.server.url)),
     "sigterm": Fault("SIGTERM under load", _terminate, drops=True, ends=True),
 }

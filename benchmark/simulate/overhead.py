@@ -31,7 +31,7 @@ class _Immediate(SimulatedReplica):
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """See `Replica`."""
         await asyncio.sleep(0)
-        return [Extraction(usage=Usage(tokens=70)) for _ in items]
+        return [Extraction((), usage=Usage(tokens=70)) for _ in items]
 
 
 def overhead(sizes: Sequence[int], *, requests: int) -> list[dict[str, Any]]:

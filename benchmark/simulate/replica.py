@@ -83,7 +83,7 @@ class SimulatedReplica:
         for entry in entries:
             try:
                 await entry.done
-                outcomes.append(Extraction(usage=Usage(words=entry.text.words, tokens=entry.text.tokens)))
+                outcomes.append(Extraction((), usage=Usage(words=entry.text.words, tokens=entry.text.tokens)))
             except GLiNERBentoError as error:
                 outcomes.append(error)
         return outcomes

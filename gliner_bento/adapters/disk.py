@@ -39,6 +39,7 @@ __all__ = ["AdapterStore", "Fill", "from_archive", "from_folder", "from_hub"]
 logger = logging.getLogger(__name__)
 
 _STAGING_LOCK = "lock"
+_STAGED, _ASIDE = ".new-", ".old-"
 _MAX_ID_BYTES = 200  # file names have at most 255
 
 
@@ -286,7 +287,7 @@ class AdapterStore:
 
     def _aside(self, adapter_id: str) -> Path:
         """Rename an adapter's folder, to be deleted. Called with the lock held."""
-        aside = self._adapters / f".old-{uuid4().hex}"
+        aside = self._adapters / f"{_ASIDE}{uuid4().hex}"
         os.rename(self._adapters / adapter_id, aside)
         return aside
 
@@ -308,7 +309,7 @@ class AdapterStore:
     @contextmanager
     def _staging(self) -> Iterator[Path]:
         """A folder to fill, on the same file system. Removed afterwards; after a crash, by the next start."""
-        staging = self._adapters / f".new-{uuid4().hex}"
+        staging = self._adapters / f"{_STAGED}{uuid4().hex}"
         try:
             with ExitStack() as stack:
                 with self._locked():
@@ -326,7 +327,7 @@ class AdapterStore:
             return
         try:
             with self._locked():
-                for path in self._adapters.glob(".*"):
+                for path in (*self._adapters.glob(f"{_STAGED}*"), *self._adapters.glob(f"{_ASIDE}*")):
                     # Another process may be using it, or have removed it meanwhile.
                     with suppress(BlockingIOError, FileNotFoundError), file_lock(path / _STAGING_LOCK, wait=False):
                         shutil.rmtree(path, ignore_errors=True)

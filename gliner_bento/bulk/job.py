@@ -24,12 +24,13 @@ from gliner_bento.files import file_lock
 from gliner_bento.records.columns import Row, pyarrow, result_columns
 from gliner_bento.records.readers import Reading, place, read
 from gliner_bento.records.scan import Scan, column_check, scan
-from gliner_bento.records.sources import Source, digest, sources, text_column
+from gliner_bento.records.sources import Source, digest, refuse_inputs, sources, text_column
 from gliner_bento.records.writers import FORMATS, Csv, JsonLines, Parquet, Writer
 from gliner_bento.types import BatchResult, ExtractOptions, ModelCard
 
 CHUNK_RECORDS = 500
 _CHUNK_CHARS = 2**24
+_SIDE_FILES = ("checkpoint", "errors.jsonl", "unfinished", "checkpoint.new", "lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Job:
     skip_invalid: bool = False
 
     def check(self) -> None:
-        """Raise `StartupError` for what no record can have a result with."""
+        """Raise `StartupError` for what no record can have a result with, and for an output that is an input."""
         if not str(self.output).endswith(FORMATS):
             raise StartupError(f"{self.output}: must end in {', '.join(FORMATS)}")
         if not self.output.parent.is_dir():
@@ -66,6 +67,7 @@ class Job:
         except ValidationError as error:
             fault = error.errors(include_input=False, include_url=False)[0]
             raise StartupError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+        refuse_inputs([self.output, *map(self.beside, _SIDE_FILES)], (source.path for source in _sources(self)))
 
     def identity(self, model: ModelCard) -> dict[str, Any]:
         """What the output depends on."""
@@ -177,16 +179,15 @@ async def _model(job: Job, clients: Sequence[AsyncClient]) -> ModelCard:
 
 def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint:
     """The checkpoint of an earlier run, or the first one."""
-    path = job.beside("checkpoint")
-    if overwrite:
-        for file in (path, job.output, job.beside("errors.jsonl")):
-            file.unlink(missing_ok=True)
+    path, unfinished = job.beside("checkpoint"), job.beside("unfinished")
+    written = [job.output, job.beside("errors.jsonl")]
     inputs = digest(_sources(job))
-    if checkpoint := load(path):
-        checkpoint.check(identity, inputs, path)
-        return checkpoint
-    if job.output.exists():
-        raise StartupError(f"{job.output}: exists; choose another name, or --overwrite")
+    if not overwrite:
+        if checkpoint := load(path):
+            checkpoint.check(identity, inputs, path)
+            return checkpoint
+        if there := next((file for file in (*written, unfinished) if file.exists()), None):
+            raise StartupError(f"{there}: exists; choose another name, or --overwrite")
     invalid: list[str] = []
     found = scan(
         _sources(job),
@@ -198,8 +199,12 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
         raise StartupError(next(iter(found.skipped.values()), f"{', '.join(job.inputs)}: no records"))
     records = found.records + sum(place.rpartition(": ")[0] not in found.skipped for place in invalid)
     checkpoint = Checkpoint(identity, inputs, records, found.skipped, _serialized(found))
-    _remove(job.beside("unfinished"))
-    job.beside("errors.jsonl").unlink(missing_ok=True)
+    for file in (path, *written):
+        file.unlink(missing_ok=True)
+    if unfinished.is_dir():
+        shutil.rmtree(unfinished)
+    else:
+        unfinished.unlink(missing_ok=True)
     checkpoint.save(path)
     return checkpoint
 
@@ -210,13 +215,6 @@ def _serialized(found: Scan) -> str | None:
 
 def _sources(job: Job) -> Iterator[Source]:
     return sources(job.inputs, [job.output])
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 class _Run:

@@ -20,10 +20,10 @@ from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, install, one_line, write_line
 from gliner_bento.graph.build import GraphBuilder
 from gliner_bento.graph.documents import Document, check_document, read_documents
-from gliner_bento.graph.formats import FORMATS
+from gliner_bento.graph.formats import FORMATS, written_files
 from gliner_bento.records.readers import Reading
 from gliner_bento.records.scan import scan
-from gliner_bento.records.sources import READABLE, sources
+from gliner_bento.records.sources import READABLE, refuse_inputs, sources
 
 EXAMPLES = """examples:
   gliner-bento graph results.jsonl -o graph.graphml
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         raise SettingsError(f"graph: networkx is not installed; {install('graph')}")
     builder, failed = GraphBuilder(), dict[str, str]()
     try:
-        documents = _documents(options, failed)
+        documents = _documents(options, kind, failed)
         if _add_results(documents(), builder, failed):
             asyncio.run(_add_texts(options, flags, documents(), builder, failed))
         graph = builder.graph()
@@ -90,7 +90,9 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     return DOCUMENTS_FAILED if failed else 0
 
 
-def _documents(options: argparse.Namespace, failed: dict[str, str]) -> Callable[[], Iterator[tuple[str, Document]]]:
+def _documents(
+    options: argparse.Namespace, kind: str, failed: dict[str, str]
+) -> Callable[[], Iterator[tuple[str, Document]]]:
     """Reads the documents of all files that can be read; the others, and lines that are skipped, have failed."""
     column = options.text_column
     reading = Reading(
@@ -99,6 +101,7 @@ def _documents(options: argparse.Namespace, failed: dict[str, str]) -> Callable[
         check=partial(check_document, column=column),
     )
     files = list(sources(options.inputs, [options.output]))
+    refuse_inputs(written_files(kind, options.output), (source.path for source in files))
     found = scan(files, reading)
     if not found.records and not failed:
         raise ValueError(next(iter(found.skipped.values()), f"{', '.join(options.inputs)}: no documents"))

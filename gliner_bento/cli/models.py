@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_settings, command
 from gliner_bento.configuration import PROJECT_ROOT, SettingsError
 from gliner_bento.cores import usable_cores
-from gliner_bento.exits import StartupError, one_line, write_line
+from gliner_bento.exits import StartupError, exit_on_sigterm, one_line, write_line
 from gliner_bento.settings import Settings
 
 FETCH_SETTINGS = ("revision", "token", "cache_dir")
@@ -30,8 +29,6 @@ EXAMPLES = f"""examples:
 
 exit codes: 0 done; 1 an argument, a setting or the model is wrong, and one line says which; {DOES_NOT_FIT} --adapter
 does not fit the model"""
-
-_ENDED_BY_SIGTERM = 143
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +104,7 @@ def _fetch(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     # The other commands do not load torch.
     from gliner_bento.engine.checkpoint.fetch import CheckpointOptions, fetch  # noqa: PLC0415
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ENDED_BY_SIGTERM))  # so that nothing half-written remains
+    exit_on_sigterm()
     size_bytes = fetch(options.checkpoint, options.output, settings.view(CheckpointOptions))
     if options.json:
         sys.stdout.write(json.dumps({"folder": str(options.output), "bytes": size_bytes}) + "\n")

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import os
-import re
+import stat
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from gliner_bento.cli.parsers import add_json, add_reading
 from gliner_bento.cli.texts import counted
 from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.exits import StartupError, one_line, write_line
+from gliner_bento.exits import StartupError, exit_on_sigterm, one_line, write_line
 from gliner_bento.records.readers import Reading
 from gliner_bento.records.sources import READABLE, SUFFIXES
 from gliner_bento.redaction.files import (
@@ -37,6 +37,8 @@ from gliner_bento.types import BatchResult, Extraction
 LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
 KEY_VARIABLE = "GLINER_CLIENT_REDACT_KEY"
 FILES_FAILED, LEFT = 2, 3
+_WINDOW = 256
+"""Texts under way: each may be a file, with its copy, and a process may usually open 1,024."""
 
 EXAMPLES = f"""examples:
   gliner-bento redact letters -o redacted
@@ -100,6 +102,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     if options.relations or options.relation_threshold is not None:
         raise SettingsError("redact: --relations: only entities are redacted")
     report = Report()
+    exit_on_sigterm()
     try:
         with _inputs(options) as (inputs, output):
             _run(options, flags, inputs, output, report)
@@ -125,7 +128,7 @@ def _run(
         raise SettingsError("redact: -o is required: where to write")
     columns = [*filter(None, map(str.strip, options.columns.split(",")))]
     reading = Reading(columns, options.encoding, report.failed.__setitem__ if options.skip_invalid else None)
-    jobs, report.skipped = find_files(inputs, output)
+    jobs, report.skipped = find_files(inputs, output, mapping=options.mapping, restore=options.restore)
     if options.restore:
         with options.restore.open(encoding="utf-8") as mapping:
             restore_files(jobs, reading, mapping, report)
@@ -163,7 +166,9 @@ def _mapping(path: Path | None) -> Iterator[IO[str] | None]:
         return
     if path.exists() and path.stat().st_size:
         raise SettingsError(f"redact: --mapping: {path} exists; choose another name")
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # one that is empty may have another mode
+            os.fchmod(file.fileno(), 0o600)
         yield file
 
 
@@ -186,7 +191,7 @@ async def _redact(
             raise SettingsError("redact: --url: one is enough")
 
         def answers(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
-            found: AsyncIterator[BatchResult] = client.extract_many(map(_sendable, texts), labels, **fields)
+            found: AsyncIterator[BatchResult] = client.extract_many(texts, labels, window=_WINDOW, **fields)
             return found
 
         await redact_files(jobs, reading, styles, answers, patterns=patterns, mapping=mapping, report=report)
@@ -194,12 +199,7 @@ async def _redact(
 
 async def _nothing(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
     for _ in texts:
-        yield BatchResult(Extraction())
-
-
-def _sendable(text: str) -> str:
-    """A JSON file may have halves of surrogate pairs, which no request can have."""
-    return re.sub("[\ud800-\udfff]", "\ufffd", text)
+        yield BatchResult(Extraction(()))
 
 
 def _styles(options: argparse.Namespace) -> Callable[[], Replace]:
@@ -234,7 +234,7 @@ def _print(options: argparse.Namespace, report: Report) -> None:
     for path, one in report.left:
         to.write(f"{path}:{one.line}: {one.label}: {one.text}\n")
     if report.skipped:
-        to.write(f"skipped, hidden or of no format to read: {', '.join(report.skipped)}\n")
+        to.write(f"skipped, hidden, a linked folder, or of no format to read: {', '.join(report.skipped)}\n")
     if options.check:
         to.write(f"{len(report.left)} left by the pattern rules\n")
     if options.output or not options.check:

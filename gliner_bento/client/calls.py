@@ -119,8 +119,17 @@ def delete_adapter(adapter_id: str) -> Call[None]:
 
 
 def _parsed(kind: type[Answer]) -> Callable[[bytes], Answer]:
-    """A parser of a dataclass from JSON."""
-    return cast(Callable[[bytes], Answer], _adapter_of(cast(Any, kind)).validate_json)
+    """A parser of a dataclass from JSON. It raises httpx.DecodingError, without the content, which is not for logs."""
+
+    def parse(content: bytes) -> Answer:
+        try:
+            return cast(Answer, _adapter_of(cast(Any, kind)).validate_json(content))
+        except ValidationError as error:
+            fault = error.errors(include_input=False, include_url=False)[0]
+            place = ".".join(map(str, fault["loc"])) or "body"
+            raise httpx.DecodingError(f"the server's answer is malformed: {place}: {fault['msg']}") from None
+
+    return parse
 
 
 @cache
@@ -144,6 +153,6 @@ def _adapter_path(adapter_id: str) -> str:
 def _detail(response: httpx.Response) -> ErrorDetail:
     try:
         return _parsed(ErrorBody)(response.content).error
-    except ValidationError:
+    except httpx.DecodingError:
         kind = NotReady if response.status_code in (502, 503) else InternalError
         return kind(f"the server answered {response.status_code}").detail()

@@ -37,7 +37,7 @@ from gliner_bento.errors import (
     Unauthorized,
     from_detail,
 )
-from gliner_bento.types import BatchResult, ExtractBatchResponse
+from gliner_bento.types import LIMIT_WARNINGS, BatchResult, ExtractBatchResponse
 
 Text = str | Mapping[str, Any]
 """A text, or a text with options of its own: the fields of `ExtractItem`."""
@@ -53,7 +53,6 @@ _REST_S = 1.0
 """Of a server that does not answer, at least; others are sent its texts meanwhile."""
 _TRANSIENT = {QueueFull.code, RateLimited.code, NotReady.code}
 _OF_THE_CALLER = (Unauthorized, Forbidden, RouteNotFound)
-_LIMIT_WARNINGS = {"max_entities", "max_relations"}
 
 Send = Callable[[Call[ExtractBatchResponse]], Awaitable[httpx.Response]]
 
@@ -117,6 +116,8 @@ class Sender:
         try:
             response = await server.send(call)
             results = list(call.read(response).results)
+            if len(results) != len(texts):
+                raise httpx.DecodingError(f"the server's answer has {len(results)} results for {len(texts)} texts")
         except (*_OF_THE_CALLER, httpx.UnsupportedProtocol):
             raise
         except httpx.TransportError as error:
@@ -288,7 +289,7 @@ def _depends_on_the_batch(result: BatchResult) -> bool:
     """The texts of a batch share a deadline and the limits of the answer, and messages name the place in the batch."""
     if result.error:
         return result.error.code not in _TRANSIENT
-    return any(warning.code in _LIMIT_WARNINGS for warning in result.result.warnings) if result.result else False
+    return any(warning.code in LIMIT_WARNINGS for warning in result.result.warnings) if result.result else False
 
 
 def _retry_after_s(response: httpx.Response) -> float:

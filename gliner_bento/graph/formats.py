@@ -24,13 +24,14 @@ def write_graphml(graph: Any, path: Path) -> None:
 def write_csv(graph: Any, folder: Path) -> None:
     """nodes.csv and relationships.csv with the headers of `neo4j-admin database import`."""
     folder.mkdir(parents=True, exist_ok=True)
+    nodes, relationships = written_files("csv", folder)
     counts = ["mentions:int", "documents:int", "score:float"]
-    with (folder / "nodes.csv").open("w", newline="", encoding="utf-8") as file:
+    with nodes.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["id:ID", "name", *counts, ":LABEL"])
         for node, one in graph.nodes(data=True):
             rows.writerow([node, one["name"], *(one[name] for name in _COUNTS), _label(one["label"])])
-    with (folder / "relationships.csv").open("w", newline="", encoding="utf-8") as file:
+    with relationships.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow([":START_ID", ":END_ID", *counts, ":TYPE"])
         for head, tail, one in graph.edges(data=True):
@@ -56,6 +57,11 @@ def write_jsonld(graph: Any, path: Path) -> None:
 
 
 FORMATS: dict[str, Callable[[Any, Path], None]] = {"graphml": write_graphml, "csv": write_csv, "jsonld": write_jsonld}
+
+
+def written_files(kind: str, path: Path) -> list[Path]:
+    """The files of a graph that is written to `path`."""
+    return [path / "nodes.csv", path / "relationships.csv"] if kind == "csv" else [path]
 
 
 def _iri(name: str) -> str:

@@ -62,7 +62,7 @@ def _is_null(value: Any) -> bool:
 
 def _values(one: BatchResult) -> dict[str, Any]:
     error = f"{one.error.code}: {one.error.message}" if one.error else None
-    return {**result_columns(one.result or Extraction()), "error": error}
+    return {**result_columns(one.result or Extraction(())), "error": error}
 
 
 def _pandas(frame: Any, values: Sequence[dict[str, Any]]) -> Any:

@@ -34,7 +34,7 @@ class GLiNERExtractor:
             results = list(client.extract_many((one.content or "" for one in documents), self.labels, **self.options))
         if error := next((one.error for one in results if one.error), None):
             raise from_detail(error)
-        found = zip(documents, (result_columns(one.result or Extraction()) for one in results), strict=True)
+        found = zip(documents, (result_columns(one.result or Extraction(())) for one in results), strict=True)
         return {"documents": [replace(one, meta={**one.meta, **columns}) for one, columns in found]}
 
     def to_dict(self) -> dict[str, Any]:

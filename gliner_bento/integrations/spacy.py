@@ -49,7 +49,7 @@ class GLiNERBento:
             for one in client.extract_many(texts(), self._labels, window=batch_size, **self._options):
                 if one.error:
                     raise from_detail(one.error)
-                yield self._annotated(waiting.popleft(), one.result or Extraction())
+                yield self._annotated(waiting.popleft(), one.result or Extraction(()))
 
     @staticmethod
     def _annotated(doc: Doc, result: Extraction) -> Doc:

@@ -157,7 +157,7 @@ class Extractor:
 
 def _columns(outcome: Extraction | GLiNERBentoError) -> dict[str, Any]:
     """What is added to a row."""
-    found = outcome if isinstance(outcome, Extraction) else Extraction()
+    found = outcome if isinstance(outcome, Extraction) else Extraction(())
     return {
         **result_columns(found),
         "error": None if isinstance(outcome, Extraction) else f"{outcome.code}: {outcome.message}",

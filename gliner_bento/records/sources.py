@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,9 +38,10 @@ def sources(
     """The files of all inputs, folders in order of their names. Raises `StartupError`.
 
     leave_out: files inside folders that do not count, with all that begin with their names and a dot.
-    skipped: gets what is in folders and is not read: files without a format, hidden files and folders.
+    skipped: gets what is in folders and is not read: files without a format, and what is hidden, a linked folder, or no
+        file.
     """
-    ignored = [os.path.abspath(name) for name in leave_out]
+    ignored = [os.path.realpath(name) for name in leave_out]
     for one in inputs:
         path = Path(one)
         if path.is_dir():
@@ -50,7 +51,25 @@ def sources(
         elif source := _source(path, one):
             yield source
         else:
-            raise StartupError(f"{one}: must be one of {READABLE}")
+            raise StartupError(f"{one}: must be a file, one of {READABLE}")
+
+
+def refuse_inputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Raise `StartupError` for an output that is an input, under any name, or also another output."""
+    taken = {one: "is an input" for path in inputs for one in _identities(path)}
+    for path in outputs:
+        if reason := next((taken[one] for one in _identities(path) if one in taken), None):
+            raise StartupError(f"{path}: {reason}; choose another output")
+        taken[os.path.realpath(path)] = "would be written twice"
+
+
+def _identities(path: Path) -> list[str | tuple[int, int]]:
+    """The path without links; of a file that exists also its device and inode, which its hard links share."""
+    try:
+        status = path.stat()
+    except OSError:
+        return [os.path.realpath(path)]
+    return [os.path.realpath(path), (status.st_dev, status.st_ino)]
 
 
 def text_column(source: Source, column: str) -> str:
@@ -73,26 +92,27 @@ def digest(files: Iterator[Source]) -> str:
 
 
 def _in_folder(folder: Path, leave_out: Sequence[str], skipped: list[str]) -> Iterator[Source]:
-    for root, folders, files in os.walk(folder):
-        hidden = [name for name in folders if _hidden(os.path.join(root, name), leave_out)]
-        skipped += [os.path.join(root, name) for name in sorted(hidden)]
+    for root, folders, files in os.walk(folder, onerror=lambda error: skipped.append(str(error.filename))):
+        real = os.path.realpath(root)
+        hidden = [name for name in folders if Path(root, name).is_symlink() or _hidden(real, name, leave_out)]
+        skipped.extend(os.path.join(root, name) for name in sorted(hidden))
         folders[:] = sorted(set(folders) - set(hidden))
         for name in sorted(files):
             path = Path(root, name)
-            if not _hidden(str(path), leave_out) and (source := _source(path, path.relative_to(folder).as_posix())):
+            if not _hidden(real, name, leave_out) and (source := _source(path, path.relative_to(folder).as_posix())):
                 yield source
             else:
                 skipped.append(str(path))
 
 
-def _hidden(path: str, leave_out: Sequence[str]) -> bool:
-    absolute = os.path.abspath(path)
-    return os.path.basename(path).startswith(".") or any(
-        absolute == name or absolute.startswith(f"{name}.") for name in leave_out
-    )
+def _hidden(folder: str, name: str, leave_out: Sequence[str]) -> bool:
+    path = os.path.join(folder, name)
+    return name.startswith(".") or any(path == one or path.startswith(f"{one}.") for one in leave_out)
 
 
 def _source(path: Path, name: str) -> Source | None:
+    if not os.path.isfile(path):  # to open a FIFO would wait for its writer
+        return None
     gzip = path.suffix.lower() == ".gz"
     kind = SUFFIXES.get((path.with_suffix("") if gzip else path).suffix.lower())
     return None if kind is None or (gzip and kind == "parquet") else Source(path, name, kind, gzip)

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,14 +17,14 @@ from typing import IO
 from gliner_bento.exits import one_line
 from gliner_bento.records.columns import pyarrow
 from gliner_bento.records.readers import FILE_ERRORS, Reading, opened
-from gliner_bento.records.sources import Source, sources
+from gliner_bento.records.sources import Source, refuse_inputs, sources
 from gliner_bento.redaction.parquet_file import ParquetFile
 from gliner_bento.redaction.patterns import find_patterns
 from gliner_bento.redaction.records import Record
 from gliner_bento.redaction.spans import Span
 from gliner_bento.redaction.styles import Replace
 from gliner_bento.redaction.text_file import Entry, Finding, TextFile
-from gliner_bento.types import BatchResult
+from gliner_bento.types import LIMIT_WARNINGS, BatchResult
 
 _FAULTS = (*FILE_ERRORS, ValueError)
 
@@ -42,7 +43,7 @@ class Job:
     @property
     def written(self) -> Source | None:
         """The copy; compressed if its name says so."""
-        return replace(self.source, path=self.output, gzip=self.output.suffix == ".gz") if self.output else None
+        return replace(self.source, path=self.output, gzip=self.output.suffix.lower() == ".gz") if self.output else None
 
 
 @dataclass(slots=True)
@@ -57,10 +58,12 @@ class Report:
     left: list[tuple[str, Finding]] = field(default_factory=list)
 
 
-def find_files(inputs: Sequence[Path], output: Path | None) -> tuple[list[Job], list[str]]:
+def find_files(
+    inputs: Sequence[Path], output: Path | None, *, mapping: Path | None = None, restore: Path | None = None
+) -> tuple[list[Job], list[str]]:
     """The jobs, and what is in folders and is not read. Raises `StartupError`, ValueError.
 
-    output: a file for one input file, else a folder; None: nothing is written.
+    output: a file for one input file, else a folder; None: nothing is written. mapping: written too. restore: read too.
     """
     jobs: list[Job] = []
     skipped: list[str] = []
@@ -74,18 +77,12 @@ def find_files(inputs: Sequence[Path], output: Path | None) -> tuple[list[Job], 
             jobs.append(Job(source, output if alone or not output else output / name, name))
             if source.kind == "parquet":
                 pyarrow()
-    _check_outputs(jobs)
-    return jobs, skipped
-
-
-def _check_outputs(jobs: Sequence[Job]) -> None:
     names = Counter(job.name for job in jobs)
     if repeated := next((name for name, number in names.items() if number > 1), None):
         raise ValueError(f"{repeated}: two inputs have this name")
-    read = {job.source.path.resolve() for job in jobs}
-    for job in jobs:
-        if job.output and job.output.resolve() in read:
-            raise ValueError(f"{job.output}: is an input; choose another output")
+    read = [job.source.path for job in jobs]
+    refuse_inputs(filter(None, [*(job.output for job in jobs), mapping]), filter(None, [*read, restore]))
+    return jobs, skipped
 
 
 class _Copy:
@@ -101,11 +98,11 @@ class _Copy:
             stack.callback(self._open.close)
             source = self._open.enter_context(opened(job.source))
             out: IO[bytes] = io.BytesIO()
-            if job.output:
+            if job.output and job.written:
                 job.output.parent.mkdir(parents=True, exist_ok=True)
                 self._temporary = job.output.with_name(f".{job.output.name}.{os.getpid()}.part")
                 stack.callback(self._temporary.unlink, missing_ok=True)
-                out = self._open.enter_context(_created(self._temporary, compressed=job.output.suffix == ".gz"))
+                out = self._open.enter_context(_created(self._temporary, compressed=job.written.gzip))
             self.content: TextFile | ParquetFile
             if job.source.kind == "parquet":
                 self.content = ParquetFile(source, out, reading)
@@ -123,7 +120,8 @@ class _Copy:
 
     def discard(self) -> None:
         """Leave nothing."""
-        self._stack.close()
+        with contextlib.suppress(OSError):  # of bytes that a full disk does not take
+            self._stack.close()
 
 
 @contextlib.contextmanager
@@ -146,8 +144,8 @@ class _Step:
 
     @property
     def texts(self) -> list[str]:
-        """What the model reads."""
-        return [one.text for one in self.record.fields] if self.record else []
+        """What the model reads. A JSON file may have halves of surrogate pairs, which no request can have."""
+        return [re.sub("[\ud800-\udfff]", "\ufffd", one.text) for one in self.record.fields] if self.record else []
 
 
 async def redact_files(
@@ -164,28 +162,38 @@ async def redact_files(
 
     styles: the replacement of a document (a text file, or a record). patterns: also redact what the pattern rules find.
     """
-    async for step in _answered(_steps(jobs, reading, report), answers):
-        copy = step.copy
-        try:
-            if step.record is None:
-                copy.finish()
-                report.files += 1
-            elif not copy.error:
+    copies: set[_Copy] = set()
+    try:
+        async for step in _answered(_steps(jobs, reading, report, copies), answers):
+            copy = step.copy
+            if copy.error:
+                continue
+            try:
+                if step.record is None:
+                    copy.finish()
+                    copies.remove(copy)
+                    report.files += 1
+                    continue
                 for entry in copy.content.redact(step.record, _spans(step, patterns), styles()):
                     report.redacted[entry["label"]] += 1
                     if mapping:
                         mapping.write(json.dumps({"file": copy.job.name, **entry}, ensure_ascii=False) + "\n")
                 report.records += 1
-        except _FAULTS as error:
-            copy.error = report.failed[str(copy.job.source.path)] = one_line(error)
+            except _FAULTS as error:
+                copy.error = report.failed[str(copy.job.source.path)] = one_line(error)
+                copy.discard()
+    finally:
+        for copy in copies:
             copy.discard()
 
 
-def _steps(jobs: Iterable[Job], reading: Reading, report: Report) -> Iterator[_Step]:
+def _steps(jobs: Iterable[Job], reading: Reading, report: Report, copies: set[_Copy]) -> Iterator[_Step]:
+    """copies: gets those that are begun."""
     for job in jobs:
         copy = None
         try:
             copy = _Copy(job, reading)
+            copies.add(copy)
             for record in copy.content.records():
                 yield _Step(copy, record)
                 if copy.error:
@@ -219,13 +227,19 @@ async def _answered(steps: Iterator[_Step], answers: Answers) -> AsyncIterator[_
 
 
 def _spans(step: _Step, patterns: bool) -> list[list[Span]]:
-    """Of each text of the record. Raises ValueError for the error of one."""
+    """Of each text of the record. Raises ValueError for the error of one, and for a result that may not be whole."""
     found = []
     for text, result in zip(step.texts, step.results, strict=True):
         if result.result is None:
             raise ValueError(result.error.message if result.error else "no result")
         if result.result.truncated:
             raise ValueError("the model has read only the beginning of the text")
+        if LIMIT_WARNINGS & {warning.code for warning in result.result.warnings}:
+            raise ValueError("the server returned only a part of the entities, see max_entities")
+        if any(
+            not one.text or one.start < 0 or text[one.start : one.end] != one.text for one in result.result.entities
+        ):
+            raise ValueError("the server returned an entity that is not in the text at its offsets")
         spans = [Span(one.start, one.end, one.label) for one in result.result.entities]
         found.append([*spans, *(find_patterns(text) if patterns else [])])
     return found

@@ -1,10 +1,14 @@
-"""Pattern rules: e-mail addresses, phone numbers, IBANs and card numbers, the last two by their checksums."""
+"""Pattern rules: e-mail addresses, phone numbers, IBANs and card numbers, the last two by their checksums.
+
+They read a folded text: any space, dash or digit of Unicode is an ASCII one, and invisible characters are left out.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gliner_bento.redaction.spans import Span, merged
@@ -21,18 +25,6 @@ _IBAN_CHARS = {
     "YE": 30,
 }
 """Length of an IBAN by country, as registered with SWIFT."""
-
-
-def passes_luhn(digits: str) -> bool:
-    """Whether the last digit is the check digit of ISO/IEC 7812."""
-    doubled = [int(digit) * (1 + position % 2) for position, digit in enumerate(reversed(digits))]
-    return sum(number // 10 + number % 10 for number in doubled) % 10 == 0
-
-
-def is_card(text: str) -> bool:
-    """Whether the digits are a card number: length, first digit, check digit."""
-    digits = re.sub(r"\D", "", text)
-    return 13 <= len(digits) <= 19 and digits[0] in "23456" and passes_luhn(digits)
 
 
 def is_iban(text: str) -> bool:
@@ -57,16 +49,22 @@ def _iban_at(match: re.Match[str]) -> int:
 
 
 def _card_at(match: re.Match[str]) -> int:
-    """Characters of the longest card number at the beginning of the match, which may run into other numbers."""
+    """Characters of the longest card number at the beginning of the match, which may run into other numbers: 13 to 19
+    digits, the last of which is the check digit of ISO/IEC 7812."""
     text = match[0]
-    ends = [len(text), *(gap.start() for gap in reversed([*re.finditer(r"[ \-]", text)]))]
-    return next((end for end in ends if is_card(text[:end])), 0)
+    digits = end = checksum = other = 0  # other: of the Luhn sum where the next digit is the last
+    for position, char in enumerate(text):
+        if char.isdigit():
+            digits += 1
+            checksum, other = other + int(char), checksum + int(char) * 2 - 9 * (char > "4")
+            if digits >= 13 and checksum % 10 == 0 and not text[position + 1 : position + 2].isdigit():
+                end = position + 1
+    return end
 
 
 def _is_phone(text: str) -> bool:
     """International, or with a leading 0 or an area code in parentheses; 7 to 15 digits; no date."""
-    digits = re.sub(r"\D", "", text)
-    if not 7 <= len(digits) <= 15 or re.fullmatch(r"\d{2}[./\-]\d{2}[./\-]\d{4}", text):
+    if not 7 <= sum(map(str.isdigit, text)) <= 15 or re.fullmatch(r"\d{2}[./\-]\d{2}[./\-]\d{4}", text):
         return False
     return text[0] in "+(0" or bool(re.fullmatch(r"\d{3}[ .\-]\d{3}[ .\-]\d{4}", text))
 
@@ -87,12 +85,18 @@ def _whole(is_one: Callable[[str], bool]) -> Callable[[re.Match[str]], int]:
 _RULES = (
     _Rule(
         "email address",
-        re.compile(r"(?<![\w.+\-])[\w.!#$%&'*+/=?^`{|}~\-]{1,64}@(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.)+[^\W\d_]{2,24}\b"),
+        re.compile(
+            r"(?<![\w.+\-])[\w.!#$%&'*+/=?^`{|}~\-]{1,64}@(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.)+[^\W\d_]{2,24}(?![^\W_])"
+        ),
         lambda match: len(match[0]),
     ),
-    _Rule("iban", re.compile(r"(?<!\w)[A-Za-z]{2}\d{2}(?:[ \-]?[A-Za-z0-9]){11,30}"), _iban_at),
-    _Rule("credit card number", re.compile(r"(?<![\w+])\d(?:[ \-]?\d){12,18}(?!\w)"), _card_at),
-    _Rule("phone number", re.compile(r"(?<![\w.+])(?:\+|\(|\d)(?:[ ./()\-]{0,3}\d){6,15}(?![\w@])"), _whole(_is_phone)),
+    _Rule("iban", re.compile(r"(?<![^\W_])[A-Za-z]{2}\d{2}(?:[ \-]?[A-Za-z0-9]){11,30}"), _iban_at),
+    _Rule("credit card number", re.compile(r"(?<![^\W_])(?<!\+)[2-6](?:[ .\-]?\d){12,18}(?![^\W_])"), _card_at),
+    _Rule(
+        "phone number",
+        re.compile(r"(?<![^\W_])(?<!\+)(?:\+|(?<!\d\.)[(\d])(?:[ ./()\-]{0,3}\d){6,15}(?![^\W_]|@)"),
+        _whole(_is_phone),
+    ),
 )
 
 PATTERN_LABELS = tuple(rule.label for rule in _RULES)
@@ -102,10 +106,34 @@ PATTERN_LABELS = tuple(rule.label for rule in _RULES)
 def find_patterns(text: str) -> list[Span]:
     """What the rules find, in order, without overlaps; of overlapping findings, the earlier rule's."""
     taken: list[Span] = []
+    folded, places = _folded(text)
     for rule in _RULES:
-        found = [span for span in _found(rule, text) if _is_free(span, taken)]
+        found = [span for span in _found(rule, folded) if _is_free(span, taken)]
         taken = merged([*taken, *found])
-    return taken
+    return [Span(places[one.start], places[one.end - 1] + 1, one.label) for one in taken]
+
+
+def _folded(text: str) -> tuple[str, Sequence[int]]:
+    """The text that the rules read, and where each of its characters is in `text`."""
+    if text.isascii():
+        return text, range(len(text))
+    table = {ord(char): _fold(char) for char in set(text) if not char.isascii()}
+    if "" not in table.values():
+        return text.translate(table), range(len(text))
+    return text.translate(table), [place for place, char in enumerate(text) if table.get(ord(char), char)]
+
+
+def _fold(char: str) -> str:
+    """One character, or none."""
+    kind = unicodedata.category(char)
+    if kind == "Cf" or "\ufe00" <= char <= "\ufe0f":  # format characters, variation selectors
+        return ""
+    if kind in ("Zs", "Pd") or char == "\u2212":
+        return " " if kind == "Zs" else "-"
+    if kind == "Nd":
+        return str(unicodedata.decimal(char))
+    plain = unicodedata.normalize("NFKC", char)
+    return plain if len(plain) == 1 else char
 
 
 def _found(rule: _Rule, text: str) -> Iterator[Span]:

@@ -14,13 +14,16 @@ from gliner_bento.adapters.storage_errors import storage_errors
 from gliner_bento.files import file_lock
 
 PIECE_BYTES = 2**20
+_PREFIX, _SUFFIX = "upload-", ".archive"
 
 
 class Upload:
     """An archive in a file of its own in `folder`. Delete it after use."""
 
     def __init__(self, folder: Path) -> None:
-        self._file: IO[bytes] = tempfile.NamedTemporaryFile(dir=folder, delete=False, buffering=0)  # noqa: SIM115
+        self._file: IO[bytes] = tempfile.NamedTemporaryFile(  # noqa: SIM115
+            dir=folder, prefix=_PREFIX, suffix=_SUFFIX, delete=False, buffering=0
+        )
         self.path = Path(self._file.name)
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
@@ -80,8 +83,8 @@ class Uploads:
             return Upload(self._folder)
 
     def _delete_abandoned(self) -> None:
-        """Delete files whose processes have ended. Called with the lock held."""
-        for path in self._folder.iterdir():
+        """Delete uploads whose processes have ended; other files are not touched. Called with the lock held."""
+        for path in self._folder.glob(f"{_PREFIX}*{_SUFFIX}"):
             with suppress(OSError), file_lock(path, wait=False):
                 path.unlink()
 

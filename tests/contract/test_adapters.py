@@ -64,7 +64,7 @@ def expected_of(model: Any, item: Item) -> Extraction:
     except RuntimeError as error:
         if "0 elements" not in str(error):
             raise
-        return Extraction()
+        return Extraction(())
 
 
 @pytest.mark.parametrize(("family", "options"), CASES, ids=name_of)

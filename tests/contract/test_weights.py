@@ -165,11 +165,12 @@ def test_a_damaged_conversion_is_replaced(
     [converted] = cache.glob("*.safetensors")
     content = converted.read_bytes()
     flip(converted)
-    (cache / ".killed.tmp").write_bytes(b"half")
+    (cache / ".converting-killed").write_bytes(b"half")
+    (cache / ".mine.tmp").touch()
     assert_equal(state(folder, cache), tensors)
     assert f"{converted} is damaged" in caplog.text
     assert converted.read_bytes() == content
-    assert sorted(path.name for path in cache.iterdir()) == [converted.name, "lock"]
+    assert sorted(path.name for path in cache.iterdir()) == [".mine.tmp", converted.name, "lock"]
 
 
 @contextmanager

@@ -32,6 +32,16 @@ def test_faults_cost_no_wrong_answer_and_no_request_hangs(tmp_path: Path) -> Non
     assert reports["sigterm"]["lasted_s"] < 100, "it does not wait for its limit"
 
 
+def test_bulk_continues_after_kills_and_redact_trusts_no_false_answer(tmp_path: Path) -> None:
+    names = ["bulk-killed", "false-answers"]
+    measured = chaos(tmp_path / "log", faults=names, seconds=0.5, clients=1, different=4, settings=QUICK)
+    assert measured.met, measured.page()
+    assert [report["said"].partition(":")[0] for report in measured.facts["faults"].values()] == [
+        "bulk killed after 500 and 1000 of 1300 records",
+        "11 kinds of false answers",
+    ]
+
+
 def test_a_stream_that_cannot_finish_before_the_end_gets_a_last_line(tmp_path: Path) -> None:
     """In the plain ASGI app, which ends in time too."""
     command = [sys.executable, "-m", "uvicorn", "gliner_bento.asgi:create_app", "--factory", "--port", "{port}"]

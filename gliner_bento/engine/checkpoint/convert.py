@@ -72,11 +72,11 @@ class _Cache:
 
     def _convert(self, key: str, weights: WeightFiles) -> Tensors:
         """Write the file of a key, with the lock held. Returns the tensors, also if they cannot be written."""
-        for stale in (*self._folder.glob(".*.tmp"), *self._folder.glob(f"{key}-*.safetensors")):
+        for stale in (*self._folder.glob(".converting-*"), *self._folder.glob(f"{key}-*.safetensors")):
             stale.unlink()
         started_s = time.monotonic()
         tensors = read_pickled(weights.files)
-        temporary = self._folder / f".{key}.tmp"
+        temporary = self._folder / f".converting-{key}"
         try:
             unique, aliases = without_aliases(tensors)
             save_file(unique, temporary, metadata={"format": "pt", **aliases})

@@ -33,7 +33,7 @@ class ItemPreparer:
         """The item as one pass or as a chunked request; without the lease if it needs no pass."""
         window, overlap = self._planner.windows(item)
         if not item.text or item.text.isspace():
-            return Prepared(item, tokens=0, words=0, result=Extraction())
+            return Prepared(item, tokens=0, words=0, result=Extraction(()))
         max_words = window if item.long_text == "window" else self._tokenizer.limits.words
         yield from self._planner.tokenize_labels(item)
         if prompt := self._planner.fits(item):
@@ -41,7 +41,7 @@ class ItemPreparer:
             if not is_cut or item.long_text != "window":
                 truncated_at = self._truncated_at(item, words, is_cut=is_cut)
                 if not words:
-                    result = Extraction(truncated=truncated_at is not None, truncated_at=truncated_at)
+                    result = Extraction((), truncated=truncated_at is not None, truncated_at=truncated_at)
                     return Prepared(item, tokens=0, words=0, truncated_at=truncated_at, result=result)
                 tokenized = self._tokenizer.tokenized(words, prompt)
                 return one_pass(item, tokenized, lease, truncated_at=truncated_at)

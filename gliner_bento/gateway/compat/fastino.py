@@ -211,7 +211,7 @@ def _results(answer: ExtractBatchResponse, schema: FastinoSchema, shape: _Shape)
     for one in answer.results:
         if one.error:
             raise from_detail(one.error)
-    return [_result(one.result or Extraction(), schema, shape) for one in answer.results]
+    return [_result(one.result or Extraction(()), schema, shape) for one in answer.results]
 
 
 def _result(found: Extraction, schema: FastinoSchema, shape: _Shape) -> FastinoResult:

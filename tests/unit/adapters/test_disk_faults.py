@@ -163,6 +163,16 @@ def test_a_start_does_not_touch_a_running_installation(cache):
     assert store_in(cache).find("a").version == version
 
 
+def test_a_start_keeps_what_is_not_its_own(memory):
+    adapters = memory / "cache" / BASE / "adapters"
+    for name in (".git", ".new-0", ".old-0"):
+        (adapters / name).mkdir(parents=True)
+    (adapters / ".gitignore").touch()
+    store_in(memory / "cache")
+    assert sorted(path.name for path in adapters.iterdir()) == [".git", ".gitignore"]
+    assert list((adapters / ".git").iterdir()) == []
+
+
 def test_killed_at_any_system_call_whole_adapters_are_left(memory):
     run = subprocess.run(
         [sys.executable, HERE / "crash_program.py", memory / "cache"],

@@ -67,10 +67,12 @@ def test_records_of_every_format_keep_their_columns(folder, tmp_path):
     assert [words(row) for row in rows if row["text"]] == [["Oslo"], [], ["Oslo"], ["Oslo"]]
 
 
-def test_the_output_in_the_folder_of_the_input_is_no_input(folder):
+@pytest.mark.parametrize("name", ["", "link"])
+def test_the_output_in_the_folder_of_the_input_is_no_input(folder, name):
     output = folder / "out.jsonl"
-    assert run(output, [str(folder)]).records == 7
-    assert run(output, [str(folder)], overwrite=True).records == 7
+    (folder / "link").symlink_to(".")
+    assert run(output, [str(folder / name)]).records == 7
+    assert run(output, [str(folder / name)], overwrite=True).records == 7
 
 
 def test_a_record_that_fails_is_in_the_side_file(tmp_path):
@@ -204,7 +206,7 @@ def test_a_record_may_have_labels_and_an_adapter_of_its_own(tmp_path):
         ("a.csv", b"text\ncaf\xe9\n", "a.csv: not utf-8: invalid continuation byte; name its encoding with --encoding"),
         ("a.txt.gz", b"no gzip", "a.txt.gz: Not a gzipped file"),
         ("a.jsonl", b"", "a.jsonl: no records"),
-        ("a.pdf", b"", "a.pdf: must be one of .txt, .md"),
+        ("a.pdf", b"", "a.pdf: must be a file, one of .txt, .md"),
         ("", b"", "gone: no such file or folder"),
     ],
 )
@@ -236,6 +238,46 @@ def test_a_file_that_exists_is_kept(folder, tmp_path):
     with pytest.raises(StartupError, match=r"out\.jsonl: exists; choose another name, or --overwrite"):
         run(tmp_path / "out.jsonl", [str(folder / "a.jsonl")])
     assert run(tmp_path / "out.jsonl", [str(folder / "a.jsonl")], overwrite=True).records == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "output"),
+    [
+        ("a.jsonl", "a.jsonl"),
+        ("a.jsonl", "link.jsonl"),
+        ("link.jsonl", "a.jsonl"),
+        ("a.jsonl", "hard.jsonl"),
+        ("a.jsonl", "folder/a.jsonl"),
+        ("folder/a.jsonl", "a.jsonl"),
+        ("out.jsonl.errors.jsonl", "out.jsonl"),
+        ("out.jsonl.errors.jsonl", "folder/out.jsonl"),
+    ],
+)
+def test_no_input_is_overwritten_whatever_its_name(given, output, tmp_path):
+    row = json.dumps({"text": REFUSED}) + "\n"
+    for name in ("a.jsonl", "out.jsonl.errors.jsonl"):
+        (tmp_path / name).write_text(row)
+    (tmp_path / "link.jsonl").symlink_to("a.jsonl")
+    (tmp_path / "hard.jsonl").hardlink_to(tmp_path / "a.jsonl")
+    (tmp_path / "folder").symlink_to(".")
+    before = sorted(tmp_path.iterdir())
+    for overwrite in (False, True):
+        with pytest.raises(StartupError, match="is an input; choose another output"):
+            run(tmp_path / output, [str(tmp_path / given)], overwrite=overwrite)
+    assert sorted(tmp_path.iterdir()) == before
+    assert {(tmp_path / name).read_text() for name in ("a.jsonl", "out.jsonl.errors.jsonl")} == {row}
+
+
+def test_what_a_job_would_replace_is_kept_until_its_input_is_read(tmp_path):
+    for name in ("out.jsonl", "out.jsonl.errors.jsonl"):
+        (tmp_path / name).write_text("earlier")
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(StartupError, match="no records"):
+        run(tmp_path / "out.jsonl", [str(tmp_path / "empty.jsonl")], overwrite=True)
+    assert {path.read_text() for path in tmp_path.glob("out*")} == {"earlier"}
+    (tmp_path / "out.jsonl").unlink()
+    with pytest.raises(StartupError, match=r"out\.jsonl\.errors\.jsonl: exists; choose another name"):
+        run(tmp_path / "out.jsonl", [str(tmp_path / "empty.jsonl")])
 
 
 @pytest.fixture

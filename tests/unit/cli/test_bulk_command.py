@@ -22,8 +22,9 @@ from gliner_bento import cli
 )
 def test_what_cannot_work_is_one_line_and_code_1(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
     assert cli.main(["bulk", *arguments]) == 1
     written = capsys.readouterr()
     assert message in written.err
     assert written.err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]

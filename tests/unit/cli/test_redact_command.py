@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import os
+import resource
+import signal
 import stat
 import sys
+from contextlib import asynccontextmanager
 
+import httpx
 import pytest
 
 from gliner_bento import cli
 from gliner_bento.cli.redact import LABELS
+from gliner_bento.client import AsyncClient
 from gliner_bento.redaction.patterns import PATTERN_LABELS
 from gliner_bento.redaction.spans import Span
 from gliner_bento.redaction.styles import Placeholders
@@ -32,6 +39,7 @@ def redact(folder, *arguments):
 
 
 def test_a_folder_is_redacted_and_restored(folder, capsys):
+    (folder / "mapping.jsonl").touch(0o644)
     assert redact(folder, "{}/in", "-o", "{}/out", "--mapping", "{}/mapping.jsonl") == 0
     assert capsys.readouterr().out == "2 files: 3 email address\n"
     assert (folder / "out" / "a.txt").read_bytes() == b"Write to [EMAIL_ADDRESS_1], or [EMAIL_ADDRESS_1].\r\n"
@@ -100,6 +108,52 @@ def test_check_shows_what_is_left_and_the_exit_code_says_so(folder, capsys):
     }
 
 
+def test_many_files_are_open_at_a_time_but_not_too_many(tmp_path, monkeypatch):
+    """With a server that answers later, under the usual limit of 1,024 open files."""
+
+    async def answer(request):
+        await asyncio.sleep(1)
+        entities = [{"start": 0, "end": 4, "text": "Oslo", "label": "city", "score": 1}]
+        results = [{"result": {"entities": entities}} for _ in json.loads(request.content)["items"]]
+        return httpx.Response(200, json={"results": results, "model": "m", "request_id": "r"})
+
+    @asynccontextmanager
+    async def clients(*_):
+        yield [AsyncClient("http://test", transport=httpx.MockTransport(answer))]
+
+    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    (tmp_path / "in").mkdir()
+    for number in range(600):
+        (tmp_path / "in" / f"{number}.txt").write_text("Oslo")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+    try:
+        code = cli.main(["redact", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--labels", "city"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert code == 0
+    assert {path.read_text() for path in (tmp_path / "out").iterdir()} == {"[CITY_1]"}
+
+
+def test_sigterm_leaves_no_half_written_copy(folder, monkeypatch):
+    async def never(_):
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(60)
+
+    @asynccontextmanager
+    async def clients(*_):
+        yield [AsyncClient("http://test", transport=httpx.MockTransport(never))]
+
+    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("not handled"))
+    try:
+        with pytest.raises(SystemExit, match="143"):
+            cli.main(["redact", str(folder / "in"), "-o", str(folder / "out"), "--labels", "person"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert list((folder / "out").iterdir()) == []
+
+
 def test_standard_input_goes_to_standard_output(folder, monkeypatch, capsysbinary):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     assert redact(folder, "-") == 0
@@ -143,12 +197,19 @@ def test_an_invalid_line_is_left_out_of_the_copy_where_that_is_asked(folder, cap
         (["{}/in", "-o", "{}/out", "--relations", "a"], "redact: --relations: only entities are redacted"),
         (["{}/in", "-", "-o", "{}/out"], "redact: -: must be the only input"),
         (["{}/in", "-o", "{}/out", "--no-patterns"], "not allowed with argument"),
+        (["{}/in/a.txt", "-o", "{}/o.txt", "--mapping", "{}/o.txt"], "o.txt: would be written twice"),
+        (["{}/in/a.txt", "-o", "{}/o.txt", "--mapping", "{}/in/a.txt"], "in/a.txt: is an input"),
+        (["{}/in/a.txt", "-o", "{}/hard.txt", "--restore", "{}/mapping"], "hard.txt: is an input"),
     ],
 )
 def test_what_cannot_run_is_one_line_and_code_1(folder, capsys, monkeypatch, arguments, message):
     monkeypatch.delenv("GLINER_CLIENT_REDACT_KEY", raising=False)
+    (folder / "mapping").write_text("{}")
+    (folder / "hard.txt").hardlink_to(folder / "mapping")
     assert redact(folder, *arguments) == 1
     written = capsys.readouterr().err
     assert message in written
     assert written.count("\n") == 1
     assert not (folder / "out").exists()
+    assert (folder / "in" / "a.txt").read_bytes() == TEXT.encode()
+    assert not (folder / "o.txt").exists()

@@ -54,3 +54,19 @@ def test_a_deletion_answers_nothing():
     body = {"error": {"code": "conflict", "message": "in use"}}
     with pytest.raises(Conflict, match="in use"):
         calls.delete_adapter("a").read(httpx.Response(409, json=body))
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        (b"<html>", "body: Invalid JSON"),
+        (b"{}", "results: Field required"),
+        (
+            b'{"results": [{"result": {"relations": []}}], "model": "m", "request_id": "r"}',
+            "results.0.result.entities: ",
+        ),
+    ],
+)
+def test_an_answer_without_a_required_field_is_httpxs_error(content, place):
+    with pytest.raises(httpx.DecodingError, match=place):
+        calls.extract_items(["Ada"], ["person"], {}).read(httpx.Response(200, content=content))

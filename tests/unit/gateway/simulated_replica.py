@@ -107,7 +107,7 @@ class Simulated:
     def _finish(self, request: Request) -> None:
         self.admission.observe(int(self.tokens_run))
         for one in request.items:
-            self.admission.learn(one, Extraction(usage=Usage(1, tokens(one), 1, 1, 1)))
+            self.admission.learn(one, Extraction((), usage=Usage(1, tokens(one), 1, 1, 1)))
         request.counted.close()
         self.waits_s.append(self.now_s - request.arrived_s)
         self.waits_of.setdefault(request.tenant.name, []).append(self.waits_s[-1])

@@ -125,6 +125,7 @@ def test_what_cannot_be_read_is_skipped_and_the_others_are_in_the_graph(tmp_path
         ('{"txt": "a"}', ["-o", "g.graphml"], "a.jsonl: line 1: has neither 'entities' nor a text 'text'"),
         ('{"text": "a"}', ["-o", "g.graphml"], "--labels is required for texts"),
         ("{}", ["-o", "g.xml"], "--output: .xml is no format"),
+        ("{}", ["-o", "a.jsonl", "--format", "jsonld"], "a.jsonl: is an input; choose another output"),
         ("{}", [], "the following arguments are required"),
     ],
 )
@@ -136,6 +137,13 @@ def test_what_cannot_be_a_graph_is_one_line(tmp_path, capsys, monkeypatch, conte
     assert message in written
     assert written.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_the_files_of_a_csv_graph_are_no_inputs(tmp_path, capsys):
+    (tmp_path / "nodes.csv").write_text("text\nAda\n")
+    assert cli.main(["graph", str(tmp_path), "-o", str(tmp_path), "--format", "csv", "--labels", "person"]) == 1
+    assert "nodes.csv: is an input" in capsys.readouterr().err
+    assert (tmp_path / "nodes.csv").read_text() == "text\nAda\n"
 
 
 def test_without_networkx_the_extra_is_named(tmp_path, capsys, monkeypatch):

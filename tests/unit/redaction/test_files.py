@@ -6,18 +6,21 @@ import asyncio
 import gzip
 import io
 import json
+import os
 import re
+import resource
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 
 import pytest
 
-from gliner_bento.errors import InvalidField
+from gliner_bento.errors import InvalidField, NotReady
 from gliner_bento.exits import StartupError
 from gliner_bento.records.readers import Reading
 from gliner_bento.redaction.files import Report, check_files, find_files, redact_files, restore_files
 from gliner_bento.redaction.redact import RestoreError, restore_anyway
 from gliner_bento.redaction.styles import Placeholders, mask
-from gliner_bento.types import BatchResult, Entity, Extraction
+from gliner_bento.types import BatchResult, Entity, Extraction, ExtractionWarning
 
 UTF16 = "Ada\r\nmet\rAda\nBob \U0001f600".encode("utf-16")
 
@@ -33,10 +36,16 @@ async def people(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
             yield BatchResult(Extraction(found))
 
 
-def redact_folder(folder, out, reading=Reading(), styles=Placeholders, patterns=True):  # noqa: B008
+async def people_later(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
+    """A model that has read all texts before it answers."""
+    async for result in people(list(texts)):
+        yield result
+
+
+def redact_folder(folder, out, reading=Reading(), styles=Placeholders, patterns=True, model=people):  # noqa: B008
     report, mapping = Report(), io.StringIO()
     jobs, report.skipped = find_files([folder], out)
-    asyncio.run(redact_files(jobs, reading, styles, people, patterns=patterns, mapping=mapping, report=report))
+    asyncio.run(redact_files(jobs, reading, styles, model, patterns=patterns, mapping=mapping, report=report))
     return report, mapping.getvalue().splitlines()
 
 
@@ -89,16 +98,16 @@ def test_a_legacy_encoding_is_named_and_kept(tmp_path):
 def test_a_compressed_file_is_redacted_and_restored(tmp_path):
     content = b'{"text": "Ada"}\r\n\n{"text": "x"}'
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.jsonl.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "in" / "a.JSONL.GZ").write_bytes(gzip.compress(content))
     (tmp_path / "in" / "b.txt.gz").write_bytes(gzip.compress(b"Ada" * 10_000)[:-9])
     report, mapping = redact_folder(tmp_path / "in", tmp_path / "out")
     assert "ended before" in report.failed[str(tmp_path / "in" / "b.txt.gz")]
     assert {name: gzip.decompress(file) for name, file in contents(tmp_path / "out").items()} == {
-        "a.jsonl.gz": content.replace(b"Ada", b"[PERSON_1]")
+        "a.JSONL.GZ": content.replace(b"Ada", b"[PERSON_1]")
     }
     report = Report()
     restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], Reading(), mapping, report)
-    assert gzip.decompress((tmp_path / "again" / "a.jsonl.gz").read_bytes()) == content
+    assert gzip.decompress((tmp_path / "again" / "a.JSONL.GZ").read_bytes()) == content
 
 
 def test_an_encoding_that_does_not_keep_every_byte_is_refused(tmp_path):
@@ -109,19 +118,80 @@ def test_an_encoding_that_does_not_keep_every_byte_is_refused(tmp_path):
     assert contents(tmp_path / "out") == {}
 
 
-def test_a_file_that_fails_leaves_no_copy_and_the_others_are_written(tmp_path):
+@pytest.mark.parametrize("model", [people, people_later])
+def test_a_file_that_fails_leaves_no_copy_and_the_others_are_written(tmp_path, model):
     (tmp_path / "in").mkdir()
     for name, text in {"a.txt": "Ada", "b.txt": "refused Ada", "c.txt": "Bob"}.items():
         (tmp_path / "in" / name).write_text(text)
     (tmp_path / "in" / "d.jsonl").write_text('{"text": "Ada"}\n{"text": "refused"}\n{"text": "Bob"}\n')
     (tmp_path / "in" / "e.jsonl").write_text('{"text": "Ada"}\n{"txt": "Ada"}\n')
-    report, _ = redact_folder(tmp_path / "in", tmp_path / "out")
+    report, _ = redact_folder(tmp_path / "in", tmp_path / "out", model=model)
     assert contents(tmp_path / "out") == {"a.txt": b"[PERSON_1]", "c.txt": b"[PERSON_1]"}
     assert {name.rpartition("/")[2]: reason for name, reason in report.failed.items()} == {
         "b.txt": "text: too long",
         "d.jsonl": "text: too long",
         "e.jsonl": "line 2: no column 'text'; there are 'txt': choose with --columns",
     }
+
+
+def test_a_run_that_ends_early_leaves_no_half_written_copy(tmp_path):
+    async def gone(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
+        for number, text in enumerate(texts):
+            if number == 2:
+                raise NotReady("gone")
+            async for result in people([text]):
+                yield result
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("Ada")
+    (tmp_path / "in" / "b.jsonl").write_text('{"text": "Ada"}\n' * 3)
+    with pytest.raises(NotReady):
+        redact_folder(tmp_path / "in", tmp_path / "out", model=gone)
+    assert contents(tmp_path / "out") == {"a.txt": b"[PERSON_1]"}
+
+
+def test_a_full_disk_fails_one_file(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text('{"text": "x"}\n' * 10_000)
+    (tmp_path / "in" / "b.txt").write_text("Ada")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+    try:
+        report, _ = redact_folder(tmp_path / "in", tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(report.failed.values()) == ["[Errno 27] File too large"]
+    assert contents(tmp_path / "out") == {"b.txt": b"[PERSON_1]"}
+
+
+ADA = Entity(4, 7, "Ada", "person", 1.0)
+CUT = ExtractionWarning("max_entities", "cut")
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        (Extraction([replace(ADA, end=4)]), "not in the text at its offsets"),
+        (Extraction([replace(ADA, end=4, text="")]), "not in the text at its offsets"),
+        (Extraction([replace(ADA, start=5, end=8)]), "not in the text at its offsets"),
+        (Extraction([replace(ADA, start=-3)]), "not in the text at its offsets"),
+        (Extraction([replace(ADA, end=700)]), "not inside a text of 7 characters"),
+        (Extraction([], truncated=True), "only the beginning"),
+        (Extraction([], warnings=[CUT]), "only a part of the entities"),
+        (None, "no result"),
+    ],
+)
+def test_a_result_that_is_wrong_or_not_whole_fails_its_file(tmp_path, result, reason):
+    async def model(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
+        for text in texts:
+            yield BatchResult(result if text == "met Ada" else Extraction([]))
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("met Ada")
+    (tmp_path / "in" / "b.txt").write_text("x")
+    report, _ = redact_folder(tmp_path / "in", tmp_path / "out", model=model)
+    assert reason in report.failed[str(tmp_path / "in" / "a.txt")]
+    assert contents(tmp_path / "out") == {"b.txt": b"x"}
 
 
 def test_documents_are_records_and_a_run_may_share_its_numbers(tmp_path):
@@ -163,15 +233,30 @@ def test_check_reports_what_is_left_with_its_line(tmp_path):
 def test_inputs_and_outputs_that_cannot_be_are_refused(tmp_path):
     (tmp_path / "a.txt").write_text("Ada")
     (tmp_path / "b.pdf").write_text("Ada")
+    os.mkfifo(tmp_path / "fifo.txt")
     for inputs, output, message in [
         ([tmp_path], tmp_path / "out", "is inside the input"),
         ([tmp_path / "a.txt"], tmp_path / "a.txt", "is an input"),
         ([tmp_path / "gone"], None, "no such file or folder"),
-        ([tmp_path / "b.pdf"], None, "must be one of .txt"),
+        ([tmp_path / "b.pdf"], None, "must be a file, one of .txt"),
+        ([tmp_path / "fifo.txt"], None, "must be a file, one of .txt"),
         ([tmp_path / "a.txt", tmp_path], tmp_path.parent / "other", "two inputs have this name"),
     ]:
         with pytest.raises((StartupError, ValueError), match=message):
             find_files(inputs, output)
+
+
+def test_what_is_in_a_folder_and_not_read_is_named(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "a.txt").write_text("Ada")
+    os.mkfifo(tmp_path / "in" / "fifo.txt")
+    (tmp_path / "in" / "linked").symlink_to(tmp_path / "more")
+    (tmp_path / "in" / "gone.txt").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "in" / "linked.txt").symlink_to(tmp_path / "more" / "a.txt")
+    report, _ = redact_folder(tmp_path / "in", tmp_path / "out")
+    assert sorted(report.skipped) == [str(tmp_path / "in" / name) for name in ("fifo.txt", "gone.txt", "linked")]
+    assert contents(tmp_path / "out") == {"linked.txt": b"[PERSON_1]"}
 
 
 def test_parquet_keeps_other_columns_types_and_row_groups(tmp_path):

@@ -57,7 +57,7 @@ def test_a_frame_is_complete_with_its_last_byte():
 
 @pytest.mark.parametrize(
     "outcome",
-    [RESULT, Extraction(), Aborted("stopped"), StorageFull("no room", param="adapter")],
+    [RESULT, Extraction(()), Aborted("stopped"), StorageFull("no room", param="adapter")],
     ids=["a result", "an empty result", "an error", "an error of a field"],
 )
 def test_an_outcome_survives_the_transport(outcome):

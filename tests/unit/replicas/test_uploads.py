@@ -106,14 +106,17 @@ def test_the_file_of_a_killed_process_is_deleted_at_once(folder: Path, then: str
     other = Uploads(folder)
     waiting = run(lambda: other.receive(arriving(b"abc")))
     assert waiting
+    for name in ("model.safetensors", "upload-notes.txt"):
+        (folder / name).write_text("of the operator")
     assert subprocess.run([sys.executable, "-c", KILLED, folder], cwd=PROJECT_ROOT, check=False).returncode == -9
-    assert len(list(folder.iterdir())) == 2
+    assert len(list(folder.iterdir())) == 4
     if then == "the server starts again":
         Uploads(folder)
     else:
         run(lambda: other.receive(arriving(b"x")))
     assert waiting.path.read_bytes() == b"abc"
     assert PIECE_BYTES not in [path.stat().st_size for path in folder.iterdir()]
+    assert {(folder / name).read_text() for name in ("model.safetensors", "upload-notes.txt")} == {"of the operator"}
 
 
 class Disk:

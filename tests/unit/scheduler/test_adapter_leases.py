@@ -118,7 +118,7 @@ def test_every_item_is_answered_where_many_adapters_share_one_slot(
 def test_blank_item_waits_for_no_adapter(start: Start) -> None:
     adapters = Adapters()
     scheduler = start(FakeEngine(lease=adapters, slot_state=SLOTS))
-    assert ending_of(scheduler.submit(with_adapter("late", " \n"), request_id="r")) == Extraction()
+    assert ending_of(scheduler.submit(with_adapter("late", " \n"), request_id="r")) == Extraction(())
     assert adapters.releases == [1]
 
 

@@ -141,7 +141,7 @@ def test_lower_priority_number_goes_first(start: Start, gate: Gate, item: MakeIt
 def test_blank_item_is_answered_without_the_device(start: Start) -> None:
     engine = FakeEngine()
     scheduler = start(engine)
-    assert ending_of(scheduler.submit(Item(" \n", {"person": "person"}), request_id="r")) == Extraction()
+    assert ending_of(scheduler.submit(Item(" \n", {"person": "person"}), request_id="r")) == Extraction(())
     assert engine.batches == []
 
 
