@@ -5,8 +5,8 @@ HTTP.
 Two rules limit that:
 
 - a process that fails before its service has been ready ends the server;
-- one that dies later, or is killed because it hangs, is started again, with backoff, at most `max_restarts` times
-  within `restart_window_s`.
+- one that dies later, or is killed because it hangs, is started again, immediately the first time, then with backoff,
+  at most `max_restarts` times within `restart_window_s`.
 
 The supervisor makes a folder, whose name the processes find in their environment (`supervise`). In it each service has
 a journal, written by the service's processes (`ServiceProcess`), and all of them share the files of their metrics: the
@@ -36,6 +36,7 @@ from gliner_bento.bentoml_options import bentoml_options, default_host
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import StartupError, exit_with, is_alive, one_line, write_line
 from gliner_bento.process.announcement import ADDRESS, announce_when, url_of
+from gliner_bento.process.deaths import notice_deaths
 from gliner_bento.process.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.port import check_address_or_exit, refuse_connections
@@ -89,6 +90,7 @@ def _supervisor(settings: Settings, port: int) -> Iterator[None]:
             Path(folder, METRICS).mkdir()
             monitor = HeartbeatMonitor(Path(folder), settings.hang_timeout_s, lambda: refuse_connections(port))
             monitor.start()
+            notice_deaths()
             try:
                 yield
             finally:
