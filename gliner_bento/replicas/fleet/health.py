@@ -105,6 +105,7 @@ class Health:
         self._members = members
         self._dispatcher = dispatcher
         self._on_other_model = on_other_model
+        self._ending = False
         self._watchers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -125,8 +126,15 @@ class Health:
 
     @property
     def hopeless(self) -> bool:
-        """Whether all members have answered, and admit nothing."""
-        return all(member.state in ("not_ready", "refused") for member in self._members)
+        """Whether no member will get work: all admit nothing; or the server ends, and none is ready."""
+        return (self._ending and not self.ready) or all(
+            member.state in ("not_ready", "refused") for member in self._members
+        )
+
+    def expect_no_restart(self) -> None:
+        """The server ends: no member that is lost will be started again."""
+        self._ending = True
+        self._refuse_if_hopeless()
 
     async def probe_all(self) -> None:
         """Probe the members now, but for suspect ones; those that never answered only while none has, and only for a
@@ -156,6 +164,7 @@ class Health:
         if member.state in ("ready", "not_ready"):
             self._dispatcher.close(member.number)
             self._change(member, "suspect", reason)
+            self._refuse_if_hopeless()
             if member.rest and not member.rest.done():
                 member.rest.set_result(None)
 
@@ -180,6 +189,9 @@ class Health:
             self._dispatcher.close(member.number)
             self._change(member, "not_ready", "it admits no requests")
         self._dispatcher.set_resident(member.number, status.resident_adapters)
+        self._refuse_if_hopeless()
+
+    def _refuse_if_hopeless(self) -> None:
         if self.hopeless:
             self._dispatcher.refuse_waiting(NotReady(NONE_READY))
 

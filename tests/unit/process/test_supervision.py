@@ -150,6 +150,12 @@ def test_a_supervisor_starts_again_if_its_ports_were_taken_in_between(run):
     assert ended.stderr.count("\n") == 1
 
 
+def test_the_supervisor_ends_without_a_last_search_for_garbage(run):
+    count = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0))"
+    child = "import os, signal; os.kill(os.getppid(), signal.SIGTERM)"
+    assert run(count + SUPERVISOR, child).stdout == "True\n"
+
+
 CIRCUS = """
 import sys
 from circus.arbiter import Arbiter

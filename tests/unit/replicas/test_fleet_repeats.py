@@ -213,6 +213,25 @@ def test_a_stream_that_is_closed_ends_on_its_replica():
     assert run_fast(scene) == ([0], {})
 
 
+def test_when_the_server_ends_requests_wait_for_no_lost_replica():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        under_way = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(0.5)
+        fleet.expect_no_restart()
+        assert_right(await under_way)
+        lost = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(0.5)
+        only.die()
+        assert [type(one) for one in (*await lost, *await asked(fleet))] == [NotReady, NotReady]
+        await fleet.close()
+        return now_s()
+
+    assert run_fast(scene) < 5
+
+
 def test_while_the_only_replica_is_lost_requests_wait_for_it_within_their_deadlines():
     only = MortalReplica()
 
