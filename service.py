@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import bentoml
@@ -17,7 +18,7 @@ from gliner_bento.process.supervision import ServiceProcess, supervise
 from gliner_bento.settings import load_or_exit
 from gliner_bento.tracing import start_tracing
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
-from runners.instances import GatewayService, depend_on_runners, disconnect, replica_for
+from runners.instances import GatewayService, depend_on_runners, disconnect, expect_no_restart, replica_for
 
 settings = load_or_exit()
 app = GatewayApp(settings.view(GatewayOptions))
@@ -40,7 +41,7 @@ class GLiNERService:
         with self.process.starting():
             self.replica = replica_for(self, self.process)
             app.bind(self.replica, start_tracing(settings))
-        self.process.serve()
+        self.process.serve(begin=partial(expect_no_restart, self.replica))
         self.process.announce_when(app.gateway.ready, app.pages)
 
     @bentoml.on_deployment

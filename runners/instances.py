@@ -63,6 +63,12 @@ def _replica_of(runner: Any) -> Replica:
     return local or HttpReplica(runner.to_async.url, REPLICA_PATH)
 
 
+def expect_no_restart(replica: Replica) -> None:
+    """The server ends: no runner that is lost is started again."""
+    if isinstance(replica, Fleet):
+        replica.expect_no_restart()
+
+
 async def disconnect(replica: Replica) -> None:
     """Close the connections of what `replica_for` gave. A replica in this process is closed by its runner."""
     if isinstance(replica, Fleet):

@@ -20,7 +20,7 @@ from gliner_bento.adapters.base import AdapterSettings, Observer, Source, Stored
 from gliner_bento.adapters.cache import AdapterCache, Lease
 from gliner_bento.adapters.device import DeviceSlots, Key, LoadedAdapter, load_for
 from gliner_bento.adapters.disk import AdapterStore, Fill, from_archive, from_folder, from_hub
-from gliner_bento.errors import AdapterInvalid, GLiNERBentoError, InvalidField
+from gliner_bento.errors import AdapterInvalid, AdapterNotFound, GLiNERBentoError, InvalidField
 
 logger = logging.getLogger(__name__)
 
@@ -134,12 +134,18 @@ class AdapterManager:
                 adapter_id, fill, source=kind, check=self._check, pinned=bool(pinned), replace=replace
             )
             installed = _Installed(stored, adapter)
-        if pinned is not None:
-            self._store.set_pinned(adapter_id, pinned)
-        stored = self._store.find(adapter_id)
-        if preload:
-            self._preload(adapter_id, installed)
-        return self._info(stored), adapter_id not in known
+        try:
+            if pinned is not None:
+                self._store.set_pinned(adapter_id, pinned)
+            stored = self._store.find(adapter_id)
+            if preload:
+                self._preload(adapter_id, installed)
+            info = self._info(stored, installed)
+        except AdapterNotFound:
+            if installed is None:
+                raise
+            info = self._info(installed.stored, installed)  # another request has removed or replaced it since
+        return info, adapter_id not in known
 
     def remove(self, adapter_id: str, timeout_s: float) -> None:
         """Refuse new items, wait for running ones, delete. Raises AdapterNotFound, Conflict, DeadlineExceeded."""
@@ -221,14 +227,19 @@ class AdapterManager:
         self._store.touch(stored)
         return load_for(self._slots.sinks, (stored.adapter_id, stored.version), adapter, pinned=stored.pinned)
 
-    def _info(self, stored: StoredAdapter) -> AdapterInfo:
-        plan = self._plan(stored)
+    def _info(self, stored: StoredAdapter, installed: _Installed | None = None) -> AdapterInfo:
+        """Reads no file if `installed` is this version."""
+        if installed is not None and installed.stored.version == stored.version:
+            rank, layers = installed.adapter.rank, installed.adapter.updates.keys()
+        else:
+            plan = self._plan(stored)
+            rank, layers = plan.rank, plan.layers.keys()
         uses = self._cache.uses(stored.adapter_id)
         return AdapterInfo(
             id=stored.adapter_id,
             source=stored.source,
-            rank=plan.rank,
-            targets=tuple(sorted(plan.layers)),
+            rank=rank,
+            targets=tuple(sorted(layers)),
             bytes=stored.size_bytes,
             tier=self._tier((stored.adapter_id, stored.version)),
             pinned=stored.pinned,

@@ -88,10 +88,10 @@ class Gateway:
         """Entities and relations of one text."""
         call = self._call(request)
         item = self._item(request.text, _options(request))
-        model = await self.model_info()
         (outcome,) = await self._run([item], call)
         if isinstance(outcome, GLiNERBentoError):
             raise outcome
+        model = await self.model_info()
         return ExtractResponse(
             entities=outcome.entities,
             relations=outcome.relations,
@@ -109,12 +109,12 @@ class Gateway:
         pass, which may have none."""
         call = self._call(request, streamed=True)
         item = self._item(request.text, _options(request))
-        model = await self.model_info()
         async with aclosing(self._stream(item, call)) as parts:
             async for part in parts:
                 if not isinstance(part, Extraction):
                     yield [StreamedEntity(entity) for entity in part]
                     continue
+                model = await self.model_info()
                 end = StreamedEnd(
                     relations=part.relations,
                     truncated=part.truncated,
@@ -132,8 +132,8 @@ class Gateway:
         call = self._call(request)
         admitted = [self._item_or_error(text, options) for text, options in self._batch(request)]
         items = self._sharing([item for item in admitted if isinstance(item, Item)])
-        model = await self.model_info()
         extracted = await self._run(items, call) if items else []
+        model = await self.model_info()
         outcomes = iter([self._with_warnings(*pair) for pair in zip(items, extracted, strict=True)])
         shared = request.texts is not None
         results = [
@@ -208,7 +208,8 @@ class Gateway:
             return None, None
 
     async def model_info(self) -> ModelInfo:
-        """The replica's model; requested once, because a replica serves one model for its whole life."""
+        """The replica's model; requested once, because a replica serves one model for its whole life. Raises `NotReady`
+        until it has answered: requests ask afterwards, because they wait for a replica."""
         if self._model is None:
             self._model = (await self._replica.status()).model
             self._languages = LanguageCheck(self._model.languages)

@@ -5,8 +5,8 @@ HTTP.
 Two rules limit that:
 
 - a process that fails before its service has been ready ends the server;
-- one that dies later, or is killed because it hangs, is started again, with backoff, at most `max_restarts` times
-  within `restart_window_s`.
+- one that dies later, or is killed because it hangs, is started again, immediately the first time, then with backoff,
+  at most `max_restarts` times within `restart_window_s`.
 
 The supervisor makes a folder, whose name the processes find in their environment (`supervise`). In it each service has
 a journal, written by the service's processes (`ServiceProcess`), and all of them share the files of their metrics: the
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import os
 import signal
@@ -36,6 +37,7 @@ from gliner_bento.bentoml_options import bentoml_options, default_host
 from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import StartupError, exit_with, is_alive, one_line, write_line
 from gliner_bento.process.announcement import ADDRESS, announce_when, url_of
+from gliner_bento.process.deaths import notice_deaths
 from gliner_bento.process.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.port import check_address_or_exit, refuse_connections
@@ -89,10 +91,12 @@ def _supervisor(settings: Settings, port: int) -> Iterator[None]:
             Path(folder, METRICS).mkdir()
             monitor = HeartbeatMonitor(Path(folder), settings.hang_timeout_s, lambda: refuse_connections(port))
             monitor.start()
+            notice_deaths()
             try:
                 yield
             finally:
                 monitor.stop()
+                gc.freeze()  # else the interpreter searches all modules for garbage as it ends: 0.4 s of CPU time
                 if Path(folder, "failed").exists():
                     raise SystemExit(1)
     except Exception as error:
@@ -156,18 +160,29 @@ class ServiceProcess:
         prefer_throughput()
         self._report("ready")
 
-    def serve(self, *, needed_by: str | None = None, fail: Callable[[], object] = lambda: None) -> None:
+    def serve(
+        self,
+        *,
+        needed_by: str | None = None,
+        begin: Callable[[], object] = lambda: None,
+        fail: Callable[[], object] = lambda: None,
+    ) -> None:
         """The service is ready: from now on its heart beats, and a signal ends it within `shutdown_timeout_s`.
 
-        needed_by: a service that sends it requests, and ends before it. fail: fails the requests that still run.
+        needed_by: a service that sends it requests, and ends before it. begin: called at the signal, in its handler.
+        fail: fails the requests that still run.
         """
-        begin: Callable[[], object] = lambda: None  # noqa: E731
-        if self._folder:
-            heartbeat = Heartbeat(self._folder, self._service)
+        heartbeat = Heartbeat(self._folder, self._service) if self._folder else None
+        if heartbeat:
             heartbeat.begin()
-            begin = heartbeat.stop
+
+        def begin_to_end() -> None:
+            if heartbeat:
+                heartbeat.stop()
+            begin()
+
         needed = self._needed_by(needed_by) if needed_by else lambda: False
-        Shutdown(self._shutdown_timeout_s, begin=begin, needed=needed, fail=fail, ending=self.stopped).install()
+        Shutdown(self._shutdown_timeout_s, begin=begin_to_end, needed=needed, fail=fail, ending=self.stopped).install()
 
     def announce_when(self, ready: Callable[[], Awaitable[bool]], pages: Mapping[str, str]) -> None:
         """Write where the server is, as soon as it is ready. For the running event loop."""

@@ -81,6 +81,10 @@ class Fleet:
         """Probe the replicas from now on, in the running event loop; otherwise the first call starts that."""
         self._health.start()
 
+    def expect_no_restart(self) -> None:
+        """The server ends: requests no longer wait for a replica that is lost. For a signal handler, too."""
+        asyncio.get_running_loop().call_soon_threadsafe(self._health.expect_no_restart)
+
     async def close(self) -> None:
         """Probe no more. The replicas are their owner's to close."""
         await self._health.stop()

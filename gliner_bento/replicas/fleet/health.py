@@ -7,8 +7,7 @@
 
 A probe is a call of `status`. Only a ready replica gets work. A suspect one gets nothing but probes until one is
 answered; when one is not, the calls under way on it are cancelled if another replica is ready: the fleet repeats them
-there. When the last ready replica is lost, requests wait `LOST_S` for one; from then on they are refused until one
-answers.
+there. When the last ready replica is lost, requests wait within their deadlines until one answers.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ PROBE_INTERVAL_S = 1.0
 SUSPECT_PROBE_INTERVAL_S = 0.2
 PROBE_TIMEOUT_S = 2.0
 STARTING_PROBE_TIMEOUT_S = 0.1
-LOST_S = 3.0
 
 NONE_READY = "no replica is ready; try again"
 _LOST = "the replica that ran this request was lost; send the request again"
@@ -107,8 +105,8 @@ class Health:
         self._members = members
         self._dispatcher = dispatcher
         self._on_other_model = on_other_model
+        self._ending = False
         self._watchers: list[asyncio.Task[None]] = []
-        self._lost: asyncio.TimerHandle | None = None  # ends the wait for a ready member
 
     def start(self) -> None:
         """Probe from now on, in the running event loop. Idempotent."""
@@ -120,8 +118,6 @@ class Health:
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
-        if self._lost:
-            self._lost.cancel()
 
     @property
     def ready(self) -> bool:
@@ -130,10 +126,15 @@ class Health:
 
     @property
     def hopeless(self) -> bool:
-        """Whether no member will get work soon: all have answered that they admit nothing, or the last ready one was
-        lost `LOST_S` ago."""
-        lost = self._lost is not None and self._lost.when() <= asyncio.get_running_loop().time()
-        return lost or all(member.state in ("not_ready", "refused") for member in self._members)
+        """Whether no member will get work: all admit nothing; or the server ends, and none is ready."""
+        return (self._ending and not self.ready) or all(
+            member.state in ("not_ready", "refused") for member in self._members
+        )
+
+    def expect_no_restart(self) -> None:
+        """The server ends: no member that is lost will be started again."""
+        self._ending = True
+        self._refuse_if_hopeless()
 
     async def probe_all(self) -> None:
         """Probe the members now, but for suspect ones; those that never answered only while none has, and only for a
@@ -161,8 +162,9 @@ class Health:
     def suspect(self, member: Member, reason: str) -> None:
         """A call has failed as if the member were lost: give it no more work until it answers a probe."""
         if member.state in ("ready", "not_ready"):
-            self._close(member)
+            self._dispatcher.close(member.number)
             self._change(member, "suspect", reason)
+            self._refuse_if_hopeless()
             if member.rest and not member.rest.done():
                 member.rest.set_result(None)
 
@@ -175,35 +177,23 @@ class Health:
     def _answered(self, member: Member, status: ReplicaStatus) -> None:
         known, member.status = member.status is not None, status
         if difference := self._difference(status.model):
-            self._close(member)
+            self._dispatcher.close(member.number)
             if member.state != "refused":
                 self._change(member, "refused", difference)
                 if not known:
                     self._on_other_model(f"replica {member.name} serves another model than the others: {difference}")
         elif status.ready:
             self._change(member, "ready", None)
-            self._open(member)
+            self._dispatcher.open(member.number)
         else:
-            self._close(member)
+            self._dispatcher.close(member.number)
             self._change(member, "not_ready", "it admits no requests")
         self._dispatcher.set_resident(member.number, status.resident_adapters)
+        self._refuse_if_hopeless()
+
+    def _refuse_if_hopeless(self) -> None:
         if self.hopeless:
-            self._refuse_waiting()
-
-    def _open(self, member: Member) -> None:
-        self._dispatcher.open(member.number)
-        if self._lost:
-            self._lost.cancel()
-            self._lost = None
-
-    def _close(self, member: Member) -> None:
-        was_ready = self.ready
-        self._dispatcher.close(member.number)
-        if was_ready and not self.ready:
-            self._lost = asyncio.get_running_loop().call_later(LOST_S, self._refuse_waiting)
-
-    def _refuse_waiting(self) -> None:
-        self._dispatcher.refuse_waiting(NotReady(NONE_READY))
+            self._dispatcher.refuse_waiting(NotReady(NONE_READY))
 
     def _difference(self, model: ModelInfo) -> str | None:
         """How a member's model differs from that of the first one, which sets the fleet's. A single member may change

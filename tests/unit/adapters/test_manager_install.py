@@ -232,3 +232,23 @@ def test_a_put_loads_from_disk_if_its_adapter_was_replaced(server: Server, archi
     monkeypatch.setattr(server.manager._store, "install", install_and_be_replaced)
     server.manager.install("one", archive=archive("a"))
     assert server.ready("one")[1].rank == SAVED["b"]["r"]
+
+
+@pytest.mark.parametrize("options", [{}, {"preload": False}, {"pinned": True}])
+def test_a_put_that_has_installed_succeeds_though_a_delete_follows_immediately(
+    server: Server, archive, monkeypatch, options: dict[str, bool]
+) -> None:
+    install = server.manager._store.install
+
+    def install_and_be_removed(*args: Any, **options: Any) -> Any:
+        installed = install(*args, **options)
+        server.manager.remove("one", 0.0)
+        return installed
+
+    monkeypatch.setattr(server.manager._store, "install", install_and_be_removed)
+    info, created = server.manager.install("one", archive=archive("a"), **options)
+    assert (info.id, info.rank, info.tier, created) == ("one", SAVED["a"]["r"], "disk", True)
+    with pytest.raises(AdapterNotFound):
+        server.manager.info("one")
+    with pytest.raises(AdapterNotFound):
+        server.manager.install("one", pinned=True)

@@ -322,3 +322,18 @@ def test_a_replica_that_cannot_be_reached_is_not_ready(gateway, replica):
     assert asyncio.run(gateway.ready()) is False
     with pytest.raises(NotReady):
         extract(gateway)
+
+
+def test_a_request_waits_for_a_replica_that_has_not_answered_yet(gateway, replica):
+    """As a fleet does, whose `status` raises until then."""
+    status, run = replica.status, replica.extract
+
+    async def not_yet():
+        raise NotReady("no replica has answered yet; try again")
+
+    async def wait_and_run(items, call):
+        replica.status = status
+        return await run(items, call)
+
+    replica.status, replica.extract = not_yet, wait_and_run
+    assert extract(gateway).entities

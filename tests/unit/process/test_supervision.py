@@ -148,3 +148,39 @@ def test_a_supervisor_starts_again_if_its_ports_were_taken_in_between(run):
     assert (ended.returncode, ended.stdout) == (1, "started\n" * 3)
     assert ended.stderr.startswith("gliner-bento: the server cannot start: [Errno 98] Address already in use; ")
     assert ended.stderr.count("\n") == 1
+
+
+def test_the_supervisor_ends_without_a_last_search_for_garbage(run):
+    count = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0))"
+    child = "import os, signal; os.kill(os.getppid(), signal.SIGTERM)"
+    assert run(count + SUPERVISOR, child).stdout == "True\n"
+
+
+CIRCUS = """
+import sys
+from circus.arbiter import Arbiter
+from circus.watcher import Watcher
+from gliner_bento.process.deaths import notice_deaths
+
+notice_deaths()
+watchers = [Watcher(name, sys.executable, args=["-c", sys.argv[1], name], copy_env=True) for name in ("one", "two")]
+Arbiter(watchers, "ipc://endpoint", "ipc://events", check_delay=3600).start()
+"""
+
+
+def test_a_process_that_dies_is_started_again_long_before_circus_looks_for_it(run):
+    """Two services die at about the same time, twice."""
+    child = """
+import os, signal, sys, time
+with open(sys.argv[1], "a") as file:
+    file.write("x")
+if os.path.getsize(sys.argv[1]) < 3:
+    os.kill(os.getpid(), signal.SIGKILL)
+while not all(os.path.exists(name) and os.path.getsize(name) == 3 for name in ("one", "two")):
+    time.sleep(0.05)
+os.kill(os.getppid(), signal.SIGTERM)
+time.sleep(3600)
+"""
+    ended = run(CIRCUS, child)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert [Path(name).read_text() for name in ("one", "two")] == ["xxx", "xxx"]

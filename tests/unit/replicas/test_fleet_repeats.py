@@ -11,7 +11,7 @@ from mortal_replica import MortalReplica
 
 from gliner_bento.errors import Aborted, DeadlineExceeded, NotReady
 from gliner_bento.replicas.fleet.fleet import Fleet
-from gliner_bento.replicas.fleet.health import LOST_S, PROBE_TIMEOUT_S
+from gliner_bento.replicas.fleet.health import PROBE_TIMEOUT_S
 from gliner_bento.types import Extraction
 
 
@@ -213,42 +213,43 @@ def test_a_stream_that_is_closed_ends_on_its_replica():
     assert run_fast(scene) == ([0], {})
 
 
-def test_requests_are_refused_soon_after_the_last_replica_was_lost_until_it_answers():
+def test_when_the_server_ends_requests_wait_for_no_lost_replica():
     only = MortalReplica()
 
     async def scene():
         fleet = await started(only)
         under_way = asyncio.ensure_future(asked(fleet))
         await asyncio.sleep(0.5)
-        only.die()
-        lost_s = now_s()
-        await asyncio.sleep(1)
-        (new,) = await asked(fleet)
-        (old,) = await under_way
-        assert now_s() == lost_s + LOST_S
-        (later,) = await asked(fleet)
-        assert now_s() == lost_s + LOST_S, "it does not wait"
-        assert {type(one) for one in (old, new, later)} == {NotReady}
-        only.revive()
-        await asyncio.sleep(3)
-        assert_right(await asked(fleet))
-        await fleet.close()
-
-    run_fast(scene)
-
-
-def test_what_the_only_replica_had_is_repeated_on_it_if_it_comes_back_soon():
-    only = MortalReplica()
-
-    async def scene():
-        fleet = await started(only)
-        under_way = asyncio.ensure_future(asked(fleet))
-        await asyncio.sleep(0.5)
-        only.die()
-        only.revive()
-        await asyncio.sleep(0.1)
-        assert_right(await asked(fleet))
+        fleet.expect_no_restart()
         assert_right(await under_way)
+        lost = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(0.5)
+        only.die()
+        assert [type(one) for one in (*await lost, *await asked(fleet))] == [NotReady, NotReady]
+        await fleet.close()
+        return now_s()
+
+    assert run_fast(scene) < 5
+
+
+def test_while_the_only_replica_is_lost_requests_wait_for_it_within_their_deadlines():
+    only = MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        under_way = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(0.5)
+        only.die()
+        await asyncio.sleep(0.5)
+        new = asyncio.ensure_future(asked(fleet))
+        began_s = now_s()
+        (late,) = await asked(fleet, timeout_s=5.0)
+        assert isinstance(late, DeadlineExceeded)
+        assert now_s() == began_s + 5
+        await asyncio.sleep(15)
+        only.revive()
+        assert_right(await under_way)
+        assert_right(await new)
         await fleet.close()
 
     run_fast(scene)
