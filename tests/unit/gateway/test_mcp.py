@@ -157,15 +157,6 @@ def test_a_full_queue_is_a_result_that_says_when_to_try_again(served):
     assert "the queue is full; try again in" in result.content[0].text
 
 
-def test_a_page_that_points_its_name_to_this_machine_is_refused(served):
-    app = served(MemoryReplica())
-    assert posted(app).status_code == 200
-    assert posted(app, headers={"Host": "evil.example:3000"}).status_code == 421
-    assert posted(app, headers={"Origin": "http://evil.example"}).status_code == 403
-    allowed = served(MemoryReplica(), cors_origins=("http://app.example",))
-    assert posted(allowed, headers={"Origin": "http://app.example"}).status_code == 200
-
-
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"jsonrpc": "2.0"}', b""])
 def test_what_is_no_message_is_answered_400(served, content):
     headers = {"Content-Type": "application/json"}
