@@ -115,6 +115,16 @@ def test_a_redacted_text_has_its_replacements_where_the_result_says(served):
     assert not {"Ada", "Charles"} & set(redacted["entities"][0].values())
 
 
+@pytest.mark.parametrize("wide", [{"replacement": "LABEL" * 20}, {"labels": ["n" * 500]}])
+def test_a_redacted_text_is_not_much_longer_than_a_text_may_be(served, wide):
+    arguments = {"text": "Ada met Charles", "labels": ["full name"], "replacement": "", **wide}
+    result = called(served(MemoryReplica()), "redact", arguments)
+    assert result.is_error
+    assert (
+        result.content[0].text == "replacement: the result would have more than 200 characters (twice max_text_chars)"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
