@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -47,11 +48,13 @@ _HALF_LIFE_S = 5.0
 
 @dataclass(slots=True, eq=False)
 class Admitted:
-    """A request that has been sent to the replica. Costs are estimates, in tokens; turn: at most that of one turn."""
+    """A request that has been sent to the replica. Costs are estimates, in tokens; turn: at most that of one turn;
+    priority: lower is served earlier."""
 
     items: int
     cost: float
     turn: float
+    priority: int = 0
 
 
 @dataclass(slots=True)
@@ -61,17 +64,19 @@ class TenantLoad:
     weight: float
     requests: set[Admitted] = field(default_factory=set)
     cost: float = 0.0
-    turns: float = 0.0
+    turns: dict[int, float] = field(default_factory=lambda: defaultdict(float))  # by priority
 
     def count(self, request: Admitted, sign: int) -> None:
         """Add a request; sign -1: remove it."""
         (self.requests.add if sign > 0 else self.requests.discard)(request)
         self.cost += sign * request.cost
-        self.turns += sign * request.turn
+        self.turns[request.priority] += sign * request.turn
 
-    def ahead_of(self, cost: float, turn: float) -> float:
+    def ahead_of(self, priority: int, cost: float = 0.0, turn: float = 0.0) -> float:
         """Tokens of these requests that run before another one of `cost` has finished."""
-        return self.turns if cost <= turn else sum(min(request.cost, cost) for request in self.requests)
+        if cost <= turn:
+            return sum(turns for other, turns in self.turns.items() if other <= priority)
+        return sum(min(request.cost, cost) for request in self.requests if request.priority <= priority)
 
 
 class Admission:
@@ -102,34 +107,35 @@ class Admission:
         self._tokens = 0.0
         self._average = _FIRST_AVERAGE_TOKENS
 
-    def check(self, tenant: Tenant, timeout_s: float = math.inf) -> None:
+    def check(self, tenant: Tenant, timeout_s: float = math.inf, priority: int = 0) -> None:
         """Raise `QueueFull` if a short request of `tenant` would wait longer than `max_queue_wait_s`, or miss its
         deadline. Cheap; for a request that has not been read. timeout_s: its own, if it is known."""
         load = self._load_of(tenant)
         self._check_tokens(load, 1)
         if rate := self._rate_when_busy():
-            wait_s = (load.turns + self._of_others(load, load.turns + PASS_TOKENS)) / rate
+            ahead = load.ahead_of(priority)
+            wait_s = (ahead + self._of_others(load, ahead + PASS_TOKENS)) / rate
             self._check_wait(wait_s, min(self._max_wait_s, _max_wait_s(min(timeout_s, self._timeout_s), rate)))
 
     @contextmanager
-    def admit(self, items: Sequence[Item], deadline_s: float, tenant: Tenant) -> Iterator[None]:
+    def admit(self, items: Sequence[Item], deadline_s: float, tenant: Tenant, priority: int = 0) -> Iterator[None]:
         """Count a request while it is under way. Raises `QueueFull` instead if it would miss its deadline.
 
         deadline_s: on the clock.
         """
         left_s = deadline_s - self._clock()
-        self.check(tenant, left_s)
+        self.check(tenant, left_s, priority)
         load = self._load_of(tenant)
         cost = sum(map(self._estimate.estimate, items))
         turn = self._turn()
         self._check_tokens(load, cost)
         rate = self._rate_when_busy()
         if rate and cost > PASS_TOKENS:  # else it is short: `check` has decided
-            ahead = load.ahead_of(cost, turn)
+            ahead = load.ahead_of(priority, cost, turn)
             wait_s = (ahead + self._of_others(load, ahead + cost) + cost) / rate
             self._check_wait(wait_s, _max_wait_s(left_s, rate))
         self._average += _WEIGHT * (cost - self._average)
-        leave = self._enter(tenant, Admitted(len(items), cost, min(cost, turn)))
+        leave = self._enter(tenant, Admitted(len(items), cost, min(cost, turn), priority))
         try:
             yield
         finally:

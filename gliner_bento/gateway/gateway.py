@@ -216,7 +216,7 @@ class Gateway:
 
     async def _run(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """The replica's outcomes. Raises `QueueFull` if it is overloaded."""
-        with self._admission.admit(items, call.deadline_s, tenants.current()):
+        with self._admission.admit(items, call.deadline_s, tenants.current(), call.priority):
             request_record.current().admitted = True
             outcomes = await self._replica.extract(items, call)
             self._admission.observe(self._replica.tokens_run)
@@ -232,7 +232,7 @@ class Gateway:
         """The replica's parts. Raises `QueueFull` if it is overloaded."""
         passes = 1 + len(item.text) // _PASS_CHARS
         latest_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
-        with self._admission.admit([item], latest_s, tenants.current()):
+        with self._admission.admit([item], latest_s, tenants.current(), call.priority):
             request_record.current().admitted = True
             async with aclosing(self._replica.stream(item, call)) as parts:
                 async for part in parts:

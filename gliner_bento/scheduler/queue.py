@@ -197,7 +197,7 @@ class WaitingQueue:
             return entries
         tenant = self._tenants.of(share)
         places = places_of(items)
-        is_bulk = sum(places) > ITEMS_PER_TURN
+        is_bulk = sum(places) > ITEMS_PER_TURN or priority > 0
         for item, turn in zip(items, tenant.next_turns(places), strict=True):
             self._sequences += 1
             order = priority, turn, self._sequences

@@ -31,11 +31,13 @@ class Request:
     left: float
     counted: ExitStack
     tenant: Tenant
+    priority: int = 0
 
 
 @dataclass
 class Simulated:
-    """Tenants take turns by what they were served, requests of a tenant one after the other, as in the scheduler.
+    """Tenants take turns by what they were served, requests of a tenant one after the other, those of a lower priority
+    last, as in the scheduler.
 
     waits_s: of the answered requests. running: requests under way, in the order of their turns.
     """
@@ -72,11 +74,11 @@ class Simulated:
             recorded.clear()
         return self
 
-    def ask(self, *items: Item, timeout_s: float = TIMEOUT_S, tenant: Tenant = SOMEONE) -> bool:
+    def ask(self, *items: Item, timeout_s: float = TIMEOUT_S, tenant: Tenant = SOMEONE, priority: int = 0) -> bool:
         counted = ExitStack()
         try:
             self.admission.check(tenant, timeout_s)
-            counted.enter_context(self.admission.admit(items, self.now_s + timeout_s, tenant))
+            counted.enter_context(self.admission.admit(items, self.now_s + timeout_s, tenant, priority))
         except QueueFull as refusal:
             self.refusals.append(refusal)
             return False
@@ -84,14 +86,14 @@ class Simulated:
         if tenant.name not in busy:
             behind = min((self.served[name] for name in busy), default=0.0)
             self.served[tenant.name] = max(self.served.get(tenant.name, 0.0), behind)
-        self.running.append(Request(list(items), self.now_s, sum(map(tokens, items)), counted, tenant))
+        self.running.append(Request(list(items), self.now_s, sum(map(tokens, items)), counted, tenant, priority))
         return True
 
     def run(self, seconds: float) -> None:
         """Work: each request in its turn, for at most `TURN_S`."""
         end_s = self.now_s + seconds
         while self.running and self.now_s < end_s:
-            request = min(self.running, key=lambda one: self.served[one.tenant.name])  # the first of them
+            request = min(self.running, key=lambda one: (self.served[one.tenant.name], one.priority))
             self.running.remove(request)
             done = min(request.left, max(PASS_TOKENS, TURN_S * self.rate))
             self.tokens_run += done

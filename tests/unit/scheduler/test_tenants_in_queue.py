@@ -150,6 +150,16 @@ def test_priority_counts_among_the_requests_of_a_tenant_only() -> None:
     assert own == [urgent, *usual]
 
 
+def test_requests_of_a_lower_priority_leave_lanes_and_batches_to_the_others() -> None:
+    queue = opened()
+    background, usual = [wait(queue, A, priority=100) for _ in range(4)], [wait(queue, A) for _ in range(4)]
+    assert all(entry.is_bulk for entry in background)
+    assert not any(entry.is_bulk for entry in usual)
+    share = queue.batch_share(1000, since_s=-1.0)
+    assert queue.next_batch(MANY, share=share).entries == usual
+    assert [serve(queue)[0] for _ in range(8)] == [*usual, *background]
+
+
 def test_priority_of_a_tenant_that_may_cross_counts_among_all() -> None:
     queue = opened()
     for _ in range(50):
