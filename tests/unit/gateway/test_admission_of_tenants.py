@@ -66,6 +66,24 @@ def test_a_tenants_short_requests_do_not_wait_for_its_own_of_a_lower_priority():
     assert refused > 30, "what is served last waits for all"
 
 
+@pytest.mark.parametrize(("flood_words", "connections"), [(250, 64), (5000, 64)])
+def test_a_tenants_short_requests_are_answered_beside_its_own_flood(flood_words: int, connections: int):
+    simulated, waits, shorts = Simulated().measured(), [], 0
+    start_s = simulated.now_s
+    while simulated.now_s < start_s + 40:
+        while len(simulated.running) < connections and simulated.ask(item(flood_words)):
+            pass
+        if shorts < (simulated.now_s - start_s) * 4:
+            assert simulated.ask(item(20), timeout_s=10.0)
+            waits.append((simulated.running[-1], simulated.now_s))
+            shorts += 1
+        simulated.run(0.02)
+        waits = [(one, asked_s) for one, asked_s in waits if one in simulated.running]
+        assert all(simulated.now_s - asked_s < 3 for _, asked_s in waits)
+    assert shorts >= 30
+    assert len(simulated.waits_s) > shorts, "the flood is answered, too"
+
+
 def test_tenants_that_all_flood_are_answered_alike():
     simulated = Simulated().measured()
     tenants = [Tenant(f"t{number}") for number in range(4)]
