@@ -29,6 +29,8 @@ from gliner_bento.records.writers import FORMATS, Csv, JsonLines, Parquet, Write
 from gliner_bento.types import BatchResult, ExtractOptions, ModelCard
 
 CHUNK_RECORDS = 500
+PRIORITY = 100
+"""Of the requests: other ones of the same tenant are served first."""
 _CHUNK_CHARS = 2**24
 _SIDE_FILES = ("checkpoint", "errors.jsonl", "unfinished", "checkpoint.new", "lock")
 
@@ -157,7 +159,7 @@ async def _run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, 
     run = _Run(job, checkpoint, progress)
     progress(checkpoint.done, checkpoint.failed, checkpoint.records)
     if not checkpoint.complete:
-        sender = Sender([client.send for client in clients], job.labels, dict(job.options))
+        sender = Sender([client.send for client in clients], job.labels, {"priority": PRIORITY, **job.options})
         async for result in in_order(run.texts(), sender, DEFAULT_WINDOW * len(clients)):
             run.take(result)
         run.end()

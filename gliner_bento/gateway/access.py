@@ -17,9 +17,11 @@ from starlette.types import Scope
 from gliner_bento.api_keys import ALL_SCOPES, ApiKey, ApiKeys, KeyScope
 from gliner_bento.errors import Forbidden, Unauthorized
 from gliner_bento.gateway import tenants
+from gliner_bento.gateway.client_address import ClientAddress
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.tenants import Tenant
+from gliner_bento.gateway.web_pages import WebPages
 
 OPEN_PATHS_OF_BENTOML = ("/schema.json", "/static_content")
 """Routes of BentoML that need no key: the types of the API, and the files of the page."""
@@ -34,6 +36,8 @@ class Access:
         self._keys = ApiKeys(options.api_keys) if options.api_keys else None
         self._tenant_header = options.tenant_header
         self._allow_anonymous = options.allow_anonymous
+        self._client_address = ClientAddress(options.forwarded_allow_ips)
+        self._web_pages = WebPages(options)
         self._scopes: dict[str, dict[str, KeyScope | None]] = {}
         for endpoint in endpoints:
             self._scopes.setdefault(endpoint.path, {})[endpoint.method] = endpoint.scope
@@ -41,7 +45,7 @@ class Access:
 
     def admit(self, scope: Scope, headers: Headers, path: str) -> None:
         """Begin a request as its tenant, if that may call `path` (below the root path)."""
-        tenants.begin(tenants.at_address(scope))  # the log shows who is refused
+        tenants.begin(self._at_address(scope, headers))  # the log shows who is refused
         tenants.begin(self.tenant_of(scope, headers, path))
 
     def tenant_of(self, scope: Scope, headers: Headers, path: str) -> Tenant:
@@ -50,8 +54,13 @@ class Access:
         if self._keys is None:
             if needed and not (self._allow_anonymous or _is_local(scope)):
                 raise Forbidden("this server has no API keys, so it answers on the loopback address only")
-            return tenants.without_key(scope, headers, self._tenant_header)
-        return _tenant(self._identify(headers), needed) if needed else tenants.at_address(scope)
+            if needed:
+                self._web_pages.check(headers)
+            return tenants.named_in(headers, self._tenant_header) or self._at_address(scope, headers)
+        return _tenant(self._identify(headers), needed) if needed else self._at_address(scope, headers)
+
+    def _at_address(self, scope: Scope, headers: Headers) -> Tenant:
+        return tenants.at_address(self._client_address.of(scope, headers))
 
     def needed(self, method: str, path: str) -> frozenset[KeyScope]:
         """Scopes of which a key must have one to call this; empty for an open route."""

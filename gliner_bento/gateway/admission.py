@@ -3,7 +3,7 @@
 The gateway knows the requests that it has sent and not got back, and measures how many tokens the replica runs per
 second while it is busy. From these it estimates how long a new request would wait; until it has measured, it refuses
 none for its wait. The scheduler shares the replica fairly: a short request does not wait for all of a long one of its
-tenant, which counts for no more than its turn, or than the new request itself takes; and while a tenant is served,
+tenant, which counts for no more than the new request itself takes; and while a tenant is served,
 another one is served in proportion to its weight, but no more than it has. So a tenant that asks for little is not
 refused because another one asks for too much.
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,9 +24,8 @@ from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.token_estimate import TokenEstimate
 from gliner_bento.types import Extraction, Item
 
-TURN_S = 0.2
-PASS_TOKENS = 512
-"""What one request may take of the replica before a later one has its turn: so much time, and at least one pass."""
+SHORT_TOKENS, PASS_TOKENS = 64, 512
+"""The cost of a request that has not been read: between that of a short one and that of a pass."""
 
 MARGIN = 1.1
 BATCH_TOKENS = 1024
@@ -47,11 +47,19 @@ _HALF_LIFE_S = 5.0
 
 @dataclass(slots=True, eq=False)
 class Admitted:
-    """A request that has been sent to the replica. Costs are estimates, in tokens; turn: at most that of one turn."""
+    """A request that has been sent to the replica. cost: an estimate, in tokens; priority: lower is served earlier."""
 
     items: int
     cost: float
-    turn: float
+    priority: int = 0
+
+
+@dataclass(slots=True)
+class Group:
+    """Requests of one priority whose costs differ by a factor of two at most, and their cost."""
+
+    requests: int = 0
+    cost: float = 0.0
 
 
 @dataclass(slots=True)
@@ -59,19 +67,25 @@ class TenantLoad:
     """The requests of a tenant that are under way, and their sums."""
 
     weight: float
-    requests: set[Admitted] = field(default_factory=set)
+    requests: int = 0
     cost: float = 0.0
-    turns: float = 0.0
+    groups: dict[tuple[int, int], Group] = field(default_factory=lambda: defaultdict(Group))
 
     def count(self, request: Admitted, sign: int) -> None:
         """Add a request; sign -1: remove it."""
-        (self.requests.add if sign > 0 else self.requests.discard)(request)
+        self.requests += sign
         self.cost += sign * request.cost
-        self.turns += sign * request.turn
+        key = request.priority, int(request.cost).bit_length()
+        group = self.groups[key]
+        group.requests += sign
+        group.cost += sign * request.cost
+        if not group.requests:
+            del self.groups[key]
 
-    def ahead_of(self, cost: float, turn: float) -> float:
-        """Tokens of these requests that run before another one of `cost` has finished."""
-        return self.turns if cost <= turn else sum(min(request.cost, cost) for request in self.requests)
+    def ahead_of(self, cost: float, priority: int) -> float:
+        """Tokens of these requests that run before another one of `cost` has finished: of each no more than that."""
+        groups = (group for (other, _), group in self.groups.items() if other <= priority)
+        return sum(min(group.cost, group.requests * cost) for group in groups)
 
 
 class Admission:
@@ -102,34 +116,34 @@ class Admission:
         self._tokens = 0.0
         self._average = _FIRST_AVERAGE_TOKENS
 
-    def check(self, tenant: Tenant, timeout_s: float = math.inf) -> None:
-        """Raise `QueueFull` if a short request of `tenant` would wait longer than `max_queue_wait_s`, or miss its
-        deadline. Cheap; for a request that has not been read. timeout_s: its own, if it is known."""
+    def check(self, tenant: Tenant, timeout_s: float = math.inf, cost: float = SHORT_TOKENS, priority: int = 0) -> None:
+        """Raise `QueueFull` if a request of `tenant` would wait longer than `max_queue_wait_s`, or miss its deadline.
+        Cheap; for a request that has not been read. timeout_s: its own, if it is known."""
         load = self._load_of(tenant)
         self._check_tokens(load, 1)
         if rate := self._rate_when_busy():
-            wait_s = (load.turns + self._of_others(load, load.turns + PASS_TOKENS)) / rate
+            ahead = load.ahead_of(cost, priority)
+            wait_s = (ahead + self._of_others(load, ahead + PASS_TOKENS)) / rate
             self._check_wait(wait_s, min(self._max_wait_s, _max_wait_s(min(timeout_s, self._timeout_s), rate)))
 
     @contextmanager
-    def admit(self, items: Sequence[Item], deadline_s: float, tenant: Tenant) -> Iterator[None]:
+    def admit(self, items: Sequence[Item], deadline_s: float, tenant: Tenant, priority: int = 0) -> Iterator[None]:
         """Count a request while it is under way. Raises `QueueFull` instead if it would miss its deadline.
 
         deadline_s: on the clock.
         """
         left_s = deadline_s - self._clock()
-        self.check(tenant, left_s)
-        load = self._load_of(tenant)
         cost = sum(map(self._estimate.estimate, items))
-        turn = self._turn()
+        self.check(tenant, left_s, min(cost, PASS_TOKENS), priority)
+        load = self._load_of(tenant)
         self._check_tokens(load, cost)
         rate = self._rate_when_busy()
         if rate and cost > PASS_TOKENS:  # else it is short: `check` has decided
-            ahead = load.ahead_of(cost, turn)
+            ahead = load.ahead_of(cost, priority)
             wait_s = (ahead + self._of_others(load, ahead + cost) + cost) / rate
             self._check_wait(wait_s, _max_wait_s(left_s, rate))
         self._average += _WEIGHT * (cost - self._average)
-        leave = self._enter(tenant, Admitted(len(items), cost, min(cost, turn)))
+        leave = self._enter(tenant, Admitted(len(items), cost, priority))
         try:
             yield
         finally:
@@ -137,8 +151,7 @@ class Admission:
 
     def expect(self, tenant: Tenant) -> Callable[[], None]:
         """Count a request that waits to be read, as if its cost were the average; returns what ends this."""
-        cost = self._average
-        return self._enter(tenant, Admitted(1, cost, min(cost, self._turn())))
+        return self._enter(tenant, Admitted(1, self._average))
 
     def retry_after_s(self, items: int) -> int:
         """When so many items may find a place in a queue that is full of items."""
@@ -176,10 +189,6 @@ class Admission:
     def _seconds(self, tokens: float) -> float:
         """How long the replica takes for so many tokens; 0 until that has been measured."""
         return tokens / (self._throughput.rate or math.inf)
-
-    def _turn(self) -> float:
-        """The most that one request may take in its turn, in tokens."""
-        return max(PASS_TOKENS, TURN_S * (self._throughput.rate or 0))
 
     def _load_of(self, tenant: Tenant) -> TenantLoad:
         load = self._loads.get(tenant.name)

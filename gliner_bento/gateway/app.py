@@ -5,7 +5,6 @@ It runs as an app (uvicorn, Ray Serve), or mounted in a BentoML service, where B
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -138,7 +137,7 @@ class GatewayApp:
             return
         with self.limits.request(tenants.current()):
             if endpoint.is_refusable:
-                self._check_load(tenants.current(), math.inf)
+                self.gateway.check_load(tenants.current())
             yield
 
     def quota(self, method: str, path: str) -> Mapping[str, str]:
@@ -155,8 +154,8 @@ class GatewayApp:
         endpoint = self._table.find(method, path)
         return endpoint if endpoint and endpoint.is_limited else None
 
-    def _check_load(self, tenant: Tenant, timeout_s: float) -> None:
-        self.gateway.check_load(tenant, timeout_s)
+    def _check_load(self, tenant: Tenant, timeout_s: float, cost: float) -> None:
+        self.gateway.check_load(tenant, timeout_s, cost)
 
     def _expect(self, tenant: Tenant) -> Callable[[], None]:
         return self.gateway.expect(tenant)

@@ -19,12 +19,15 @@ from starlette.types import Scope
 from gliner_bento.errors import GLiNERBentoError, QueueFull, RateLimited
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.access import Access
+from gliner_bento.gateway.admission import PASS_TOKENS, SHORT_TOKENS
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.request_record import Recorder, RequestRecord
 from gliner_bento.gateway.security_headers import SECURITY_HEADERS
 from gliner_bento.gateway.tenant_limits import TenantLimits
 from gliner_bento.gateway.tenants import Tenant
+
+_BYTES_PER_TOKEN = 5
 
 MAX_READ_BYTES = 2**16
 """A larger body is not read for its deadline before the app answers."""
@@ -57,7 +60,7 @@ class EarlyRefusal:
         refusable: Callable[[str, str], Endpoint | None],
         access: Access,
         limits: TenantLimits,
-        check_load: Callable[[Tenant, float], None],
+        check_load: Callable[[Tenant, float, float], None],
         expect: Callable[[Tenant], Callable[[], None]],
         recorder: Recorder,
         *,
@@ -93,7 +96,7 @@ class EarlyRefusal:
         except GLiNERBentoError:
             return None  # 401 comes before 429
         try:
-            self._check(tenant, math.inf if body is None else _timeout_s(body))
+            self._check(tenant, math.inf if body is None else _timeout_s(body), _cost(headers))
         except (QueueFull, RateLimited) as error:
             record = RequestRecord(request_id.choose(headers.get(request_id.HEADER)), error=error.code)
             endpoint = self._refusable(scope["method"], _path(scope))
@@ -111,11 +114,11 @@ class EarlyRefusal:
             return lambda: None
         return self._expect(tenant)
 
-    def _check(self, tenant: Tenant, timeout_s: float) -> None:
+    def _check(self, tenant: Tenant, timeout_s: float, cost: float) -> None:
         """Raise what `GatewayApp.admit` would raise. A request that it would not refuse is not counted here."""
         self._limits.check(tenant)
         try:
-            self._check_load(tenant, timeout_s)
+            self._check_load(tenant, timeout_s, cost)
         except QueueFull:
             with self._limits.request(tenant):
                 raise
@@ -145,6 +148,12 @@ def _timeout_s(body: bytes) -> float:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return math.inf
     return timeout_ms / 1000 if timeout_ms and timeout_ms > 0 else math.inf
+
+
+def _cost(headers: Headers) -> float:
+    """The tokens of a request, estimated from the length of its body."""
+    length = headers.get("content-length", "")
+    return min(max(SHORT_TOKENS, int(length) / _BYTES_PER_TOKEN), PASS_TOKENS) if length.isdecimal() else PASS_TOKENS
 
 
 def _path(scope: Scope) -> str:

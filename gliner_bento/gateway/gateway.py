@@ -13,7 +13,7 @@ from gliner_bento.adapter_types import AdapterCacheStatus
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, QueueFull, TooLarge
 from gliner_bento.gateway import request_id, request_record, tenants
 from gliner_bento.gateway.adapters import AdapterApi
-from gliner_bento.gateway.admission import Admission
+from gliner_bento.gateway.admission import SHORT_TOKENS, Admission
 from gliner_bento.gateway.blocked_ids import BlockedIds
 from gliner_bento.gateway.label_options import label_options
 from gliner_bento.gateway.languages import LanguageCheck
@@ -150,10 +150,10 @@ class Gateway:
         if len(text) > limit:
             raise TooLarge(f"text: {len(text)} characters of at most {limit}", param="text")
 
-    def check_load(self, tenant: Tenant, timeout_s: float) -> None:
-        """Raise `QueueFull` if a tenant's requests would wait too long; for one that has not been read. timeout_s: its
-        own."""
-        self._admission.check(tenant, timeout_s)
+    def check_load(self, tenant: Tenant, timeout_s: float = math.inf, cost: float = SHORT_TOKENS) -> None:
+        """Raise `QueueFull` if a tenant's request would wait too long; for one that has not been read. timeout_s: its
+        own. cost: in tokens."""
+        self._admission.check(tenant, timeout_s, cost)
 
     def expect(self, tenant: Tenant) -> Callable[[], None]:
         """Count a request of `tenant` that waits to be read; returns what ends this."""
@@ -217,7 +217,7 @@ class Gateway:
 
     async def _run(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """The replica's outcomes. Raises `QueueFull` if it is overloaded."""
-        with self._admission.admit(items, call.deadline_s, tenants.current()):
+        with self._admission.admit(items, call.deadline_s, tenants.current(), call.priority):
             request_record.current().admitted = True
             outcomes = await self._replica.extract(items, call)
             self._admission.observe(self._replica.tokens_run)
@@ -233,7 +233,7 @@ class Gateway:
         """The replica's parts. Raises `QueueFull` if it is overloaded."""
         passes = 1 + len(item.text) // _PASS_CHARS
         latest_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
-        with self._admission.admit([item], latest_s, tenants.current()):
+        with self._admission.admit([item], latest_s, tenants.current(), call.priority):
             request_record.current().admitted = True
             async with aclosing(self._replica.stream(item, call)) as parts:
                 async for part in parts:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from starlette.responses import Response
 from uvicorn._types import ASGI3Application
 from uvicorn.config import HTTP_PROTOCOLS
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gliner_bento.errors import GLiNERBentoError, HeadersTooLarge, MalformedRequest, NotReady, RequestTimeout
@@ -68,6 +69,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if isinstance(self.app, ProxyHeadersMiddleware):  # see `ClientAddress`
+            self.app = self.app.app
         self.ws_protocol_class = None  # there are no WebSockets: a request for one is a request without the upgrade
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

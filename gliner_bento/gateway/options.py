@@ -39,6 +39,7 @@ class GatewayOptions:
     presidio_min_score: float
     route_prefix: str
     tenant_header: str | None
+    forwarded_allow_ips: tuple[str, ...]
     api_keys: str | None
     allow_anonymous: bool
     cors_origins: tuple[str, ...]

@@ -11,7 +11,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
-from starlette.types import Scope
 
 from gliner_bento.api_keys import ALL_SCOPES, NAME_PATTERN, KeyScope
 from gliner_bento.errors import MalformedRequest
@@ -58,16 +57,14 @@ def own_id(request_id: str) -> str:
     return f"{current().name}{_SEPARATOR}{request_id}"
 
 
-def without_key(scope: Scope, headers: Headers, tenant_header: str | None) -> Tenant:
-    """The tenant of a request, where no API keys are configured. Raises `MalformedRequest` for an invalid header."""
-    if tenant_header and (name := headers.get(tenant_header)):
-        if not re.fullmatch(NAME_PATTERN, name):
-            raise MalformedRequest(f"the header {tenant_header} must match {NAME_PATTERN}")
-        return Tenant(name)
-    return at_address(scope)
+def named_in(headers: Headers, tenant_header: str | None) -> Tenant | None:
+    """The tenant that a header names, where there are no API keys. Raises `MalformedRequest` for an invalid name."""
+    name = headers.get(tenant_header) if tenant_header else None
+    if name and not re.fullmatch(NAME_PATTERN, name):
+        raise MalformedRequest(f"the header {tenant_header} must match {NAME_PATTERN}")
+    return Tenant(name) if name else None
 
 
-def at_address(scope: Scope) -> Tenant:
-    """The tenant of the client's address."""
-    address = scope["client"][0] if scope.get("client") else ""
+def at_address(address: str) -> Tenant:
+    """The tenant of a client's address."""
     return Tenant(_NOT_IN_NAMES.sub("_", address)[:128] or _OUTSIDE_HTTP.name)

@@ -72,7 +72,8 @@ class Entry:
     order: key of the order of service within the tenant: priority (lower first, as in vLLM), turn, sequence.
     admitted_s, deadline_s: in seconds of the scheduler's clock. A pass ends with its item, and has no deadline.
     parent: of a pass, the chunked item. stream: of a streamed item.
-    is_bulk: it is a pass, or its request takes more than one turn; see `tenant_queues`.
+    is_bulk: it is a pass, or its request takes more than one turn, or has a lower priority; see `tenant_queues`.
+    places: how many items it counts as in its tenant's order of service.
     cost: in a batch, in tokens; 0 until it is prepared. adapter: its key; None: the base model.
     bypassed: how many batches took a later entry and left this one waiting.
     trace: what the observer gets back with the item's timing; None: it gets none.
@@ -82,12 +83,13 @@ class Entry:
     request_id: str
     tenant: TenantQueue
     sequence: int
-    order: tuple[int, int, int]
+    order: tuple[int, float, int]
     admitted_s: float
     deadline_s: float | None = None
     stream: Stream | None = None
     parent: Entry | None = None
     is_bulk: bool = False
+    places: int = 1
     future: Future[Result] = field(default_factory=Future)
     state: State = PREPARING
     prepared: Prepared | None = None

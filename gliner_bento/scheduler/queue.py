@@ -29,7 +29,14 @@ from gliner_bento.scheduler.entry import (
     Stream,
 )
 from gliner_bento.scheduler.reservation import BatchShare, ItemArrival, Reservation, admitted
-from gliner_bento.scheduler.tenant_queues import ITEMS_PER_TURN, NO_TENANT, TenantQueues, TenantShare, places_of
+from gliner_bento.scheduler.tenant_queues import (
+    ITEMS_PER_TURN,
+    NO_TENANT,
+    PLACES_OF_PASS,
+    TenantQueues,
+    TenantShare,
+    places_of,
+)
 from gliner_bento.types import Item
 
 _NEXT_STATES = {
@@ -197,11 +204,12 @@ class WaitingQueue:
             return entries
         tenant = self._tenants.of(share)
         places = places_of(items)
-        is_bulk = sum(places) > ITEMS_PER_TURN
-        for item, turn in zip(items, tenant.next_turns(places), strict=True):
+        is_bulk = sum(places) > ITEMS_PER_TURN or priority > 0
+        for item, turn, counted in zip(items, tenant.next_turns(places), places, strict=True):
             self._sequences += 1
             order = priority, turn, self._sequences
             entry = Entry(item, request_id, tenant, self._sequences, order, now, deadline_s, stream, is_bulk=is_bulk)
+            entry.places = counted
             self._register(entry)
             entries.append(entry)
         return entries
@@ -236,12 +244,14 @@ class WaitingQueue:
             self._wait(entry, prepared)
 
     def put_pass(self, parent: Entry, prepared: Prepared) -> Entry:
-        """Add a waiting pass of `parent`, which is chunked, behind the next `ITEMS_PER_TURN` items of its tenant."""
+        """Add a waiting pass of `parent`, which is chunked, behind those that wait."""
         self._sequences += 1
         tenant = parent.tenant
-        order = parent.priority, tenant.turns + ITEMS_PER_TURN + 1, self._sequences
+        before = tenant.requests[parent.request_id]
+        (turn,) = tenant.next_turns([PLACES_OF_PASS * (before + 1)])
+        order = parent.priority, turn, self._sequences
         entry = Entry(parent.item, parent.request_id, tenant, self._sequences, order, self._clock(), parent=parent)
-        entry.is_bulk, entry.trace = True, parent.trace
+        entry.is_bulk, entry.places, entry.trace = True, PLACES_OF_PASS, parent.trace
         self._register(entry)
         self._wait(entry, prepared)
         return entry

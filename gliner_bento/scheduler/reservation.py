@@ -1,6 +1,7 @@
 """Which waiting entries a batch may take, so that a tenant or a large request does not hold up others.
 
-Pure, no clock. A large request (bulk) is one that takes more than one turn: many texts, or a long one.
+Pure, no clock. A large request (bulk) is one that takes more than one turn, many texts or a long one, or has a lower
+priority than others.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Among tenants: start-time fair queueing of tokens. Each tenant has a virtual tim
 by its weight, and the one with the lowest is next. A tenant that begins to wait starts no earlier than the tenant that
 is served then: time in which it did not wait earns it nothing.
 
-Among the requests of a tenant: priority (lower first, as in vLLM), then turn, then admission. The n-th item beyond
-`ITEMS_PER_TURN` of one request is ordered behind n items that are admitted after the request, and a waiting pass behind
-`ITEMS_PER_TURN` items that are admitted after it. A long text counts as several items.
+Among the requests of a tenant: priority (lower first, as in vLLM), then turn, then admission. The turn of an item is
+when it is served if all waiting requests of the tenant are served alike: a short request does not wait for all of
+large or many ones, and none waits for ever. A long text counts as several items.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from gliner_bento.scheduler.entry import WAITING, Entry
 from gliner_bento.types import Item
 
 ITEMS_PER_TURN = 32
+"""A request of more items is large (bulk)."""
+PLACES_OF_PASS = 8
 CHARS_PER_PLACE = 250
 """A longer text counts as one item more for each of so many characters."""
 ALL_SPANS_THRESHOLD = 0.1
@@ -63,14 +65,16 @@ class TenantQueue:
     """The entries of one tenant.
 
     waiting: in the order of service. virtual_time: tokens served, divided by the weight.
-    turns: the turn of the item that was admitted last. items: that are in no batch yet. unfinished: entries.
+    progress: how many places each waiting request was served. requests: of the waiting entries.
+    items: that are in no batch yet. unfinished: entries.
     """
 
     share: TenantShare
     waiting: list[Entry] = field(default_factory=list)
     rank: Rank = (0, 0.0, 0)
     virtual_time: float = 0.0
-    turns: int = 0
+    progress: float = 0.0
+    requests: Counter[str] = field(default_factory=Counter)
     items: int = 0
     unfinished: int = 0
 
@@ -79,11 +83,15 @@ class TenantQueue:
         """The tenant."""
         return self.share.tenant
 
-    def next_turns(self, places: Sequence[int]) -> Iterator[int]:
-        """The turn of each item of a new request. places: of each item."""
-        first = self.turns + 1
-        self.turns += min(sum(places), ITEMS_PER_TURN)
-        return (first + before for before in accumulate([0, *places[:-1]]))
+    def next_turns(self, places: Sequence[int]) -> Iterator[float]:
+        """The turn of each item of a new request, or of a pass. places: of each item."""
+        return (self.progress + until for until in accumulate(places))
+
+    def leave(self, entry: Entry) -> None:
+        """`entry` no longer waits."""
+        self.requests[entry.request_id] -= 1
+        if not self.requests[entry.request_id]:
+            del self.requests[entry.request_id]
 
     def rank_at(self, place: int, virtual_time: float) -> Rank:
         """Its rank when the waiting entry at `place` is its first."""
@@ -93,11 +101,14 @@ class TenantQueue:
     def drop_served(self, count: int) -> int:
         """Remove the first `count` entries of `waiting` that no longer wait; returns their cost."""
         kept, cost = [], 0
+        requests = len(self.requests)
         for place, entry in enumerate(self.waiting, 1):
             if entry.state is WAITING:
                 kept.append(entry)
                 continue
             cost += entry.cost
+            self.progress += entry.places / requests
+            self.leave(entry)
             count -= 1
             if not count:
                 self.waiting[:place] = kept
@@ -170,6 +181,7 @@ class TenantQueues:
         """`entry` waits from now on."""
         tenant = entry.tenant
         waiting = tenant.waiting
+        tenant.requests[entry.request_id] += 1
         if not waiting:
             tenant.virtual_time = max(tenant.virtual_time, self._virtual_time)
             waiting.append(entry)
@@ -187,6 +199,7 @@ class TenantQueues:
         """`entry` no longer waits, and is not served."""
         tenant = entry.tenant
         self._deactivate(tenant)
+        tenant.leave(entry)
         del tenant.waiting[bisect_left(tenant.waiting, entry.order, key=_order)]
         self._activate(tenant)
 
@@ -257,7 +270,7 @@ class TenantQueues:
         del self._tenants[tenant], self._idle[tenant]
 
 
-def _order(entry: Entry) -> tuple[int, int, int]:
+def _order(entry: Entry) -> tuple[int, float, int]:
     return entry.order
 
 

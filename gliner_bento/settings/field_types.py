@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Callable
@@ -105,6 +106,15 @@ def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _addresses(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        try:
+            ipaddress.ip_network("::" if value == "*" else value)
+        except ValueError:
+            raise ValueError(f"{value}: must be an IP address, a network (10.0.0.0/8), or *") from None
+    return values
+
+
 def _count_or_unlimited(value: int) -> int:
     if value == 0:
         raise ValueError("must be at least 1, or -1 for no limit")
@@ -139,6 +149,12 @@ HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
 Timeout = Annotated[float, Field(gt=0, le=3600)]
 Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")]
 Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_comma_separated)]
+ProxyAddresses = Annotated[
+    tuple[Annotated[str, Field(pattern=r"\S")], ...],
+    NoDecode,
+    BeforeValidator(_comma_separated),
+    AfterValidator(_addresses),
+]
 Count = Annotated[int, Field(ge=1)]
 CountOrUnlimited = Annotated[int, Field(ge=-1), AfterValidator(_count_or_unlimited)]
 CountOrAuto = Annotated[int, Field(ge=0)]

@@ -20,6 +20,7 @@ from gliner_bento.settings.field_types import (
     NamedLabels,
     Origins,
     Probability,
+    ProxyAddresses,
     Timeout,
 )
 from gliner_bento.types import MAX_ENTITIES, MAX_RELATIONS
@@ -132,6 +133,12 @@ class GatewayFields(BaseSettings):
         None,
         description="Request header that names the tenant, where there are no API keys; set it only behind a proxy "
         "that overwrites it. Unset, or not sent: the client's address is the tenant.",
+    )
+    forwarded_allow_ips: ProxyAddresses = Field(
+        (),
+        description="Addresses and networks of proxies whose X-Forwarded-For names the client (127.0.0.1,10.0.0.0/8); "
+        "* for all. uvicorn's variable FORWARDED_ALLOW_IPS sets it too. Unset: the client's address is that of its "
+        "connection.",
     )
     max_tenant_concurrency: Annotated[int, Field(ge=0)] = Field(
         0,

@@ -26,6 +26,9 @@ ALIASES = {
 }
 """gliner.serve's names of settings, accepted as flags, environment variables and keys of the file."""
 
+FORWARDED_ALLOW_IPS = "FORWARDED_ALLOW_IPS"
+"""uvicorn's variable of the setting."""
+
 DISABLE_COMPILE = f"{ENV_PREFIX}DISABLE_COMPILE"
 """A variable of gliner.serve's container: true turns `enable_compilation` off; false, its default, does nothing."""
 
@@ -62,6 +65,8 @@ def aliased_environment() -> dict[str, Any]:
     spelled = {name: environment.get(env_name(name)) for name in (*ALIASES, *ALIASES.values())}
     if _compilation_is_disabled():
         spelled |= {"enable_compilation": environment.get(env_name("enable_compilation")), "disable_compile": "false"}
+    if not environment.get(env_name("forwarded_allow_ips")):
+        spelled["forwarded_allow_ips"] = environment.get(FORWARDED_ALLOW_IPS)
     aliases = ALIASES | {"disable_compile": "enable_compilation"}
     return under_one_name({name: value for name, value in spelled.items() if value}, aliases, env_name)
 

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, ToolAnnotations
 from mcp.types import Tool as ListedTool
 from pydantic import BaseModel, ValidationError
@@ -26,7 +25,6 @@ from gliner_bento.errors import GLiNERBentoError, QueueFull
 from gliner_bento.gateway.endpoint import Endpoint, Operation
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.mcp.tools import TOOLS
-from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.validation import from_model
 
 # It reports the start and the end of each request's server.
@@ -46,7 +44,6 @@ _LISTED = ListToolsResult(
         for tool in TOOLS
     ]
 )
-_LOOPBACK = ["127.0.0.1:*", "localhost:*", "[::1]:*", "127.0.0.1", "localhost", "[::1]"]
 
 
 class McpMessage(BaseModel):
@@ -74,21 +71,10 @@ class _Served(Response):
             server,
             json_response=True,
             stateless=True,
-            security_settings=_security(self._gateway.options),
             max_request_body_size=self._gateway.options.max_body_bytes,
         )
         async with manager.run():
             await manager.handle_request(scope, receive, send)
-
-
-def _security(options: GatewayOptions) -> TransportSecuritySettings:
-    """A server that anyone on this machine may call is not called by a web page: not through a name that a page's owner
-    points to this machine, and not from another origin."""
-    protected = options.api_keys is None and not options.allow_anonymous
-    origins = [*options.cors_origins, *(f"{kind}://{host}" for kind in ("http", "https") for host in _LOOPBACK)]
-    return TransportSecuritySettings(
-        enable_dns_rebinding_protection=protected, allowed_hosts=_LOOPBACK, allowed_origins=origins
-    )
 
 
 async def _list_tools(*_: object) -> ListToolsResult:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
+from gliner_bento.errors import TooLarge
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.redaction.styles import tag
 from gliner_bento.types import (
@@ -131,12 +132,16 @@ async def _redact(gateway: Gateway, asked: RedactArguments) -> RedactedText:
     answer = await _extracted(gateway, asked)
     pieces: list[str] = []
     replaced: list[Replacement] = []
-    copied = length = 0
+    copied = length = label_chars = 0
+    limit = 2 * gateway.options.max_text_chars
     for entity in answer.entities:  # in order, without overlaps
         before, label = asked.text[copied : entity.start], tag(entity.label)
         replacement = asked.replacement.replace("LABEL", label)
         start = length + len(before)
         length = start + len(replacement)
+        label_chars += len(entity.label)
+        if length + label_chars > limit:
+            raise TooLarge(f"replacement: the result would have more than {limit} characters (twice max_text_chars)")
         pieces += [before, replacement]
         replaced.append(Replacement(start, length, entity.label, entity.score))
         copied = entity.end

@@ -67,6 +67,13 @@ def test_records_of_every_format_keep_their_columns(folder, tmp_path):
     assert [words(row) for row in rows if row["text"]] == [["Oslo"], [], ["Oslo"], ["Oslo"]]
 
 
+def test_its_requests_have_a_lower_priority(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "Oslo"}')
+    replica = MemoryReplica()
+    run(tmp_path / "out.jsonl", [str(tmp_path / "a.jsonl")], clients=[client(replica)])
+    assert [call.priority for _, call in replica.calls] == [bulk.PRIORITY]
+
+
 @pytest.mark.parametrize("name", ["", "link"])
 def test_the_output_in_the_folder_of_the_input_is_no_input(folder, name):
     output = folder / "out.jsonl"

@@ -33,6 +33,7 @@ OPTIONS = GatewayOptions(
     presidio_min_score=0.3,
     route_prefix="/gliner",
     tenant_header=None,
+    forwarded_allow_ips=(),
     api_keys=None,
     allow_anonymous=False,
     cors_origins=(),

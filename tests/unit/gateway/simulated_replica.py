@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from gliner_bento.errors import QueueFull
-from gliner_bento.gateway.admission import PASS_TOKENS, REACH, TURN_S, Admission
+from gliner_bento.gateway.admission import PASS_TOKENS, REACH, Admission
 from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.types import Extraction, Item, Usage
 
@@ -31,11 +32,14 @@ class Request:
     left: float
     counted: ExitStack
     tenant: Tenant
+    priority: int = 0
+    turn: float = 0.0
 
 
 @dataclass
 class Simulated:
-    """Tenants take turns by what they were served, requests of a tenant one after the other, as in the scheduler.
+    """Tenants take turns by what they were served. So do the requests of a tenant, pass by pass, those of a lower
+    priority last, as in the scheduler.
 
     waits_s: of the answered requests. running: requests under way, in the order of their turns.
     """
@@ -50,6 +54,7 @@ class Simulated:
     refusals: list[QueueFull] = field(default_factory=list)
     running: list[Request] = field(default_factory=list)
     served: dict[str, float] = field(default_factory=dict)
+    progress: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.admission = Admission(
@@ -72,11 +77,11 @@ class Simulated:
             recorded.clear()
         return self
 
-    def ask(self, *items: Item, timeout_s: float = TIMEOUT_S, tenant: Tenant = SOMEONE) -> bool:
+    def ask(self, *items: Item, timeout_s: float = TIMEOUT_S, tenant: Tenant = SOMEONE, priority: int = 0) -> bool:
         counted = ExitStack()
         try:
             self.admission.check(tenant, timeout_s)
-            counted.enter_context(self.admission.admit(items, self.now_s + timeout_s, tenant))
+            counted.enter_context(self.admission.admit(items, self.now_s + timeout_s, tenant, priority))
         except QueueFull as refusal:
             self.refusals.append(refusal)
             return False
@@ -84,25 +89,31 @@ class Simulated:
         if tenant.name not in busy:
             behind = min((self.served[name] for name in busy), default=0.0)
             self.served[tenant.name] = max(self.served.get(tenant.name, 0.0), behind)
-        self.running.append(Request(list(items), self.now_s, sum(map(tokens, items)), counted, tenant))
+        self._wait(Request(list(items), self.now_s, sum(map(tokens, items)), counted, tenant, priority))
         return True
 
     def run(self, seconds: float) -> None:
-        """Work: each request in its turn, for at most `TURN_S`."""
+        """Work: each request in its turn, for at most a pass."""
         end_s = self.now_s + seconds
         while self.running and self.now_s < end_s:
-            request = min(self.running, key=lambda one: self.served[one.tenant.name])  # the first of them
+            request = min(self.running, key=lambda one: (self.served[one.tenant.name], one.priority, one.turn))
+            sharing = sum(one.tenant is request.tenant for one in self.running)
             self.running.remove(request)
-            done = min(request.left, max(PASS_TOKENS, TURN_S * self.rate))
+            done = min(request.left, PASS_TOKENS)
+            self.progress[request.tenant.name] += done / sharing
             self.tokens_run += done
             self.now_s += done / self.rate
             request.left -= done
             self.served[request.tenant.name] += done / request.tenant.weight
             if request.left:
-                self.running.append(request)
+                self._wait(request)
             else:
                 self._finish(request)
         self.now_s = max(self.now_s, end_s)
+
+    def _wait(self, request: Request) -> None:
+        request.turn = self.progress[request.tenant.name] + min(request.left, PASS_TOKENS)
+        self.running.append(request)
 
     def _finish(self, request: Request) -> None:
         self.admission.observe(int(self.tokens_run))

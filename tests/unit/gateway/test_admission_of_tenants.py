@@ -51,6 +51,39 @@ def test_a_tenant_with_64_connections_of_long_texts_leaves_the_replica_to_anothe
     assert p95(simulated.waits_of["a"]) > 5
 
 
+def test_a_tenants_short_requests_do_not_wait_for_its_own_of_a_lower_priority():
+    simulated, admitted, refused = Simulated().measured(), [], 0
+    start_s = simulated.now_s
+    while simulated.now_s < start_s + 20:
+        while len(simulated.running) < 200 and simulated.ask(*[item(20)] * 16, timeout_s=60.0, priority=100):
+            pass
+        refused += not simulated.ask(*[item(20)] * 16, timeout_s=2.0, priority=100)
+        if len(admitted) < (simulated.now_s - start_s) * 4:
+            admitted.append(simulated.ask(item(20), timeout_s=2.0))
+        simulated.run(0.02)
+    assert len(admitted) >= 30
+    assert all(admitted)
+    assert refused > 30, "what is served last waits for all"
+
+
+@pytest.mark.parametrize(("flood_words", "connections"), [(250, 64), (5000, 64)])
+def test_a_tenants_short_requests_are_answered_beside_its_own_flood(flood_words: int, connections: int):
+    simulated, waits, shorts = Simulated().measured(), [], 0
+    start_s = simulated.now_s
+    while simulated.now_s < start_s + 40:
+        while len(simulated.running) < connections and simulated.ask(item(flood_words)):
+            pass
+        if shorts < (simulated.now_s - start_s) * 4:
+            assert simulated.ask(item(20), timeout_s=10.0)
+            waits.append((simulated.running[-1], simulated.now_s))
+            shorts += 1
+        simulated.run(0.02)
+        waits = [(one, asked_s) for one, asked_s in waits if one in simulated.running]
+        assert all(simulated.now_s - asked_s < 3 for _, asked_s in waits)
+    assert shorts >= 30
+    assert len(simulated.waits_s) > shorts, "the flood is answered, too"
+
+
 def test_tenants_that_all_flood_are_answered_alike():
     simulated = Simulated().measured()
     tenants = [Tenant(f"t{number}") for number in range(4)]

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import re
+import socket
 from base64 import b64encode
 from hashlib import sha256
 
@@ -13,10 +14,12 @@ import httpx
 import pytest
 from gateway_options import OPTIONS
 
+from gliner_bento.api_keys import hash_of
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.security_headers import INDEX_PAGE
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"]}
+KEYS = json.dumps([{"name": "k", "sha256": hash_of("secret")}])
 ORIGIN = "https://app.example.com"
 PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
 
@@ -53,7 +56,7 @@ def test_the_page_may_load_its_own_scripts_and_no_others(client):
 
 def test_no_other_origin_is_allowed_by_default(client):
     answer = ask(client, "OPTIONS", "/v1/extract", headers={"Origin": ORIGIN, **PREFLIGHT})
-    assert answer.status_code == 405
+    assert answer.status_code == 403
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
@@ -77,3 +80,79 @@ def test_a_form_without_content_is_no_body(client, kind):
     assert (answer.status_code, answer.json()) == (200, {"request_id": "r", "aborted": False})
     refused = ask(client, "POST", "/v1/requests/r/abort", headers={"Content-Type": kind}, content=b"a=b")
     assert refused.status_code == 415
+
+
+LOOPBACK, ANYONE, SHARED = {}, {"allow_anonymous": True}, {"cors_origins": (ORIGIN,)}
+
+
+def asked(replica, settings, headers, method="GET", path="/v1/model"):
+    """The response of a server without keys."""
+    app = GatewayApp(dataclasses.replace(OPTIONS, **settings))
+    app.bind(replica)
+    return ask(httpx.AsyncClient(transport=httpx.ASGITransport(app)), method, f"http://test{path}", headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("settings", "headers"),
+    [
+        (LOOPBACK, {"Host": "evil.example:3000"}),
+        (LOOPBACK, {"Host": "EVIL.example."}),
+        (LOOPBACK, {"Host": "[::1"}),
+        (LOOPBACK, {"Host": "evil.example", "Origin": "https://evil.example"}),
+        (ANYONE, {"Host": "evil.example:3000", "Origin": "http://evil.example:3000"}),
+        *(
+            (settings, {"Host": "127.0.0.1:3000", **page})
+            for settings in (LOOPBACK, ANYONE, SHARED)
+            for page in (
+                {"Origin": "http://evil.example"},
+                {"Origin": "http://localhost.evil.example"},
+                {"Origin": "https://app.example.com.evil.example"},
+                {"Origin": "null"},
+                {"Origin": "http://[::1"},
+                {"Sec-Fetch-Site": "cross-site"},
+            )
+        ),
+    ],
+)
+def test_without_keys_a_page_of_others_may_not_call_the_server(replica, settings, headers):
+    for method, path in (
+        ("GET", "/v1/model"),
+        ("DELETE", "/v1/adapters/a"),
+        ("POST", "/v1/extract"),
+        ("POST", "/gliner"),
+        ("POST", "/v1/requests/r/abort"),
+        ("GET", "/metrics"),
+    ):
+        answer = asked(replica, settings, headers, method, path)
+        assert answer.status_code == 403, path
+        assert re.search(r"cors_origins|allow_anonymous", answer.text)
+    assert replica.calls == []
+    for path in ("/livez", "/readyz", "/health", "/playground"):
+        assert asked(replica, settings, headers, "GET", path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "headers"),
+    [
+        *(
+            (LOOPBACK, {"Host": host})
+            for host in ("127.0.0.1:3000", "[::1]:3000", "localhost", "10.1.2.3", "gliner:80")
+        ),
+        *(
+            (LOOPBACK, {"Host": host})
+            for host in ("a.localhost:3000", "gliner.default.svc.cluster.local", "ip.ec2.internal")
+        ),
+        (LOOPBACK, {"Host": socket.gethostname().upper()}),
+        (LOOPBACK, {"Host": "localhost:3000", "Origin": "http://localhost:8000", "Sec-Fetch-Site": "same-site"}),
+        (LOOPBACK, {"Host": "localhost:3000", "Sec-Fetch-Site": "none"}),
+        (ANYONE, {"Host": "ner.example"}),
+        (ANYONE, {"Host": "ner.example", "Origin": "https://ner.example", "Sec-Fetch-Site": "same-origin"}),
+        (ANYONE, {"Host": "10.1.2.3:3000", "Origin": "http://10.1.2.3:3000"}),
+        (SHARED, {"Host": "127.0.0.1", "Origin": ORIGIN, "Sec-Fetch-Site": "cross-site"}),
+        (SHARED, {"Host": "app.example.com"}),
+        ({"cors_origins": ("*",)}, {"Host": "any.example", "Origin": "null", "Sec-Fetch-Site": "cross-site"}),
+        ({"api_keys": KEYS}, {"Host": "any.example", "Origin": "https://any.example", "X-API-Key": "secret"}),
+    ],
+)
+def test_clients_own_pages_and_allowed_ones_may(replica, settings, headers):
+    assert asked(replica, settings, headers).status_code == 200

@@ -98,7 +98,7 @@ def test_a_long_text_gets_its_turns_however_many_short_texts_arrive(
         if gate.arrival()[0].startswith("Name"):
             break
         before += 1
-    assert before == ITEMS_PER_TURN
+    assert 8 <= before < ITEMS_PER_TURN
 
 
 def hold_long(gate: Gate) -> Callable[[Sequence[Prepared]], object]:

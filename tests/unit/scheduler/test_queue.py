@@ -18,7 +18,7 @@ from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.scheduler.entry import Entry, State
 from gliner_bento.scheduler.queue import Reservation, Tally, WaitingQueue
-from gliner_bento.scheduler.tenant_queues import CHARS_PER_PLACE, ITEMS_PER_TURN, TenantShare
+from gliner_bento.scheduler.tenant_queues import CHARS_PER_PLACE, TenantShare
 from gliner_bento.types import Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
@@ -224,40 +224,49 @@ def chunked() -> Prepared:
     return Prepared(ITEM, 0, words=0, chunked=FakeChunkedRequest(ITEM, 2))
 
 
-def test_pass_waits_behind_the_items_that_are_admitted_next(clock: Clock) -> None:
+def test_pass_waits_behind_short_items_that_are_admitted_later(clock: Clock) -> None:
     queue = WaitingQueue(100, clock, packs=False)
     queue.open()
     parent = admit(queue, "r")
     queue.put(parent, chunked())
     passed = queue.put_pass(parent, Prepared(ITEM, 10, words=2))
-    items = [wait(queue) for _ in range(ITEMS_PER_TURN + 1)]
-    order = [take(queue, ONE)[0] for _ in range(len(items) + 1)]
-    assert order == [*items[:-1], passed, items[-1]]
+    items = [wait(queue) for _ in range(3)]
+    assert [take(queue, ONE)[0] for _ in range(4)] == [*items, passed]
     assert (queue.unfinished_items, queue.tally(State.RUNNING).passes) == (len(items) + 1, 1)
 
 
-def test_items_of_a_large_request_take_turns_with_those_that_come_after_it(clock: Clock) -> None:
+def test_a_large_request_shares_its_tenants_turns_with_short_ones(clock: Clock) -> None:
+    """A short one waits for one item of the large request, which is not held up for ever."""
     queue = WaitingQueue(1000, clock, packs=False)
     queue.open()
-    large = queue.admit([ITEM] * (ITEMS_PER_TURN + 3), "large")
+    large = queue.admit([ITEM] * 40, "large")
     for entry in large:
         queue.put(entry, Prepared(ITEM, 10, words=5))
-    one, two, three = [wait(queue) for _ in range(3)]
-    order = [take(queue, ONE)[0] for _ in range(len(large) + 3)]
-    later = large[ITEMS_PER_TURN:]
-    assert order == [*large[:ITEMS_PER_TURN], later[0], one, later[1], two, later[2], three]
+    batches = 0
+    while large[-1] not in take(queue, ONE):
+        batches += 1
+        assert batches < 80
+        if batches % 2:
+            short = wait(queue, request_id=f"short {batches}")
+            assert short in take(queue, ONE) + take(queue, ONE)
 
 
-def test_long_texts_of_a_request_take_turns_earlier(clock: Clock) -> None:
+def test_a_short_request_goes_before_many_longer_ones_of_its_tenant(clock: Clock) -> None:
     queue = WaitingQueue(1000, clock, packs=False)
     queue.open()
-    long = replace(ITEM, text="a" * (7 * CHARS_PER_PLACE))  # counts as 8 items
-    large = queue.admit([long] * (ITEMS_PER_TURN // 8 + 2), "large")
-    for entry in large:
-        queue.put(entry, Prepared(long, 10, words=5))
-    later = [wait(queue) for _ in range(10)]
-    order = [take(queue, ONE)[0] for _ in range(len(large) + len(later))]
-    assert order == [*large[:-2], large[-2], *later[:8], large[-1], *later[8:]]
+    long = replace(ITEM, text="a" * (6 * CHARS_PER_PLACE))
+    waits = []
+    for number in range(300):
+        while queue.waiting_entries < 64:
+            (entry,) = queue.admit([long], f"long {queue._sequences}")
+            queue.put(entry, Prepared(long, 10, words=5))
+        if number % 20 == 19:
+            short, taken = wait(queue, request_id=f"short {number}"), 0
+            while short not in take(queue, ONE):
+                taken += 1
+            waits.append(taken)
+        take(queue, ONE)
+    assert max(waits) <= 16, "of 64 that wait"
 
 
 SHARES = {

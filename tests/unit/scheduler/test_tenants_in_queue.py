@@ -14,7 +14,7 @@ from gliner_bento.errors import QueueFull
 from gliner_bento.scheduler.batching import BatchLimits, form_batch
 from gliner_bento.scheduler.entry import Entry
 from gliner_bento.scheduler.queue import WaitingQueue
-from gliner_bento.scheduler.tenant_queues import ITEMS_PER_TURN, NO_TENANT, TenantShare
+from gliner_bento.scheduler.tenant_queues import NO_TENANT, TenantShare
 from gliner_bento.types import Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
@@ -150,6 +150,16 @@ def test_priority_counts_among_the_requests_of_a_tenant_only() -> None:
     assert own == [urgent, *usual]
 
 
+def test_requests_of_a_lower_priority_leave_lanes_and_batches_to_the_others() -> None:
+    queue = opened()
+    background, usual = [wait(queue, A, priority=100) for _ in range(4)], [wait(queue, A) for _ in range(4)]
+    assert all(entry.is_bulk for entry in background)
+    assert not any(entry.is_bulk for entry in usual)
+    share = queue.batch_share(1000, since_s=-1.0)
+    assert queue.next_batch(MANY, share=share).entries == usual
+    assert [serve(queue)[0] for _ in range(8)] == [*usual, *background]
+
+
 def test_priority_of_a_tenant_that_may_cross_counts_among_all() -> None:
     queue = opened()
     for _ in range(50):
@@ -201,7 +211,7 @@ def test_one_tenant_cannot_take_all_places_of_the_queue() -> None:
 class Waiting:
     """A waiting item, for a queue without tenants."""
 
-    order: tuple[int, int, int]
+    order: tuple[int, float, int]
     cost: int
     adapter: None = None
     bypassed: int = 0
@@ -212,14 +222,12 @@ class Waiting:
 def test_one_tenant_is_served_in_the_order_of_priority_turn_and_admission(packs: bool, share: TenantShare) -> None:
     queue = opened(packs=packs)
     expected: list[Waiting] = []
-    turns = 0
     for step in range(120):
         entries = queue.admit([ITEM] * (1 + step * 7 % 45 if step < 60 else 0), "r", None, step % 3 - 1, share=share)
-        for place, entry in enumerate(entries):
+        for entry in entries:
             cost = 5 + entry.sequence * 13 % 90
             queue.put(entry, Prepared(ITEM, cost, words=5))
-            expected.append(Waiting((step % 3 - 1, turns + 1 + place, entry.sequence), cost))
-        turns += min(len(entries), ITEMS_PER_TURN)
+            expected.append(Waiting(entry.order, cost))
         expected.sort(key=lambda one: one.order)
         chosen = form_batch(expected, MANY, packs=packs)
         served = [entry.sequence for entry in serve(queue, MANY)]

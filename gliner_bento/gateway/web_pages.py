@@ -1,0 +1,74 @@
+"""Which web pages may call a server without API keys through the browser of somebody who reaches it.
+
+A browser names the page in `Origin` and `Sec-Fetch-Site`. A page whose owner points its own name at this server (DNS
+rebinding) shows in `Host`: only a name that public DNS has can be one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+
+from gliner_bento.errors import Forbidden
+from gliner_bento.gateway.options import GatewayOptions
+
+_NOT_IN_PUBLIC_DNS = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
+
+
+class WebPages:
+    """The rules of one server. Clients that are no browsers send neither `Origin` nor `Sec-Fetch-Site`."""
+
+    def __init__(self, options: GatewayOptions) -> None:
+        self._origins = set(options.cors_origins)
+        self._any_host = options.allow_anonymous
+        self._own = {socket.gethostname().lower(), *(_name_in(origin) for origin in self._origins)}
+
+    def check(self, headers: Headers) -> None:
+        """Raise `Forbidden` for a request of a page that may not call the server."""
+        origin, host = headers.get("origin"), headers.get("host", "")
+        if "*" in self._origins or origin in self._origins:
+            return
+        name = _name_in(f"//{host}")
+        if headers.get("sec-fetch-site") == "cross-site" or (origin and not _is_own_page(origin, name)):
+            raise Forbidden(f"a page of {(origin or 'another site')[:200]} may not call this server (cors_origins)")
+        if name in self._own or not _is_public(name):
+            return
+        if not self._any_host:
+            message = "without API keys it is called by an IP address or a name of this machine"
+            raise Forbidden(f"host {host[:200]}: {message}; to let others call it, set api_keys or allow_anonymous")
+        if origin and not origin.startswith("https:"):  # a certificate proves the name
+            raise Forbidden(f"a page of {origin[:200]} may not call this server (cors_origins, or API keys, or https)")
+
+
+def _is_own_page(origin: str, host: str) -> bool:
+    """Whether a page is the server's, or of a program on the visitor's own machine."""
+    name = _name_in(origin)
+    return bool(name) and (name in (host, "localhost") or _is_loopback(name))
+
+
+def _name_in(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").rstrip(".")
+    except ValueError:
+        return "invalid."
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=1024)
+def _is_public(name: str) -> bool:
+    """Whether a name may be in public DNS: it has a dot, and is neither an address nor in a private domain."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return "." in name and not name.endswith(_NOT_IN_PUBLIC_DNS)
+    return False
