@@ -22,6 +22,7 @@ import jsonschema
 
 from gliner_bento.loadtest.machine import provenance
 from reliability.fuzz_cases import Case, Cases
+from reliability.fuzz_sockets import MAX_CONNECTIONS, attack
 from reliability.measurement import Measurement, Target
 from reliability.served import processes, serving
 
@@ -87,15 +88,16 @@ class Findings:
 
 
 def fuzz(log: Path, *, requests: int, seed: int, settings: Mapping[str, object]) -> Measurement:
-    """Send `requests` cases over a few connections, then one valid request."""
+    """Send `requests` cases over a few connections, then what no HTTP client sends, then one valid request."""
     at_start = provenance()
     with tempfile.TemporaryDirectory(prefix="adapters-") as store:
-        given = {"enable_lora": True, "disk_cache_dir": store, **settings}
+        given = {"enable_lora": True, "disk_cache_dir": store, "max_connections": MAX_CONNECTIONS, **settings}
         with serving(log, given) as server:
             before = {name: process.pid for name, process in processes(server).items()}
             document = httpx.get(f"{server.url}/docs.json").json()
             findings = Findings(OwnErrors(document))
             _send(server.url, itertools.islice(Cases(document, seed), requests), findings)
+            at_sockets, socket_facts = attack(server, seed)
             valid = httpx.post(f"{server.url}/v1/extract", json=_BODY, timeout=HUNG_S)
             restarted = before != {name: process.pid for name, process in processes(server).items()}
     tracebacks = log.read_text(errors="replace").count("Traceback (most recent call last)")
@@ -111,12 +113,14 @@ def fuzz(log: Path, *, requests: int, seed: int, settings: Mapping[str, object])
         Target(
             "processes that died, or a valid request that failed", "", int(restarted or valid.status_code != 200), 0
         ),
+        *at_sockets,
     ]
     facts = {
         "requests": requests,
         "seed": seed,
         "statuses": {kind: dict(sorted(count.items())) for kind, count in findings.statuses.items()},
         "examples": findings.examples,
+        **socket_facts,
         "settings": {name: str(value) for name, value in settings.items()},
     }
     listed = ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items()) if status > 0)

@@ -1,44 +1,64 @@
-"""uvicorn's HTTP protocol with limits on connections: how many, the time and the size of headers, the pace of bodies.
+"""uvicorn's HTTP protocol with limits on connections: how many, the time and the size of requests, the pace of bodies.
 
 ASGI begins after the headers, so no middleware can set these, or see what is not HTTP. A connection over a Unix socket
-has no limits: its peers are processes of ours. What is refused gets the one error body, as everywhere. A request that
-an overloaded server refuses does not become an ASGI task; what arrives of its body is dropped.
+has no limits: its peers are processes of ours. What is refused gets the one error body, as everywhere.
+
+One request at a time: what a client sends behind one that is not answered is not parsed. All of a request but its body
+(request line, headers, chunk sizes and extensions, trailers) has one limit.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import resource
-from collections.abc import Callable
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import ClassVar
 
+import httptools
 from starlette.responses import Response
-from uvicorn._types import ASGI3Application
 from uvicorn.config import HTTP_PROTOCOLS
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gliner_bento.errors import GLiNERBentoError, HeadersTooLarge, MalformedRequest, NotReady, RequestTimeout
 from gliner_bento.gateway import request_id
-from gliner_bento.gateway.early_refusal import EarlyRefusal, Refusal
+from gliner_bento.gateway.early_refusal import EarlyRefusal
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.refuse_early import RefuseEarly
 from gliner_bento.gateway.turns import Turns
 
-logger = logging.getLogger("gliner_bento.gateway")
-
 MAX_HEADER_BYTES = 2**16
+"""Of a request without its body. A header counts 32 bytes more than it has, as in HTTP/2, for the memory it takes."""
+
 PACE_BYTES = 2**16
 """A body has `body_timeout_s` for so many bytes, or for the rest of it."""
+
+_HEADER_OVERHEAD = 32
+_CHUNK_OVERHEAD = 16
+"""A chunk's size and line ends, which are not counted: bodies may come in small chunks."""
+
+_PARSED_BYTES = 2**10
+"""Parsed in one go. Requests that are complete within them wait for those before them."""
 
 _OTHER_FILES = 256
 
 
+@dataclass
+class Limits:
+    """Of one server. incomplete: connections that await a request or the rest of one, the one without progress for
+    longest first; they make room for new ones."""
+
+    options: GatewayOptions
+    early: EarlyRefusal | None = None
+    turns: Turns = field(default_factory=Turns)
+    incomplete: dict[HttpProtocol, None] = field(default_factory=dict)
+
+
 def limit_connections(options: GatewayOptions, early: EarlyRefusal | None = None) -> None:
     """Set the limits of this process, and make this uvicorn's default protocol: BentoML has no option for it."""
-    HttpProtocol.options = options
-    HttpProtocol.early = early
+    HttpProtocol.limits = Limits(options, early)
     _allow_files(2 * options.max_connections + _OTHER_FILES)  # each request has a connection to the runner, too
     HTTP_PROTOCOLS["auto"] = f"{__name__}:{HttpProtocol.__name__}"
 
@@ -51,102 +71,102 @@ def _allow_files(number: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+class Part(Enum):
+    """What the parser awaits: the beginning of a request, the rest of its headers, or of its body."""
+
+    START, HEADERS, BODY = range(3)
+
+
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. `idle`: those without a request under way, the longest first; they make room for new ones."""
+    """One connection."""
 
-    options: ClassVar[GatewayOptions | None] = None
-    early: ClassVar[EarlyRefusal | None] = None
-    turns: ClassVar[Turns] = Turns()
-    idle: ClassVar[dict[HttpProtocol, None]] = {}
+    limits: ClassVar[Limits | None] = None
 
-    _limits: GatewayOptions | None = None
+    _limits: Limits | None = None
+    _awaits = Part.START
     _timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
-    _reads_body = False
-    _bytes = 0  # of headers, or of a body since its timer was set
-    _dropped = 0  # bytes of a body whose request has been answered
-    _held: tuple[RequestResponseCycle, ASGI3Application] | None = None  # until its body is complete
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if isinstance(self.app, ProxyHeadersMiddleware):  # see `ClientAddress`
-            self.app = self.app.app
-        self.ws_protocol_class = None  # there are no WebSockets: a request for one is a request without the upgrade
+    _unparsed = memoryview(b"")
+    _framing_bytes = 0  # of the part that is awaited, without the body
+    _body_bytes = 0
+    _due_bytes = 0  # of the body, before the timer ends
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        if self.client is None or self.options is None:
+        if isinstance(self.app, ProxyHeadersMiddleware):  # see `ClientAddress`
+            self.app = self.app.app
+        if self.client is None or self.limits is None:
             return
-        self._limits = self.options
-        self.timeout_keep_alive = self._limits.keep_alive_timeout_s
-        self._await_headers()
-        if len(self.connections) > self._limits.max_connections:
-            self._make_room()
+        limits = self._limits = self.limits
+        if limits.early:
+            self.app = RefuseEarly(self.app, limits.early, limits.turns)
+        self._watch(limits)
+        if len(self.connections) > limits.options.max_connections:
+            self._make_room(limits)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
-        self.idle.pop(self, None)
-        self._unset_timer()
+        self._unwatch()
         if self._write_timer:
             self._write_timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Part of a request has arrived."""
-        awaited_headers = self in self.idle  # else `data` may be the end of a body
-        super().data_received(data)
-        if self._limits is None or self.transport.is_closing():
-            return
-        self._bytes += len(data)
-        if self._reads_body:
-            if self._timer is None or self._bytes >= PACE_BYTES:
-                self._set_timer(self._limits.body_timeout_s)
-        elif awaited_headers and self in self.idle:
-            if self._bytes > MAX_HEADER_BYTES:
-                self._refuse(HeadersTooLarge(f"the headers have more than {MAX_HEADER_BYTES} bytes"))
-            elif self._timer is None:
-                self._set_timer(self._limits.header_timeout_s, self._bytes)
+        self._unset_keepalive_if_required()
+        self._unparsed = memoryview(bytes(self._unparsed) + data)
+        self._parse()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._await(Part.HEADERS)
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header has arrived, or a trailer, which is ignored."""
+        self._framing_bytes += _HEADER_OVERHEAD
+        if self._awaits is Part.HEADERS:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """A request begins."""
-        self.idle.pop(self, None)
-        self._unset_timer()
-        self._reads_body = True
-        self._dropped = 0
-        super().on_headers_complete()
+        """The headers have arrived. With an offer of another protocol, the request is parsed again without it."""
+        if not self.parser.should_upgrade():
+            self._await(Part.BODY)
+            super().on_headers_complete()
+        elif self.parser.get_method() == b"CONNECT":
+            raise MalformedRequest("this is not a proxy")
+
+    def on_chunk_header(self) -> None:
+        """The size of a chunk has arrived."""
+        self._framing_bytes = max(0, self._framing_bytes - _CHUNK_OVERHEAD)
 
     def on_body(self, body: bytes) -> None:
         """Part of a request's body has arrived."""
+        self._framing_bytes -= len(body)
+        self._body_bytes += len(body)
         super().on_body(body)
-        if self._limits and self.cycle.response_complete:
-            self._dropped += len(body)
-            if self._dropped > max(self._limits.max_body_bytes, self._limits.max_adapter_bytes):
-                self.transport.close()
 
     def on_message_complete(self) -> None:
         """A request has been received."""
-        self._reads_body = False
-        self._unset_timer()
-        super().on_message_complete()
-        held, self._held = self._held, None
-        if held:
-            self._start_in_turn(*held)
-        elif self._limits and self.cycle.response_complete:  # it was refused before its body was read
-            self._await_next()
+        if self._awaits is Part.BODY:
+            super().on_message_complete()
+        self._await(Part.START)
 
     def on_response_complete(self) -> None:
         """A response has been sent."""
         super().on_response_complete()
-        if self._limits and self.cycle.response_complete and not self._reads_body and not self.transport.is_closing():
-            self._bytes = 0
-            self.idle[self] = None
+        if self._limits:
+            self._unset_keepalive_if_required()  # `_timer` is set instead
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            self._parse()
 
     def pause_writing(self) -> None:
         """The client reads slower than the server writes."""
         super().pause_writing()
         if self._limits:
-            self._write_timer = self.loop.call_later(self._limits.body_timeout_s, self.transport.abort)
+            self._write_timer = self.loop.call_later(self._limits.options.body_timeout_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         """The client has read."""
@@ -155,112 +175,95 @@ class HttpProtocol(HttpToolsProtocol):
             self._write_timer.cancel()
             self._write_timer = None
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP."""
-        self._refuse(MalformedRequest("the request is not valid HTTP"))
+    def _is_answering(self) -> bool:
+        """Whether a request that has been received awaits its response."""
+        if self.pipeline:
+            return True
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete and self._awaits is not Part.BODY
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Refuse a request, or have the app answer it; one extraction per iteration of the event loop."""
-        scope: Any = cycle.scope
-        if not (self._limits and self.early and self.early.may_refuse(scope)):
-            super()._start_asgi_task(cycle, app)
-        elif cycle.more_body and not cycle.waiting_for_100_continue and self.early.reads_body(scope):
-            if not self._refused(cycle):
-                self._held = cycle, app
-        else:
-            self._start_in_turn(cycle, app)
+    def _parse(self) -> None:
+        """Parse what has arrived, up to the end of a request that awaits its response; then reading pauses."""
+        while self._unparsed and not self._is_answering() and not self.transport.is_closing():
+            data, self._unparsed = self._unparsed[:_PARSED_BYTES], self._unparsed[_PARSED_BYTES:]
+            self._framing_bytes += len(data)
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                self._unparsed = memoryview(self._head() + bytes(data[upgrade.args[0] :]) + bytes(self._unparsed))
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+            except httptools.HttpParserError:
+                self._refuse(MalformedRequest("the request is not valid HTTP"))
+            if self._limits:
+                self._check_size(self._limits.options)
+        if self._unparsed:
+            self.transport.pause_reading()
+        if self._limits:
+            self._watch(self._limits)
 
-    def _start_in_turn(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        assert self.early
-        scope: Any = cycle.scope
-        if not self._refused(cycle):
-            start = super()._start_asgi_task
-            if self.turns.free:
-                self.turns.take(lambda: start(cycle, app))
-            else:
-                expected = self.early.expect(scope)
-                self.turns.take(lambda: self._start_or_refuse(cycle, app, expected))
+    def _head(self) -> bytes:
+        """The request line and the headers, without an offer of another protocol."""
+        line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        return line + b"".join(b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade") + b"\r\n"
 
-    def _start_or_refuse(
-        self, cycle: RequestResponseCycle, app: ASGI3Application, expected: Callable[[], None]
-    ) -> None:
-        """What was admitted meanwhile may have cost more than was expected."""
-        expected()
-        if not self._refused(cycle):
-            super()._start_asgi_task(cycle, app)
-
-    def _refused(self, cycle: RequestResponseCycle) -> bool:
-        """Refuse a request if the server is overloaded. If other requests wait for its response, the app refuses it: to
-        continue with the next one from here would be a recursion of any depth. If the check itself fails, the app
-        answers: the parser would report the exception as bad HTTP."""
-        assert self.early
-        scope: Any = cycle.scope
-        possible = cycle is self.cycle and not cycle.disconnected and not self.flow.write_paused
-        try:
-            body = bytes(cycle.body) if not cycle.more_body and self.early.reads_body(scope) else None
-            refusal = self.early.refuse(scope, body) if possible else None
-        except Exception:
-            logger.exception("%s %s could not be refused early", scope["method"], scope["path"])
-            refusal = None
-        if refusal:
-            self._send_refusal(cycle, refusal)
-        return refusal is not None
-
-    def _send_refusal(self, cycle: RequestResponseCycle, refusal: Refusal) -> None:
-        if cycle.waiting_for_100_continue:  # the client may send its body or not
-            cycle.keep_alive = False
-        defaults = b"".join(b"%s: %s\r\n" % header for header in cycle.default_headers)
-        end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
-        self.transport.write(STATUS_LINE[refusal.status] + defaults + refusal.headers + end + refusal.body)
-        cycle.response_started = cycle.response_complete = True
-        if not self._reads_body:
-            self._await_next()
-        self.on_response_complete()
-
-    def _await_next(self) -> None:
-        """A request has been refused, and received: the next one may come."""
-        assert self._limits
-        if not self.cycle.keep_alive:
+    def _check_size(self, options: GatewayOptions) -> None:
+        if self._framing_bytes > MAX_HEADER_BYTES:
+            self._refuse(HeadersTooLarge(f"the request has more than {MAX_HEADER_BYTES} bytes without its body"))
+        elif self._body_bytes > max(options.max_body_bytes, options.max_adapter_bytes) and self.cycle.response_complete:
             self.transport.close()
-        elif not self.transport.is_closing():
-            self._bytes = 0
-            self.idle[self] = None
-            if self.timeout_keep_alive_task is None:
-                self.timeout_keep_alive_task = self.loop.call_later(
-                    self.timeout_keep_alive, self.timeout_keep_alive_handler
-                )
 
-    def _await_headers(self) -> None:
-        assert self._limits
-        self.idle[self] = None
-        self._set_timer(self._limits.header_timeout_s)
-
-    def _make_room(self) -> None:
-        """Close the connection that has been idle longest; this one, if all others have a request."""
-        longest = next(iter(self.idle))
-        if longest is self:
-            self._refuse(NotReady("too many connections; try again later"))
-        else:
-            del self.idle[longest]
-            longest.transport.close()
-
-    def _too_slow(self) -> None:
-        assert self._limits
-        if self._reads_body and self.flow.read_paused:  # the server reads slower than the client writes
-            self._set_timer(self._limits.body_timeout_s)
-        else:
-            self._refuse(RequestTimeout("the request did not arrive in time"))
-
-    def _set_timer(self, timeout_s: float, received: int = 0) -> None:
+    def _await(self, part: Part) -> None:
+        self._awaits = part
+        self._framing_bytes = self._body_bytes = self._due_bytes = 0
         self._unset_timer()
-        self._bytes = received
-        self._timer = self.loop.call_later(timeout_s, self._too_slow)
+
+    def _watch(self, limits: Limits) -> None:
+        """Limit the time until the part that is awaited is complete."""
+        if self._is_answering() or self.transport.is_closing():
+            self._unwatch()
+        elif self._timer is None or self._body_bytes >= self._due_bytes > 0:
+            self._unwatch()
+            self._due_bytes = self._body_bytes + PACE_BYTES
+            limits.incomplete[self] = None
+            self._timer = self.loop.call_later(self._timeout_s(limits.options), self._too_slow, limits)
+
+    def _unwatch(self) -> None:
+        self._unset_timer()
+        if self._limits:
+            self._limits.incomplete.pop(self, None)
 
     def _unset_timer(self) -> None:
-        self._bytes = 0
         if self._timer:
             self._timer.cancel()
             self._timer = None
+
+    def _timeout_s(self, options: GatewayOptions) -> float:
+        if self._awaits is Part.BODY:
+            return options.body_timeout_s
+        return options.keep_alive_timeout_s if self._is_idle() else options.header_timeout_s
+
+    def _is_idle(self) -> bool:
+        """Whether requests have been answered, and none has begun."""
+        return self._awaits is Part.START and self.cycle is not None
+
+    def _too_slow(self, limits: Limits) -> None:
+        self._timer = None
+        if self._awaits is Part.BODY and self.flow.read_paused:  # the server reads slower than the client writes
+            self._watch(limits)
+        elif self._is_idle():
+            self.transport.close()
+        else:
+            self._refuse(RequestTimeout("the request did not arrive in time"))
+
+    def _make_room(self, limits: Limits) -> None:
+        """Close the connection that has sent nothing for longest; this one, if all others have a request."""
+        longest = next(iter(limits.incomplete))
+        longest._unwatch()
+        if longest._is_idle():
+            longest.transport.close()
+        else:
+            longest._refuse(NotReady("too many connections; try again later"))
 
     def _refuse(self, error: GLiNERBentoError) -> None:
         """Answer with an error, unless a response is under way, and close the connection."""

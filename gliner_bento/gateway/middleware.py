@@ -26,6 +26,8 @@ logger = logging.getLogger("gliner_bento.gateway")
 
 _BODY_METHODS = {"POST", "PUT", "PATCH"}
 _OWN_HEADERS = {"content-length", "content-type"}
+_OF_BENTOML = "application/vnd.bentoml"
+"""Types of bodies between BentoML's services: it refuses them with a traceback, even if they are empty."""
 
 
 class GatewayMiddleware:
@@ -106,8 +108,11 @@ class _LimitedBody:
                 raise self._too_large()
         kind = media_type(headers)
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-        if has_body and kind and not is_json(kind) and not upload:
+        if (has_body or kind.startswith(_OF_BENTOML)) and kind and not is_json(kind) and not upload:
             raise UnsupportedMediaType(f"send the body as {JSON}, not {kind}")
+        coding = headers.get("content-encoding", "").strip().lower()
+        if has_body and coding not in ("", "identity"):
+            raise UnsupportedMediaType(f"send the body without a Content-Encoding ({coding[:20]})")
 
     async def receive(self) -> Message:
         """The next message. A body that is too large ends early, or raises `TooLarge` if `raises`."""

@@ -115,8 +115,8 @@ class GatewayFields(BaseSettings):
     max_connections: Count = Field(
         2048,
         description="Maximum number of connections of a gateway process. Another one closes the one that has been idle "
-        "longest; if all have requests, it is refused (503). A connection with a short request takes about 0.13 MB in "
-        "the server's processes.",
+        "or sending a request for longest; if all await responses, it is refused (503). A connection with a short "
+        "request takes about 0.13 MB in the server's processes.",
     )
     header_timeout_s: Timeout = Field(
         10.0, description="Time in which a request's headers must arrive, in seconds; then 408."

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import gzip
 import json
 
 import httpx
@@ -315,8 +316,17 @@ def test_a_body_over_the_limit_is_refused_by_our_own_routes(client, path, declar
     assert "max_body_bytes" in response.text
 
 
-def test_only_json_is_read(client):
-    response = ask(client, "POST", "/v1/extract", content=b"a=b", headers={"Content-Type": "text/plain"})
+@pytest.mark.parametrize(
+    ("content", "headers"),
+    [
+        (b"a=b", {"Content-Type": "text/plain"}),
+        (b"", {"Content-Type": "application/vnd.bentoml+pickle"}),
+        (gzip.compress(b"{}"), {"Content-Type": "application/json", "Content-Encoding": "gzip"}),
+        (b'{"text": "a", "labels": ["b"]}', {"Content-Type": "application/json", "Content-Encoding": "br"}),
+    ],
+)
+def test_only_json_is_read(client, content, headers):
+    response = ask(client, "POST", "/v1/extract", content=content, headers=headers)
     assert (response.status_code, response.json()["error"]["code"]) == (415, "unsupported_media_type")
 
 

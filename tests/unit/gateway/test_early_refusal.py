@@ -40,8 +40,7 @@ GET = b"GET /v1/model HTTP/1.1\r\nHost: a\r\n\r\n"
 @pytest.fixture(autouse=True)
 def _own_protocol(monkeypatch):
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", None)
-    for name, value in {"options": None, "early": None, "idle": {}}.items():
-        monkeypatch.setattr(HttpProtocol, name, value)
+    monkeypatch.setattr(HttpProtocol, "limits", None)
 
 
 def refused(response: httpx.Response, code: str = "queue_full") -> bool:
@@ -136,12 +135,14 @@ def test_a_connection_that_is_not_kept_closes_after_the_body(head):
         async with serving() as served:
             for pieces in ([head + BODY], [head, BODY[:9], BODY[9:]]):
                 client = await served.connect()
-                response = await client.answer(pieces[0])
+                for piece in pieces:
+                    client.writer.write(piece)
+                    await asyncio.sleep(0.01)
+                response = await client.answer()
                 assert refused(response)
                 assert response.headers["connection"] == "close"
-                for piece in pieces[1:]:
-                    await client.send(piece)
                 assert await client.closed()
+            assert served.reached == []
 
     asyncio.run(scene())
 
