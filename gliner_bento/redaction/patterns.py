@@ -62,24 +62,21 @@ def _card_at(match: re.Match[str]) -> int:
     return end
 
 
-def _is_phone(text: str) -> bool:
-    """International, or with a leading 0 or an area code in parentheses; 7 to 15 digits; no date."""
+def _phone_at(match: re.Match[str]) -> int:
+    """Characters of the match if it is international, or has a leading 0 or an area code; 7 to 15 digits; no date."""
+    text = match[0]
     if not 7 <= sum(map(str.isdigit, text)) <= 15 or re.fullmatch(r"\d{2}[./\-]\d{2}[./\-]\d{4}", text):
-        return False
-    return text[0] in "+(0" or bool(re.fullmatch(r"\d{3}[ .\-]\d{3}[ .\-]\d{4}", text))
+        return 0
+    return len(text) if text[0] in "+(0" or re.fullmatch(r"\d{3}[ .\-]\d{3}[ .\-]\d{4}", text) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """chars: of the finding at the beginning of a match; 0: it is none."""
+    """chars: returns the length of what was found at the beginning of a match, 0 if nothing."""
 
     label: str
     pattern: re.Pattern[str]
     chars: Callable[[re.Match[str]], int]
-
-
-def _whole(is_one: Callable[[str], bool]) -> Callable[[re.Match[str]], int]:
-    return lambda match: len(match[0]) if is_one(match[0]) else 0
 
 
 _RULES = (
@@ -95,7 +92,7 @@ _RULES = (
     _Rule(
         "phone number",
         re.compile(r"(?<![^\W_])(?<!\+)(?:\+|(?<!\d\.)[(\d])(?:[ ./()\-]{0,3}\d){6,15}(?![^\W_]|@)"),
-        _whole(_is_phone),
+        _phone_at,
     ),
 )
 
