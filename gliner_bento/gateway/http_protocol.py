@@ -43,6 +43,7 @@ _PARSED_BYTES = 2**10
 """Parsed in one go. Requests that are complete within them wait for those before them."""
 
 _OTHER_FILES = 256
+_NOTHING = memoryview(b"")
 
 
 @dataclass
@@ -86,7 +87,7 @@ class HttpProtocol(HttpToolsProtocol):
     _awaits = Part.START
     _timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
-    _unparsed = memoryview(b"")
+    _unparsed = _NOTHING
     _framing_bytes = 0  # of the part that is awaited, without the body
     _body_bytes = 0
     _due_bytes = 0  # of the body, before the timer ends
@@ -184,8 +185,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _parse(self) -> None:
         """Parse what has arrived, up to the end of a request that awaits its response; then reading pauses."""
+        size = _PARSED_BYTES if self._limits else None
         while self._unparsed and not self._is_answering() and not self.transport.is_closing():
-            data, self._unparsed = self._unparsed[:_PARSED_BYTES], self._unparsed[_PARSED_BYTES:]
+            data, self._unparsed = self._unparsed[:size], self._unparsed[size:] if size else _NOTHING
             self._framing_bytes += len(data)
             try:
                 self.parser.feed_data(data)
@@ -199,6 +201,8 @@ class HttpProtocol(HttpToolsProtocol):
                 self._check_size(self._limits.options)
         if self._unparsed:
             self.transport.pause_reading()
+        else:
+            self._unparsed = _NOTHING  # a view keeps all that was received
         if self._limits:
             self._watch(self._limits)
 
@@ -257,7 +261,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(RequestTimeout("the request did not arrive in time"))
 
     def _make_room(self, limits: Limits) -> None:
-        """Close the connection that has sent nothing for longest; this one, if all others have a request."""
+        """Close the connection that makes no progress for longest; this one, if all others await responses."""
         longest = next(iter(limits.incomplete))
         longest._unwatch()
         if longest._is_idle():

@@ -329,6 +329,7 @@ def test_a_body_may_come_in_small_chunks(serve, app):
     client = serve()()
     assert ok(client, CHUNKED + b"\r\nbody\r\n" + b"1\r\ny\r\n" * 50_000 + b"0\r\n\r\n")
     assert app.bodies == [b"body" + b"y" * 50_000]
+    assert [connection._unparsed.obj for connection in app.connections] == [b""], "what was parsed is kept"
 
 
 def test_requests_whose_bodies_do_not_come_do_not_keep_others_out(serve, app):
