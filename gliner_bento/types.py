@@ -134,9 +134,7 @@ class RequestOptions(Strict):
         default=None, description="Milliseconds until it fails with 504; except streams, at most request_timeout_s."
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
-        default=0,
-        description="Lower values are scheduled earlier among the tenant's waiting requests. As in vLLM, the order is "
-        "strict: while there are enough urgent requests, the tenant's others wait until their deadlines.",
+        default=0, description="Lower values are scheduled earlier among the tenant's waiting requests."
     )
 
 
