@@ -27,6 +27,9 @@ from gliner_bento.types import Extraction, Item
 SHORT_TOKENS, PASS_TOKENS = 64, 512
 """The cost of a request that has not been read: between that of a short one and that of a pass."""
 
+LARGE_FRACTION = 7 / 8
+"""Of `max_queued_tokens`: what requests of more than a pass may fill, so that there is room for short ones."""
+
 MARGIN = 1.1
 BATCH_TOKENS = 1024
 """A request is refused if MARGIN x its estimated time is more than it has, or if less than the time of a batch of
@@ -205,11 +208,12 @@ class Admission:
     def _check_tokens(self, own: TenantLoad, cost: float) -> None:
         """Raise `QueueFull` if the tokens under way would be too many. As in the scheduler's queue, a tenant that has
         less than an equal share of them is still admitted, up to twice the limit."""
-        excess = self._tokens + cost - self._max_tokens
+        limit = self._max_tokens * (1 if cost <= PASS_TOKENS else LARGE_FRACTION)
+        excess = self._tokens + cost - limit
         if excess <= 0 or not self._tokens:
             return
         tenants = len(self._loads) + (not own.requests)
-        if excess > self._max_tokens or (own.cost + cost) * tenants > self._max_tokens:
+        if excess > limit or (own.cost + cost) * tenants > limit:
             raise _refusal(self._seconds(excess))
 
     def _count(self, load: TenantLoad, request: Admitted, sign: int) -> None:

@@ -84,6 +84,14 @@ def test_a_tenants_short_requests_are_answered_beside_its_own_flood(flood_words:
     assert len(simulated.waits_s) > shorts, "the flood is answered, too"
 
 
+def test_large_requests_leave_room_for_short_ones_of_their_tenant():
+    simulated = Simulated(max_queued_tokens=100_000)
+    while simulated.ask(item(2000)):
+        pass
+    assert all([simulated.ask(item(20)) for _ in range(200)])
+    assert simulated.admission._tokens <= 100_000
+
+
 def test_tenants_that_all_flood_are_answered_alike():
     simulated = Simulated().measured()
     tenants = [Tenant(f"t{number}") for number in range(4)]
