@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+import pytest
 
 from benchmark.server import started
 from gliner_bento.settings import PROJECT_ROOT
@@ -32,6 +33,7 @@ def test_faults_cost_no_wrong_answer_and_no_request_hangs(tmp_path: Path) -> Non
     assert reports["sigterm"]["lasted_s"] < 100, "it does not wait for its limit"
 
 
+@pytest.mark.timeout(600)
 def test_bulk_continues_after_kills_and_redact_trusts_no_false_answer(tmp_path: Path) -> None:
     names = ["bulk-killed", "false-answers"]
     measured = chaos(tmp_path / "log", faults=names, seconds=0.5, clients=1, different=4, settings=QUICK)
