@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar
@@ -95,6 +96,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
+        self._context = copy_context()
         if isinstance(self.app, ProxyHeadersMiddleware):  # see `ClientAddress`
             self.app = self.app.app
         if self.client is None or self.limits is None:
@@ -161,7 +163,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._unset_keepalive_if_required()  # `_timer` is set instead
         if not self.transport.is_closing():
             self.transport.resume_reading()
-            self._parse()
+            # Not in the context of the request that has ended: the next one would keep what that holds.
+            self._context.run(self._parse)
 
     def pause_writing(self) -> None:
         """The client reads slower than the server writes."""

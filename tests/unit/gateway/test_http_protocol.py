@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextvars import ContextVar
 
 import pytest
 import uvicorn
@@ -58,3 +59,19 @@ def test_a_request_for_a_websocket_is_answered_like_any_other(app):
     head, body = exchange(app, HEAD + upgrade)
     assert head.startswith(b"HTTP/1.1 422 ")
     assert json.loads(body)["error"]["code"] == "invalid_field"
+
+
+def test_a_pipelined_request_keeps_nothing_of_the_one_before_it():
+    """Its context would hold what that one has set, and so on to the first."""
+    number, seen = ContextVar("number", default=0), []
+
+    async def app(scope, receive, send):
+        seen.append(number.get())
+        number.set(len(seen))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    # Beyond what is parsed in one go, so that the rest is parsed when a response has been sent.
+    get = b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 2000 + b"\r\n"
+    exchange(app, 4 * (get + b"\r\n") + get + b"Connection: close\r\n\r\n")
+    assert seen == [0] * 5
