@@ -158,12 +158,16 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """A response has been sent."""
+        # Not in the context of its request: the next ones would keep what that holds.
+        self._context.run(self._continue)
+
+    def _continue(self) -> None:
         super().on_response_complete()
         if self._limits:
             self._unset_keepalive_if_required()  # `_timer` is set instead
         if not self.transport.is_closing():
-            # Not in the context of the request that has ended: the next ones would keep what that holds.
-            self._context.run(self._continue)
+            self.transport.resume_reading()
+            self._parse()
 
     def pause_writing(self) -> None:
         """The client reads slower than the server writes."""
@@ -184,10 +188,6 @@ class HttpProtocol(HttpToolsProtocol):
             return True
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete and self._awaits is not Part.BODY
-
-    def _continue(self) -> None:
-        self.transport.resume_reading()
-        self._parse()
 
     def _parse(self) -> None:
         """Parse what has arrived, up to the end of a request that awaits its response; then reading pauses."""
