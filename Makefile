@@ -107,7 +107,7 @@ chaos: setup-dev ## Faults under load with known answers, 10 minutes: ARGS=
 overload: setup-dev ## Ten times the capacity for a minute: ARGS=
 	$(BIN)/python -m reliability overload $(ARGS)
 
-fuzz: setup-dev ## 50,000 odd requests over every route, and raw sockets: ARGS=
+fuzz: setup-dev ## 50,000 odd requests, and raw sockets: ARGS=
 	$(BIN)/python -m reliability fuzz $(ARGS)
 
 soak: setup-dev ## Mixed requests, known answers, faults: MINUTES=30 ARGS=

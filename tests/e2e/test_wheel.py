@@ -100,9 +100,10 @@ def declared(wheel: Path, folder: Path) -> list[str]:
 
 
 def pip(*arguments: str, cwd: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "pip", *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
+    """Without PYTHONPATH, where pip would find the package of a checkout."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-m", "pip", *arguments]
+    ended = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 

@@ -84,7 +84,7 @@ def test_the_reference_needs_only_what_the_docs_environment_has():
     ran = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
     loaded = set(ran.stdout.split())
     assert packages - {"zensical"} <= loaded
-    assert not loaded & {"torch", "transformers", "gliner", "bentoml", "aiohttp", "httpx", "numpy", "uvicorn"}
+    assert not loaded & {"torch", "transformers", "gliner", "bentoml", "aiohttp", "httpx", "numpy"}
 
 
 def test_all_pages_are_in_the_site_and_reachable(site):

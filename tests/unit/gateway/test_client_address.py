@@ -22,8 +22,7 @@ BODY = json.dumps(REQUEST | {"request_id": "mine"}).encode()
 @pytest.fixture(autouse=True)
 def _own_protocol(monkeypatch):
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", None)
-    for name, value in {"options": None, "early": None, "idle": {}}.items():
-        monkeypatch.setattr(HttpProtocol, name, value)
+    monkeypatch.setattr(HttpProtocol, "limits", None)
 
 
 def sent_for(client: str) -> bytes:
