@@ -30,7 +30,7 @@ SHORT_TOKENS, PASS_TOKENS = 64, 512
 LARGE_FRACTION = 7 / 8
 """Of `max_queued_tokens`: what requests of more than a pass may fill, so that there is room for short ones."""
 
-MARGIN = 1.1
+MARGIN = 1.5
 BATCH_TOKENS = 1024
 """A request is refused if MARGIN x its estimated time is more than it has, or if less than the time of a batch of
 BATCH_TOKENS is left then, because it ends with its batch. Else all requests that are admitted under overload would miss
