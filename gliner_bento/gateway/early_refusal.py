@@ -1,7 +1,7 @@
-"""Refusals that cost little: decided from a request's headers, or a small body, before it becomes an ASGI task.
+"""Refusals that cost little: decided from a request's headers, or a small body, before BentoML's app sees it.
 
-A server at many times its capacity refuses most of its requests. Through uvicorn's cycle, BentoML and the middleware,
-that took a core at a few hundred per second. `GatewayMiddleware` refuses the same requests with the same responses,
+A server at many times its capacity refuses most of its requests. Through BentoML and the middleware, that took a core
+at a few hundred per second. `GatewayMiddleware` refuses the same requests with the same responses,
 where the HTTP server is another one. Knows nothing of sockets.
 """
 
