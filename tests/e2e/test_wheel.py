@@ -71,13 +71,17 @@ class CleanEnvironment:
 
     def run(self, *command: str, cwd: Path, code: int = 0) -> tuple[str, str]:
         """Standard output and error of a program of the environment."""
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         program = [str(self.bin / command[0]), *command[1:]]
         ended = subprocess.run(
-            program, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=120
+            program, cwd=cwd, env=own_environment(), capture_output=True, text=True, check=False, timeout=120
         )
         assert ended.returncode == code, ended.stdout + ended.stderr
         return ended.stdout, ended.stderr
+
+
+def own_environment() -> dict[str, str]:
+    """Without the tests' settings, and without PYTHONPATH, where pip would find the package of a checkout."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("GLINER_", "PYTHONPATH"))}
 
 
 def with_dependencies(requirements: Iterable[str]) -> set[str]:
@@ -100,10 +104,8 @@ def declared(wheel: Path, folder: Path) -> list[str]:
 
 
 def pip(*arguments: str, cwd: Path) -> None:
-    """Without PYTHONPATH, where pip would find the package of a checkout."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-m", "pip", *arguments]
-    ended = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, cwd=cwd, env=own_environment(), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 

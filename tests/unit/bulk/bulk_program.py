@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "gateway")]
+sys.path += [str(Path(__file__).parents[up] / name) for up, name in ((3, ""), (1, ""), (1, "gateway"))]
 
 from gateway_options import OPTIONS
 from memory_replica import MemoryReplica
