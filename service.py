@@ -7,16 +7,16 @@ from typing import Any
 
 import bentoml
 
-from gliner_bento import log
-from gliner_bento.bentoml_options import bentoml_options
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
+from gliner_bento.process.bentoml_options import bentoml_options
 from gliner_bento.process.supervision import ServiceProcess, supervise
 from gliner_bento.settings import load_or_exit
-from gliner_bento.tracing import start_tracing
+from gliner_bento.telemetry import log
+from gliner_bento.telemetry.tracing import start_tracing
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
 from runners.instances import GatewayService, depend_on_runners, disconnect, expect_no_restart, replica_for
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from benchmark import results_file
 from benchmark.server import started
-from gliner_bento.bulk import job as bulk
 from gliner_bento.client import AsyncClient
 from gliner_bento.client.many import MAX_TEXTS
+from gliner_bento.files.bulk import job as bulk
 from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import closed_loop
 from gliner_bento.loadtest.machine import provenance

@@ -18,7 +18,6 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Lifespan
 
-from gliner_bento import log
 from gliner_bento.exits import exit_with
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.http_protocol import limit_connections
@@ -27,7 +26,8 @@ from gliner_bento.process.port import check_address_or_exit
 from gliner_bento.process.supervision import ServiceProcess
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings, load_or_exit
-from gliner_bento.tracing import start_tracing
+from gliner_bento.telemetry import log
+from gliner_bento.telemetry.tracing import start_tracing
 
 
 def create_app(settings: Settings | None = None) -> Starlette:
@@ -43,7 +43,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
+        from gliner_bento.telemetry.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
 
         process = ServiceProcess("gliner-bento", settings)
         with process.starting():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import exit_with
+from gliner_bento.settings.configuration import SettingsError
 
 if TYPE_CHECKING:
     from gliner_bento.settings import Settings

@@ -6,17 +6,17 @@ from typing import Any
 
 import bentoml
 
-from gliner_bento import log
-from gliner_bento.bentoml_options import bentoml_options
-from gliner_bento.configuration import SettingsError
 from gliner_bento.cores import usable_cores
 from gliner_bento.exits import StartupError, exit_with
 from gliner_bento.instances import RUNNER, Instance
+from gliner_bento.process.bentoml_options import bentoml_options
 from gliner_bento.process.supervision import ServiceProcess
 from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import load_or_exit
-from gliner_bento.tracing import start_tracing
+from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.telemetry import log
+from gliner_bento.telemetry.tracing import start_tracing
 
 REPLICA_PATH = "/replica"
 
@@ -44,7 +44,7 @@ class GLiNERRunner:
     def __init__(self) -> None:
         log.configure(settings)
         self.process = ServiceProcess(self.instance.name, settings)
-        from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # its files are in the process's folder
+        from gliner_bento.telemetry.metrics import PrometheusObserver  # noqa: PLC0415  # its files are in the process's folder
 
         with self.process.starting(after=self.instance.after):
             self.replica = LocalReplica.load(

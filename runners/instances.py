@@ -46,7 +46,7 @@ def replica_for(gateway: Any, process: ServiceProcess) -> Replica:
     local = [runner.replica for runner in runners.values() if hasattr(runner, "replica")]
     if len(local) == len(runners) == 1:
         return cast(Replica, local[0])
-    from gliner_bento import metrics  # noqa: PLC0415  # its files are in the process's folder
+    from gliner_bento.telemetry import metrics  # noqa: PLC0415  # its files are in the process's folder
 
     replicas = {name: _replica_of(runner) for name, runner in runners.items()}
     options = settings.view(FleetOptions)

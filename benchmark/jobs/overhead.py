@@ -23,7 +23,6 @@ from benchmark.fake_engine import FakeEngine
 from benchmark.instances import Runner
 from benchmark.jobs import run_job
 from benchmark.rows import Row
-from gliner_bento import log
 from gliner_bento.engine.base import run_all
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
@@ -36,6 +35,7 @@ from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.uploads import Uploads
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.settings import Settings
+from gliner_bento.telemetry import log
 from gliner_bento.types import Item
 
 _UNIT = "us of CPU per item"

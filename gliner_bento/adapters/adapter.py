@@ -24,7 +24,7 @@ from safetensors.torch import load
 
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE, check_complete, invalid
 from gliner_bento.adapters.peft_config import check_patterns, rank_and_scale, read_config
-from gliner_bento.archives import shown
+from gliner_bento.storage.archives import shown
 
 ModelLayers = Mapping[str, tuple[int, int] | str]
 """Every module of the model by name: (in, out) of a linear layer that adapters may change, else why not

@@ -9,8 +9,8 @@ import os
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
-from gliner_bento.archives import ArchiveError, ArchiveTooLarge, files_of, shown
 from gliner_bento.errors import AdapterInvalid, TooLarge
+from gliner_bento.storage.archives import ArchiveError, ArchiveTooLarge, files_of, shown
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"

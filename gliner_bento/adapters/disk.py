@@ -31,7 +31,7 @@ from gliner_bento.adapters.manifest import MANIFEST_FILE, Manifest
 from gliner_bento.adapters.sources import Fill, from_archive, from_folder, from_hub
 from gliner_bento.adapters.storage_errors import storage_errors
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict, InvalidField, StorageFull, TooLarge
-from gliner_bento.files import file_lock, sync
+from gliner_bento.storage.files import file_lock, sync
 from gliner_bento.types import BASE_ADAPTER_ID
 
 __all__ = ["AdapterStore", "Fill", "from_archive", "from_folder", "from_hub"]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE
 from gliner_bento.adapters.base import Source
-from gliner_bento.files import sha256
+from gliner_bento.storage.files import sha256
 
 MANIFEST_FILE = "manifest.json"
 

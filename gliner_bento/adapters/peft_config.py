@@ -22,8 +22,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveInt, Valida
 from pydantic_core import from_json
 
 from gliner_bento.adapters.archive import CONFIG_FILE, invalid
-from gliner_bento.archives import shown
 from gliner_bento.errors import AdapterInvalid
+from gliner_bento.storage.archives import shown
 
 PATTERN_CPU_S = 1
 PATTERN_TIMEOUT_S = 10.0

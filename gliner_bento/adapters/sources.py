@@ -18,8 +18,8 @@ from huggingface_hub.errors import (
 )
 
 from gliner_bento.adapters.archive import FILES, check_complete, invalid, unpack
-from gliner_bento.archives import shown
 from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, InternalError, InvalidField, TooLarge
+from gliner_bento.storage.archives import shown
 
 logger = logging.getLogger(__name__)
 

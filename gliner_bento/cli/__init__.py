@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from gliner_bento.cli.flags import run
-from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import install, write_line
+from gliner_bento.settings.configuration import SettingsError
 
 _BROKEN_PIPE = 141
 """128 + SIGPIPE, as shells report it."""

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from gliner_bento.cli.parsers import add_server
-from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import install, write_line
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.settings.names import flag_name
 
 SETTINGS = (

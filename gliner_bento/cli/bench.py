@@ -11,7 +11,7 @@ from typing import Any
 
 from gliner_bento.cli.parsers import add_json, server_url
 from gliner_bento.cli.texts import aligned
-from gliner_bento.configuration import SettingsError
+from gliner_bento.settings.configuration import SettingsError
 
 EXAMPLES = """examples:
   gliner-bento bench http://localhost:3000

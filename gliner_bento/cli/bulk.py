@@ -15,14 +15,14 @@ import msgspec
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_reading
 from gliner_bento.cli.texts import counted
-from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, one_line, write_line
-from gliner_bento.records.sources import READABLE
-from gliner_bento.records.writers import FORMATS
+from gliner_bento.files.records.sources import READABLE
+from gliner_bento.files.records.writers import FORMATS
+from gliner_bento.settings.configuration import SettingsError
 
 if TYPE_CHECKING:
-    from gliner_bento.bulk.job import Job, Progress, Report
+    from gliner_bento.files.bulk.job import Job, Progress, Report
 
 EXAMPLES = """examples:
   gliner-bento bulk letters/ -o letters.parquet --labels person,organization,city
@@ -62,8 +62,8 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Run the job with a progress bar on standard error."""
     import httpx  # noqa: PLC0415
 
-    from gliner_bento.bulk.job import Job  # noqa: PLC0415
     from gliner_bento.cli.progress import shown  # noqa: PLC0415
+    from gliner_bento.files.bulk.job import Job  # noqa: PLC0415
 
     job = Job(
         inputs=options.inputs,
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 
 
 async def _run(job: Job, options: argparse.Namespace, flags: Mapping[str, Any], progress: Progress) -> Report:
-    from gliner_bento.bulk.job import run as run_job  # noqa: PLC0415
+    from gliner_bento.files.bulk.job import run as run_job  # noqa: PLC0415
 
     async with backend.clients(options, flags) as clients:
         return await run_job(job, clients, progress, overwrite=options.overwrite)

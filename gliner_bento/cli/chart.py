@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 CHART = PROJECT_ROOT / "deploy" / "helm" / "gliner-bento"
 ALERTS = PROJECT_ROOT / "deploy" / "prometheus" / "alerts.yaml"

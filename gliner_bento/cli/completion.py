@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.cli.parsers import commands_of
-from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import install
+from gliner_bento.settings.configuration import SettingsError
 
 SHELLS = ("bash", "zsh", "tcsh")
 EXAMPLES = """examples:

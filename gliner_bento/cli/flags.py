@@ -25,8 +25,8 @@ from gliner_bento.cli import (
     settings,
 )
 from gliner_bento.cli.parsers import HelpFormatter, Parser, add_settings, command, commands_of, flags_of, settings_of
-from gliner_bento.configuration import refuse_unknown
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import refuse_unknown
 
 EXAMPLES = """examples:
   gliner-bento serve --port 3000

@@ -6,9 +6,9 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.serve.config import GLiNERServeConfig
 from gliner_bento.serve.names import NO_EFFECT, OPTIONS, Option
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.types import BASE_ADAPTER_ID
 
 PAGE = PROJECT_ROOT / "docs" / "migrate" / "gliner-serve.md"

@@ -9,8 +9,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from gliner_bento.configuration import SettingsError, refuse_unknown
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import SettingsError, refuse_unknown
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import aliases_of, flag_name
 

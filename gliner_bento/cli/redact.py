@@ -18,12 +18,11 @@ from typing import IO, Any
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_reading
 from gliner_bento.cli.texts import counted
-from gliner_bento.configuration import SettingsError
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import StartupError, exit_on_sigterm, one_line, write_line
-from gliner_bento.records.readers import Reading
-from gliner_bento.records.sources import READABLE, SUFFIXES
-from gliner_bento.redaction.files import (
+from gliner_bento.files.records.readers import Reading
+from gliner_bento.files.records.sources import READABLE, SUFFIXES
+from gliner_bento.files.redaction.files import (
     Job,
     Report,
     check_files,
@@ -31,7 +30,8 @@ from gliner_bento.redaction.files import (
     redact_files,
     restore_files,
 )
-from gliner_bento.redaction.styles import Placeholders, Replace, hashes, mask, remove
+from gliner_bento.files.redaction.styles import Placeholders, Replace, hashes, mask, remove
+from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.types import BatchResult, Extraction
 
 LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gliner_bento.configuration import SettingsError
+from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.settings.names import origin
 
 _LINE = re.compile(r"\s*(?P<key>(?:\\.|[^\s=:\\])+)\s*[=:\s]?\s*(?P<value>.*)")

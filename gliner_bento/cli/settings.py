@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gliner_bento.cli.parsers import add_json
-from gliner_bento.configuration import CONFIGURATION_FILE
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import CONFIGURATION_FILE
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import origin
 

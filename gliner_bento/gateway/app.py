@@ -17,7 +17,6 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gliner_bento.disconnect import CancelOnDisconnect
 from gliner_bento.gateway import documentation, playground, tenants
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.compat import compat_endpoints
@@ -35,6 +34,7 @@ from gliner_bento.gateway.tenant_limits import TenantLimits
 from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, extract, server
+from gliner_bento.http.disconnect import CancelOnDisconnect
 from gliner_bento.replicas.base import Replica
 
 _CORS = {

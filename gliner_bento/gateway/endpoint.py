@@ -17,7 +17,7 @@ from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.media import JSON
-from gliner_bento.pieces import PIECE_BYTES, coalesced, next_piece
+from gliner_bento.http.pieces import PIECE_BYTES, coalesced, next_piece
 
 READ_ERRORS = (500, 503)
 """Statuses of the errors that any route may have."""

@@ -15,10 +15,10 @@ from starlette.datastructures import Headers
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gliner_bento.disconnect import CLIENT_CLOSED_REQUEST
 from gliner_bento.gateway import request_id, tenants
 from gliner_bento.gateway.status import RecentErrors
 from gliner_bento.gateway.tenants import Tenant
+from gliner_bento.http.disconnect import CLIENT_CLOSED_REQUEST
 
 logger = logging.getLogger("gliner_bento.access")
 
@@ -134,7 +134,7 @@ class Recorder:
         status: int,
         seconds: float,
     ) -> None:
-        from gliner_bento import metrics  # noqa: PLC0415  # binds to its files at import
+        from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
 
         route, target = self._routes.find(scope["path"].removeprefix(scope.get("root_path", "")))
         method = scope["method"] if scope["method"] in _METHODS else UNKNOWN
@@ -174,7 +174,7 @@ class RecordRequests:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        from gliner_bento import metrics  # noqa: PLC0415  # binds to its files at import
+        from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
 
         started_s = time.perf_counter()
         status = _FAULT

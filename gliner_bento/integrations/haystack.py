@@ -12,7 +12,7 @@ from haystack.core.serialization import default_from_dict
 from gliner_bento.client import Client
 from gliner_bento.client.calls import Labels
 from gliner_bento.errors import from_detail
-from gliner_bento.records.columns import result_columns
+from gliner_bento.files.records.columns import result_columns
 from gliner_bento.types import Extraction
 
 

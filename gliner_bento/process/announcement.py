@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 logger = logging.getLogger(__name__)
 

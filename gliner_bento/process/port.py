@@ -9,9 +9,9 @@ import os
 import socket
 from contextlib import suppress
 
-from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import exit_with
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import SettingsError
 
 _MAX_PORT = 65535
 

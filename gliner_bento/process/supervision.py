@@ -33,16 +33,16 @@ from typing import Any, Literal, NoReturn
 
 import click
 
-from gliner_bento.bentoml_options import bentoml_options, default_host
-from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import StartupError, exit_with, is_alive, one_line, write_line
 from gliner_bento.process.announcement import ADDRESS, announce_when, url_of
+from gliner_bento.process.bentoml_options import bentoml_options, default_host
 from gliner_bento.process.deaths import notice_deaths
 from gliner_bento.process.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.port import check_address_or_exit, refuse_connections
 from gliner_bento.process.shutdown import Shutdown
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import SettingsError
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gliner_bento import log
 from gliner_bento.asgi import mounted
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
@@ -20,7 +19,8 @@ from gliner_bento.ray.cluster import replicas
 from gliner_bento.ray.options import check, gateway_options
 from gliner_bento.replicas.ray.handle import RayReplica
 from gliner_bento.settings import Settings
-from gliner_bento.tracing import start_tracing
+from gliner_bento.telemetry import log
+from gliner_bento.telemetry.tracing import start_tracing
 
 REQUEST_ID = b"x-request-id"
 
@@ -53,7 +53,7 @@ class Gateway:
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Ray in the event loop of the requests."""
-        from gliner_bento import metrics  # noqa: PLC0415  # binds to its files at import
+        from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
 
         replica = RayReplica(self._replicas, on_repeat=metrics.REPEATED_ITEMS.inc)
         app = GatewayApp(self._settings.view(GatewayOptions))

@@ -22,9 +22,9 @@ from ray.exceptions import RayError
 
 from gliner_bento.errors import GLiNERBentoError, NotReady
 from gliner_bento.exits import StartupError
+from gliner_bento.files.records.columns import result_columns
 from gliner_bento.ray.cluster import connect, reason
 from gliner_bento.ray.tables import FORMATS, Block, blocks_of
-from gliner_bento.records.columns import result_columns
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.types import Extraction, Item

@@ -11,10 +11,10 @@ import os
 import signal
 import sys
 
-from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import exit_with, install, one_line
 from gliner_bento.ray.options import FOR_THROUGHPUT, check
 from gliner_bento.settings import load_or_exit
+from gliner_bento.settings.configuration import SettingsError
 
 NAME = "gliner-bento"
 

@@ -12,7 +12,6 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
 
-from gliner_bento import log
 from gliner_bento.asgi import mounted
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.http_protocol import limit_connections
@@ -22,7 +21,8 @@ from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.shutdown import Shutdown
 from gliner_bento.replicas.ray.handle import RayReplica
 from gliner_bento.settings import Settings
-from gliner_bento.tracing import start_tracing
+from gliner_bento.telemetry import log
+from gliner_bento.telemetry.tracing import start_tracing
 
 
 class GatewayServer(uvicorn.Server):
@@ -48,7 +48,7 @@ class GatewayServer(uvicorn.Server):
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        from gliner_bento import metrics  # noqa: PLC0415  # binds to its files at import
+        from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
 
         replica = RayReplica(self._handle, on_repeat=metrics.REPEATED_ITEMS.inc)
         self._app.bind(replica, start_tracing(self._settings), replica.metrics)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gliner_bento.exits import StartupError, one_line
-from gliner_bento.records.columns import Row, arrow_types, check_columns
+from gliner_bento.files.records.columns import Row, arrow_types, check_columns
 
 _ADDED = {**arrow_types(), "error": pa.string()}
 """The columns of the output that the input does not have."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from gliner_bento.adapters.storage_errors import storage_errors
-from gliner_bento.files import file_lock
+from gliner_bento.storage.files import file_lock
 
 PIECE_BYTES = 2**20
 _PREFIX, _SUFFIX = "upload-", ".archive"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gliner_bento.configuration import SettingsError
+from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.types import BASE_ADAPTER_ID
 
 PORT = 8000

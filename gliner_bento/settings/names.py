@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from gliner_bento.configuration import SettingsError, under_one_name
+from gliner_bento.settings.configuration import SettingsError, under_one_name
 
 ENV_PREFIX = "GLINER_"
 

@@ -20,7 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from gliner_bento.configuration import (
+from gliner_bento.cores import usable_cores
+from gliner_bento.exits import exit_with
+from gliner_bento.instances import instances_per_device
+from gliner_bento.settings.adapters import AdapterFields
+from gliner_bento.settings.configuration import (
     PROJECT_ROOT,
     Configuration,
     SettingsError,
@@ -28,10 +32,6 @@ from gliner_bento.configuration import (
     refuse_unknown,
     under_one_name,
 )
-from gliner_bento.cores import usable_cores
-from gliner_bento.exits import exit_with
-from gliner_bento.instances import instances_per_device
-from gliner_bento.settings.adapters import AdapterFields
 from gliner_bento.settings.gateway import GatewayFields
 from gliner_bento.settings.model import ModelFields
 from gliner_bento.settings.names import (

@@ -23,11 +23,11 @@ from safetensors.torch import load_file
 from views import view
 
 from gliner_bento import cli
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.engine.checkpoint.fetch import fetch
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.load import load
 from gliner_bento.engine.options import EngineOptions
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.types import Item
 
 ITEM = Item(TEXTS[1], named(LABELS), threshold=0.3)

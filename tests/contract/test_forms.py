@@ -20,11 +20,11 @@ from forms import FORMS
 from gliner import GLiNER
 from transformers import AutoConfig, AutoModel
 
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.engine.checkpoint import reasons
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.limits import token_limit
 from gliner_bento.engine.checkpoint.reasons import reason
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.types import Item
 
 

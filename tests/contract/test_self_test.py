@@ -229,7 +229,7 @@ def test_a_model_whose_answers_cannot_be_reproduced_is_refused(
 
 
 def test_status_and_metric_show_a_failure(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gliner_bento import metrics
+    from gliner_bento.telemetry import metrics
 
     folder = checkpoint("span", **BERT)
     _wrong_attention(monkeypatch)

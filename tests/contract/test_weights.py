@@ -23,10 +23,10 @@ from comparison import assert_same, extract_one, gliner_extraction
 from gliner import GLiNER
 from safetensors.torch import load_file, save_file
 
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.load import load
 from gliner_bento.settings import Settings, SettingsError
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.types import Item
 
 CPU = torch.device("cpu")

@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from gliner_bento import cli
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 PAGES = sorted((PROJECT_ROOT / "docs" / "migrate").glob("*.md"))
 DIFFERENT_EACH_TIME = {"request_id", "created", "created_at"}

@@ -15,9 +15,9 @@ import pytest
 
 from gliner_bento import cli
 from gliner_bento.cli.backend import one_off
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.engine import engine
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 TEXT = "Bill Gates founded Microsoft in 1975."
 

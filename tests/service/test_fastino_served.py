@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 PAGE = PROJECT_ROOT / "docs" / "migrate" / "fastino.md"
 TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 
 @pytest.mark.bento_only

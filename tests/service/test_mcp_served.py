@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 
 def test_the_documented_client_redacts_a_text(service):

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
 ENTITIES = {"PERSON": "person", "ORGANIZATION": "organization", "LOCATION": "location"}

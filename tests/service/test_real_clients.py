@@ -26,7 +26,7 @@ import yaml
 
 from benchmark.server import free_port
 from gliner_bento.asgi import create_app
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gliner_bento.disconnect import CancelOnDisconnect
+from gliner_bento.http.disconnect import CancelOnDisconnect
 
 
 class Connection:

@@ -11,8 +11,8 @@ import pytest
 from bentoml._internal.context import server_context
 from bentoml._internal.log import TraceRecordFilter, _component_name
 
-from gliner_bento import log
 from gliner_bento.settings import Settings
+from gliner_bento.telemetry import log
 
 
 @pytest.fixture

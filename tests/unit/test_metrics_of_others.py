@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gliner_bento import metrics
+from gliner_bento.telemetry import metrics
 
 OTHER = b"""\
 # HELP gliner_tokens_total Tokens.

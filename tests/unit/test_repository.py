@@ -15,7 +15,6 @@ import pytest
 
 from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.cli import docs
-from gliner_bento.configuration import PACKAGE, PROJECT_ROOT
 from gliner_bento.engine.checkpoint.word_splitters import WORD_SPLITTERS
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.exits import StartupError
@@ -23,7 +22,8 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.replicas.fleet.fleet import FleetOptions
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.settings import Settings
-from gliner_bento.tracing import start_tracing
+from gliner_bento.settings.configuration import PACKAGE, PROJECT_ROOT
+from gliner_bento.telemetry.tracing import start_tracing
 
 SOURCES = [
     "service.py",
@@ -46,7 +46,7 @@ ALLOWED_IN = {
     "gliner": f"{ENGINE}|{TRAINING}|{JOBS}",
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
-    "starlette": r"gliner_bento/(gateway/|(replicas/http/server|asgi|disconnect|log|ray/app|ray/server)\.py)",
+    "starlette": r"gliner_bento/(gateway/|http/|telemetry/log|(replicas/http/server|asgi|ray/app|ray/server)\.py)",
     "ray": r"gliner_bento/(ray|replicas/ray)/",
     "uvicorn": r"gliner_bento/(gateway/(http_protocol|client_address)|ray/server)\.py|benchmark/instances\.py",
     "haystack": r"gliner_bento/integrations/haystack\.py",
@@ -56,12 +56,12 @@ ALLOWED_IN = {
     "spacy": r"gliner_bento/integrations/spacy\.py",
     "httpx": r"gliner_bento/(client/|cli/|in_process|loadtest/measure)|benchmark/(server|side_by_side)\.py|reliability",
     "rich": r"gliner_bento/cli/",
-    "pyarrow": r"gliner_bento/(ray/|records/columns\.py)",
+    "pyarrow": r"gliner_bento/(ray/|files/records/columns\.py)",
     "fast_gliner": JOBS,
     "matplotlib": r"(benchmark/(simulate/)?plots|reliability/soak_plot|training/plots)\.py",
     "psutil": r"(benchmark/server|reliability/(served|faults))\.py",
-    "prometheus_client": r"gliner_bento/metrics\.py",
-    "opentelemetry": r"gliner_bento/otel\.py",
+    "prometheus_client": r"gliner_bento/telemetry/metrics\.py",
+    "opentelemetry": r"gliner_bento/telemetry/otel\.py",
     "argparse": r"gliner_bento/cli/|(benchmark|reliability|training)/__main__\.py",
 }
 VIEWS = {
@@ -75,7 +75,7 @@ STANDS_ALONE = {
     "gliner_bento/types.py": {"pydantic", "typing_extensions", "gliner_bento"},
     "gliner_bento/errors.py": {"pydantic"},
     "gliner_bento/settings/settings.py": {"pydantic", "pydantic_settings", "gliner_bento", "_typeshed"},
-    "gliner_bento/configuration.py": {"yaml"},
+    "gliner_bento/settings/configuration.py": {"yaml"},
 }
 
 
@@ -125,7 +125,8 @@ def test_types_settings_and_errors_import_little(path):
 def test_only_monotonic_clocks_decide(path):
     """The clock of the day may jump; it is shown, and orders nothing."""
     shown_in = {
-        f"gliner_bento/{name}.py" for name in ("adapters/cache", "gateway/shared_routes", "gateway/status", "otel")
+        f"gliner_bento/{name}.py"
+        for name in ("adapters/cache", "gateway/shared_routes", "gateway/status", "telemetry/otel")
     }
     source = (PROJECT_ROOT / path).read_text(encoding="utf-8")
     assert not re.search(r"\btime\.time\(|datetime\.now\(", source) or path in shown_in
@@ -163,12 +164,12 @@ def test_importing_it_loads_no_bentoml(module):
 
 
 def test_a_server_without_tracing_loads_no_tracing_library():
-    start = "from gliner_bento.settings import Settings; from gliner_bento.tracing import start_tracing"
+    start = "from gliner_bento.settings import Settings; from gliner_bento.telemetry.tracing import start_tracing"
     assert "opentelemetry" not in loaded_by(f"import gliner_bento.asgi; {start}; assert not start_tracing(Settings())")
 
 
 def test_tracing_without_its_packages_ends_the_start_with_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gliner_bento.otel", None)
+    monkeypatch.setitem(sys.modules, "gliner_bento.telemetry.otel", None)
     with pytest.raises(StartupError, match=r"install the extra otel in the clone: "):
         start_tracing(Settings(enable_tracing=True))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from _bentoml_sdk.service.config import ServiceConfig, validate
 
-from gliner_bento.bentoml_options import bentoml_options
-from gliner_bento.configuration import BENTOML_KEYS, SERVICES
+from gliner_bento.process.bentoml_options import bentoml_options
 from gliner_bento.settings import Settings, SettingsError
+from gliner_bento.settings.configuration import BENTOML_KEYS, SERVICES
 from gliner_bento.settings.names import ALIASES, aliases_of, env_name, flag_name, origin
 
 

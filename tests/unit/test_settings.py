@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gliner_bento.adapters.base import AdapterSettings
-from gliner_bento.bentoml_options import default_host
-from gliner_bento.configuration import CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
 from gliner_bento.cores import usable_cores
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.process.bentoml_options import default_host
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.settings import Settings, SettingsError
+from gliner_bento.settings.configuration import CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import env_name, flag_name, origin
 

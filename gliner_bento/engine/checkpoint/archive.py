@@ -12,9 +12,9 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from gliner_bento.archives import SUFFIXES, ArchiveError, files_of
 from gliner_bento.engine.checkpoint.find import CONFIG, ModelError, is_file
-from gliner_bento.files import file_lock
+from gliner_bento.storage.archives import SUFFIXES, ArchiveError, files_of
+from gliner_bento.storage.files import file_lock
 
 _MAX_ENTRIES = 1000
 

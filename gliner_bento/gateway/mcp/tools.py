@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from gliner_bento.errors import TooLarge
+from gliner_bento.files.redaction.styles import tag
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.redaction.styles import tag
 from gliner_bento.types import (
     Entity,
     ExtractionWarning,

@@ -19,7 +19,7 @@ from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response, pa
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.media import NDJSON
-from gliner_bento.pieces import coalesced
+from gliner_bento.http.pieces import coalesced
 from gliner_bento.types import (
     AbortResponse,
     ExtractBatchRequest,

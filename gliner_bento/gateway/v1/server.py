@@ -39,7 +39,7 @@ async def _ready(gateway: Gateway, _: Request) -> Response:
 
 
 async def _metrics(gateway: Gateway, _: Request) -> Response:
-    from gliner_bento import metrics  # noqa: PLC0415  # binds to its files at import
+    from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
 
     state = metrics.ReplicaState(*await gateway.replica_state())
     others = await gateway.read_metrics() if gateway.read_metrics else None

@@ -13,9 +13,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from gliner_bento.disconnect import CLIENT_CLOSED_REQUEST, CancelOnDisconnect
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.pieces import coalesced
+from gliner_bento.http.disconnect import CLIENT_CLOSED_REQUEST, CancelOnDisconnect
+from gliner_bento.http.pieces import coalesced
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.messages import (
     ExtractMessage,

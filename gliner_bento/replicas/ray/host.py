@@ -16,7 +16,6 @@ from typing import Any
 import ray
 from ray import serve
 
-from gliner_bento import log
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import write_line
 from gliner_bento.process.interpreter import prefer_throughput
@@ -36,7 +35,8 @@ from gliner_bento.replicas.messages import (
 from gliner_bento.replicas.ray.routing import Placement
 from gliner_bento.replicas.ray.scaling import BUSY_LANES, WAITING_TOKENS
 from gliner_bento.settings import Settings
-from gliner_bento.tracing import start_tracing
+from gliner_bento.telemetry import log
+from gliner_bento.telemetry.tracing import start_tracing
 
 _extract_message = decoder(ExtractMessage)
 _stream_message = decoder(StreamMessage)
@@ -47,7 +47,7 @@ class HostedReplica:
 
     def __init__(self, settings: Settings) -> None:
         log.configure(settings)
-        from gliner_bento.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
+        from gliner_bento.telemetry.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
 
         self._name: str = serve.get_replica_context().replica_id.unique_id
         self._outstanding: Counter[str] = Counter()
@@ -97,7 +97,7 @@ class HostedReplica:
 
     async def metrics(self) -> tuple[str, bytes]:
         """This process's metrics in Prometheus' text format."""
-        from gliner_bento import metrics  # noqa: PLC0415  # binds to its files at import
+        from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
 
         return self._name, metrics.own_exposition()
 

@@ -20,8 +20,8 @@ from disk_store import BASE, filled, ids, in_cache, install, store_in
 
 from gliner_bento.adapters.archive import CONFIG_FILE
 from gliner_bento.adapters.manifest import Manifest
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.errors import AdapterNotFound, Conflict, StorageFull, StorageUnavailable
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 HERE = Path(__file__).parent
 

@@ -19,9 +19,9 @@ sys.path += [str(Path(__file__).parents[up] / name) for up, name in ((3, ""), (1
 from gateway_options import OPTIONS
 from memory_replica import MemoryReplica
 
-from gliner_bento.bulk import job as bulk
-from gliner_bento.bulk.job import Job, Report
 from gliner_bento.client import AsyncClient
+from gliner_bento.files.bulk import job as bulk
+from gliner_bento.files.bulk.job import Job, Report
 from gliner_bento.gateway.app import GatewayApp
 
 LARGER = replace(OPTIONS, max_batch_items=64, max_body_bytes=2**20)

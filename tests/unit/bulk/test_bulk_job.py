@@ -15,11 +15,11 @@ from bulk_program import client, run
 from memory_replica import INFO, MemoryReplica
 
 from gliner_bento import cli
-from gliner_bento.bulk import job as bulk
-from gliner_bento.bulk.checkpoint import Checkpoint
 from gliner_bento.client import many
 from gliner_bento.errors import QueueFull
 from gliner_bento.exits import StartupError
+from gliner_bento.files.bulk import job as bulk
+from gliner_bento.files.bulk.checkpoint import Checkpoint
 
 REFUSED = "Oslo " * 30
 

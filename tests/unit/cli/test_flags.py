@@ -12,8 +12,8 @@ import pytest
 
 from gliner_bento import cli
 from gliner_bento.cli.flags import parse
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.settings.names import ALIASES, flag_name
 
 

@@ -18,9 +18,9 @@ import pytest
 from gliner_bento import cli
 from gliner_bento.cli.redact import LABELS
 from gliner_bento.client import AsyncClient
-from gliner_bento.redaction.patterns import PATTERN_LABELS
-from gliner_bento.redaction.spans import Span
-from gliner_bento.redaction.styles import Placeholders
+from gliner_bento.files.redaction.patterns import PATTERN_LABELS
+from gliner_bento.files.redaction.spans import Span
+from gliner_bento.files.redaction.styles import Placeholders
 
 TEXT = "Write to ada@example.org, or ADA@example.org.\r\n"
 

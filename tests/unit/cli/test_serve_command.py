@@ -6,8 +6,8 @@ import os
 import sys
 
 from gliner_bento import cli
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 
 def test_serve_becomes_bentoml_serve_with_the_settings_in_its_environment(executed, tmp_path, monkeypatch):

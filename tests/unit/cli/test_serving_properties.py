@@ -8,8 +8,8 @@ import pytest
 
 from gliner_bento import cli
 from gliner_bento.cli.serving_properties import SETTINGS, read
-from gliner_bento.configuration import PROJECT_ROOT, SettingsError
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT, SettingsError
 
 PAGE = PROJECT_ROOT / "docs" / "migrate" / "djl-serving.md"
 

@@ -9,14 +9,15 @@ import pytest
 import yaml
 from manifests import VALUE_SETS
 
-from gliner_bento import __version__, metrics
+from gliner_bento import __version__
 from gliner_bento.cli import chart
 from gliner_bento.cli.chart import CHART, DECIDED_BY_VALUES
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.settings.names import env_name
+from gliner_bento.telemetry import metrics
 
 TEMPLATES = {path.name: path.read_text(encoding="utf-8") for path in (CHART / "templates").iterdir()}
 ALL_TEMPLATES = "\n".join(TEMPLATES.values())

@@ -18,8 +18,8 @@ from manifests import VALUE_SETS, VERSIONS, errors, files_of, helm, of_kind, pod
 
 from gliner_bento.cli import chart
 from gliner_bento.cli.chart import ALERTS, CHART
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.settings.names import env_name
 
 ALWAYS = {"Deployment", "Service"}

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from bentoml._internal.container.generate import BENTO_PATH, BENTO_UID_GID
 
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 BUILD = PROJECT_ROOT / "deploy" / "docker" / "build"
 DOCKERFILE = (PROJECT_ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8")

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from gliner_bento import metrics
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.errors import ERRORS_BY_CODE
+from gliner_bento.settings.configuration import PROJECT_ROOT
+from gliner_bento.telemetry import metrics
 
 DASHBOARD = PROJECT_ROOT / "deploy" / "grafana" / "dashboard.json"
 ALERTS = PROJECT_ROOT / "deploy" / "prometheus" / "alerts.yaml"

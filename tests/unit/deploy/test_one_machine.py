@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from gliner_bento.cli.flags import parse
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 DEPLOY = PROJECT_ROOT / "deploy"
 COMPOSE = DEPLOY / "compose" / "docker-compose.yml"

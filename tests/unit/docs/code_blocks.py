@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 _BLOCK = re.compile(
     r"^(?P<indent> *)(?P<fence>```+)(?P<language>\S*)[^\n]*\n(?P<code>.*?)^ *(?P=fence) *$", re.S | re.M

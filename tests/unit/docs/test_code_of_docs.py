@@ -15,10 +15,10 @@ import yaml
 from code_blocks import Block, blocks
 
 from gliner_bento.cli.flags import parse
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.types import ExtractRequest
 
 BLOCKS = list(blocks())

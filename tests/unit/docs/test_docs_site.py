@@ -14,11 +14,11 @@ import httpx
 import pytest
 from memory_replica import MemoryReplica
 
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.gateway import documentation
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from tools import docs_site
 from tools.docs_site.reference import command_line_page, http_api_page
 

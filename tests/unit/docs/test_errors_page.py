@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.errors import ERRORS_BY_CODE
 from gliner_bento.gateway.error_body import STATUSES
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 PAGE = (PROJECT_ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 

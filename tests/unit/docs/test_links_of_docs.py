@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from code_blocks import pages
 
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from tools.docs_site import links, target_of
 
 PAGES = pages()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -16,7 +16,7 @@ from gliner_bento.errors import QueueFull
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.json_values import MAX_VALUES
-from gliner_bento.pieces import PIECE_BYTES
+from gliner_bento.http.pieces import PIECE_BYTES
 
 LARGE = dataclasses.replace(OPTIONS, max_body_bytes=2**25)
 ENDPOINTS = GatewayApp(OPTIONS).endpoints

@@ -15,9 +15,9 @@ import pytest
 from gateway_options import OPTIONS
 from jsonschema import Draft202012Validator
 
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.openapi import openapi_document
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 DOCUMENT = json.loads(openapi_document(GatewayApp(OPTIONS).endpoints))
 OPERATIONS = {

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gliner_bento import pieces
 from gliner_bento.errors import ErrorDetail
 from gliner_bento.gateway import json_parts
 from gliner_bento.gateway.endpoint import json_response
 from gliner_bento.gateway.json_parts import LazySequence, LazyText, json_text
+from gliner_bento.http import pieces
 from gliner_bento.replicas.messages import Outcomes, Reply, encode
 from gliner_bento.types import (
     BatchResult,

@@ -10,8 +10,8 @@ import pytest
 
 from gliner_bento import cli
 from gliner_bento.exits import install
-from gliner_bento.graph.build import GraphBuilder
-from gliner_bento.graph.formats import FORMATS
+from gliner_bento.files.graph.build import GraphBuilder
+from gliner_bento.files.graph.formats import FORMATS
 
 nx = pytest.importorskip("networkx")
 

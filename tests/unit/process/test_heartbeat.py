@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.process.heartbeat import HeartbeatMonitor, are_stopping
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 PATIENCE_S = 60.0
 PROCESS = """

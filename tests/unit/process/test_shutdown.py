@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from gliner_bento.configuration import PROJECT_ROOT
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 PROCESS = """
 import os, signal, sys, threading, time

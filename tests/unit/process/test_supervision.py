@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.process.announcement import ADDRESS
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 PATIENCE_S = 240.0  # several processes, one after the other
 
@@ -36,7 +36,7 @@ serve()
 SERVICE = """
 import os, signal, time
 from pathlib import Path
-from gliner_bento.configuration import SettingsError
+from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.settings import Settings
 from gliner_bento.process.supervision import ServiceProcess
 

@@ -16,10 +16,10 @@ import pytest
 
 from gliner_bento.errors import InvalidField, NotReady
 from gliner_bento.exits import StartupError
-from gliner_bento.records.readers import Reading
-from gliner_bento.redaction.files import Report, check_files, find_files, redact_files, restore_files
-from gliner_bento.redaction.redact import RestoreError, restore_anyway
-from gliner_bento.redaction.styles import Placeholders, mask
+from gliner_bento.files.records.readers import Reading
+from gliner_bento.files.redaction.files import Report, check_files, find_files, redact_files, restore_files
+from gliner_bento.files.redaction.redact import RestoreError, restore_anyway
+from gliner_bento.files.redaction.styles import Placeholders, mask
 from gliner_bento.types import BatchResult, Entity, Extraction, ExtractionWarning
 
 UTF16 = "Ada\r\nmet\rAda\nBob \U0001f600".encode("utf-16")
@@ -212,7 +212,7 @@ def test_an_edited_copy_is_restored_where_its_placeholders_are_unambiguous(tmp_p
     report = Report()
     restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], Reading(), mapping, report)
     assert (tmp_path / "again" / "a.txt").read_text() == "Summary: Bob was met by Ada."
-    from gliner_bento.redaction.redact import Replacement
+    from gliner_bento.files.redaction.redact import Replacement
 
     entries = [Replacement(0, "person", "[PERSON_1]", name) for name in ("Ada", "Bob")]
     with pytest.raises(RestoreError, match="several originals"):

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from gliner_bento.redaction.patterns import find_patterns, is_iban
+from gliner_bento.files.redaction.patterns import find_patterns, is_iban
 
 
 def found(text: str) -> list[tuple[str, str]]:

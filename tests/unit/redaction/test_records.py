@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gliner_bento.redaction.records import FORMATS, csv_records, jsonl_records, redact_record
-from gliner_bento.redaction.redact import restore
-from gliner_bento.redaction.spans import Span
-from gliner_bento.redaction.styles import Placeholders
+from gliner_bento.files.redaction.records import FORMATS, csv_records, jsonl_records, redact_record
+from gliner_bento.files.redaction.redact import restore
+from gliner_bento.files.redaction.spans import Span
+from gliner_bento.files.redaction.styles import Placeholders
 
 TEXTS = st.text(
     st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from('",\\\r\n\t;é\U0001f600')), max_size=20

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gliner_bento.redaction.redact import RestoreError, redact, restore, restore_placeholders
-from gliner_bento.redaction.spans import Span, merged
-from gliner_bento.redaction.styles import Placeholders, hashes, mask, remove
+from gliner_bento.files.redaction.redact import RestoreError, redact, restore, restore_placeholders
+from gliner_bento.files.redaction.spans import Span, merged
+from gliner_bento.files.redaction.styles import Placeholders, hashes, mask, remove
 
 STYLES = {"placeholder": Placeholders, "mask": lambda: mask, "hash": lambda: hashes(b"key"), "remove": lambda: remove}
 TEXTS = st.text(st.one_of(st.characters(), st.sampled_from("[]_PERSON12 \r\n\u200d\U0001f600")), max_size=80)

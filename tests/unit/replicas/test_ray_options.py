@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gliner_bento import asgi, cli
-from gliner_bento.configuration import SettingsError
 from gliner_bento.exits import install
 from gliner_bento.instances import plan_instances
 from gliner_bento.ray.options import (
@@ -18,6 +17,7 @@ from gliner_bento.ray.options import (
     replica_options,
 )
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import SettingsError
 
 
 def options(has_gpus: bool = False, cores: int = 8, **settings: Any) -> dict[str, Any]:

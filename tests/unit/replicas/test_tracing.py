@@ -15,7 +15,7 @@ from views import view
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 
-otel = pytest.importorskip("gliner_bento.otel")
+otel = pytest.importorskip("gliner_bento.telemetry.otel")
 exports = pytest.importorskip("opentelemetry.sdk.trace.export")
 memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
 

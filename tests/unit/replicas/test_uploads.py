@@ -15,9 +15,9 @@ from typing import IO
 import pytest
 from serving import PATIENCE_S, run, until
 
-from gliner_bento.configuration import PROJECT_ROOT
 from gliner_bento.errors import StorageFull, StorageUnavailable
 from gliner_bento.replicas.uploads import PIECE_BYTES, Upload, Uploads, in_pieces
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 
 @pytest.fixture

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import IO
 
 from gliner_bento.exits import one_line
-from gliner_bento.records.columns import pyarrow
-from gliner_bento.records.readers import FILE_ERRORS, Reading, opened
-from gliner_bento.records.sources import Source, refuse_inputs, sources
-from gliner_bento.redaction.parquet_file import ParquetFile
-from gliner_bento.redaction.patterns import find_patterns
-from gliner_bento.redaction.records import Record
-from gliner_bento.redaction.spans import Span
-from gliner_bento.redaction.styles import Replace
-from gliner_bento.redaction.text_file import Entry, Finding, TextFile
+from gliner_bento.files.records.columns import pyarrow
+from gliner_bento.files.records.readers import FILE_ERRORS, Reading, opened
+from gliner_bento.files.records.sources import Source, refuse_inputs, sources
+from gliner_bento.files.redaction.parquet_file import ParquetFile
+from gliner_bento.files.redaction.patterns import find_patterns
+from gliner_bento.files.redaction.records import Record
+from gliner_bento.files.redaction.spans import Span
+from gliner_bento.files.redaction.styles import Replace
+from gliner_bento.files.redaction.text_file import Entry, Finding, TextFile
 from gliner_bento.types import LIMIT_WARNINGS, BatchResult
 
 _FAULTS = (*FILE_ERRORS, ValueError)

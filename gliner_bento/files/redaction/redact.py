@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gliner_bento.mentions import normalized
-from gliner_bento.redaction.spans import Span, merged
-from gliner_bento.redaction.styles import Replace
+from gliner_bento.files.mentions import normalized
+from gliner_bento.files.redaction.spans import Span, merged
+from gliner_bento.files.redaction.styles import Replace
 
 
 class RestoreError(ValueError):

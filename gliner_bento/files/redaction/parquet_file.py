@@ -7,13 +7,13 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import IO, Any
 
-from gliner_bento.records.columns import pyarrow
-from gliner_bento.records.readers import Reading
-from gliner_bento.redaction.records import Field, Record
-from gliner_bento.redaction.redact import Replacement, redact, restore_anyway
-from gliner_bento.redaction.spans import Span
-from gliner_bento.redaction.styles import Replace
-from gliner_bento.redaction.text_file import Entry, Finding
+from gliner_bento.files.records.columns import pyarrow
+from gliner_bento.files.records.readers import Reading
+from gliner_bento.files.redaction.records import Field, Record
+from gliner_bento.files.redaction.redact import Replacement, redact, restore_anyway
+from gliner_bento.files.redaction.spans import Span
+from gliner_bento.files.redaction.styles import Replace
+from gliner_bento.files.redaction.text_file import Entry, Finding
 
 
 class ParquetFile:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.exits import StartupError
-from gliner_bento.files import sync
+from gliner_bento.storage.files import sync
 
 
 @dataclass(frozen=True, slots=True)

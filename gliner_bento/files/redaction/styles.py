@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gliner_bento.mentions import normalized
-from gliner_bento.redaction.spans import Span
+from gliner_bento.files.mentions import normalized
+from gliner_bento.files.redaction.spans import Span
 
 Replace = Callable[[str, Span], str]
 """The replacement of a span of a text."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gliner_bento.records.columns import Row
-from gliner_bento.records.readers import Reading, place, read
-from gliner_bento.records.sources import Source, text_column
+from gliner_bento.files.records.columns import Row
+from gliner_bento.files.records.readers import Reading, place, read
+from gliner_bento.files.records.sources import Source, text_column
 
 Document = str | Mapping[str, Any]
 """A text, or a row that has `entities` and `relations`."""

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any
 
 from gliner_bento.exits import StartupError, one_line
-from gliner_bento.records.columns import Row, arrow_types, check_columns, pyarrow
-from gliner_bento.records.readers import Reading, Unreadable, parquet_file, read
-from gliner_bento.records.sources import Source
+from gliner_bento.files.records.columns import Row, arrow_types, check_columns, pyarrow
+from gliner_bento.files.records.readers import Reading, Unreadable, parquet_file, read
+from gliner_bento.files.records.sources import Source
 
 _ROWS = 1000
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import IO, Any
 
-from gliner_bento.records.readers import Reading
-from gliner_bento.records.sources import Source, has_tabs
-from gliner_bento.redaction.encoding import Decoded
-from gliner_bento.redaction.records import FORMATS, Record, csv_records, redact_record
-from gliner_bento.redaction.redact import Replacement, restore_anyway
-from gliner_bento.redaction.spans import Span
-from gliner_bento.redaction.styles import Replace
+from gliner_bento.files.records.readers import Reading
+from gliner_bento.files.records.sources import Source, has_tabs
+from gliner_bento.files.redaction.encoding import Decoded
+from gliner_bento.files.redaction.records import FORMATS, Record, csv_records, redact_record
+from gliner_bento.files.redaction.redact import Replacement, restore_anyway
+from gliner_bento.files.redaction.spans import Span
+from gliner_bento.files.redaction.styles import Replace
 
 Entry = dict[str, Any]
 """A line of the mapping: a `Replacement`, and where it is."""

@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from gliner_bento.bulk.checkpoint import Checkpoint, load
 from gliner_bento.client import AsyncClient
 from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_WINDOW, Sender, Text, in_order
 from gliner_bento.errors import InvalidField
 from gliner_bento.exits import StartupError
-from gliner_bento.files import file_lock
-from gliner_bento.records.columns import Row, pyarrow, result_columns
-from gliner_bento.records.readers import Reading, place, read
-from gliner_bento.records.scan import Scan, column_check, scan
-from gliner_bento.records.sources import Source, digest, refuse_inputs, sources, text_column
-from gliner_bento.records.writers import FORMATS, Csv, JsonLines, Parquet, Writer
+from gliner_bento.files.bulk.checkpoint import Checkpoint, load
+from gliner_bento.files.records.columns import Row, pyarrow, result_columns
+from gliner_bento.files.records.readers import Reading, place, read
+from gliner_bento.files.records.scan import Scan, column_check, scan
+from gliner_bento.files.records.sources import Source, digest, refuse_inputs, sources, text_column
+from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet, Writer
+from gliner_bento.storage.files import file_lock
 from gliner_bento.types import BatchResult, ExtractOptions, ModelCard
 
 CHUNK_RECORDS = 500

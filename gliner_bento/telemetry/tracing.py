@@ -11,7 +11,7 @@ from gliner_bento.exits import StartupError, install
 from gliner_bento.settings import Settings
 
 if TYPE_CHECKING:
-    from gliner_bento.otel import Tracing
+    from gliner_bento.telemetry.otel import Tracing
 
 
 def start_tracing(settings: Settings) -> Tracing | None:
@@ -19,7 +19,7 @@ def start_tracing(settings: Settings) -> Tracing | None:
     if not settings.enable_tracing:
         return None
     try:
-        from gliner_bento.otel import Tracing, otlp_processor  # noqa: PLC0415  # needs the extra otel
+        from gliner_bento.telemetry.otel import Tracing, otlp_processor  # noqa: PLC0415  # needs the extra otel
     except ImportError as missing:
         raise StartupError(f"enable_tracing: {missing}; {install('otel')}") from None
     return Tracing(otlp_processor())

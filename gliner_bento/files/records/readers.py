@@ -14,8 +14,8 @@ from typing import IO, Any
 import msgspec
 
 from gliner_bento.exits import StartupError, one_line
-from gliner_bento.records.columns import Row, pyarrow
-from gliner_bento.records.sources import Source, has_tabs
+from gliner_bento.files.records.columns import Row, pyarrow
+from gliner_bento.files.records.sources import Source, has_tabs
 
 MAX_RECORD_BYTES = 64 * 2**20
 FILE_ERRORS = (OSError, EOFError, zlib.error)

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import msgspec
 
 from gliner_bento.exits import StartupError, one_line
-from gliner_bento.files import sync
-from gliner_bento.records.columns import Row, pyarrow
+from gliner_bento.files.records.columns import Row, pyarrow
+from gliner_bento.storage.files import sync
 
 FORMATS = (".jsonl", ".jsonl.gz", ".csv", ".parquet")
 _GROUP_ROWS, _GROUP_BYTES = 20_000, 64 * 2**20

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import IO
 
-from gliner_bento.records.readers import byte_order_mark, not_encoded
+from gliner_bento.files.records.readers import byte_order_mark, not_encoded
 
 
 class Decoded:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 """A wheel has the bundled model in it, in models/demo."""
 
 PROJECT_ROOT = PACKAGE.parent

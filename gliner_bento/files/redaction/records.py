@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
-from gliner_bento.redaction.redact import Redacted, redactions, substituted
-from gliner_bento.redaction.spans import Span
-from gliner_bento.redaction.styles import Replace
+from gliner_bento.files.redaction.redact import Redacted, redactions, substituted
+from gliner_bento.files.redaction.spans import Span
+from gliner_bento.files.redaction.styles import Replace
 
 Reader = Callable[[Iterable[str], Sequence[str], "Skip | None"], Iterator["Record"]]
 """(lines, columns, what is called for invalid lines) -> records"""

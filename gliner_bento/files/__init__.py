@@ -1,0 +1,1 @@
+"""Documents in files: records, bulk extraction, redaction, graphs."""

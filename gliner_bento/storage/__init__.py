@@ -1,0 +1,1 @@
+"""Files and archives: locks, durable writes, checksums, archives read within limits."""

@@ -1,0 +1,1 @@
+"""What a server reports of itself: log records, metrics, spans."""
