@@ -12,6 +12,7 @@ from gliner_bento.settings import Settings
 from reliability.chaos import chaos
 from reliability.containers import ContainerError
 from reliability.faults import FAULTS
+from reliability.floods import floods
 from reliability.fuzz import fuzz
 from reliability.image import image
 from reliability.invariance import PRECISIONS, invariance
@@ -24,6 +25,7 @@ from reliability.worst import worst
 
 _HARNESSES: dict[str, Callable[..., Measurement]] = {
     "chaos": chaos,
+    "floods": floods,
     "fuzz": fuzz,
     "invariance": invariance,
     "overload": overload,
@@ -98,6 +100,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--rate", type=float, help="requests/s (default: 80 %% of the capacity, measured first)")
     command.add_argument("--different", type=int, default=200, help="number of different requests (default: 200)")
     command.add_argument("--no-kill", dest="kill", action="store_false", help="do not kill the runner near the end")
+    command = commands.add_parser("floods", help="short texts beside floods of the same tenant")
+    command.add_argument("--minutes", type=float, default=30.0, help="duration (default: 30)")
     command = commands.add_parser("invariance", help="the same bytes alone and under load")
     command.add_argument("--requests", type=int, default=2000, help="in each precision (default: 2,000)")
     command.add_argument("--precisions", type=_names_of(PRECISIONS), default=list(PRECISIONS),

@@ -59,3 +59,11 @@ def test_short_texts_are_answered_beside_the_worst_requests(tmp_path):
     data = measured(tmp_path, "worst")
     assert len(data["targets"]) == len(data["beside"]) == 4
     assert None not in data["targets"].values(), data["beside"]
+
+
+@pytest.mark.slow
+def test_floods_of_a_tenant_lose_none_of_its_short_texts(tmp_path):
+    main(["floods", "--minutes", "0.2", "--out", str(tmp_path)])
+    data = measured(tmp_path, "floods")
+    assert (data["targets"]["lost"], data["targets"]["wrong"]) == (0, 0), data["beside"]
+    assert all(one["short"]["right"] > 0 and one["flood"] for one in data["beside"].values())
