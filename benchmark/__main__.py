@@ -18,7 +18,6 @@ from gliner_bento.loadtest.machine import provenance
 from gliner_bento.loadtest.measure import new_folder
 
 SIMULATION = "simulate.json"
-PRICE_PER_HOUR = 0.10
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def compare(out: Path | None, rows: Sequence[str] | None, plan: Plan) -> str:
-    """Measure sections of the comparison (default: all but soak and gpu); the report. Raises ValueError."""
+    """Measure sections of the comparison (default: all but gpu); the report. Raises ValueError."""
     if unknown := [name for name in rows or () if name not in SECTIONS]:
         raise ValueError(f"no row {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     folder = new_folder(out)
@@ -69,7 +68,6 @@ def simulation(flags: argparse.Namespace) -> str:
         folder, at_start = new_folder(flags.out), provenance()
         data = study(share=0.05 if flags.quick else 1.0) | at_start
         data["date"] = time.strftime("%Y-%m-%d %H:%M")
-    data["price_per_hour"] = flags.price_per_hour or data.get("price_per_hour", PRICE_PER_HOUR)
     results_file.write(folder / SIMULATION, data)
     return simulate_report.render(data, folder)
 
@@ -80,14 +78,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Compare gliner-bento with other ways to serve GLiNER models.",
         allow_abbrev=False,
     )
-    parser.add_argument("--rows", help="sections to measure, separated by commas (default: all but soak and gpu)")
+    parser.add_argument("--rows", help="sections to measure, separated by commas (default: all but gpu)")
     parser.add_argument("--quick", action="store_true", help="smoke test: the bundled model, about a second per load")
     parser.add_argument("--fairness", action="store_true", help="instead: one tenant beside the flood of another one")
     parser.add_argument("--bulk", action="store_true", help="instead: a bulk job beside the server's own throughput")
     parser.add_argument("--simulate", action="store_true", help="instead: fleets of 1 to 1,000 simulated replicas")
-    parser.add_argument(
-        "--price-per-hour", type=float, help=f"of a simulated replica, for costs (default: {PRICE_PER_HOUR:g})"
-    )
     parser.add_argument("--seconds", type=float, default=Plan.seconds, help="duration of each load (default: 15)")
     parser.add_argument("--out", type=Path, help="folder for the results (default: build/bench/<time>)")
     parser.add_argument("--report", type=Path, metavar="DIR", help="only render the report of the results in DIR")

@@ -55,7 +55,6 @@ class Plan:
     in_process_s: float = 10.0
     in_process_texts: int = 96
     settings_s: float = 8.0
-    soak_requests: int = 20_000
     adapters: tuple[int, int, int] = (8, 64, 256)
     adapter_texts: int = 64
     adapter_requests: int = 2000
@@ -70,15 +69,7 @@ class Plan:
         return cls(seconds, seconds / 3, in_process_s=seconds * 2 / 3, settings_s=seconds / 2)
 
 
-QUICK = Plan(1.0, 0.5, (1, 4), 12, 0.5, 6, 0.5, 60, (4, 4, 24), 6, 40, 4, 3000, 6, bundled=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Adapters:
-    """root: holds one folder in PEFT's format per adapter. layers: names of the layers that each kind changes."""
-
-    root: Path
-    layers: dict[str, list[str]]
+QUICK = Plan(1.0, 0.5, (1, 4), 12, 0.5, 6, 0.5, (4, 4, 24), 6, 40, 4, 3000, 6, bundled=True)
 
 
 @dataclass(slots=True)
@@ -115,15 +106,15 @@ class Bench:
         folder = self.models / f"{model.name}-onnx"
         return _cached_folder(folder, "checkpoints", what="export", model=str(model.resolve()))
 
-    def adapters(self, model: Path) -> Adapters:
-        """LoRA adapters of a model, cached: the plan's full number for queries and values, a few for values only, and a
-        few for all linear layers of the encoder."""
+    def adapters(self, model: Path) -> Path:
+        """The folder with LoRA adapters of a model, one folder each, cached: the plan's full number for queries and
+        values, a few for values only, and a few for all linear layers of the encoder."""
         few, _, every = self.plan.adapters
         counts = {"attention": every, "values": few, "linear": few}
         code = (job.JOBS / "adapters.py").read_bytes() + json.dumps(counts).encode()
         folder = self.models / f"{model.name}-adapters-{hashlib.sha256(code).hexdigest()[:12]}"
         _cached_folder(folder, "adapters", what="make", model=str(model.resolve()), counts=counts)
-        return Adapters(folder.resolve() / "root", json.loads((folder / _STAMP).read_text("utf-8"))["layers"])
+        return folder.resolve() / "root"
 
     def bodies(self, family: str, count: int, seed: int = 0) -> list[workload.Body]:
         """Bodies of the mixed workload for a model."""
@@ -142,7 +133,7 @@ class Bench:
 
     def expected_with_adapters(self, model: Path, bodies: Sequence[workload.Body]) -> list[Predictions]:
         """The same for bodies with adapters, which are merged into the weights. Bodies must be sorted by adapter."""
-        folder = self.adapters(model).root
+        folder = self.adapters(model)
         key = json.dumps([str(versions(["gliner", "peft"])), *bodies]).encode()
         file = folder.parent / f"expected-{hashlib.sha256(key).hexdigest()[:12]}.json"
         if not file.exists():

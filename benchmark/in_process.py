@@ -5,7 +5,6 @@ Each section measures both sides one after the other and returns its rows; it ra
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,6 @@ from benchmark.answers import agreement_of, predictions_of
 from benchmark.bench import DEMO, Bench, log_progress
 from benchmark.job import NotMeasured
 from benchmark.labelled import f1, sentences
-from benchmark.roofline import texts_per_s
 from benchmark.rows import Row, note_if_missing
 from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.measure import BUILD
@@ -122,43 +120,6 @@ def int8(bench: Bench, section: str) -> list[Row]:
         rows.append(Row(section, f"bundled model in {name}", "F1", own_f1, exact_f1, "float32", note=note))
         rows.append(Row(section, f"bundled model in {name}", "texts/s", result.get("texts_per_s"),
                         exact["texts_per_s"], "float32"))  # fmt: skip
-    return rows
-
-
-def stages(bench: Bench, section: str) -> list[Row]:
-    """Time per stage of the engine, in one thread."""
-    model = bench.checkpoint("ner")
-    bodies = bench.bodies("ner", bench.plan.in_process_texts)
-    rows = []
-    for dtype in ("float32", "bfloat16"):
-        spent = bench.ours_in_process(model, {"dtype": dtype}, what="stages", bodies=bodies,
-                                      seconds=bench.plan.in_process_s)  # fmt: skip
-        bench.extra.setdefault("stages", {})[dtype] = spent
-        total = sum(spent.values())
-        note = ", ".join(f"{name} {seconds / total:.1%}" for name, seconds in spent.items())
-        rows.append(Row(section, f"one text, one thread, {dtype}", "ms", total * 1000, note=note))
-    return rows
-
-
-def roofline(bench: Bench, section: str) -> list[Row]:
-    """Our speed as a share of the upper bound by the encoder's arithmetic on this machine."""
-    model, most = bench.checkpoint("ner"), max(bench.plan.concurrencies)
-    config = json.loads((model / "gliner_config.json").read_text("utf-8"))["encoder_config"]
-    bodies = bench.bodies("ner", bench.plan.texts)
-    tokens = bench.ours_in_process(model, {"dtype": "float32"}, what="lengths", bodies=bodies)["tokens"]
-    rows = []
-    for dtype in ("float32", "bfloat16"):
-        peak = job.run("gemm", dtype=dtype, threads=2, rows=1024, inner=config["hidden_size"],
-                       outer=config["intermediate_size"], seconds=min(3.0, bench.plan.in_process_s))  # fmt: skip
-        limit = texts_per_s(config, tokens, peak["flop_per_s"])
-        speed = bench.speed("ours", dtype, most)
-        bench.extra.setdefault("roofline", {})[dtype] = {
-            "flop_per_s": peak["flop_per_s"], "texts_per_s": limit, "ours": speed,
-            "gliner.serve": bench.speed("gliner.serve", dtype, most), "mean_tokens": statistics.mean(tokens),
-        }  # fmt: skip
-        note = f"dense product {peak['flop_per_s'] / 1e9:.0f} GFLOP/s, {statistics.mean(tokens):.0f} tokens per text"
-        rows.append(Row(section, f"share of the roofline, {dtype}", "requests/s", speed, limit,
-                        "upper bound: the encoder's arithmetic", note=note))  # fmt: skip
     return rows
 
 

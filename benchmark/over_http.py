@@ -5,17 +5,13 @@ Each section measures both sides one after the other and returns its rows; it ra
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Sequence
 from typing import Any
 
-from benchmark.bench import UNLIMITED_S, Bench
+from benchmark.bench import Bench
 from benchmark.job import NotMeasured
 from benchmark.rows import Better, Row, note_if_missing
-from benchmark.server import memory_samples
 from gliner_bento.loadtest import workload
-from gliner_bento.loadtest.load import closed_loop
 
 EXTRACT, GLINER = "/v1/extract", "/gliner"
 BYTES_PER_MB = 2**20
@@ -121,59 +117,6 @@ def labels128(bench: Bench, section: str) -> list[Row]:
     if bench.plan.bundled:
         bodies = workload.with_relations(bodies)
     return _against_gliner_serve(bench, section, "ner", bodies, 8, "128 labels, bf16", None, max_labels_per_pass=1000)
-
-
-def settings(bench: Bench, section: str) -> list[Row]:
-    """Our throughput with one setting changed at a time, bf16 over HTTP."""
-    model, most = bench.checkpoint("ner"), max(bench.plan.concurrencies)
-    bodies = bench.bodies("ner", bench.plan.texts)
-    variants: list[dict[str, Any]] = [
-        *({"inference_lanes": number} for number in (1, 2)),
-        *({"inference_lanes": 1, "torch_threads": number} for number in (1, 2)),
-        *({"tokenizer_threads": number} for number in (1, 2)),
-        *({"decoding_threads": number} for number in (1, 2)),
-        *({"max_batch_tokens": number} for number in (512, 1024, 2048, 4096)),
-        *({"max_batch_size": number} for number in (1, 8)),
-        {"enable_compilation": True},
-        {"dtype": "float32"},
-        {"dtype": "float32", "quantization": "int8"},
-    ]
-    rows: list[Row] = []
-    default: float | None = None
-    for variant in [{}, *(variants[:1] if bench.plan.bundled else variants)]:
-        name = ", ".join(f"{key}={value}" for key, value in variant.items()) or "defaults"
-        speed, note = None, ""
-        try:
-            with bench.ours(model, **{"dtype": "bfloat16", **variant}) as server:
-                bench.warm_up(server.url + EXTRACT, bodies)
-                point = bench.measure_load("ours", server.url + EXTRACT, bodies, concurrency=most, section=section,
-                                           seconds=bench.plan.settings_s, settings=variant)  # fmt: skip
-            speed, note = point["requests_per_s"], f"p50 {point['p50_ms']:.0f} ms, p95 {point['p95_ms']:.0f} ms"
-        except NotMeasured as reason:
-            note = f"not measured: {reason}"
-        default = default if variant else speed
-        rows.append(Row(section, name, "requests/s", speed, default, "defaults", note=note))
-    return rows
-
-
-def soak(bench: Bench, section: str) -> list[Row]:
-    """Resident memory over many requests of random lengths: the last tenth of the run over the second one."""
-    model, count = bench.checkpoint("ner"), bench.plan.soak_requests
-    bodies = workload.uniform(min(count, 2000))
-    if bench.plan.bundled:
-        bodies = workload.with_relations(bodies)
-    with bench.ours(model, dtype="bfloat16") as server:
-        bench.warm_up(server.url + EXTRACT, bodies)
-        start = time.monotonic()
-        with memory_samples(server) as sizes:
-            run = closed_loop(server.url + EXTRACT, workload.encoded(bodies), concurrency=32, seconds=UNLIMITED_S,
-                              max_requests=count)  # fmt: skip
-    bench.extra["soak"] = {"resident_bytes": sizes, "seconds": time.monotonic() - start, **run.summary()}
-    tenth = max(1, len(sizes) // 10)
-    early, late = statistics.median(sizes[tenth : 2 * tenth] or sizes), statistics.median(sizes[-tenth:])
-    return [Row(section, f"resident memory, {count} requests, last tenth over second tenth", "MB", late / BYTES_PER_MB,
-                early / BYTES_PER_MB, "ours, second tenth", 1.05, "less",
-                f"maximum {max(sizes) / BYTES_PER_MB:.0f} MB; responses: {run.summary()['statuses']}")]  # fmt: skip
 
 
 def _against_gliner_serve(

@@ -1,4 +1,4 @@
-"""The report: results as JSON with their provenance, rendered as Markdown with plots. Measures nothing."""
+"""The report: results as JSON with their provenance, rendered as Markdown. Measures nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmark import plots, results_file
+from benchmark import results_file
 from benchmark.bench import Bench
 from benchmark.rows import Row
 from benchmark.table import loads_table, table
@@ -35,10 +35,9 @@ def write(folder: Path, data: dict[str, Any]) -> None:
 
 
 def render(folder: Path) -> str:
-    """Write the report and the plots of the results in `folder`; returns the report. Uses only results.json."""
+    """Write the report of the results in `folder`; returns the report. Uses only results.json."""
     data = json.loads((folder / RESULTS).read_text("utf-8"))
-    plotted = plots.draw(data, folder)
-    page = "\n\n".join(part for part in (_head(data), _rows(data), _loads(data), _extra(data), plotted) if part) + "\n"
+    page = "\n\n".join(part for part in (_head(data), _rows(data), _loads(data), _extra(data)) if part) + "\n"
     (folder / REPORT).write_text(page, encoding="utf-8")
     return page
 
@@ -110,8 +109,4 @@ def _extra(data: dict[str, Any]) -> str:
         lines = [[dtype, side, one["model_process"] / 2**20, one["all_processes"] / 2**20]
                  for dtype, sides in memory.items() for side, one in sides.items()]  # fmt: skip
         parts.append(table(["resident memory", "server", "process with the model, MB", "all processes, MB"], lines))
-    if stages := extra.get("stages"):
-        names = list(next(iter(stages.values())))
-        lines = [[dtype, *(spent[name] * 1000 for name in names)] for dtype, spent in stages.items()]
-        parts.append(table(["ms per text, one thread", *names], lines))
     return "## Details\n\n" + "\n\n".join(parts) if parts else ""

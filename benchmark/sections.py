@@ -27,15 +27,11 @@ SECTIONS: dict[str, Section] = {
     "adapters_tiers": with_adapters.tiers,
     "adapters_in_process": with_adapters.in_process,
     "long_texts": with_long_texts.long_texts,
-    "settings": over_http.settings,
     "int8": in_process.int8,
-    "stages": in_process.stages,
     "overhead": overhead.overhead,
-    "roofline": in_process.roofline,
-    "soak": over_http.soak,
     "gpu": on_gpu.gpu,
 }
-DEFAULT = [name for name in SECTIONS if name not in {"soak", "gpu"}]
+DEFAULT = [name for name in SECTIONS if name != "gpu"]
 
 
 def measure(bench: Bench, names: Sequence[str], keep: Callable[[], None]) -> None:

@@ -1,5 +1,5 @@
 """Sections about LoRA adapters: their cost, whether every response is of its own adapter, the latency of loading them
-while other requests are served, and other libraries with adapters in process.
+while other requests are served, and PEFT's batches in process.
 
 Over HTTP the baseline is our own server without adapters: no other server takes an adapter per request for gliner.
 """
@@ -30,12 +30,6 @@ KINDS = {"attention": "queries and values", "values": "values", "linear": "all l
 _NO_ADAPTER = "no adapter"
 _FIRST_RESPONSE_MS = 300.0
 _LOADS_PER_S = 5.0
-_BASELINES = {
-    "peft": ("PEFT, mixed batches", 2.0),
-    "peft-batches": ("PEFT, one adapter per batch", None),
-    "polylora": ("PolyLoRA", 2.0),
-}
-_PACKAGES = ("peft", "polylora")
 _BATCH_SIZES = [8, 4]
 
 
@@ -47,7 +41,7 @@ def settings_for(bench: Bench, dtype: str, slots: int) -> Iterator[dict[str, Any
         yield {
             "dtype": dtype,
             "enable_lora": True,
-            "adapter_root": bench.adapters(bench.checkpoint("ner")).root,
+            "adapter_root": bench.adapters(bench.checkpoint("ner")),
             "disk_cache_dir": cache,
             "max_device_adapters": slots,
             "max_cpu_adapters": max(slots, 4 * bench.plan.adapters[0]),
@@ -177,38 +171,29 @@ def in_process(bench: Bench, section: str) -> list[Row]:
             ours[kind] = {"texts_per_s": result["texts_per_s"], "agreement": agreement}
     extra = bench.extra["adapters_in_process"] = {KINDS[kind]: {"ours": one} for kind, one in ours.items()}
     rows = []
-    for baseline, kind, result in _baseline_results(loads, bodies_by_kind):
-        (name, target), speed, note = _BASELINES[baseline], None, f"not measured: {result.get('error')}"
+    results: dict[str, Any]
+    try:
+        results = job.run("mixed", model=str(loads.model.resolve()), bodies=bodies_by_kind, folder=str(loads.adapters),
+                          batch_sizes=_BATCH_SIZES, seconds=bench.plan.in_process_s / 2, dtype="bfloat16")  # fmt: skip
+    except NotMeasured as reason:
+        results = {kind: {"error": str(reason)} for kind in bodies_by_kind}
+    name = "PEFT, mixed batches"
+    for kind, result in results.items():
+        speed, note = None, f"not measured: {result.get('error')}"
         if "error" not in result:
             agreement, in_fp32 = (agreement_of(result[answers], expected[kind]) for answers in ("answers", "exact"))
             extra[KINDS[kind]][name] = {"texts_per_s": result["best"], "agreement": agreement, "exact": in_fp32}
-            speeds = ", ".join(f"{size}: {per_s:.1f}" for size, per_s in result["texts_per_s"].items())
-            note = f"texts/s by batch size: {speeds}"
+            note = "texts/s by batch size: " + ", ".join(
+                f"{size}: {per_s:.1f}" for size, per_s in result["texts_per_s"].items()
+            )
             if wrong := in_fp32["wrong"]:
                 note = f"not measured: wrong predictions for {wrong} of {len(bodies_by_kind[kind])} in fp32; {note}"
             else:
                 speed = result["best"]
         log_progress(f"  {name}, {KINDS[kind]}: {note}")
         rows.append(Row(section, f"{few} adapters of {KINDS[kind]}, in process, bf16", "texts/s",
-                        ours[kind]["texts_per_s"], speed, name, target, note=note))  # fmt: skip
+                        ours[kind]["texts_per_s"], speed, name, 2.0, note=note))  # fmt: skip
     return rows
-
-
-def _baseline_results(
-    loads: _AdapterLoads, bodies_by_kind: dict[str, list[Body]]
-) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Baseline, kind of adapters, and what jobs/mixed.py measured."""
-    for package in _PACKAGES:
-        baselines = [baseline for baseline in _BASELINES if baseline.startswith(package)]
-        try:
-            results = job.run("mixed", baselines=baselines, model=str(loads.model.resolve()), bodies=bodies_by_kind,
-                              folder=str(loads.adapters.root), layers=loads.adapters.layers, batch_sizes=_BATCH_SIZES,
-                              seconds=loads.bench.plan.in_process_s / 2, dtype="bfloat16")  # fmt: skip
-        except NotMeasured as reason:
-            results = {baseline: {kind: {"error": str(reason)} for kind in bodies_by_kind} for baseline in baselines}
-        for baseline in baselines:
-            for kind in bodies_by_kind:
-                yield baseline, kind, results[baseline][kind]
 
 
 def _row_over_base(
@@ -239,7 +224,7 @@ def _first_requests(loads: _AdapterLoads, server: Server, section: str, contents
     with Client(server.url) as client:
         for number, body in enumerate(contents):
             name = f"cold-{number:03}"
-            card = client.put_adapter(name, loads.adapters.root / body["adapter_id"], preload=False)
+            card = client.put_adapter(name, loads.adapters / body["adapter_id"], preload=False)
             if card.tier != "disk":
                 raise NotMeasured(f"an adapter without requests is in the tier {card.tier}")
             bodies += [body | {"adapter_id": name}] * 2

@@ -36,16 +36,14 @@ def make(model: str, folder: str, counts: dict[str, int], seed: int = 0) -> dict
     """Write `counts` adapters of each kind (see `targets`) below `folder`: root/KIND-000, root/KIND-001, ..."""
     gliner = GLiNER.from_pretrained(model)
     torch.manual_seed(seed)
-    layers: dict[str, list[str]] = {}
     for kind, count in counts.items():
-        layers[kind] = targets(gliner, kind)
-        config = LoraConfig(r=RANK, lora_alpha=RANK, target_modules=layers[kind])
+        config = LoraConfig(r=RANK, lora_alpha=RANK, target_modules=targets(gliner, kind))
         adapted = get_peft_model(gliner.model, config)
         for number in range(count):
             _draw(adapted)
             adapted.save_pretrained(str(Path(folder) / "root" / f"{kind}-{number:03}"))
         adapted.unload()
-    return {"layers": layers}
+    return {"counts": counts}
 
 
 def targets(gliner: Any, kind: str) -> list[str]:

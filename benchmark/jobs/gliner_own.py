@@ -60,7 +60,6 @@ def measure(
     bodies: Sequence[Body],
     batch_sizes: Sequence[int],
     seconds: float,
-    batches_of: Callable[[Sequence[Body], int], list[list[int]]] = by_length,
     passes: int | None = None,
 ) -> dict[str, Any]:
     """The result of `main`, for any `predict`."""
@@ -68,7 +67,7 @@ def measure(
     latencies_s: list[float] = []
     answers: list[dict[str, Any]] = []
     for size in batch_sizes:
-        batches = batches_of(bodies, size)
+        batches = by_length(bodies, size)
         predict([bodies[i] for i in batches[-1]])  # warm-up, with the longest texts
         start, done = time.perf_counter(), 0
         while done == 0 or (done < passes if passes else time.perf_counter() - start < seconds):

@@ -1,4 +1,4 @@
-"""Our engine in process: under our scheduler with the settings in the environment, or stage by stage in one thread."""
+"""Our engine in process, under our scheduler with the settings in the environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from benchmark.jobs import run_job
-from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.checkpoint.device import pick_device
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
@@ -33,9 +32,7 @@ def main(what: str, **arguments: Any) -> dict[str, Any]:
     functions: dict[str, Callable[..., dict[str, Any]]] = {
         "throughput": throughput,
         "loads": loads,
-        "stages": stages,
         "repeated": repeated,
-        "lengths": lengths,
         "windows": windows,
     }
     return functions[what](**arguments)
@@ -115,35 +112,6 @@ def _gpu_busy() -> Iterator[list[float]]:
         thread.join()
 
 
-def stages(bodies: list[Body], seconds: float, batch_size: int = 8) -> dict[str, Any]:
-    """Seconds per text in each stage, one thread, batches of texts of similar length."""
-    engine = _engine(Settings.load())
-    engine.start_lane()
-    items = [_item(body) for body in bodies]
-    names = ("prepare", "collate", "forward", "decode")
-    spent = dict.fromkeys(names, 0.0)
-    until, done = time.perf_counter() + seconds, -1  # the first pass is warm-up
-    while done < 1 or time.perf_counter() < until:
-        took = dict.fromkeys(names, 0.0)
-        start = time.perf_counter()
-        prepared = [engine.prepare(item) for item in items]
-        took["prepare"] += time.perf_counter() - start
-        for batch in _batches(prepared, batch_size):
-            marks = [time.perf_counter()]
-            collated = engine.collate(batch)
-            marks.append(time.perf_counter())
-            scores = engine.forward(collated, 1)
-            marks.append(time.perf_counter())
-            engine.decode(scores)
-            marks.append(time.perf_counter())
-            for name, before, after in zip(names[1:], marks, marks[1:], strict=False):
-                took[name] += after - before
-        done += 1
-        if done:
-            spent = {name: spent[name] + took[name] for name in names}
-    return {name: seconds / (done * len(items)) for name, seconds in spent.items()}
-
-
 def repeated(body: Body, times: int) -> dict[str, Any]:
     """Seconds of a repeated request, from the first one, and how many labels were encoded separately each time: 0
     unless the model is a bi-encoder. The warm-up uses other labels."""
@@ -160,13 +128,6 @@ def repeated(body: Body, times: int) -> dict[str, Any]:
         seconds.append(time.perf_counter() - start)
         encoded.append(engine.encoded_labels - before)
     return {"seconds": seconds[3:], "encoded_labels": encoded[3:], "answers": [_answer(extraction)]}
-
-
-def lengths(bodies: list[Body]) -> dict[str, Any]:
-    """Words and tokens (prompt included) of each text, as the model processes them."""
-    engine = _engine(Settings.load())
-    prepared = [engine.prepare(_item(body)) for body in bodies]
-    return {"tokens": [one.tokens for one in prepared], "words": [one.words for one in prepared]}
 
 
 def windows(documents: list[dict[str, Any]]) -> dict[str, Any]:
@@ -215,11 +176,6 @@ def _all(
         futures.append(scheduler.submit(item, request_id=str(number)))
         futures[-1].add_done_callback(partial(ended, sent_s))
     return [future.result() for future in futures]
-
-
-def _batches(prepared: Sequence[Prepared], size: int) -> Iterator[list[Prepared]]:
-    ordered = sorted((one for one in prepared if one.tokens), key=lambda one: one.tokens)
-    yield from (ordered[at : at + size] for at in range(0, len(ordered), size))
 
 
 def _answer(result: Any) -> dict[str, Any]:

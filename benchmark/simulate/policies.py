@@ -6,59 +6,12 @@ All keep the dispatcher's limit, its queue and its list of healthy replicas; onl
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from gliner_bento.replicas.fleet.dispatch import Dispatcher
-from gliner_bento.replicas.fleet.line import Ticket
-from gliner_bento.token_estimate import ITEM_TOKENS
 
 
-class Metered(Dispatcher):
-    """The fleet's own. cpu_ns: CPU time of placing and ending tickets; probe_cpu_ns: of noting resident adapters."""
-
-    def __init__(self, replicas: int, max_outstanding_tokens: int) -> None:
-        super().__init__(replicas, max_outstanding_tokens)
-        self.cpu_ns = 0
-        self.probe_cpu_ns = 0
-
-    def submit(self, ticket: Ticket, *, first: bool = False) -> bool:
-        """See `Dispatcher`."""
-        began_ns = time.thread_time_ns()
-        placed = super().submit(ticket, first=first)
-        self.cpu_ns += time.thread_time_ns() - began_ns
-        return placed
-
-    def end(self, ticket: Ticket) -> None:
-        """See `Dispatcher`."""
-        began_ns = time.thread_time_ns()
-        super().end(ticket)
-        self.cpu_ns += time.thread_time_ns() - began_ns
-
-    def set_resident(self, replica: int, adapter_ids: Iterable[str]) -> None:
-        """See `Dispatcher`."""
-        began_ns = time.thread_time_ns()
-        super().set_resident(replica, adapter_ids)
-        self.probe_cpu_ns += time.thread_time_ns() - began_ns
-
-
-class LeastOutstanding(Metered):
-    """The fewest outstanding tokens, without regard to adapters."""
-
-    def _choose(self, adapter_id: str | None) -> int | None:
-        return super()._choose(None)
-
-
-class TokensAlone(Metered):
-    """As the fleet's own, but for texts, which count nothing besides their tokens. For requests of one text."""
-
-    def submit(self, ticket: Ticket, *, first: bool = False) -> bool:
-        """See `Dispatcher`."""
-        ticket.cost = max(1, ticket.cost - ITEM_TOKENS)
-        return super().submit(ticket, first=first)
-
-
-class RoundRobin(Metered):
+class RoundRobin(Dispatcher):
     """The next replica that is not full."""
 
     _latest = -1
@@ -73,7 +26,7 @@ class RoundRobin(Metered):
         return None
 
 
-class Random(Metered):
+class Random(Dispatcher):
     """Any replica that is not full, as a Kubernetes Service does per connection."""
 
     def __init__(self, replicas: int, max_outstanding_tokens: int) -> None:
@@ -88,7 +41,7 @@ class Random(Metered):
         return replica if outstanding < self._max else least
 
 
-class PowerOfTwo(Metered):
+class PowerOfTwo(Dispatcher):
     """Of two replicas at random, the one with fewer outstanding tokens."""
 
     def __init__(self, replicas: int, max_outstanding_tokens: int) -> None:
@@ -103,10 +56,8 @@ class PowerOfTwo(Metered):
         return replica if outstanding < self._max else self._order[0][2]
 
 
-POLICIES: dict[str, Callable[[int, int], Metered]] = {
-    "ours": Metered,
-    "tokens alone": TokensAlone,
-    "without affinity": LeastOutstanding,
+POLICIES: dict[str, Callable[[int, int], Dispatcher]] = {
+    "ours": Dispatcher,
     "power of two": PowerOfTwo,
     "round robin": RoundRobin,
     "random": Random,

@@ -1,4 +1,4 @@
-"""One scene: replicas, arrivals and events, and what came of it. Deterministic for a seed, but for CPU times."""
+"""One scene: replicas, arrivals and events, and what came of it. Deterministic for a seed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
 from benchmark.simulate import curves
 from benchmark.simulate.curves import Text
 from benchmark.simulate.fake_time import run_fast
-from benchmark.simulate.policies import POLICIES, Metered
+from benchmark.simulate.policies import POLICIES
 from benchmark.simulate.replica import SimulatedReplica
 from gliner_bento.loadtest.load import percentile_ms
 from gliner_bento.replicas.base import Call
@@ -23,7 +23,6 @@ from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.settings import Settings
 from gliner_bento.types import Extraction, Item
 
-_BURST, _LULL, _BURST_S = 1.8, 0.2, 1.0
 _SLOW = 4.0
 _PATIENCE_S = 600.0
 
@@ -45,13 +44,11 @@ class Scene:
     warm_up: share of the requests, the first to end, whose latencies do not count. adapters: one per tenant, drawn by
     Zipf's law; 0: none. slow: so many replicas take four times as long. late, late_s: so many more replicas answer from
     then on.
-    fleets: gateways; each request goes to one of them at random, and each counts only its own.
     """
 
     replicas: int
     policy: str = "ours"
     load: float = 0.7
-    arrivals: Literal["poisson", "bursty"] = "poisson"
     requests: int = 20_000
     warm_up: float = 0.1
     concurrency: int = 0
@@ -63,7 +60,6 @@ class Scene:
     deaths: Sequence[Death] = ()
     late: int = 0
     late_s: float = 0.0
-    fleets: int = 1
     max_outstanding_tokens: int = 65_536
     queue_capacity: int = 4096
     timeout_s: float = 30.0
@@ -74,7 +70,7 @@ class Scene:
 class Result:
     """started_s, latencies_s: of the requests with a result, in the order of their ends. outcomes: how many of each
     kind. failures: when each failed request was due, and its kind. received: request ids in the order in which replicas
-    received them. loads: adapters loaded from disk. dispatch_us: CPU time of the dispatcher per request.
+    received them. loads: adapters loaded from disk.
     """
 
     seconds: float = 0.0
@@ -85,7 +81,6 @@ class Result:
     received: list[str] = field(default_factory=list)
     repeated: int = 0
     loads: int = 0
-    dispatch_us: float = 0.0
 
 
 def run(scene: Scene) -> Result:
@@ -103,7 +98,6 @@ def summary(scene: Scene, result: Result) -> dict[str, Any]:
         **{f"p{share}_ms": percentile_ms(latencies, share) for share in (50, 95, 99)},
         "repeated": result.repeated,
         "adapter_loads": result.loads,
-        "dispatch_us": result.dispatch_us,
     }
 
 
@@ -147,24 +141,18 @@ class _World:
             for number in range(scene.replicas + scene.late)
         ]
         options = FleetOptions(scene.max_outstanding_tokens, scene.queue_capacity)
-        self.balancer = random.Random(scene.seed + 2)
-        self.dispatchers: list[Metered] = []
-        self.fleets = [
-            Fleet(
-                {str(number): replica for number, replica in enumerate(self.replicas)},
-                options,
-                on_repeat=self._repeat,
-                clock=self._now,
-                dispatcher=self._dispatcher,
-            )
-            for _ in range(scene.fleets)
-        ]
+        self.fleet = Fleet(
+            {str(number): replica for number, replica in enumerate(self.replicas)},
+            options,
+            on_repeat=self._repeat,
+            clock=self._now,
+            dispatcher=POLICIES[scene.policy],
+        )
 
     async def run(self) -> Result:
         """Until every request has ended."""
         scene, loop = self.scene, asyncio.get_running_loop()
-        for fleet in self.fleets:
-            fleet.start()
+        self.fleet.start()
         await asyncio.sleep(0.01)  # the first probes are answered
         self.begin_s = loop.time()
         for death in scene.deaths:
@@ -180,10 +168,7 @@ class _World:
             await self._arrive(work)
         self.result.seconds = loop.time() - self.begin_s
         self.result.loads = sum(replica.loads for replica in self.replicas)
-        cpu_ns = sum(dispatcher.cpu_ns for dispatcher in self.dispatchers)
-        self.result.dispatch_us = cpu_ns / 1000 / scene.requests
-        for fleet in self.fleets:
-            await fleet.close()
+        await self.fleet.close()
         return self.result
 
     async def _client(self, work: Iterator[tuple[float, Text, str | None, int]]) -> None:
@@ -206,8 +191,7 @@ class _World:
         began_s = self._now()
         item = Item(text.text, {label: label for label in text.labels}, adapter_id=adapter)
         call = Call(str(number), began_s + self.scene.timeout_s, tenant=adapter or "")
-        fleet = self.fleets[self.balancer.randrange(len(self.fleets))]
-        (outcome,) = await fleet.extract([item], call)
+        (outcome,) = await self.fleet.extract([item], call)
         kind = "answered" if isinstance(outcome, Extraction) else type(outcome).__name__
         self.result.outcomes[kind] += 1
         if kind == "answered":
@@ -231,11 +215,6 @@ class _World:
         text_s = 1 / self.curves.texts_per_s + (self.curves.adapter_s if self.scene.adapters else 0.0)
         return self.scene.replicas / text_s
 
-    def _dispatcher(self, replicas: int, max_outstanding_tokens: int) -> Metered:
-        dispatcher = POLICIES[self.scene.policy](replicas, max_outstanding_tokens)
-        self.dispatchers.append(dispatcher)
-        return dispatcher
-
     def _repeat(self, items: int) -> None:
         self.result.repeated += items
 
@@ -245,18 +224,9 @@ class _World:
 
 
 def _due_s(scene: Scene, capacity_per_s: float) -> Iterator[float]:
-    """Arrival times: Poisson, or Poisson whose rate changes between bursts and lulls of exponential lengths."""
+    """Arrival times of a Poisson process."""
     rng, now_s = random.Random(scene.seed + 1), 0.0
-    factor, until_s = 1.0, float("inf")
-    if scene.arrivals == "bursty":
-        factor, until_s = _LULL, 0.0
     while True:
         load = scene.after[1] if scene.after and now_s >= scene.after[0] else scene.load
-        rate = (scene.rate or load * capacity_per_s) * factor
-        arrival_s = now_s + rng.expovariate(rate)
-        if arrival_s < until_s:
-            now_s = arrival_s
-            yield now_s
-        else:
-            now_s, until_s = until_s, until_s + rng.expovariate(1 / _BURST_S)
-            factor = _LULL if factor == _BURST else _BURST
+        now_s += rng.expovariate(scene.rate or load * capacity_per_s)
+        yield now_s

@@ -10,7 +10,6 @@ from typing import Any
 
 from benchmark.bench import log_progress
 from benchmark.simulate import curves
-from benchmark.simulate.overhead import overhead
 from benchmark.simulate.scene import Death, Scene, run, summary, timeline
 
 Data = dict[str, Any]
@@ -18,12 +17,11 @@ Data = dict[str, Any]
 SIZES = (1, 10, 100, 1000)
 LOADS = (0.5, 0.7, 0.9)
 OUR_LOADS = (0.3, 0.5, 0.7, 0.8, 0.9)
-TARGET_P99_MS = 200.0
 _REQUESTS = {1: 6000, 10: 4000, 100: 8000, 1000: 20_000}
 _POLICIES = ("ours", "power of two", "round robin")
-_OF_TEN = (*_POLICIES, "random", "tokens alone")
-_OF_SCENE = ("replicas", "policy", "load", "arrivals", "requests", "adapters", "adapter_capacity", "slow", "fleets",
-             "late", "late_s", "concurrency", "rate")  # fmt: skip
+_OF_TEN = (*_POLICIES, "random")
+_OF_SCENE = ("replicas", "policy", "load", "requests", "adapters", "adapter_capacity", "slow", "late",
+             "late_s", "concurrency", "rate")  # fmt: skip
 
 
 def study(*, share: float = 1.0) -> Data:
@@ -31,15 +29,12 @@ def study(*, share: float = 1.0) -> Data:
     parts: dict[str, Callable[[float], Any]] = {
         "replica": _replica,
         "sizes": _sizes,
-        "bursts": _bursts,
         "adapters": _adapters,
         "slow": _slow,
         "deaths": _deaths,
         "growth": _growth,
-        "gateways": _gateways,
-        "overhead": lambda share: overhead(SIZES, requests=int(6000 * share)),
     }
-    data: Data = {"curves": _curves(), "target_p99_ms": TARGET_P99_MS, "share_of_requests": share}
+    data: Data = {"curves": _curves(), "share_of_requests": share}
     for name, part in parts.items():
         began_s = time.process_time()
         data[name] = part(share)
@@ -93,20 +88,12 @@ def _sizes(share: float) -> list[Data]:
     return [row(scene) for scene in scenes]
 
 
-def _bursts(share: float) -> list[Data]:
-    return list(
-        _compared(
-            [Scene(replicas=replicas, load=0.6, arrivals="bursty", requests=int(requests * share))
-             for replicas, requests in ((1, 5000), (10, 8000), (100, 20_000))], _POLICIES)
-    )  # fmt: skip
-
-
 def _adapters(share: float) -> list[Data]:
     scenes = [
         Scene(replicas=10, load=load, adapters=1000, requests=int(10_000 * share), warm_up=0.3) for load in (0.3, 0.6)
     ]
     scenes.append(Scene(replicas=100, load=0.6, adapters=10_000, requests=int(25_000 * share), warm_up=0.5))
-    return list(_compared(scenes, ("ours", "without affinity", *_POLICIES[1:])))
+    return list(_compared(scenes, _POLICIES))
 
 
 def _slow(share: float) -> list[Data]:
@@ -139,11 +126,6 @@ def _growth(share: float) -> list[Data]:
         result = run(replace(scene, warm_up=0.0))
         rows.append({"delay_s": late_s, **summary(scene, result), "timeline": timeline(result, 2.0)})
     return rows
-
-
-def _gateways(share: float) -> list[Data]:
-    scenes = [Scene(replicas=40, load=0.7, fleets=fleets, requests=int(6000 * share)) for fleets in (1, 2, 4, 8)]
-    return list(_compared(scenes, _POLICIES))
 
 
 def _compared(scenes: Sequence[Scene], policies: Sequence[str]) -> Iterator[Data]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from benchmark.__main__ import SIMULATION, main
 from benchmark.simulate import curves
 from benchmark.simulate.scene import Death, Scene, run, summary
+from gliner_bento.settings import PROJECT_ROOT
 
 
 def test_the_curves_have_the_measured_throughputs():
@@ -27,9 +30,7 @@ def test_one_replica_is_as_fast_as_the_measured_one_with_32_concurrent_requests(
 
 
 def test_a_seed_decides_everything():
-    scene = Scene(
-        replicas=4, arrivals="bursty", requests=600, adapters=50, adapter_capacity=8, deaths=[Death(1, 1.0, 2.0)]
-    )
+    scene = Scene(replicas=4, requests=600, adapters=50, adapter_capacity=8, deaths=[Death(1, 1.0, 2.0)])
     one, same = run(scene), run(scene)
     assert (one.started_s, one.latencies_s, one.received) == (same.started_s, same.latencies_s, same.received)
     assert (one.outcomes, one.repeated, one.loads) == (same.outcomes, same.repeated, same.loads)
@@ -71,3 +72,20 @@ def test_a_full_fleet_refuses_and_one_that_has_grown_does_not():
     few = Scene(replicas=1, load=3.0, requests=1200, queue_capacity=300)
     assert run(few).outcomes["QueueFull"] > 0
     assert run(replace(few, late=3, late_s=2.0)).outcomes == {"answered": 1200}
+
+
+def test_the_page_has_a_row_for_every_scene(tmp_path, capsys):
+    data = json.loads((PROJECT_ROOT / "docs" / "measurements" / SIMULATION).read_text("utf-8"))
+    (tmp_path / SIMULATION).write_text(json.dumps(data), encoding="utf-8")
+    assert main(["--simulate", "--report", str(tmp_path)]) == 0
+    page = capsys.readouterr().out
+    assert page == (tmp_path / "simulate.md").read_text("utf-8")
+    rows = sum(line.startswith("| ") and "---" not in line for line in page.splitlines())
+    parts = [part for part in data.values() if isinstance(part, list)]
+    assert rows == sum(map(len, parts)) + len(parts), "a head for each"
+
+
+@pytest.mark.slow
+def test_a_quick_study_has_what_the_page_shows(tmp_path):
+    assert main(["--simulate", "--quick", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "simulate.md").exists()
