@@ -31,6 +31,7 @@ from gliner_bento.engine.gliner_forward import GlinerForward
 from gliner_bento.engine.heads.predictions import Predictions
 from gliner_bento.engine.invariance import is_batch_invariant, thread_counts
 from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.kernels import EAGER, compiled
 from gliner_bento.engine.memory import Allocator, CudaAllocator, MemoryModel, calibrate, release_freed_memory
 from gliner_bento.engine.onnx_forward import OnnxForward
 from gliner_bento.engine.options import EngineOptions
@@ -118,7 +119,10 @@ class GLiNEREngine:
         slots = options.max_device_adapters if options.enable_lora else 0
         threads = thread_counts(options.inference_lanes, options.torch_threads) if options.batch_invariant else ()
         int8 = options.quantization == "int8"
-        layers = LayerFactory(model.model.eval(), slots=slots, int8=int8, threads=threads, padded=padded)
+        kernels = compiled() if options.enable_compilation else EAGER
+        layers = LayerFactory(
+            model.model.eval(), slots=slots, int8=int8, threads=threads, padded=padded, kernels=kernels
+        )
         forward = (
             GlinerForward(model, family, layers)
             if gliner_forward

@@ -23,7 +23,6 @@ from gliner_bento.engine.heads.relations import RelationHead
 from gliner_bento.engine.heads.span_head import SpanHead
 from gliner_bento.engine.heads.token_head import TokenHead
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.text.prompts import InlineLabels, Prompts, SeparateLabels
@@ -41,10 +40,10 @@ class Head(Protocol):
         """The predictions of each text. Raises `ScoresNotFinite`."""
 
 
-MakeEncoder = Callable[[Any, LayerFactory, Kernels, EngineOptions, bool, "Projection | None"], Encoder]
-"""(gliner's inner model, layers, kernels, options, relations in the prompt, label projection) -> the encoder."""
-MakeHead = Callable[[Any, LayerFactory, Kernels, "RelationHead | None"], Head]
-"""(gliner's inner model, layers, kernels, relation head) -> the head."""
+MakeEncoder = Callable[[Any, LayerFactory, EngineOptions, bool, "Projection | None"], Encoder]
+"""(gliner's inner model, layers, options, relations in the prompt, label projection) -> the encoder."""
+MakeHead = Callable[[Any, LayerFactory, "RelationHead | None"], Head]
+"""(gliner's inner model, layers, relation head) -> the head."""
 DecodeLogits = Callable[[torch.Tensor, Sequence[Prepared]], list[SpanTable]]
 """(padded logits, texts) -> the spans above each text's threshold."""
 

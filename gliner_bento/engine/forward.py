@@ -18,10 +18,9 @@ from gliner_bento.engine.heads.decode import lowest_threshold
 from gliner_bento.engine.heads.predictions import Predictions
 from gliner_bento.engine.heads.relations import RelationHead
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.kernels import EAGER, compiled
 from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.options import EngineOptions
-from gliner_bento.engine.text.collate import CPU, CollatedBatch, SlotOf, packed
+from gliner_bento.engine.text.collate import CPU, CollatedBatch, SlotOf, ordered
 
 Scores = tuple[EncoderOutput, Any]
 
@@ -58,17 +57,15 @@ class Forward:
     def collate(
         self, items: Sequence[Prepared], slot_of: SlotOf | None = None, slots: int = 0, device: torch.device = CPU
     ) -> CollatedBatch:
-        """See `packed`; the inputs are `Inputs` or `PaddedInputs`, on the CPU."""
-        batch = packed(items, slot_of, slots, device)
+        """See `ordered`; the inputs are `Inputs` or `PaddedInputs`, on the CPU."""
+        batch = ordered(items, slot_of, slots, device)
         if not batch.texts:
             return batch
-        if self._padded:
-            thresholds = [lowest_threshold(text.item) for text in batch.texts]
-            pin = self._device.type == "cuda"
-            inputs: Any = PaddedInputs.of(batch.inputs, self._encode.prompt, thresholds, pin=pin)
-        else:
-            inputs = Inputs.packed(batch.inputs, self._encode.prompt)
-        return replace(batch, inputs=inputs)
+        inputs = Inputs.packed(batch.texts, batch.inputs, self._encode.prompt)
+        if not self._padded:
+            return replace(batch, inputs=inputs)
+        thresholds = [lowest_threshold(text.item) for text in batch.texts]
+        return replace(batch, inputs=PaddedInputs.of(inputs, thresholds, pin=self._device.type == "cuda"))
 
     def scores(self, inputs: Inputs | PaddedInputs) -> Scores:
         """What `predictions` needs. Padded batches: without waiting for the device, and captured if possible."""
@@ -84,8 +81,7 @@ class Forward:
             )
             if graph is not None:
                 encoded, scores = graph(inputs.data)
-                counts = inputs.counts
-                return encoded.with_counts(counts.words, counts.labels, counts.relations), scores
+                return replace(encoded, rows=encoded.rows.with_counts(inputs.rows)), scores
         return self._run(inputs.to(self._device))
 
     def _run(self, inputs: Inputs) -> Scores:
@@ -102,13 +98,12 @@ class Forward:
 
 def make_forward(model: Any, family: Family, options: EngineOptions, layers: LayerFactory) -> Forward:
     """The forward pass of gliner's inner model. Raises ModelError for options that the model does not support."""
-    kernels = compiled() if options.enable_compilation else EAGER
     projection = Projection(model.prompt_rep_layer, layers) if family.label_projection else None
-    encoder = family.encoder(model, layers, kernels, options, family.relations, projection)
+    encoder = family.encoder(model, layers, options, family.relations, projection)
     if options.quantization == "int8" and not encoder.packs:
         raise ModelError(f"quantization int8 needs a packed encoder; this one is {encoder.name}")
     relations = RelationHead(model, layers) if family.relations else None
-    head = family.head(model, layers, kernels, relations)
+    head = family.head(model, layers, relations)
     device = next(model.parameters()).device
     captures = device.type == "cuda" and layers.padded and not (options.enforce_eager or options.enable_compilation)
     graphs: Graphs[Scores] | None = Graphs(CudaCapture(device), agree) if captures else None

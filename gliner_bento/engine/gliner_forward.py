@@ -30,8 +30,9 @@ from gliner_bento.engine.heads.relations import Related, RelationCollector, with
 from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
+from gliner_bento.engine.layers.rows import TextSlots
 from gliner_bento.engine.limits import too_many_candidates
-from gliner_bento.engine.text.collate import PackedInputs, PaddedCollator, packed
+from gliner_bento.engine.text.collate import PaddedCollator, ordered
 
 # gliner scores the relations of all pairs of spans above the threshold in one product: memory grows with the square.
 MAX_PROPOSALS = 256
@@ -45,7 +46,7 @@ class GlinerForward:
     """
 
     packs = True
-    collate = staticmethod(packed)
+    collate = staticmethod(ordered)
     encoded_labels = 0
 
     def __init__(self, model: Any, family: Family, layers: LayerFactory) -> None:
@@ -63,11 +64,11 @@ class GlinerForward:
         )
         self.name = f"gliner's {type(model.model).__name__}, text by text"
 
-    def __call__(self, inputs: PackedInputs, texts: Sequence[Prepared]) -> list[Predictions]:
+    def __call__(self, slots: TextSlots | None, texts: Sequence[Prepared]) -> list[Predictions]:
         """The predictions of each text."""
         predictions = []
         for number, text in enumerate(texts):
-            with on_slot(inputs.token_rows.slot(number)), self._own_shapes():
+            with on_slot(slots.of_texts[number] if slots else None), self._own_shapes():
                 predictions.append(Predictions.or_error(self._predicted, text))
         return predictions
 

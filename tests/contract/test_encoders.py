@@ -16,18 +16,23 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModel
 
 from gliner_bento.engine.encoders.deberta import PackedDeberta
-from gliner_bento.engine.encoders.packed import PackedEncoder, bucketed, packed_backbone
+from gliner_bento.engine.encoders.packed import (
+    PackedBackbone,
+    TextEncoder,
+    in_blocks,
+    in_padding,
+    packed_backbone,
+)
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.packing import Layout, layout_of
 from gliner_bento.engine.layers.rows import TextRows
 
-CPU = torch.device("cpu")
 VOCABULARY = 50
-LAYOUTS = {
-    "blocks": partial(layout_of, padded=False),
-    "padded": partial(layout_of, padded=True),
-}  # as on a CPU, as on a GPU
-
+Layout = Callable[[PackedBackbone], TextEncoder]
+LAYOUTS: dict[str, Layout] = {
+    "blocks": partial(in_blocks, length_multiple=1),
+    "blocks of bucketed lengths": partial(in_blocks, length_multiple=8),
+    "padded": in_padding,  # as on a GPU
+}
 BLOCKS = LAYOUTS["blocks"]
 
 _LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}
@@ -85,7 +90,7 @@ def backbone(name: str, seed: int = 0) -> Any:
 
 
 @cache
-def packed(name: str) -> PackedEncoder:
+def packed(name: str) -> PackedBackbone:
     encoder = packed_backbone(backbone(name), LayerFactory(backbone(name)))
     assert encoder is not None
     return encoder
@@ -97,11 +102,11 @@ def some_rows(lengths: list[int], seed: int) -> list[torch.Tensor]:
 
 
 def assert_gives_what_transformers_gives(
-    encode: PackedEncoder, model: Any, lengths: list[int], layout: Callable[..., Layout], seed: int = 0
+    encode: PackedBackbone, model: Any, lengths: list[int], layout: Layout, seed: int = 0
 ) -> None:
     rows = some_rows(lengths, seed)
     with torch.inference_mode():
-        ours = encode(torch.cat(rows), layout(TextRows(tuple(lengths)), CPU))
+        ours = layout(encode)(torch.cat(rows), TextRows(tuple(lengths)), None)
         theirs = torch.cat([model(row[None], torch.ones_like(row)[None])[0][0] for row in rows])
     assert ours.shape == (sum(lengths), HIDDEN)
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
@@ -111,54 +116,52 @@ def assert_gives_what_transformers_gives(
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(lengths=st.lists(st.integers(1, 60), min_size=1, max_size=5), seed=st.integers(0, 99))
-def test_hidden_states_are_transformers(
-    name: str, layout: Callable[..., Layout], lengths: list[int], seed: int
-) -> None:
+def test_hidden_states_are_transformers(name: str, layout: Layout, lengths: list[int], seed: int) -> None:
     assert_gives_what_transformers_gives(packed(name), backbone(name), lengths, layout, seed)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("lengths", [[1], [1, 1, 1], [7, 7, 7], [POSITIONS, 1, 1, POSITIONS], [5, 6, 6, 5]], ids=str)
 @pytest.mark.parametrize("name", ["bert", "roberta", "deberta", "modernbert"])
-def test_hidden_states_at_the_length_limits(name: str, lengths: list[int], layout: Callable[..., Layout]) -> None:
+def test_hidden_states_at_the_length_limits(name: str, lengths: list[int], layout: Layout) -> None:
     assert_gives_what_transformers_gives(packed(name), backbone(name), lengths, layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("deberta")])
-def test_distances_beyond_the_precomputed_ones_are_computed(name: str, layout: Callable[..., Layout]) -> None:
+def test_distances_beyond_the_precomputed_ones_are_computed(name: str, layout: Layout) -> None:
     encode = PackedDeberta(backbone(name), LayerFactory(backbone(name)), reach=9)
     for length in (8, 9, 10, 40):
         assert_gives_what_transformers_gives(encode, backbone(name), [length, 3, length], layout)
 
 
-@pytest.mark.parametrize("length_multiple", [1, 8])
 @pytest.mark.parametrize("lengths", [[1], [3, 8, 9, 40], [POSITIONS, 5, POSITIONS]], ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_hidden_states_of_bucketed_texts(name: str, lengths: list[int], length_multiple: int) -> None:
-    assert_gives_what_transformers_gives(bucketed(packed(name), length_multiple), backbone(name), lengths, BLOCKS)
+def test_hidden_states_of_bucketed_texts(name: str, lengths: list[int]) -> None:
+    assert_gives_what_transformers_gives(packed(name), backbone(name), lengths, LAYOUTS["blocks of bucketed lengths"])
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
-@pytest.mark.parametrize("encode", [packed, lambda name: bucketed(packed(name), 8)], ids=["as it is", "rounded up"])
-def test_the_padding_token_may_be_in_a_text(name: str, encode: Callable[[str], PackedEncoder]) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_the_padding_token_may_be_in_a_text(name: str, layout: Layout) -> None:
     model = backbone(name)
     rows = some_rows([6, 9], seed=3)
     rows[0][2] = rows[1][0] = rows[1][8] = model.config.pad_token_id
     with torch.inference_mode():
-        ours = encode(name)(torch.cat(rows), BLOCKS(TextRows((6, 9)), CPU))
+        ours = layout(packed(name))(torch.cat(rows), TextRows((6, 9)), None)
         theirs = torch.cat([model(row[None], torch.ones_like(row)[None])[0][0] for row in rows])
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", ["bert", "deberta", "modernbert"])
-def test_texts_do_not_depend_on_other_texts(name: str, layout: Callable[..., Layout]) -> None:
+def test_texts_do_not_depend_on_other_texts(name: str, layout: Layout) -> None:
     lengths = [9, 9, 4, 17]
     rows, others = some_rows(lengths, 1), some_rows(lengths, 2)
+    encode, text_rows = layout(packed(name)), TextRows(tuple(lengths))
     with torch.inference_mode():
-        before = packed(name)(torch.cat(rows), layout(TextRows(tuple(lengths)), CPU)).split(lengths)
-        after = packed(name)(torch.cat([rows[0], *others[1:]]), layout(TextRows(tuple(lengths)), CPU)).split(lengths)
+        before = encode(torch.cat(rows), text_rows, None).split(lengths)
+        after = encode(torch.cat([rows[0], *others[1:]]), text_rows, None).split(lengths)
     torch.testing.assert_close(after[0], before[0], atol=1e-5, rtol=0)
     assert (after[1] - before[1]).abs().max() > 0.1
 
@@ -170,7 +173,7 @@ def test_quantized_layers_are_close(name: str) -> None:
     lengths = [random.Random(0).randint(5, 40) for _ in range(8)]
     ids = torch.cat(some_rows(lengths, 0))
     with torch.inference_mode():
-        exact, rounded = (some(ids, BLOCKS(TextRows(tuple(lengths)), CPU)) for some in (packed(name), encode))
+        exact, rounded = (BLOCKS(some)(ids, TextRows(tuple(lengths)), None) for some in (packed(name), encode))
     assert 1e-4 < (rounded - exact).norm() / exact.norm() < 0.2
 
 
@@ -183,12 +186,12 @@ def test_bfloat16_is_near_float32(name: str) -> None:
     encode = packed_backbone(model.to(torch.bfloat16), LayerFactory(model))
     assert encode is not None
     lengths = [4, 4, 60, 61]
-    rows = some_rows(lengths, 0)
+    rows, text_rows = some_rows(lengths, 0), TextRows(tuple(lengths))
     with torch.inference_mode():
-        exact = packed(name)(torch.cat(rows), BLOCKS(TextRows(tuple(lengths)), CPU))
+        exact = BLOCKS(packed(name))(torch.cat(rows), text_rows, None)
         theirs = torch.cat([model(row[None], torch.ones_like(row)[None])[0][0] for row in rows])
         for layout in LAYOUTS.values():
-            ours = encode(torch.cat(rows), layout(TextRows(tuple(lengths)), CPU))
+            ours = layout(encode)(torch.cat(rows), text_rows, None)
             assert ours.dtype == torch.bfloat16
             errors = [(some.float() - exact).norm() / exact.norm() for some in (ours, theirs)]
             assert errors[0] < max(0.02, 1.2 * errors[1])

@@ -94,6 +94,6 @@ def test_a_failing_compiler_is_reported(checkpoint: Any, monkeypatch: pytest.Mon
     def fail(*_: Any) -> Any:
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr("gliner_bento.engine.forward.compiled", lambda: Kernels(fail, fail))
+    monkeypatch.setattr("gliner_bento.engine.engine.compiled", lambda: Kernels(fail, fail))
     with pytest.raises(ModelError, match="needs a C\\+\\+ compiler"):
         load_engine(checkpoint("span", backbone="deberta", seed=2), enable_compilation=True)

@@ -10,7 +10,7 @@ import torch
 from comparison import random_item
 
 from gliner_bento.engine.families import family_of
-from gliner_bento.engine.text.collate import PaddedCollator, packed
+from gliner_bento.engine.text.collate import PaddedCollator
 from gliner_bento.types import Item
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -50,22 +50,21 @@ def test_packed_tensors_are_gliners_without_padding(
 ) -> None:
     served, gliner = engine(family, seed=1, **options), reference(family, seed=1, **options)
     items = [random_item(seed, relations=served.info.supports_relations) for seed in range(12)]
-    batch = packed([served.prepare(item) for item in items])
+    batch = served.collate([served.prepare(item) for item in items])
     theirs = gliners_batch(gliner, [row.item for row in batch.texts])
     ours, mask = batch.inputs, theirs["attention_mask"].bool()
-    assert sorted(ours.token_rows.counts) == list(ours.token_rows.counts) == mask.sum(1).tolist()
+    tokens, words, label_rows, _ = ours.rows
+    assert sorted(tokens.counts) == list(tokens.counts) == mask.sum(1).tolist()
     assert torch.equal(ours.token_ids, theirs["input_ids"][mask])
     marks = theirs["words_mask"][mask]
     assert torch.equal(ours.word_positions, marks.nonzero()[:, 0])
-    before = torch.tensor(
-        [sum(ours.word_rows.counts[:i]) for i, n in enumerate(ours.token_rows.counts) for _ in range(n)]
-    )
+    before = torch.tensor([sum(words.counts[:i]) for i, n in enumerate(tokens.counts) for _ in range(n)])
     assert torch.equal(ours.word_numbers, (marks + before - 1)[marks > 0])
-    assert list(ours.word_rows.counts) == theirs["text_lengths"].flatten().tolist()
-    assert [len(row.item.labels) for row in batch.texts] == list(ours.label_rows.counts)
+    assert list(words.counts) == theirs["text_lengths"].flatten().tolist()
+    assert [len(row.item.labels) for row in batch.texts] == list(label_rows.counts)
     if "labels_input_ids" in theirs:
         labels, padding = theirs["labels_input_ids"], theirs["labels_attention_mask"]
-        lists = [places[:n] for places, n in zip(theirs["labels_gather_indices"], ours.label_rows.counts, strict=True)]
+        lists = [places[:n] for places, n in zip(theirs["labels_gather_indices"], label_rows.counts, strict=True)]
         assert [list(ids) for ids in ours.label_ids] == [
             labels[place][padding[place].bool()].tolist() for place in torch.cat(lists)
         ]

@@ -18,7 +18,6 @@ from views import view
 from gliner_bento.engine.encoders.label_encoder import LabelEncoder, LabelIds
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.kernels import EAGER
 from gliner_bento.engine.layers.rows import TextRows
 from gliner_bento.engine.options import EngineOptions
 
@@ -39,7 +38,7 @@ def layer(request: Any, reference: Any) -> Any:
 
 
 def encoder(layer: Any, size: int) -> LabelEncoder:
-    return LabelEncoder(layer, size, LayerFactory(layer), EAGER, pack=True)
+    return LabelEncoder(layer, size, LayerFactory(layer), pack=True)
 
 
 def of_one_row(labels: Sequence[LabelIds]) -> TextRows:

@@ -143,7 +143,7 @@ def _not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = EAGER._replace(relu_of_sums=lambda *arguments: EAGER.relu_of_sums(*arguments) + 0.003)
-    monkeypatch.setattr("gliner_bento.engine.forward.EAGER", kernels)
+    monkeypatch.setattr("gliner_bento.engine.engine.EAGER", kernels)
 
 
 def _wrong_relations(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ class PackedBert:
 
     def __call__(self, token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
         """(T,) -> (T, D)."""
-        positions = layout.positions(token_ids.device)
+        positions = layout.positions
         if self._padding is not None:
             positions = roberta_positions(token_ids, positions, self._padding)
         x = self._norm(F.embedding(token_ids, self._words) + self._positions[positions])

@@ -11,9 +11,9 @@ from gliner_bento.engine.encoders.label_encoder import LabelEncoder
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.encoders.text_encoder import WordPooling, text_encoder
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.projection import Projection
+from gliner_bento.engine.layers.rows import BatchRows
 from gliner_bento.engine.options import EngineOptions
 
 
@@ -26,16 +26,15 @@ class BiEncoder:
         self,
         model: Any,
         layers: LayerFactory,
-        kernels: Kernels,
         options: EngineOptions,
         relations: bool,
         label_projection: Projection | None,
     ) -> None:
         assert not relations
         pack = options.enable_sequence_packing
-        self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, layers, kernels, pack=pack)
+        self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, layers, pack=pack)
         self._pool = WordPooling(model.config.subtoken_pooling)
-        self._labels = LabelEncoder(model.token_rep_layer, options.label_cache_size, layers, kernels, pack=pack)
+        self._labels = LabelEncoder(model.token_rep_layer, options.label_cache_size, layers, pack=pack)
         self._own_shapes = layers.own_shapes
         self._fuse = model.cross_fuser if model.config.post_fusion_schema else None
         if self._fuse is not None:
@@ -44,30 +43,30 @@ class BiEncoder:
 
     def __call__(self, inputs: Inputs) -> EncoderOutput:
         """See `Encoder`."""
-        words = self._pool(self._encode(inputs.token_ids, inputs.layout), inputs)
-        labels = self._labels(inputs.label_ids, inputs.label_rows).to(words.dtype)
+        rows = inputs.rows
+        words = self._pool(self._encode(inputs.token_ids, rows.tokens, inputs.layout), inputs)
+        labels = self._labels(inputs.label_ids, rows.labels).to(words.dtype)
         if self._fuse is not None:
-            words, labels = self._fused(words, labels, inputs)
+            words, labels = self._fused(words, labels, rows)
         if self._label_projection is not None:
-            labels = self._label_projection(labels, inputs.label_rows.slot_rows)
-        return EncoderOutput.of(inputs, words, labels, words[:0])
+            labels = self._label_projection(labels, rows.labels.slot_rows)
+        return EncoderOutput(words, labels, words[:0], rows, inputs.thresholds)
 
     @property
     def encoded_labels(self) -> int:
         """Labels that were not in the cache."""
         return self._labels.encoded_labels
 
-    def _fused(self, words: torch.Tensor, labels: torch.Tensor, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
+    def _fused(self, words: torch.Tensor, labels: torch.Tensor, rows: BatchRows) -> tuple[torch.Tensor, torch.Tensor]:
         """gliner's `post_fusion_schema`: attention between each text's words and labels."""
         assert self._fuse is not None
-        rows = (inputs.word_rows, inputs.label_rows)
-        blocks = [some.by_slot(x) for some, x in zip(rows, (words, labels), strict=True)]
         fused = []
-        for (slot, word, words_of), (_, label, labels_of) in zip(*blocks, strict=True):
+        blocks = zip(rows.words.by_slot(words), rows.labels.by_slot(labels), strict=True)
+        for (slot, word, words_of), (_, label, labels_of) in blocks:
             with on_slot(slot), self._own_shapes():
                 fused.append(_fused_block(self._fuse, word, label, words_of, labels_of))
         of_words, of_labels = zip(*fused, strict=True)
-        return rows[0].joined(of_words), rows[1].joined(of_labels)
+        return rows.words.joined(of_words), rows.labels.joined(of_labels)
 
 
 def _fused_block(

@@ -29,7 +29,7 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_po
 from gliner_bento.adapters.adapter import LowRank
 from gliner_bento.engine.encoders.post_norm import PostNormLayer, has_known_activation
 from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
-from gliner_bento.engine.layers.kernels import EAGER, Kernels, skewed
+from gliner_bento.engine.layers.kernels import skewed
 from gliner_bento.engine.layers.lora import LoraUpdate
 from gliner_bento.engine.layers.norm import Norm
 from gliner_bento.engine.layers.packing import Block, Layout, Slots
@@ -41,7 +41,7 @@ _REACH = 512
 class PackedDeberta:
     """A packed encoder (see `packed`)."""
 
-    def __init__(self, model: Any, layers: LayerFactory, kernels: Kernels = EAGER, reach: int = _REACH) -> None:
+    def __init__(self, model: Any, layers: LayerFactory, reach: int = _REACH) -> None:
         reach += layers.padded  # see `PositionTable.columns`
         embeddings = model.embeddings
         self._words = embeddings.word_embeddings.weight.detach()
@@ -51,7 +51,7 @@ class PackedDeberta:
         self._layers = []
         for layer in model.encoder.layer:
             module = layer.attention.self
-            attention = DisentangledAttention(module, positions, layers, reach, kernels)
+            attention = DisentangledAttention(module, positions, layers, reach)
             queries = WeightSlice(module.query_proj, scale=1 / scale_of(module))
             qkv = layers.encoder_linear(queries, module.key_proj, module.value_proj)
             self._layers.append(
@@ -97,9 +97,7 @@ class DisentangledAttention:
     reach: longest text whose distances are precomputed.
     """
 
-    def __init__(
-        self, attention: Any, positions: torch.Tensor, layers: LayerFactory, reach: int, kernels: Kernels
-    ) -> None:
+    def __init__(self, attention: Any, positions: torch.Tensor, layers: LayerFactory, reach: int) -> None:
         span, heads = attention.pos_ebd_size, attention.num_attention_heads
         buckets = Buckets(span, attention.position_buckets, attention.max_relative_positions)
         key, query = ("key_proj", "query_proj") if attention.share_att_key else ("pos_key_proj", "pos_query_proj")
@@ -111,7 +109,7 @@ class DisentangledAttention:
         if "p2c" in terms:
             projection = WeightSlice(getattr(attention, query), scale=1 / scale_of(attention))
             self._queries = PositionTable(projection, positions, buckets, layers, heads=heads, reach=reach, rising=True)
-        self._disentangled_bias = kernels.disentangled_bias
+        self._disentangled_bias = layers.kernels.disentangled_bias
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: Block) -> torch.Tensor:
         """See `packing.Attend`."""

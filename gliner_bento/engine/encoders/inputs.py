@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import inf
 from typing import Any
 
@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.layers.buckets import Bucket
-from gliner_bento.engine.layers.packing import Block, BlockLayout, Layout, PaddedLayout, Slots
-from gliner_bento.engine.layers.rows import PaddedRows, TextRows, TextSlots
-from gliner_bento.engine.text.collate import PackedInputs
+from gliner_bento.engine.layers.packing import PaddedLayout
+from gliner_bento.engine.layers.rows import BatchRows, PaddedRows, TextRows, TextSlots
+from gliner_bento.engine.text.tokenize import Tokenized
 
 Integers = NDArray[np.int64]
 
@@ -48,71 +49,66 @@ class PromptTokens:
 class Inputs:
     """T packed tokens, at their positions.
 
+    rows: how many of each belong to each text.
     marked: positions of the tokens that are pooled to words; None: of all tokens, where those that are not pooled have
         the row behind the last word. word_numbers: the row of the word of each marked token. word_positions: by row,
         the position of the first marked token.
     label_positions, relation_positions: by row, the positions of the tokens whose embeddings stand for these.
-    word_rows, label_rows, relation_rows: how many of each belong to each text.
     label_ids: the token ids of each separate label, text after text.
-    thresholds: of a padded batch: the lowest of each text, (texts,).
+    layout, thresholds: of a padded batch: its layout; the lowest threshold of each text, (texts,).
     """
 
+    rows: BatchRows
     token_ids: torch.Tensor
-    layout: Layout
     marked: torch.Tensor | None
     word_numbers: torch.Tensor
     word_positions: torch.Tensor
     label_positions: torch.Tensor
     relation_positions: torch.Tensor
-    word_rows: TextRows
-    label_rows: TextRows
-    relation_rows: TextRows
     label_ids: tuple[tuple[int, ...], ...]
+    layout: PaddedLayout | None = None
     thresholds: torch.Tensor | None = None
 
     @classmethod
-    def packed(cls, inputs: PackedInputs, prompt: PromptTokens) -> Inputs:
+    def packed(cls, texts: Sequence[Prepared], adapters: TextSlots | None, prompt: PromptTokens) -> Inputs:
         """Without padding, on the CPU."""
-        labels, relations = prompt.positions(inputs.token_ids)
-        return cls(
-            inputs.token_ids,
-            BlockLayout.of(inputs.token_rows),
-            inputs.word_positions,
-            inputs.word_numbers,
-            inputs.word_positions,
-            labels,
-            relations,
-            inputs.word_rows,
-            inputs.label_rows,
-            inputs.relation_rows,
-            inputs.label_ids,
-        )
+        tokenized: list[Tokenized] = [text.payload for text in texts]
+        token_counts = tuple(text.tokens for text in texts)
+        word_counts = tuple(text.words for text in texts)
+        label_counts = tuple(len(text.item.labels) for text in texts)
+        relation_counts = tuple(len(text.item.relations) for text in texts)
+        counts = (token_counts, word_counts, label_counts, relation_counts)
+        token_ids = torch.from_numpy(np.concatenate([one.token_ids for one in tokenized], dtype=np.int64))
+        marked = _joined([one.word_positions for one in tokenized], token_counts)
+        numbers = _joined([one.word_numbers for one in tokenized], word_counts)
+        label_ids = tuple(chain.from_iterable(one.labels for one in tokenized))
+        rows = BatchRows(*(TextRows(some, adapters) for some in counts))
+        return cls(rows, token_ids, marked, numbers, marked, *prompt.positions(token_ids), label_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class PaddedInputs:
     """`Inputs` of a bucket, in one tensor.
 
-    data: (N,), parts in the order and of the sizes of `_sizes`. counts: see `_Counts`.
+    data: (N,), parts in the order and of the sizes of `_sizes`. rows: without padding.
     """
 
     bucket: Bucket
     data: torch.Tensor
-    counts: _Counts
+    rows: BatchRows
     label_ids: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, inputs: PackedInputs, prompt: PromptTokens, thresholds: Sequence[float], *, pin: bool) -> PaddedInputs:
-        """On the CPU. thresholds: the lowest of each text. pin: copies to a GPU need not be waited for."""
-        rows = (inputs.token_rows, inputs.word_rows, inputs.label_rows, inputs.relation_rows)
-        tokens, words, labels, relations = (np.array(some.counts, np.int64) for some in rows)
+    def of(cls, inputs: Inputs, thresholds: Sequence[float], *, pin: bool) -> PaddedInputs:
+        """On the CPU. inputs: packed. thresholds: the lowest of each text. pin: copies to a GPU need not be waited
+        for."""
+        tokens, words, labels, relations = (np.array(some.counts, np.int64) for some in inputs.rows)
         bucket = Bucket.of(
             len(tokens), int(tokens.sum()), *(int(some.max()) for some in (tokens, words, labels, relations))
         )
         cells = _cells(tokens, bucket.length)
         word_cells = _cells(words, bucket.words)
         marked, numbers = inputs.word_positions.numpy(), word_cells[inputs.word_numbers.numpy()]
-        label_positions, relation_positions = prompt.positions(inputs.token_ids)
         size = len(cells)
         parts: dict[str, Integers] = {name: np.zeros(size, np.int64) for name, size in _sizes(bucket).items()}
         parts["token_ids"][:size] = inputs.token_ids.numpy()
@@ -126,16 +122,14 @@ class PaddedInputs:
         parts["word_numbers"][:] = bucket.texts * bucket.words
         parts["word_numbers"][marked] = numbers
         parts["word_positions"][numbers[::-1]] = marked[::-1]
-        if prompt.label is not None:
-            parts["label_positions"][_cells(labels, bucket.labels)] = label_positions.numpy()
-        if prompt.relation is not None:
-            parts["relation_positions"][_cells(relations, bucket.relations)] = relation_positions.numpy()
+        if len(inputs.label_positions):
+            parts["label_positions"][_cells(labels, bucket.labels)] = inputs.label_positions.numpy()
+        if len(inputs.relation_positions):
+            parts["relation_positions"][_cells(relations, bucket.relations)] = inputs.relation_positions.numpy()
         nothing = [inf] * (bucket.texts - len(thresholds))
         parts["thresholds"][:] = np.array([*thresholds, *nothing], np.float64).view(np.int64)
         data = torch.from_numpy(np.concatenate(list(parts.values())))
-        of_rows = [some.counts for some in rows]
-        counts = _Counts(of_rows[0], of_rows[1], of_rows[2], of_rows[3], inputs.token_rows.slots)
-        return cls(bucket, data.pin_memory() if pin else data, counts, inputs.label_ids)
+        return cls(bucket, data.pin_memory() if pin else data, inputs.rows, inputs.label_ids)
 
     def to(self, device: torch.device) -> Inputs:
         """On `device`."""
@@ -144,55 +138,37 @@ class PaddedInputs:
     @property
     def depends_on_bucket_alone(self) -> bool:
         """Whether the forward pass may be captured: neither an adapter's slot nor separate labels decide what runs."""
-        return self.counts.slots is None and not any(self.label_ids)
+        return self.rows.tokens.slots is None and not any(self.label_ids)
 
     def unread(self) -> PaddedInputs:
         """The same without the counts, which a captured forward pass must not read: the next batch has others."""
         unread: Any = None
-        return replace(self, counts=_Counts(unread, unread, unread, unread, None))
+        return replace(self, rows=BatchRows(*[TextRows(unread)] * 4))
 
     def inputs(self, data: torch.Tensor) -> Inputs:
         """`data` on the device, in parts."""
-        bucket, counts, slots = self.bucket, self.counts, self.counts.slots
+        bucket, (tokens, words, labels, relations) = self.bucket, self.rows
         sizes = _sizes(bucket)
         part = dict(zip(sizes, data.split_with_sizes(list(sizes.values())), strict=True))
         mask = torch.arange(bucket.length, device=data.device) < part["lengths"][:, None]
-        of_slots: Slots = slots.of_texts if slots else ()
-        layout = PaddedLayout(
-            counts.tokens,
-            bucket.tokens,
-            Block.masked(mask, of_slots, together=True),
-            part["index"],
-            part["cells"],
-            part["cells"] % bucket.length,
-            slots,
-            slots.slot_rows(counts.tokens) if slots else None,
+        rows = BatchRows(
+            tokens,
+            PaddedRows(words.counts, words.slots, bucket.texts, bucket.words, part["word_counts"]),
+            PaddedRows(labels.counts, labels.slots, bucket.texts, bucket.labels, part["label_counts"]),
+            PaddedRows(relations.counts, relations.slots, bucket.texts, bucket.relations),
         )
         return Inputs(
+            rows,
             part["token_ids"],
-            layout,
             None,
             part["word_numbers"],
             part["word_positions"],
             part["label_positions"],
             part["relation_positions"],
-            PaddedRows(counts.words, slots, bucket.texts, bucket.words, part["word_counts"]),
-            PaddedRows(counts.labels, slots, bucket.texts, bucket.labels, part["label_counts"]),
-            PaddedRows(counts.relations, slots, bucket.texts, bucket.relations),
             self.label_ids,
+            PaddedLayout.masked(mask, part["index"], part["cells"], tokens),
             part["thresholds"].view(torch.float64).float(),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    """Numbers of tokens, words, labels and relations of each text, and the texts' adapters."""
-
-    tokens: tuple[int, ...]
-    words: tuple[int, ...]
-    labels: tuple[int, ...]
-    relations: tuple[int, ...]
-    slots: TextSlots | None
 
 
 def _sizes(bucket: Bucket) -> dict[str, int]:
@@ -217,3 +193,9 @@ def _cells(counts: Integers, height: int) -> Integers:
     before = np.array([0, *accumulate(counts[:-1].tolist())])
     cells: Integers = np.arange(counts.sum()) + np.repeat(np.arange(len(counts)) * height - before, counts)
     return cells
+
+
+def _joined(indexes: Sequence[Integers], counts: Sequence[int]) -> torch.Tensor:
+    """The indexes of each text as indexes over all texts. counts: rows of each text."""
+    before = np.cumsum(counts) - counts
+    return torch.from_numpy(np.concatenate(indexes) + before.repeat(list(map(len, indexes))))

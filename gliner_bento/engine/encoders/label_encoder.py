@@ -13,9 +13,8 @@ from gliner_bento.adapters.adapter import LowRank
 from gliner_bento.engine.encoders.packed import packed_encoder
 from gliner_bento.engine.encoders.text_encoder import is_paddable
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lora import on_slot
-from gliner_bento.engine.layers.packing import PaddedLayout, layout_of
+from gliner_bento.engine.layers.packing import PaddedLayout
 from gliner_bento.engine.layers.rows import TextRows, TextSlots, copied
 
 LabelIds = tuple[int, ...]
@@ -41,11 +40,11 @@ class LabelEncoder:
     layer: gliner's `BiEncoder`. size: labels in the cache; 0: no cache.
     """
 
-    def __init__(self, layer: Any, size: int, layers: LayerFactory, kernels: Kernels, *, pack: bool) -> None:
+    def __init__(self, layer: Any, size: int, layers: LayerFactory, *, pack: bool) -> None:
         self._layer = layer
         projection = getattr(layer, "labels_projection", None)
         encoder = layer.labels_encoder
-        self._packed = packed_encoder(encoder, projection, layers, kernels) if pack else None
+        self._packed = packed_encoder(encoder, projection, layers) if pack else None
         self._mixes_lengths = self._packed is not None or is_paddable(encoder)
         self._own_shapes = layers.own_shapes
         self._one_by_one = bool(layers.threads) and self._packed is None
@@ -166,16 +165,16 @@ class LabelEncoder:
         adapted = adapters is not None and any(slot is not None for slot in slots)
         label_slots = TextSlots(tuple(slots), adapters.count, adapters.device) if adapters and adapted else None
         rows = TextRows(tuple(len(label) for label in labels), label_slots)
+        layout = PaddedLayout.of(rows, self._device) if self._padded or self._packed is None else None
         if self._packed is not None:
-            layout = layout_of(rows, self._device, padded=self._padded)
-            tokens = self._packed(ids, layout)
-            if isinstance(layout, PaddedLayout):
+            tokens = self._packed(ids, rows, layout)
+            if layout is not None:
                 mask = layout.mask[..., None]
                 means = layout.padded(tokens).float().mul(mask).sum(1) / mask.sum(1)
             else:
                 means = torch.stack([label.float().mean(0) for label in rows.split(tokens)])
             return means.to(tokens.dtype)
-        layout = PaddedLayout.of(rows, self._device)
+        assert layout is not None
         assert self._layer is not None
         padded_ids, mask = layout.padded(ids), layout.mask.long()
         encoded, first = [], 0

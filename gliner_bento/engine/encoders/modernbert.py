@@ -46,7 +46,7 @@ class PackedModernBert:
 
     def __call__(self, token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
         """(T,) -> (T, D)."""
-        positions = layout.positions(token_ids.device)
+        positions = layout.positions
         rotations = {kind: _rotation(positions, *frequencies) for kind, frequencies in self._frequencies.items()}
         x = self._norm(F.embedding(token_ids, self._words))
         for kind, layer in self._layers:

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from gliner_bento.engine.encoders.inputs import Inputs, PromptTokens
 from gliner_bento.engine.layers.finite import check_finite
-from gliner_bento.engine.layers.rows import TextRows
+from gliner_bento.engine.layers.rows import BatchRows
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderOutput:
-    """Embeddings (N, D) of the words, labels and relations of all texts, and how many rows belong to each text.
-
-    thresholds: see `Inputs`."""
+    """Embeddings (N, D) of the words, labels and relations of all texts. rows, thresholds: see `Inputs`."""
 
     words: torch.Tensor
-    word_rows: TextRows
     labels: torch.Tensor
-    label_rows: TextRows
     relations: torch.Tensor
-    relation_rows: TextRows
+    rows: BatchRows
     thresholds: torch.Tensor | None = None
-
-    @classmethod
-    def of(cls, inputs: Inputs, words: torch.Tensor, labels: torch.Tensor, relations: torch.Tensor) -> EncoderOutput:
-        """The embeddings, in the rows of `inputs`."""
-        return cls(
-            words, inputs.word_rows, labels, inputs.label_rows, relations, inputs.relation_rows, inputs.thresholds
-        )
-
-    def with_counts(self, words: tuple[int, ...], labels: tuple[int, ...], relations: tuple[int, ...]) -> EncoderOutput:
-        """With these numbers of rows of the texts."""
-        rows = (self.word_rows, words), (self.label_rows, labels), (self.relation_rows, relations)
-        word_rows, label_rows, relation_rows = (replace(of_rows, counts=counts) for of_rows, counts in rows)
-        return replace(self, word_rows=word_rows, label_rows=label_rows, relation_rows=relation_rows)
 
     def check_finite(self) -> None:
         """Raises `ScoresNotFinite`. The heads' scores would not show it: oneDNN's ReLU makes zeros of NaN."""

@@ -16,51 +16,58 @@ from gliner_bento.engine.encoders.bert import PackedBert
 from gliner_bento.engine.encoders.deberta import PackedDeberta
 from gliner_bento.engine.encoders.modernbert import PackedModernBert
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.kernels import EAGER, Kernels
 from gliner_bento.engine.layers.linear import Linear
-from gliner_bento.engine.layers.packing import BlockLayout, Layout
+from gliner_bento.engine.layers.packing import BlockLayout, Layout, PaddedLayout
+from gliner_bento.engine.layers.rows import TextRows
 
-PackedEncoder = Callable[[torch.Tensor, Layout], torch.Tensor]
+TextEncoder = Callable[[torch.Tensor, TextRows, "PaddedLayout | None"], torch.Tensor]
+"""(token ids (T,), tokens of each text, layout of a padded batch) -> hidden states (T, D)."""
+PackedBackbone = Callable[[torch.Tensor, Layout], torch.Tensor]
 """(token ids (T,), layout) -> hidden states (T, D)."""
 
 # On a CPU, lengths are rounded up to multiples of this: bfloat16 attention caches a megabyte for every length it sees.
 _LENGTH_MULTIPLE = {torch.bfloat16: 8}
 
 
-def packed_encoder(
-    transformer: Any, projection: Any | None, layers: LayerFactory, kernels: Kernels = EAGER
-) -> PackedEncoder | None:
+def packed_encoder(transformer: Any, projection: Any | None, layers: LayerFactory) -> TextEncoder | None:
     """The packed form of gliner's `Transformer` with its projection; None if its backbone has none."""
     if transformer.config.fuse_layers:
         return None
-    encoder = packed_backbone(transformer.model, layers, kernels)
-    if encoder is not None and projection is not None:
+    encoder = packed_backbone(transformer.model, layers)
+    if encoder is None:
+        return None
+    if projection is not None:
         encoder = _projected(encoder, layers.encoder_linear(projection))
-    weight = transformer.model.get_input_embeddings().weight
-    if encoder is not None and not layers.padded:
-        encoder = bucketed(encoder, _LENGTH_MULTIPLE.get(weight.dtype, 1))
-    return encoder
+    dtype = transformer.model.get_input_embeddings().weight.dtype
+    return in_padding(encoder) if layers.padded else in_blocks(encoder, _LENGTH_MULTIPLE.get(dtype, 1))
 
 
-def packed_backbone(model: Any, layers: LayerFactory, kernels: Kernels = EAGER) -> PackedEncoder | None:
+def packed_backbone(model: Any, layers: LayerFactory) -> PackedBackbone | None:
     """The packed form of transformers' model; None if it has none."""
-    if PackedDeberta.can_be(model):
-        return PackedDeberta(model, layers, kernels)
-    return next((kind(model, layers) for kind in (PackedBert, PackedModernBert) if kind.can_be(model)), None)
+    kinds = (PackedDeberta, PackedBert, PackedModernBert)
+    return next((kind(model, layers) for kind in kinds if kind.can_be(model)), None)
 
 
-def bucketed(encoder: PackedEncoder, length_multiple: int) -> PackedEncoder:
-    """The same encoder, in bucketed shapes (see `BlockLayout.bucketed`)."""
+def in_blocks(encoder: PackedBackbone, length_multiple: int) -> TextEncoder:
+    """Run the backbone on a CPU, in bucketed shapes (see `BlockLayout`)."""
 
-    def run(token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
-        filled = BlockLayout.bucketed(layout.lengths, length_multiple, layout.slots)
-        assert filled.tokens is not None
-        spread = token_ids.new_zeros(filled.size)
-        spread[filled.tokens] = token_ids
-        return encoder(spread, filled)[filled.tokens]
+    def run(token_ids: torch.Tensor, rows: TextRows, _: PaddedLayout | None = None) -> torch.Tensor:
+        layout = BlockLayout.of(rows, length_multiple)
+        spread = token_ids.new_zeros(layout.size)
+        spread[layout.tokens] = token_ids
+        return encoder(spread, layout)[layout.tokens]
 
     return run
 
 
-def _projected(encoder: PackedEncoder, projection: Linear) -> PackedEncoder:
+def in_padding(encoder: PackedBackbone) -> TextEncoder:
+    """Run the backbone with padded attention."""
+
+    def run(token_ids: torch.Tensor, rows: TextRows, layout: PaddedLayout | None = None) -> torch.Tensor:
+        return encoder(token_ids, layout or PaddedLayout.of(rows, token_ids.device))
+
+    return run
+
+
+def _projected(encoder: PackedBackbone, projection: Linear) -> PackedBackbone:
     return lambda token_ids, layout: projection(encoder(token_ids, layout), layout.slot_rows)

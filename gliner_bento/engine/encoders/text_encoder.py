@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from gliner_bento.engine.encoders.inputs import Inputs
-from gliner_bento.engine.encoders.packed import PackedEncoder, packed_encoder
-from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.kernels import Kernels
+from gliner_bento.engine.encoders.packed import TextEncoder, packed_encoder
+from gliner_bento.engine.layers.factory import LayerFactory, OwnShapes
 from gliner_bento.engine.layers.lora import on_slot
-from gliner_bento.engine.layers.packing import Layout, PaddedLayout
+from gliner_bento.engine.layers.packing import PaddedLayout
 from gliner_bento.engine.layers.rows import TextRows
 
 logger = logging.getLogger(__name__)
@@ -41,19 +39,17 @@ class WordPooling:
         if self._reduce is None:  # one token of each word is marked
             return tokens[inputs.word_positions]
         marked = tokens if inputs.marked is None else tokens[inputs.marked]
-        words = tokens.new_zeros(inputs.word_rows.size + 1, tokens.shape[1])
+        words = tokens.new_zeros(inputs.rows.words.size + 1, tokens.shape[1])
         index = inputs.word_numbers[:, None].expand_as(marked)
         return words.scatter_reduce(0, index, marked, self._reduce, include_self=False)[:-1]
 
 
-def text_encoder(
-    token_rep_layer: Any, layers: LayerFactory, kernels: Kernels, *, pack: bool
-) -> tuple[PackedEncoder, str, bool]:
+def text_encoder(token_rep_layer: Any, layers: LayerFactory, *, pack: bool) -> tuple[TextEncoder, str, bool]:
     """gliner's text encoder over packed texts, its name, and whether it works without padding inside."""
     transformer, projection = token_rep_layer.bert_layer, getattr(token_rep_layer, "projection", None)
     kind = type(transformer.model).__name__
     warn_if_causal(transformer)
-    packed = packed_encoder(transformer, projection, layers, kernels) if pack else None
+    packed = packed_encoder(transformer, projection, layers) if pack else None
     if packed is not None:
         return packed, f"packed {kind}", True
     encode = getattr(token_rep_layer, "encode_text", token_rep_layer)
@@ -81,17 +77,16 @@ def warn_if_causal(transformer: Any) -> None:
         )
 
 
-def padded(encode: Callable[..., torch.Tensor]) -> PackedEncoder:
-    """A packed encoder from one of padded texts, (ids, mask) -> (texts, longest, D); one call per adapter."""
+def padded(encode: Callable[..., torch.Tensor]) -> TextEncoder:
+    """A text encoder from one of padded texts, (ids, mask) -> (texts, longest, D); one call per adapter."""
 
-    def run(token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
-        if not isinstance(layout, PaddedLayout):
-            layout = PaddedLayout.of(TextRows(layout.lengths, layout.slots), token_ids.device)
+    def run(token_ids: torch.Tensor, rows: TextRows, layout: PaddedLayout | None = None) -> torch.Tensor:
+        layout = layout or PaddedLayout.of(rows, token_ids.device)
         ids, mask = layout.padded(token_ids), layout.mask.long()
         encoded, first = [], 0
-        for slot, texts in TextRows(layout.lengths, layout.slots).by_adapter():
+        for slot, texts in rows.by_adapter():
             # Empty texts behind the last one are encoded with it.
-            part = slice(first, first + texts if first + texts < len(layout.lengths) else None)
+            part = slice(first, first + texts if first + texts < len(rows.counts) else None)
             with on_slot(slot):
                 encoded.append(encode(ids[part], mask[part]))
             first += texts
@@ -100,18 +95,15 @@ def padded(encode: Callable[..., torch.Tensor]) -> PackedEncoder:
     return run
 
 
-def text_by_text(
-    encode: Callable[..., torch.Tensor], own_shapes: Callable[[], AbstractContextManager[None]]
-) -> PackedEncoder:
-    """A packed encoder from one of padded texts; one call per text, without padding. own_shapes: `LayerFactory`'s."""
+def text_by_text(encode: Callable[..., torch.Tensor], own_shapes: OwnShapes) -> TextEncoder:
+    """A text encoder from one of padded texts; one call per text, without padding. own_shapes: `LayerFactory`'s."""
 
-    def run(token_ids: torch.Tensor, layout: Layout) -> torch.Tensor:
+    def run(token_ids: torch.Tensor, rows: TextRows, _: PaddedLayout | None = None) -> torch.Tensor:
         encoded = []
-        slots = layout.slots.of_texts if layout.slots else [None] * len(layout.lengths)
-        for text, slot in zip(token_ids[: sum(layout.lengths)].split_with_sizes(layout.lengths), slots, strict=True):
-            with on_slot(slot), own_shapes():
+        for number, text in enumerate(rows.split(token_ids[: rows.size])):
+            with on_slot(rows.slot(number)), own_shapes():
                 encoded.append(encode(text[None], torch.ones_like(text)[None])[0])
-        encoded.append(encoded[0].new_zeros(layout.size - sum(layout.lengths), encoded[0].shape[1]))
+        encoded.append(encoded[0].new_zeros(len(token_ids) - rows.size, encoded[0].shape[1]))
         return torch.cat(encoded)
 
     return run

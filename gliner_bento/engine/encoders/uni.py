@@ -8,7 +8,6 @@ from gliner_bento.engine.encoders.inputs import Inputs, PromptTokens
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.encoders.text_encoder import WordPooling, text_encoder
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lstm import Lstm
 from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.options import EngineOptions
@@ -23,13 +22,12 @@ class UniEncoder:
         self,
         model: Any,
         layers: LayerFactory,
-        kernels: Kernels,
         options: EngineOptions,
         relations: bool,
         label_projection: Projection | None,
     ) -> None:
         config, pack = model.config, options.enable_sequence_packing
-        self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, layers, kernels, pack=pack)
+        self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, layers, pack=pack)
         self._pool = WordPooling(config.subtoken_pooling)
         self._lstm = Lstm(model.rnn, layers.threads, padded=layers.padded) if config.num_rnn_layers > 0 else None
         self._label_projection = label_projection
@@ -42,11 +40,12 @@ class UniEncoder:
 
     def __call__(self, inputs: Inputs) -> EncoderOutput:
         """See `Encoder`."""
-        tokens = self._encode(inputs.token_ids, inputs.layout)
+        rows = inputs.rows
+        tokens = self._encode(inputs.token_ids, rows.tokens, inputs.layout)
         words = self._pool(tokens, inputs)
         if self._lstm is not None:
-            words = self._lstm(words, inputs.word_rows)
+            words = self._lstm(words, rows.words)
         labels = tokens[inputs.label_positions]
         if self._label_projection is not None:
-            labels = self._label_projection(labels, inputs.label_rows.slot_rows)
-        return EncoderOutput.of(inputs, words, labels, tokens[inputs.relation_positions])
+            labels = self._label_projection(labels, rows.labels.slot_rows)
+        return EncoderOutput(words, labels, tokens[inputs.relation_positions], rows, inputs.thresholds)

@@ -55,7 +55,7 @@ class PaddedSpans:
     @classmethod
     def of(cls, logits: torch.Tensor, encoded: EncoderOutput) -> PaddedSpans:
         """Without waiting for the device. logits: (texts, words, K, labels)."""
-        words, labels = encoded.word_rows, encoded.label_rows
+        _, words, labels, _ = encoded.rows
         assert isinstance(words, PaddedRows)
         assert isinstance(labels, PaddedRows)
         assert encoded.thresholds is not None

@@ -213,7 +213,7 @@ class RelationHead:
         """The predictions of each task's text, by its number, with its relations in gliner's order.
 
         Ends early when the items of all texts that are scored together are cancelled. Raises `ScoresNotFinite`."""
-        rows, predictions = encoded.relation_rows, {}
+        rows, predictions = encoded.rows.relations, {}
         for task in tasks:
             if len(task.spans) < 2:
                 predictions[task.number] = with_relations(task.resolved, Related(cut=task.cut))

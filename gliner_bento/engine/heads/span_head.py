@@ -18,7 +18,6 @@ from gliner_bento.engine.heads.predictions import Predictions, SpanTable
 from gliner_bento.engine.heads.relations import RelationHead, RelationTask, predict_relations
 from gliner_bento.engine.heads.span_scores import EncodedSpans, span_scorer
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.kernels import Kernels
 
 
 class SpanScores(NamedTuple):
@@ -32,15 +31,15 @@ class SpanScores(NamedTuple):
 class SpanHead:
     """A `Head`."""
 
-    def __init__(self, model: Any, layers: LayerFactory, kernels: Kernels, relations: RelationHead | None) -> None:
-        self._encode_spans = span_scorer(model, layers, kernels)
+    def __init__(self, model: Any, layers: LayerFactory, relations: RelationHead | None) -> None:
+        self._encode_spans = span_scorer(model, layers)
         self._relate = relations
         self.name = self._encode_spans.name
 
     def scores(self, encoded: EncoderOutput) -> SpanScores:
         """See `Head`."""
-        spans = self._encode_spans(encoded.words, encoded.word_rows)
-        logits = spans.scores(encoded.labels, encoded.label_rows)
+        spans = self._encode_spans(encoded.words, encoded.rows.words)
+        logits = spans.scores(encoded.labels, encoded.rows.labels)
         if encoded.thresholds is None:
             return SpanScores(spans, [text[0] for text in logits], None)
         return SpanScores(spans, (), PaddedSpans.of(logits[0], encoded))

@@ -22,7 +22,6 @@ from torch.nn import functional as F
 
 from gliner_bento.engine.heads.predictions import WordSpan
 from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
-from gliner_bento.engine.layers.kernels import EAGER, Kernels
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.projection import Projection, linear_layers
 from gliner_bento.engine.layers.rows import PaddedRows, TextRows, copied
@@ -55,13 +54,13 @@ class SpanScorer(Protocol):
         """`words` (W, D)."""
 
 
-def span_scorer(model: Any, layers: LayerFactory, kernels: Kernels = EAGER) -> SpanScorer:
+def span_scorer(model: Any, layers: LayerFactory) -> SpanScorer:
     """The span layer of gliner's model: factorised for the span modes below, else gliner's own layer."""
     layer, max_width = model.span_rep_layer, model.config.max_width
     mode = model.config.span_mode
     identity = isinstance(layer.context_encoder, IdentityContextEncoder)
     if identity and mode == "markerV0":
-        return MarkerV0(layer.span_rep_layer, max_width, layers, kernels)
+        return MarkerV0(layer.span_rep_layer, max_width, layers)
     if identity and mode == "marker":
         return Marker(layer.span_rep_layer, max_width, layers)
     layers.adapt(layer)
@@ -91,8 +90,8 @@ class MarkerV0:
 
     name = "factorised markerV0 spans"
 
-    def __init__(self, layer: Any, max_width: int, layers: LayerFactory, kernels: Kernels = EAGER) -> None:
-        self.relu_of_sums = kernels.relu_of_sums
+    def __init__(self, layer: Any, max_width: int, layers: LayerFactory) -> None:
+        self.relu_of_sums = layers.kernels.relu_of_sums
         self.own_shapes = layers.own_shapes
         (start, start_out), (end, end_out) = linear_layers(layer.project_start), linear_layers(layer.project_end)
         hidden, out = linear_layers(layer.out_project)

@@ -32,7 +32,6 @@ from gliner_bento.engine.heads.relations import RelationHead, RelationTask, pred
 from gliner_bento.engine.heads.span_scores import multiplied
 from gliner_bento.engine.heads.tag_scores import TagScorer
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.kernels import Kernels
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.rows import copied
 
@@ -47,7 +46,7 @@ class TagLogits(NamedTuple):
 class TokenHead:
     """A `Head`."""
 
-    def __init__(self, model: Any, layers: LayerFactory, _: Kernels, relations: RelationHead | None) -> None:
+    def __init__(self, model: Any, layers: LayerFactory, relations: RelationHead | None) -> None:
         self._tag = TagScorer(model.scorer, layers)
         self._relate = relations
         self.name = self._tag.name
@@ -59,7 +58,7 @@ class TokenHead:
 
     def scores(self, encoded: EncoderOutput) -> TagLogits:
         """See `Head`."""
-        logits = self._tag(encoded.words, encoded.word_rows, encoded.labels, encoded.label_rows)
+        logits = self._tag(encoded.words, encoded.rows.words, encoded.labels, encoded.rows.labels)
         if encoded.thresholds is None:
             return TagLogits([text[0] for text in logits], None)
         return TagLogits(logits, padded_tag_report(logits[0], encoded))
@@ -98,7 +97,7 @@ class TokenHead:
     ) -> Mapping[int, SpanTable]:
         """The spans whose own score for a label is above its threshold, by the text's number."""
         found = {number: NO_SPANS for number, spans in proposed.items() if not spans}
-        rows, labels = encoded.label_rows, encoded.label_rows.split(encoded.labels)
+        rows, labels = encoded.rows.labels, encoded.rows.labels.split(encoded.labels)
         for group in rows.groups({number: len(spans) for number, spans in proposed.items() if spans}):
             with on_slot(rows.slot(group[0])), self._own_shapes():
                 ends = self._represent(encoded, group, [proposed[number] for number in group])
@@ -119,7 +118,7 @@ class TokenHead:
     ) -> torch.Tensor:
         """See `Represent`."""
         assert self._represent_spans is not None
-        words = encoded.word_rows.split(encoded.words)
+        words = encoded.rows.words.split(encoded.words)
         block = pad_sequence([words[text] for text in texts], batch_first=True)
         padded = pad_sequence([torch.tensor(some) for some in spans], batch_first=True)
         mask = torch.arange(padded.shape[1]) < torch.tensor([len(some) for some in spans])[:, None]

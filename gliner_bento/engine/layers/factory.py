@@ -21,6 +21,7 @@ from torch import nn
 
 from gliner_bento.adapters.adapter import LowRank
 from gliner_bento.adapters.device import Sink
+from gliner_bento.engine.layers.kernels import EAGER, Kernels
 from gliner_bento.engine.layers.linear import Activation, Linear
 from gliner_bento.engine.layers.lora import AdaptedLinear, LoraUpdate, SlotUpdates
 from gliner_bento.engine.layers.threads import torch_threads
@@ -139,6 +140,7 @@ class LayerFactory:
     own_shapes: see `OwnShapes`.
     padded: for the padded layout, in which one operation computes all texts, without `threads`; None: unless the model
         is on a CPU.
+    kernels: of encoders and heads.
     """
 
     def __init__(
@@ -149,9 +151,11 @@ class LayerFactory:
         int8: bool = False,
         threads: Sequence[int] = (),
         padded: bool | None = None,
+        kernels: Kernels = EAGER,
     ) -> None:
         self.padded = any(p.device.type != "cpu" for p in model.parameters()) if padded is None else padded
         self.slots = slots
+        self.kernels = kernels
         self.threads = () if self.padded else tuple(threads)
         self.batch_invariant = bool(self.threads)
         self.sinks: list[Sink] = []

@@ -9,14 +9,13 @@ is padded and masked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 from typing import Protocol
 
 import torch
 
-from gliner_bento.engine.layers.rows import SlotRows, TextRows, TextSlots, copied
+from gliner_bento.engine.layers.rows import SlotRows, TextRows, copied
 from gliner_bento.engine.layers.threads import torch_threads
 
 Slots = tuple[int | None, ...]
@@ -58,86 +57,60 @@ class Attend(Protocol):
 
 
 class Layout(Protocol):
-    """Packed texts of `lengths` tokens, at `size` packed positions with those after the last text.
-
-    slots, slot_rows: of the texts' adapters.
-    """
-
-    @property
-    def lengths(self) -> tuple[int, ...]: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def slots(self) -> TextSlots | None: ...
+    """Packed texts, at `size` packed positions with those after the last text. slot_rows: of their tokens."""
 
     @property
     def slot_rows(self) -> SlotRows | None: ...
 
-    def positions(self, device: torch.device) -> torch.Tensor:
+    @property
+    def positions(self) -> torch.Tensor:
         """Shape (size,): each token's position in its text, from 0; 0 for padding."""
 
     def attend(self, attend: Attend, qkv: torch.Tensor) -> torch.Tensor:
         """Contexts (size, heads * width) of packed queries, keys and values, (size, 3, heads, width)."""
 
 
-def layout_of(rows: TextRows, device: torch.device, *, padded: bool) -> Layout:
-    """The layout of exactly these texts."""
-    return PaddedLayout.of(rows, device) if padded else BlockLayout.of(rows)
-
-
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """A `Layout` with attention on blocks of texts of equal length.
+    """A `Layout` on the CPU with attention on blocks of texts of equal length.
 
-    tokens: if lengths are bucketed: whether there is a token at a position, (size).
+    lengths: of the texts, bucketed. tokens: whether there is a token at a position, (size).
     """
 
     lengths: tuple[int, ...]
     blocks: tuple[Block, ...]
     size: int
-    tokens: torch.Tensor | None = None
-    slots: TextSlots | None = None
-    slot_rows: SlotRows | None = None
+    tokens: torch.Tensor
+    slot_rows: SlotRows | None
 
     @classmethod
-    def of(cls, rows: TextRows) -> BlockLayout:
-        """Without padding."""
-        blocks, text = [], 0
-        for texts, length in _blocks_of(rows.counts):
-            blocks.append(Block(texts, length, _slots_of(rows.slots)[text : text + texts]))
-            text += texts
-        return cls(rows.counts, tuple(blocks), sum(rows.counts), slots=rows.slots, slot_rows=rows.slot_rows)
-
-    @classmethod
-    def bucketed(cls, lengths: Sequence[int], length_multiple: int, slots: TextSlots | None = None) -> BlockLayout:
-        """On a CPU: lengths rounded up to multiples of `length_multiple`, their sum to a bucket (see `bucket_size`).
+    def of(cls, rows: TextRows, length_multiple: int) -> BlockLayout:
+        """Lengths rounded up to multiples of `length_multiple`, their sum to a bucket (see `bucket_size`).
 
         oneDNN generates code and caches memory for every shape, so the number of shapes is kept small.
         """
-        longer = [-(-length // length_multiple) * length_multiple for length in lengths]
+        longer = [-(-length // length_multiple) * length_multiple for length in rows.counts]
         size = bucket_size(sum(longer))
         tokens = torch.zeros(size, dtype=torch.bool)
-        for length, start in zip(lengths, [0, *accumulate(longer)], strict=False):
+        for length, start in zip(rows.counts, [0, *accumulate(longer)], strict=False):
             tokens[start : start + length] = True
         blocks, start, text = [], 0, 0
-        for texts, length in _blocks_of(longer):
-            of_texts = _slots_of(slots)[text : text + texts]
+        for length, equal in groupby(longer):
+            texts = len(list(equal))
+            slots = rows.slots.of_texts[text : text + texts] if rows.slots else ()
             mask = tokens[start : start + texts * length].view(texts, length)
             # Also for a block without padding: a mask must not depend on the other texts, it may change rounding.
-            blocks.append(Block.masked(mask, of_texts) if length_multiple > 1 else Block(texts, length, of_texts))
+            blocks.append(Block.masked(mask, slots) if length_multiple > 1 else Block(texts, length, slots))
             start, text = start + texts * length, text + texts
-        slot_rows = slots.slot_rows(longer) if slots else None
-        return cls(tuple(longer), tuple(blocks), size, tokens=tokens, slots=slots, slot_rows=slot_rows)
+        slot_rows = rows.slots.slot_rows(longer) if rows.slots else None
+        return cls(tuple(longer), tuple(blocks), size, tokens, slot_rows)
 
-    def positions(self, device: torch.device) -> torch.Tensor:
+    @property
+    def positions(self) -> torch.Tensor:
         """See `Layout`."""
         counted = [torch.arange(length) for length in self.lengths]
         positions = torch.cat([*counted, torch.zeros(self.size - sum(self.lengths), dtype=torch.long)])
-        if self.tokens is not None:
-            positions *= self.tokens
-        return positions.to(device)
+        return positions.mul_(self.tokens)
 
     def attend(self, attend: Attend, qkv: torch.Tensor) -> torch.Tensor:
         """See `Layout`."""
@@ -160,17 +133,13 @@ class PaddedLayout:
 
     index: (texts * length), the packed position of each token of the block; any for padding.
     cells: (size), the index into the flat block of each packed position; any for those after the last text.
-    of_tokens: (size), see `positions`.
     """
 
-    lengths: tuple[int, ...]
-    size: int
     block: Block
     index: torch.Tensor
     cells: torch.Tensor
-    of_tokens: torch.Tensor
-    slots: TextSlots | None = None
-    slot_rows: SlotRows | None = None
+    positions: torch.Tensor
+    slot_rows: SlotRows | None
 
     @classmethod
     def of(cls, rows: TextRows, device: torch.device) -> PaddedLayout:
@@ -183,18 +152,19 @@ class PaddedLayout:
         index = torch.zeros(mask.numel(), dtype=torch.long)
         index[cells] = torch.arange(size)
         mask, index, cells = (copied(tensor, device) for tensor in (mask, index, cells))
-        block = Block.masked(mask, _slots_of(rows.slots), together=True)
-        return cls(rows.counts, size, block, index, cells, cells % longest, rows.slots, rows.slot_rows)
+        return cls.masked(mask, index, cells, rows)
+
+    @classmethod
+    def masked(cls, mask: torch.Tensor, index: torch.Tensor, cells: torch.Tensor, rows: TextRows) -> PaddedLayout:
+        """mask: (texts, length), False for padding. rows: the tokens of each text."""
+        block = Block.masked(mask, rows.slots.of_texts if rows.slots else (), together=True)
+        return cls(block, index, cells, cells % block.length, rows.slot_rows)
 
     @property
     def mask(self) -> torch.Tensor:
         """(texts, length), False for padding."""
         assert self.block.allowed is not None
         return self.block.allowed[:, 0, 0]
-
-    def positions(self, device: torch.device) -> torch.Tensor:
-        """See `Layout`."""
-        return self.of_tokens
 
     def padded(self, x: torch.Tensor) -> torch.Tensor:
         """(size, ...) -> (texts, length, ...)."""
@@ -208,14 +178,6 @@ class PaddedLayout:
         """See `Layout`."""
         q, k, v = self.padded(qkv).unbind(2)
         return self.packed(attend(q, k, v, self.block)).flatten(1)
-
-
-def _slots_of(slots: TextSlots | None) -> Slots:
-    return slots.of_texts if slots else ()
-
-
-def _blocks_of(lengths: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    return tuple((len(list(texts)), length) for length, texts in groupby(lengths))
 
 
 def bucket_size(tokens: int) -> int:

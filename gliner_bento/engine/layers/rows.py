@@ -10,9 +10,10 @@ words, labels, ...) of one text after the other, so the rows of one slot are con
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, groupby
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional as F
@@ -223,3 +224,16 @@ class PaddedRows(TextRows):
     def block_slot_rows(self, block: int, rows: int) -> SlotRows | None:
         """See `TextRows`."""
         return self.slots.slot_rows([rows] * len(self.counts)) if self.slots else None
+
+
+class BatchRows(NamedTuple):
+    """How many tokens, words, labels and relations belong to each text of a batch."""
+
+    tokens: TextRows
+    words: TextRows
+    labels: TextRows
+    relations: TextRows
+
+    def with_counts(self, rows: BatchRows) -> BatchRows:
+        """The same with the counts of `rows`."""
+        return BatchRows(*(replace(ours, counts=theirs.counts) for ours, theirs in zip(self, rows, strict=True)))

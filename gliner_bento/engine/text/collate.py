@@ -1,42 +1,20 @@
-"""From tokenized items to tensors: packed ones, or padded ones as gliner's collators make them."""
+"""The order of a batch's texts, and padded tensors as gliner's collators make them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.layers.rows import TextRows, TextSlots
+from gliner_bento.engine.layers.rows import TextSlots
 from gliner_bento.engine.text.tokenize import Tokenized
 
 CPU = torch.device("cpu")
-
-
-@dataclass(frozen=True, slots=True)
-class PackedInputs:
-    """Packed texts, without padding: T tokens in all.
-
-    token_ids: (T,).
-    word_positions: positions of the tokens that stand for words; for most models one per word.
-    word_numbers: the word of each of these, counted over all texts.
-    token_rows, word_rows, label_rows, relation_rows: how many of each belong to each text.
-    label_ids: the token ids of each separate label, text after text.
-    """
-
-    token_ids: torch.Tensor
-    word_positions: torch.Tensor
-    word_numbers: torch.Tensor
-    token_rows: TextRows
-    word_rows: TextRows
-    label_rows: TextRows
-    relation_rows: TextRows
-    label_ids: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,46 +29,21 @@ class CollatedBatch:
 SlotOf = Callable[[Prepared], "int | None"]
 
 
-def packed(
+def ordered(
     items: Sequence[Prepared], slot_of: SlotOf | None = None, slots: int = 0, device: torch.device = CPU
 ) -> CollatedBatch:
-    """Packed tensors on the CPU, texts in order of length: attention runs on blocks of texts of equal length.
+    """Texts in order of length: attention runs on blocks of texts of equal length. `inputs`: their `TextSlots` or None.
 
     slot_of: with adapters: the slot of a text's adapter, one of `slots` on `device`. Texts are then ordered by slot
     first, those of the base model last.
     """
     texts = sorted((item for item in items if item.tokens), key=lambda text: text.tokens)
-    if not texts:
-        return CollatedBatch(tuple(items), (), None)
     adapters = None
     if slot_of is not None:
         slot = {id(text): slot_of(text) for text in texts}
         texts.sort(key=lambda text: slots if (number := slot[id(text)]) is None else number)
         adapters = TextSlots(tuple(slot[id(text)] for text in texts), slots, device)
-    return CollatedBatch(tuple(items), tuple(texts), packed_inputs(texts, adapters))
-
-
-def packed_inputs(texts: Sequence[Prepared], adapters: TextSlots | None = None) -> PackedInputs:
-    """See `PackedInputs`."""
-    tokenized: list[Tokenized] = [text.payload for text in texts]
-    word_counts = tuple(text.words for text in texts)
-    token_counts = tuple(text.tokens for text in texts)
-    return PackedInputs(
-        token_ids=torch.from_numpy(np.concatenate([item.token_ids for item in tokenized], dtype=np.int64)),
-        word_positions=_joined([item.word_positions for item in tokenized], token_counts),
-        word_numbers=_joined([item.word_numbers for item in tokenized], word_counts),
-        token_rows=TextRows(token_counts, adapters),
-        word_rows=TextRows(word_counts, adapters),
-        label_rows=TextRows(tuple(len(text.item.labels) for text in texts), adapters),
-        relation_rows=TextRows(tuple(len(text.item.relations) for text in texts), adapters),
-        label_ids=tuple(chain.from_iterable(item.labels for item in tokenized)),
-    )
-
-
-def _joined(indexes: Sequence[NDArray[np.int64]], counts: Sequence[int]) -> torch.Tensor:
-    """The indexes of each text as indexes over all texts. counts: rows of each text."""
-    before = np.cumsum(counts) - counts
-    return torch.from_numpy(np.concatenate(indexes) + before.repeat(list(map(len, indexes))))
+    return CollatedBatch(tuple(items), tuple(texts), adapters)
 
 
 @dataclass(frozen=True, slots=True)

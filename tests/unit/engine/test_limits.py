@@ -16,7 +16,7 @@ from gliner_bento.engine.heads import relations as relation_head
 from gliner_bento.engine.heads.overlap import Resolved, resolve
 from gliner_bento.engine.heads.predictions import Predictions, Span, SpanTable
 from gliner_bento.engine.heads.relations import RelationCollector, RelationHead, RelationTask
-from gliner_bento.engine.layers.rows import TextRows
+from gliner_bento.engine.layers.rows import BatchRows, TextRows
 from gliner_bento.engine.limits import CHARS_PER_RESULT, kept_of
 from gliner_bento.engine.results import result_of
 from gliner_bento.engine.text.tokenize import Tokenized
@@ -118,7 +118,7 @@ def head_of(scorer: _Pairs) -> RelationHead:
 def relate(head: RelationHead, text: Prepared, number: int) -> Predictions:
     spans = SpanTable.of(Span(n, n, 0, 0.5 + n / 10_000) for n in range(number))
     proposed = list(zip(spans.first.tolist(), spans.last.tolist(), strict=True))
-    encoded = EncoderOutput(*[torch.zeros(2, 4), TextRows((2,))] * 3)
+    encoded = EncoderOutput(*[torch.zeros(2, 4)] * 3, BatchRows(*[TextRows((2,))] * 4))
     task = RelationTask.of(0, text, Resolved(spans), proposed, joint=False)
     return head([task], lambda _, ends: torch.zeros(len(ends[0]), 4), encoded)[0]
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gliner_bento.engine.layers.packing import Block, BlockLayout, PaddedLayout, bucket_size, layout_of
+from gliner_bento.engine.layers.packing import Block, BlockLayout, PaddedLayout, bucket_size
 from gliner_bento.engine.layers.rows import TextRows
 
 CPU = torch.device("cpu")
@@ -37,17 +37,10 @@ def one_by_one(lengths: list[int], qkv: torch.Tensor) -> torch.Tensor:
 @settings(deadline=None)
 @given(LENGTHS)
 def test_on_a_cpu_only_adjacent_texts_of_equal_length_share_a_block(lengths: list[int]) -> None:
-    layout = BlockLayout.of(TextRows(tuple(lengths)))
+    layout = BlockLayout.of(TextRows(tuple(lengths)), 1)
     assert [block.length for block in layout.blocks for _ in range(block.texts)] == lengths
     assert len(layout.blocks) == len(list(groupby(lengths)))
     assert all(block.allowed is None for block in layout.blocks)
-
-
-@settings(max_examples=50, deadline=None)
-@given(LENGTHS, st.integers(0, 99))
-def test_blocks_give_each_text_its_own_contexts(lengths: list[int], seed: int) -> None:
-    qkv = random_qkv(lengths, seed)
-    torch.testing.assert_close(BlockLayout.of(TextRows(tuple(lengths))).attend(attend, qkv), one_by_one(lengths, qkv))
 
 
 @settings(max_examples=50, deadline=None)
@@ -73,21 +66,19 @@ def test_a_padded_layout_has_the_index_and_mask_of_tokens(lengths: list[int]) ->
 @settings(deadline=None)
 @given(LENGTHS)
 def test_positions_start_at_0_in_each_text(lengths: list[int]) -> None:
-    expected = [place for length in lengths for place in range(length)]
-    for padded in (False, True):
-        assert layout_of(TextRows(tuple(lengths)), CPU, padded=padded).positions(CPU).tolist() == expected
+    positions = PaddedLayout.of(TextRows(tuple(lengths)), CPU).positions
+    assert positions.tolist() == [place for length in lengths for place in range(length)]
 
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_attention_does_not_mix_texts(padded: bool) -> None:
     lengths = [3, 3, 1, 5]
-    qkv = random_qkv(lengths)
+    qkv = torch.cat([random_qkv(lengths), torch.zeros(4, 3, HEADS, WIDTH)])  # the bucket has 16 tokens
     spoilt = qkv.clone()
     spoilt[3:6] = torch.nan
-    before, after = (
-        layout_of(TextRows(tuple(lengths)), CPU, padded=padded).attend(attend, some).split(lengths)
-        for some in (qkv, spoilt)
-    )
+    rows = TextRows(tuple(lengths))
+    layout = PaddedLayout.of(rows, CPU) if padded else BlockLayout.of(rows, 1)
+    before, after = (layout.attend(attend, some)[: sum(lengths)].split(lengths) for some in (qkv, spoilt))
     for number in (0, 2, 3):
         assert torch.equal(before[number], after[number])
     assert after[1].isnan().all()
@@ -99,8 +90,7 @@ def test_bucketed_texts_have_their_own_contexts_whatever_fills_them(
     lengths: list[int], length_multiple: int, seed: int
 ) -> None:
     qkv = torch.randn(sum(lengths), 3, HEADS, WIDTH, generator=torch.Generator().manual_seed(seed))
-    layout = BlockLayout.bucketed(lengths, length_multiple)
-    assert layout.tokens is not None
+    layout = BlockLayout.of(TextRows(tuple(lengths)), length_multiple)
     assert all(length % length_multiple == 0 for length in layout.lengths)
     assert layout.size == bucket_size(sum(layout.lengths))
     spread = torch.full((layout.size, 3, HEADS, WIDTH), 50.0)
@@ -108,7 +98,7 @@ def test_bucketed_texts_have_their_own_contexts_whatever_fills_them(
     contexts = layout.attend(attend, spread)
     torch.testing.assert_close(contexts[layout.tokens], one_by_one(lengths, qkv))
     assert not contexts[sum(layout.lengths) :].any()
-    positions = layout.positions(CPU)
+    positions = layout.positions
     assert positions[layout.tokens].tolist() == [place for length in lengths for place in range(length)]
     assert not positions[~layout.tokens].any()
 
