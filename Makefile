@@ -41,7 +41,7 @@ bench: setup-$(if $(URL),dev,bench) ## Compare with other servers, 50 minutes: U
 
 # The generated pages are part of the repository; writing them takes the development tools, building the site does not.
 docs: ## Build the site that a server then has at /docs
-	@if [ -e $(VENV)/.dev ]; then $(BIN)/python -m gliner_bento.cli docs && $(BIN)/python tools/dependencies.py licenses; fi
+	@if [ -e $(VENV)/.dev ]; then $(BIN)/python -m tools.pages && $(BIN)/python tools/dependencies.py licenses; fi
 	@PYTHON='$(PYTHON)' tools/docs build
 
 wheel: setup ## Build wheels in dist/: for servers, and for clients
@@ -81,7 +81,7 @@ lint: setup-dev ## Style, types, dependency rules, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m gliner_bento.cli docs --check
+	$(BIN)/python -m tools.pages --check
 	$(BIN)/python tools/dependencies.py licenses --check
 
 format: setup-dev ## Format, and fix what can be fixed

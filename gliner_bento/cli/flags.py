@@ -14,7 +14,6 @@ from gliner_bento.cli import (
     bench,
     bulk,
     completion,
-    docs,
     doctor,
     extract,
     graph,
@@ -51,7 +50,6 @@ _COMMANDS: Sequence[tuple[str, Any, Sequence[str], str]] = (
     ("adapters", adapters, (), "manage the LoRA adapters of a server"),
     ("doctor", doctor, backend.SETTINGS, "show what this machine can do, and test the model"),
     ("completion", completion, (), "print a script that completes commands and flags in a shell"),
-    ("docs", docs, (), "generate docs/settings.md, docs/metrics.md and files of the Helm chart"),
 )
 """Name, module, settings that are flags, and purpose of each."""
 

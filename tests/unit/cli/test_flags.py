@@ -24,7 +24,7 @@ from gliner_bento.settings.names import ALIASES, flag_name
         (["serve", "--max-batch", "3"], "serve: unknown flag --max-batch; did you mean --max-batch-size?"),
         (["serve", "--device=gpu"], "device: String should match pattern"),
         (["settings", "--port", "3"], "settings: unknown flag --port"),
-        (["docs", "--device", "cpu"], "docs: unknown flag --device"),
+        (["keys", "new", "a", "--device", "cpu"], "keys: unknown flag --device"),
         (
             ["serve", "--polylora-base-adapter-id", "x"],
             "polylora_base_adapter_id: the id of the base model is __base__",

@@ -18,7 +18,7 @@ COMMANDS = [
     *([name] for name in commands_of(parser())),
     *([name, action] for name, one in commands_of(parser()).items() for action in commands_of(one)),
 ]
-WITHOUT_JSON = {"serve", "completion", "docs", "keys", "models", "adapters"}
+WITHOUT_JSON = {"serve", "completion", "keys", "models", "adapters"}
 
 
 def help_of(words: list[str], capsys) -> str:

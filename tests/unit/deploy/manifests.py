@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gliner_bento.cli.chart import CHART
 from gliner_bento.settings.configuration import PROJECT_ROOT
+from tools.pages.chart import CHART
 
 VERSIONS = ("1.30", "1.34", "1.37")
 """The oldest Kubernetes that the chart declares, the newest whose schemas there are, and one in between."""

@@ -10,14 +10,14 @@ import yaml
 from manifests import VALUE_SETS
 
 from gliner_bento import __version__
-from gliner_bento.cli import chart
-from gliner_bento.cli.chart import CHART, DECIDED_BY_VALUES
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.settings.names import env_name
 from gliner_bento.telemetry import metrics
+from tools.pages import chart
+from tools.pages.chart import CHART, DECIDED_BY_VALUES
 
 TEMPLATES = {path.name: path.read_text(encoding="utf-8") for path in (CHART / "templates").iterdir()}
 ALL_TEMPLATES = "\n".join(TEMPLATES.values())
@@ -35,11 +35,6 @@ def merged(defaults, given):
 
 def faults(given):
     return sorted(f"{'.'.join(map(str, error.path))}: {error.message}" for error in SCHEMA.iter_errors(given))
-
-
-def test_the_generated_files_are_fresh():
-    for path, content in chart.pages().items():
-        assert path.read_text(encoding="utf-8") == content, f"{path.name}: run `make docs`"
 
 
 def test_every_value_is_described():

@@ -16,11 +16,11 @@ import pytest
 import yaml
 from manifests import VALUE_SETS, VERSIONS, errors, files_of, helm, of_kind, pod_of, rendered, tools, variables
 
-from gliner_bento.cli import chart
-from gliner_bento.cli.chart import ALERTS, CHART
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.settings.names import env_name
+from tools.pages import chart
+from tools.pages.chart import ALERTS, CHART
 
 ALWAYS = {"Deployment", "Service"}
 ACCOUNT = {"ServiceAccount"}

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from gliner_bento import cli
-from gliner_bento.cli.migration import FIELDS
 from gliner_bento.gateway.compat.gliner_serve import (
     GLiNERServeAdapterCache,
     GLiNERServeRequest,
@@ -22,7 +21,7 @@ from gliner_bento.gateway.compat.gliner_serve import (
 )
 from gliner_bento.serve import GLiNERServeConfig
 from gliner_bento.serve.names import BY_FIELD, CHECKED, OPTIONS, without_effect
-from gliner_bento.settings import Settings, SettingsError
+from gliner_bento.settings import PROJECT_ROOT, Settings, SettingsError
 
 SAMPLES = {
     "model": "models/demo",
@@ -40,6 +39,12 @@ SAMPLES = {
     "max_labels": "-1",
 }
 """A value of each option whose default would not do."""
+
+
+def fields_of_the_page(where):
+    """The fields that docs/migrate/gliner-serve.md explains."""
+    page = (PROJECT_ROOT / "docs" / "migrate" / "gliner-serve.md").read_text(encoding="utf-8")
+    return re.findall(rf"^\| {re.escape(where)} \| `(\w+)` \| \S", page, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +191,7 @@ def test_the_fields_of_a_request_are_those_that_gliners_server_reads_and_its_cli
 
     sent = Theirs()._build_payload("a", ["b"], ["c"], 0.1, 0.2, True, False, "d")
     read = re.findall(r"payload(?:\[|\.get\()\"(\w+)\"", gliners_source())
-    assert set(sent) == set(read) == set(FIELDS["`POST /gliner`"]) == set(GLiNERServeRequest.model_fields)
+    assert set(sent) == set(read) == set(fields_of_the_page("`POST /gliner`")) == set(GLiNERServeRequest.model_fields)
     defaults = {name: one.default for name, one in inspect.signature(Theirs.predict).parameters.items()}
     own = GLiNERServeRequest(text="a", labels=["b"])
     assert {name: getattr(own, name) for name in sent.keys() - {"text", "labels"}} == {
@@ -198,9 +203,9 @@ def test_the_fields_of_the_answers_are_those_of_gliners_server():
     """What is in them is compared with its server in tests/service."""
     body = gliners_source().partition("def adapter_cache_status")[2].partition("\n    def ")[0]
     theirs = re.findall(r"\"(\w+)\"(?::|\] =)", body)
-    table = FIELDS["`GET /gliner/adapter-cache`"]
-    assert set(theirs) == set(table) == set(GLiNERServeAdapterCache.model_fields)
-    assert set(FIELDS["its answer"]) == set(GLiNERServeResponse.__annotations__)
+    explained = fields_of_the_page("`GET /gliner/adapter-cache`")
+    assert set(theirs) == set(explained) == set(GLiNERServeAdapterCache.model_fields)
+    assert set(fields_of_the_page("its answer")) == set(GLiNERServeResponse.__annotations__)
 
 
 CONTAINER_VARIABLES = {

@@ -20,6 +20,7 @@ from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
 CHART = PROJECT_ROOT / "deploy" / "helm" / "gliner-bento"
+PAGE = CHART / "README.md"
 ALERTS = PROJECT_ROOT / "deploy" / "prometheus" / "alerts.yaml"
 
 DECIDED_BY_VALUES = {
@@ -64,7 +65,6 @@ _RULES: dict[str, dict[str, Any]] = {
 """What the type of a value's default does not say."""
 
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
-_BEGIN, _END = "<!-- values -->\n", "<!-- end of values -->\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +162,9 @@ def _code(default: Any) -> str:
     return f"`{json.dumps(default)}`".replace("|", r"\|")
 
 
-def readme(page: str) -> str:
-    """README.md with the table in its place."""
-    before, _, rest = page.partition(_BEGIN)
-    after = rest.partition(_END)[2]
-    return before + _BEGIN + "\n" + table() + "\n" + _END + after
-
-
-def pages() -> dict[Path, str]:
+def files() -> dict[Path, str]:
     """Content of each generated file."""
     return {
         CHART / "values.schema.json": schema(),
-        CHART / "README.md": readme((CHART / "README.md").read_text(encoding="utf-8")),
         CHART / "files" / "alerts.yaml": ALERTS.read_text(encoding="utf-8"),
     }
