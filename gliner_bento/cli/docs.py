@@ -92,7 +92,7 @@ def settings_page() -> str:
 
 def metrics_page() -> str:
     """docs/metrics.md."""
-    from gliner_bento.telemetry import metrics  # noqa: PLC0415  # a server must not import it in its first process
+    from gliner_bento.telemetry import metrics  # noqa: PLC0415  # needs the extra serve
 
     rows = [
         f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {documentation} |\n"
