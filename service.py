@@ -7,22 +7,16 @@ from typing import Any
 
 import bentoml
 
-from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.error_body import respond
-from gliner_bento.gateway.http_protocol import limit_connections
-from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
+from gliner_bento.process.app import gateway_app
 from gliner_bento.process.bentoml_options import bentoml_options
-from gliner_bento.process.supervision import ServiceProcess, supervise
-from gliner_bento.settings import load_or_exit
-from gliner_bento.telemetry import log
-from gliner_bento.telemetry.tracing import start_tracing
+from gliner_bento.process.run import run
+from gliner_bento.process.supervision import supervise
 from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
-from runners.instances import GatewayService, depend_on_runners, disconnect, expect_no_restart, replica_for
+from runners.instances import GatewayService, connect, depend_on_runners, settings
 
-settings = load_or_exit()
-app = GatewayApp(settings.view(GatewayOptions))
-limit_connections(app.options, app.early)
+app = gateway_app(settings)
 
 
 @bentoml.service(name="GLiNERService", service_class=GatewayService, **bentoml_options(settings, "GLiNERService"))
@@ -36,19 +30,12 @@ class GLiNERService:
     """
 
     def __init__(self) -> None:
-        log.configure(settings)
-        self.process = ServiceProcess("GLiNERService", settings)
-        with self.process.starting():
-            self.replica = replica_for(self, self.process)
-            app.bind(self.replica, start_tracing(settings))
-        self.process.serve(begin=partial(expect_no_restart, self.replica))
-        self.process.announce_when(app.gateway.ready, app.pages)
+        self.running = run(settings, partial(connect, self), app, service="GLiNERService")
 
     @bentoml.on_deployment
     @staticmethod
     def on_deployment() -> None:
         """Runs in the process of `bentoml serve`, before it starts those of the services."""
-        log.configure(settings)
         supervise(settings)
 
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
@@ -69,8 +56,7 @@ class GLiNERService:
     @bentoml.on_shutdown
     async def shut_down(self) -> None:
         """The process ends as it should; all requests have been answered."""
-        self.process.stopped()
-        await disconnect(self.replica)
+        await self.running.aclose()
 
 
 _service: bentoml.Service[Any] = GLiNERService  # the decorators return a service, not the class

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import bentoml
 
-from gliner_bento.instances import plan_or_exit
-from gliner_bento.process.supervision import ServiceProcess
+from gliner_bento.process.instances import plan_or_exit
+from gliner_bento.process.run import Parts, Source
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.http.client import HttpReplica
-from runners.gliner_runner import REPLICA_PATH, check_cores, service_of, settings
+from gliner_bento.settings import load_or_exit
+from runners.gliner_runner import REPLICA_PATH, service_of
 
-check_cores()
-RUNNERS = [service_of(instance) for instance in plan_or_exit(settings)]
+settings = load_or_exit()
+RUNNERS = [service_of(instance, settings) for instance in plan_or_exit(settings)]
 
 
 class GatewayService(bentoml.Service[Any]):  # type: ignore[misc]
@@ -37,43 +38,30 @@ def depend_on_runners(gateway: type) -> type:
     return gateway
 
 
-def replica_for(gateway: Any, process: ServiceProcess) -> Replica:
+def connect(gateway: Any, parts: Parts) -> Source:
     """The fleet of all runners; a runner in this process is a replica by itself. For the running event loop.
 
-    process: the gateway's; it ends the server if the runners serve different models.
+    Runners that serve different models end the server.
     """
-    runners = {runner.name: getattr(gateway, runner.name) for runner in RUNNERS}
-    local = [runner.replica for runner in runners.values() if hasattr(runner, "replica")]
-    if len(local) == len(runners) == 1:
-        return cast(Replica, local[0])
-    from gliner_bento.telemetry import metrics  # noqa: PLC0415  # its files are in the process's folder
-
-    replicas = {name: _replica_of(runner) for name, runner in runners.items()}
-    options = settings.view(FleetOptions)
-    if len(runners) == 1:
+    replicas = {runner.name: _replica_of(getattr(gateway, runner.name)) for runner in RUNNERS}
+    clients = [replica for replica in replicas.values() if isinstance(replica, HttpReplica)]
+    if len(replicas) == 1 and not clients:
+        return Source(next(iter(replicas.values())))
+    options = parts.settings.view(FleetOptions)
+    if len(replicas) == 1:
         options = replace(options, max_outstanding_tokens=sys.maxsize)  # its own queue shares it among tenants
-    fleet = Fleet(replicas, options, on_other_model=process.end_server, on_repeat=metrics.REPEATED_ITEMS.inc)
+    fleet = Fleet(replicas, options, on_other_model=parts.process.end_server, on_repeat=parts.metrics.on_repeat)
     fleet.start()
-    return fleet
+
+    async def close() -> None:
+        await fleet.close()
+        for client in clients:
+            await client.close()
+
+    return Source(fleet, on_signal=fleet.expect_no_restart, close=close)
 
 
 def _replica_of(runner: Any) -> Replica:
     """The replica of what `bentoml.depends` gives: a client of the runner's process, or the runner in this process."""
     local: Replica | None = getattr(runner, "replica", None)
     return local or HttpReplica(runner.to_async.url, REPLICA_PATH)
-
-
-def expect_no_restart(replica: Replica) -> None:
-    """The server ends: no runner that is lost is started again."""
-    if isinstance(replica, Fleet):
-        replica.expect_no_restart()
-
-
-async def disconnect(replica: Replica) -> None:
-    """Close the connections of what `replica_for` gave. A replica in this process is closed by its runner."""
-    if isinstance(replica, Fleet):
-        await replica.close()
-        for one in replica.replicas.values():
-            await disconnect(one)
-    elif isinstance(replica, HttpReplica):
-        await replica.close()

@@ -19,6 +19,7 @@ from gliner_bento.gateway import request_id, tenants
 from gliner_bento.gateway.status import RecentErrors
 from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.http.disconnect import CLIENT_CLOSED_REQUEST
+from gliner_bento.telemetry.metrics import process_metrics
 
 logger = logging.getLogger("gliner_bento.access")
 
@@ -134,8 +135,6 @@ class Recorder:
         status: int,
         seconds: float,
     ) -> None:
-        from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
-
         route, target = self._routes.find(scope["path"].removeprefix(scope.get("root_path", "")))
         method = scope["method"] if scope["method"] in _METHODS else UNKNOWN
         answered_id = quote(record.request_id or "", safe=":")
@@ -152,7 +151,7 @@ class Recorder:
             "error": record.error,
         }
         fields = {name: value for name, value in fields.items() if value is not None}
-        metrics.on_answer(route, method, status, seconds, record.admitted, record.error)
+        process_metrics().on_answer(route, method, status, seconds, record.admitted, record.error)
         if status >= _FAULT:
             self.errors.add(status, record.error or "internal", answered_id)
         if span:
@@ -174,8 +173,7 @@ class RecordRequests:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
-
+        metrics = process_metrics()
         started_s = time.perf_counter()
         status = _FAULT
 
@@ -186,12 +184,12 @@ class RecordRequests:
             await send(message)
 
         record, span = self._recorder.begin(scope)
-        metrics.HTTP_IN_FLIGHT.inc()
+        metrics.http_in_flight.inc()
         try:
             await self.app(scope, receive, note)
         except asyncio.CancelledError:
             status = CLIENT_CLOSED_REQUEST
             raise
         finally:
-            metrics.HTTP_IN_FLIGHT.dec()
+            metrics.http_in_flight.dec()
             self._recorder.end(scope, record, span, status, time.perf_counter() - started_s)

@@ -38,11 +38,11 @@ from gliner_bento.process.announcement import ADDRESS, announce_when, url_of
 from gliner_bento.process.bentoml_options import bentoml_options, default_host
 from gliner_bento.process.deaths import notice_deaths
 from gliner_bento.process.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
-from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.port import check_address_or_exit, refuse_connections
 from gliner_bento.process.shutdown import Shutdown
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.telemetry import log
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ Event = Literal["started", "ready", "stopped", "died"]
 
 def supervise(settings: Settings) -> None:
     """Apply the rules to this process, which runs `bentoml serve` and has not started any other yet."""
+    log.configure(settings)
     context = click.get_current_context(silent=True)
     if context is None:
         return  # bentoml.serve() in somebody's program, which is not ours to end
@@ -130,7 +131,7 @@ def _not_listening_yet(record: logging.LogRecord) -> bool:
 
 
 class ServiceProcess:
-    """A process of a service, as the supervisor's rules see it. Make it before metrics are declared."""
+    """A process of a service, as the supervisor's rules see it. Make it before the process's metrics."""
 
     def __init__(self, service: str, settings: Settings) -> None:
         self._service = service
@@ -157,16 +158,9 @@ class ServiceProcess:
                 yield
             except Exception as error:
                 self._fail(error)
-        prefer_throughput()
         self._report("ready")
 
-    def serve(
-        self,
-        *,
-        needed_by: str | None = None,
-        begin: Callable[[], object] = lambda: None,
-        fail: Callable[[], object] = lambda: None,
-    ) -> None:
+    def serve(self, *, needed_by: str | None, begin: Callable[[], object], fail: Callable[[], object]) -> None:
         """The service is ready: from now on its heart beats, and a signal ends it within `shutdown_timeout_s`.
 
         needed_by: a service that sends it requests, and ends before it. begin: called at the signal, in its handler.

@@ -11,15 +11,16 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gliner_bento.asgi import mounted
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.process.app import mounted
 from gliner_bento.process.port import check_access
 from gliner_bento.ray.cluster import replicas
 from gliner_bento.ray.options import check, gateway_options
 from gliner_bento.replicas.ray.handle import RayReplica
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
+from gliner_bento.telemetry.metrics import process_metrics
 from gliner_bento.telemetry.tracing import start_tracing
 
 REQUEST_ID = b"x-request-id"
@@ -53,9 +54,7 @@ class Gateway:
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Ray in the event loop of the requests."""
-        from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
-
-        replica = RayReplica(self._replicas, on_repeat=metrics.REPEATED_ITEMS.inc)
+        replica = RayReplica(self._replicas, on_repeat=process_metrics().on_repeat)
         app = GatewayApp(self._settings.view(GatewayOptions))
         app.bind(replica, start_tracing(self._settings), replica.metrics)
         return WithoutRequestId(mounted(app))

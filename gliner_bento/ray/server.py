@@ -12,16 +12,17 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
 
-from gliner_bento.asgi import mounted
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.announcement import announce, url_of
+from gliner_bento.process.app import mounted
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.shutdown import Shutdown
 from gliner_bento.replicas.ray.handle import RayReplica
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
+from gliner_bento.telemetry.metrics import process_metrics
 from gliner_bento.telemetry.tracing import start_tracing
 
 
@@ -48,9 +49,7 @@ class GatewayServer(uvicorn.Server):
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
-
-        replica = RayReplica(self._handle, on_repeat=metrics.REPEATED_ITEMS.inc)
+        replica = RayReplica(self._handle, on_repeat=process_metrics().on_repeat)
         self._app.bind(replica, start_tracing(self._settings), replica.metrics)
         loop = asyncio.get_running_loop()
         Shutdown(self._settings.shutdown_timeout_s, fail=lambda: loop.call_soon_threadsafe(replica.fail)).install()

@@ -22,7 +22,6 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from gliner_bento.cores import usable_cores
 from gliner_bento.exits import exit_with
-from gliner_bento.instances import instances_per_device
 from gliner_bento.settings.adapters import AdapterFields
 from gliner_bento.settings.configuration import (
     PROJECT_ROOT,
@@ -129,9 +128,14 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
                 "max_batch_tokens": self.max_batch_tokens or _AUTO_BATCH_TOKENS[kind],
                 "inference_lanes": lanes,
                 "torch_threads": self.torch_threads or max(1, cores // lanes),
-                "target_memory_fraction": self.target_memory_fraction / instances_per_device(self),
+                "target_memory_fraction": self.target_memory_fraction / self.instances_per_device,
             }
         )
+
+    @property
+    def instances_per_device(self) -> int:
+        """How many instances share a device, at most."""
+        return -(-self.num_instances // max(1, len(self.cuda_devices)))
 
     def view(self, kind: type[T]) -> T:
         """The settings of one consumer: every field of the dataclass `kind` gets the setting of the same name.

@@ -1,7 +1,7 @@
 """Every `gliner_*` metric, declared once; served at /metrics and listed in docs/metrics.md.
 
-No label has a value that a client chooses. prometheus_client opens its files when metrics are declared, so import this
-module inside a worker only. Knows no models.
+No label has a value that a client chooses. `process_metrics` makes the metrics of this process at its first call.
+Knows no models.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import os
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -23,6 +25,7 @@ from prometheus_client import (
     Metric,
     disable_created_metrics,
     generate_latest,
+    values,
 )
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics import MetricWrapperBase
@@ -46,50 +49,143 @@ _TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-HTTP_REQUESTS = Counter(
-    "gliner_http_requests_total",
-    "Requests that were answered. route: the template of the path; unknown paths have one value.",
-    ["route", "method", "status"],
-)
-HTTP_SECONDS = Histogram(
-    "gliner_http_request_seconds",
-    "Duration of a request that the replica has worked on, until its answer is sent.",
-    ["route"],
-    buckets=_REQUEST_SECONDS,
-)
-HTTP_IN_FLIGHT = Gauge("gliner_http_requests_in_flight", "Requests that are being served.", multiprocess_mode="livesum")
-ERRORS = Counter(
-    "gliner_errors_total",
-    "Requests that were answered with an error, by its code: queue_full (refused), deadline_exceeded (missed), ...",
-    ["code"],
-)
 
-ITEMS = Counter("gliner_items_total", "Items that ended, by outcome.", ["outcome"])
-BATCH_ITEMS = Histogram("gliner_batch_items", "Items of a batch.", buckets=_ITEMS)
-BATCH_PADDED_TOKENS = Histogram("gliner_batch_padded_tokens", "Tokens of a batch, padding included.", buckets=_TOKENS)
-TOKENS = Counter("gliner_tokens_total", "Tokens that the model has processed, without padding.")
-WAIT_SECONDS = Histogram("gliner_batch_wait_seconds", "A batch's oldest item: admission to start.", buckets=_SECONDS)
-STAGE_SECONDS = Histogram(
-    "gliner_stage_seconds", "Duration of a stage: prepare per item, the others per batch.", ["stage"], buckets=_SECONDS
-)
-SPLITS = Counter("gliner_batch_splits_total", "Batches that failed or no longer fit the device, and were halved.")
-REPEATED_ITEMS = Counter("gliner_repeated_items_total", "Items of a lost replica that were repeated on another one.")
-NOT_FINITE = Counter("gliner_not_finite_items_total", "Items that failed because their scores were not numbers (NaN).")
+class Metrics(Collector):
+    """The metrics of a process. Implements the observers of the scheduler, the adapters and the replica."""
 
-SELF_TEST = Gauge(
-    "gliner_self_test",
-    "1 for the outcome of the self-test at start: passed, failed (gliner's own forward pass serves) or disabled.",
-    ["outcome"],
-    multiprocess_mode="max",
-)
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self._http_requests = counter(
+            "gliner_http_requests_total",
+            "Answered requests. route: the template of the path; all unknown paths share one value.",
+            ["route", "method", "status"],
+        )
+        self._http_seconds = histogram(
+            "gliner_http_request_seconds",
+            "Time from the arrival of a request to the end of its answer. Only requests that reached the replica.",
+            ["route"],
+            buckets=_REQUEST_SECONDS,
+        )
+        self.http_in_flight = gauge(
+            "gliner_http_requests_in_flight",
+            "Requests that have arrived and are not answered yet.",
+            multiprocess_mode="livesum",
+        )
+        self._errors = counter(
+            "gliner_errors_total",
+            "Requests answered with an error, by error code: queue_full, deadline_exceeded, ...",
+            ["code"],
+        )
+        self._items = counter("gliner_items_total", "Finished items, by outcome.", ["outcome"])
+        self._batch_items = histogram("gliner_batch_items", "Items per batch.", buckets=_ITEMS)
+        self._batch_padded_tokens = histogram(
+            "gliner_batch_padded_tokens", "Tokens per batch, including padding.", buckets=_TOKENS
+        )
+        self._tokens = counter("gliner_tokens_total", "Tokens processed by the model, without padding.")
+        self._wait_seconds = histogram(
+            "gliner_batch_wait_seconds",
+            "Time that the oldest item of a batch has waited, from its admission to the start of the batch.",
+            buckets=_SECONDS,
+        )
+        self._stage_seconds = histogram(
+            "gliner_stage_seconds",
+            "Duration of a stage: prepare per item; collate, forward and decode per batch.",
+            ["stage"],
+            buckets=_SECONDS,
+        )
+        self._splits = counter(
+            "gliner_batch_splits_total", "Batches that were halved because they failed or did not fit on the device."
+        )
+        self._repeated_items = counter(
+            "gliner_repeated_items_total", "Items that were repeated on another replica after theirs was lost."
+        )
+        self._not_finite = counter(
+            "gliner_not_finite_items_total", "Items that failed because a score was not a finite number (NaN)."
+        )
+        self._self_test = gauge(
+            "gliner_self_test",
+            "1 for the outcome of the self-test at start: passed, failed (gliner's own forward pass serves) or "
+            "disabled.",
+            ["outcome"],
+            multiprocess_mode="max",
+        )
+        self._adapter_load_seconds = histogram(
+            "gliner_adapter_load_seconds",
+            "Time to load an adapter from disk into memory, by outcome.",
+            ["outcome"],
+            buckets=_SECONDS,
+        )
+        self._adapter_evictions = counter(
+            "gliner_adapter_evictions_total", "Adapters evicted from memory, or removed by a request."
+        )
 
-ADAPTER_LOAD_SECONDS = Histogram(
-    "gliner_adapter_load_seconds",
-    "Loading an adapter from disk into memory.",
-    ["outcome"],
-    buckets=_SECONDS,
-)
-ADAPTER_EVICTIONS = Counter("gliner_adapter_evictions_total", "Adapters evicted from memory or removed.")
+    def on_answer(
+        self, route: str, method: str, status: int, seconds: float, admitted: bool, error: str | None
+    ) -> None:
+        """A request was answered. admitted: it had items for the replica. error: the code of its error."""
+        self._http_requests.labels(route, method, status).inc()
+        if admitted:
+            self._http_seconds.labels(route).observe(seconds)
+        if error:
+            self._errors.labels(error).inc()
+
+    def on_repeat(self, items: int) -> None:
+        """Items of a lost replica are repeated on another one."""
+        self._repeated_items.inc(items)
+
+    def on_stage(self, stage: str, seconds: float) -> None:
+        """A stage has ended."""
+        self._stage_seconds.labels(stage).observe(seconds)
+
+    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
+        """The model has processed a batch."""
+        self._batch_items.observe(size)
+        self._batch_padded_tokens.observe(padded_tokens)
+        self._tokens.inc(real_tokens)
+        self._wait_seconds.observe(wait_s)
+
+    def on_split(self, size: int) -> None:
+        """A batch failed and is halved."""
+        self._splits.inc()
+
+    def on_not_finite(self) -> None:
+        """An item's scores are not numbers."""
+        self._not_finite.inc()
+
+    def on_finish(self, outcome: str) -> None:
+        """An item has ended."""
+        self._items.labels(outcome).inc()
+
+    def on_traced(self, timing: object) -> None:
+        """Called for traced items only, so not counted."""
+
+    def on_load(self, seconds: float, outcome: str) -> None:
+        """An adapter was loaded into memory, or failed to load."""
+        self._adapter_load_seconds.labels(outcome).observe(seconds)
+
+    def on_self_test(self, outcome: SelfTest) -> None:
+        """The model is loaded."""
+        self._self_test.labels(outcome).set(1)
+
+    def on_evict(self) -> None:
+        """An adapter has left the memory."""
+        self._adapter_evictions.inc()
+
+    def collect(self) -> Iterator[Metric]:
+        """These metrics, and those of Python and the process."""
+        return chain(REGISTRY.collect(), self.registry.collect())
+
+
+@cache
+def process_metrics() -> Metrics:
+    """The metrics of this process. `ServiceProcess` sets PROMETHEUS_MULTIPROC_DIR, the folder that they are shared in,
+    before the first call."""
+    # prometheus_client has read the variable when it was imported.
+    values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
+    return Metrics()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +198,7 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class StateGauge:
-    """A gauge that is read from the replica's state at each scrape. values: by the label's value."""
+    """A gauge that is read from the replica's state at each scrape. values: one per value of the label."""
 
     name: str
     documentation: str
@@ -142,30 +238,32 @@ STATE_GAUGES = (
     StateGauge("gliner_ready", "1 if the replica admits items and all of its threads are alive.", _ready),
     StateGauge(
         "gliner_unfinished_items",
-        "Items that wait or run. The passes of a long text count as one item.",
+        "Items that are waiting or running. The passes of a long text count as one item.",
         _of_status(lambda status: status.unfinished_items),
     ),
     StateGauge(
         "gliner_waiting_items",
-        "Items and passes of long texts that are in no batch yet.",
+        "Items, and passes of long texts, that are not in a batch yet.",
         _of_status(lambda status: status.waiting_items),
     ),
     StateGauge(
         "gliner_running_items",
-        "Items and passes of long texts that are in a batch.",
+        "Items, and passes of long texts, that are in a batch.",
         _of_status(lambda status: status.running_items),
     ),
     StateGauge(
-        "gliner_waiting_tokens", "Their cost while they wait.", _of_status(lambda status: status.waiting_tokens)
+        "gliner_waiting_tokens",
+        "Estimated tokens of waiting items.",
+        _of_status(lambda status: status.waiting_tokens),
     ),
-    StateGauge("gliner_running_tokens", "Their cost while they run.", _of_status(lambda status: status.running_tokens)),
-    StateGauge("gliner_lanes", "Lanes that run a batch, that are idle, and that have died.", _lanes, "state"),
-    StateGauge("gliner_replicas", "Replicas by state, as in /v1/replicas.", _replicas, "state"),
+    StateGauge("gliner_running_tokens", "Tokens of running items.", _of_status(lambda status: status.running_tokens)),
+    StateGauge("gliner_lanes", "Lanes by state: busy, idle or dead.", _lanes, "state"),
+    StateGauge("gliner_replicas", "Replicas by health state, as in /v1/replicas.", _replicas, "state"),
     StateGauge("gliner_adapters", "Adapters on the device, in CPU memory and on disk.", _adapters, "tier"),
 )
 
 
-_MODEL_INFO = ("gliner_model_info", "1; its labels say what is served.")
+_MODEL_INFO = ("gliner_model_info", "Constant 1; labels: version, model, device and dtype.")
 _MODEL_LABELS = ("version", "model", "device", "dtype")
 
 
@@ -193,51 +291,9 @@ class _StateCollector(Collector):
         yield _model_info(self._state)
 
 
-class PrometheusObserver:
-    """Implements the observers of the scheduler, the adapters and the replica."""
-
-    def on_stage(self, stage: str, seconds: float) -> None:
-        """A stage has ended."""
-        STAGE_SECONDS.labels(stage).observe(seconds)
-
-    def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
-        """The model has processed a batch."""
-        BATCH_ITEMS.observe(size)
-        BATCH_PADDED_TOKENS.observe(padded_tokens)
-        TOKENS.inc(real_tokens)
-        WAIT_SECONDS.observe(wait_s)
-
-    def on_split(self, size: int) -> None:
-        """A batch failed and is halved."""
-        SPLITS.inc()
-
-    def on_not_finite(self) -> None:
-        """An item's scores are not numbers."""
-        NOT_FINITE.inc()
-
-    def on_finish(self, outcome: str) -> None:
-        """An item has ended."""
-        ITEMS.labels(outcome).inc()
-
-    def on_traced(self, timing: object) -> None:
-        """Of traced items only, so not counted."""
-
-    def on_load(self, seconds: float, outcome: str) -> None:
-        """An adapter was loaded into memory, or failed to load."""
-        ADAPTER_LOAD_SECONDS.labels(outcome).observe(seconds)
-
-    def on_self_test(self, outcome: SelfTest) -> None:
-        """The model is loaded."""
-        SELF_TEST.labels(outcome).set(1)
-
-    def on_evict(self) -> None:
-        """An adapter has left the memory."""
-        ADAPTER_EVICTIONS.inc()
-
-
 def declared() -> Iterator[tuple[str, str, Sequence[str], str]]:
     """Name, type, labels and description of each metric."""
-    for metric in globals().values():
+    for metric in vars(Metrics()).values():
         if isinstance(metric, MetricWrapperBase):
             (described,) = metric.describe()
             suffix = "_total" if described.type == "counter" else ""
@@ -245,15 +301,6 @@ def declared() -> Iterator[tuple[str, str, Sequence[str], str]]:
     for gauge in STATE_GAUGES:
         yield gauge.name, "gauge", (gauge.label,) if gauge.label else (), gauge.documentation
     yield _MODEL_INFO[0], "gauge", _MODEL_LABELS, _MODEL_INFO[1]
-
-
-def on_answer(route: str, method: str, status: int, seconds: float, admitted: bool, error: str | None) -> None:
-    """A request was answered. admitted: it had items for the replica. error: the code of its error."""
-    HTTP_REQUESTS.labels(route, method, status).inc()
-    if admitted:
-        HTTP_SECONDS.labels(route).observe(seconds)
-    if error:
-        ERRORS.labels(error).inc()
 
 
 class _MergedCollector(Collector):
@@ -264,7 +311,8 @@ class _MergedCollector(Collector):
         self._others = others
 
     def collect(self) -> Iterator[Metric]:
-        families = {family.name: family for family in (*REGISTRY.collect(), *_StateCollector(self._state).collect())}
+        own = chain(process_metrics().collect(), _StateCollector(self._state).collect())
+        families = {family.name: family for family in own}
         for name, text in self._others.items():
             for theirs in text_string_to_metric_families(text.decode()):
                 merged = families.setdefault(theirs.name, Metric(theirs.name, theirs.documentation, theirs.type))
@@ -275,7 +323,7 @@ class _MergedCollector(Collector):
 
 def own_exposition() -> bytes:
     """The metrics of this process in Prometheus' text format."""
-    return generate_latest(REGISTRY)
+    return generate_latest(process_metrics())
 
 
 def exposition(state: ReplicaState, others: Mapping[str, bytes] | None = None) -> bytes:
@@ -290,7 +338,7 @@ def exposition(state: ReplicaState, others: Mapping[str, bytes] | None = None) -
     gauges.register(_StateCollector(state))
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if folder is None:
-        return generate_latest(REGISTRY) + generate_latest(gauges)
+        return own_exposition() + generate_latest(gauges)
     for pid in _dead_processes(Path(folder)):
         mark_process_dead(pid)  # type: ignore[no-untyped-call]
     MultiProcessCollector(gauges)  # type: ignore[no-untyped-call]

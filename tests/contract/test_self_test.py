@@ -234,7 +234,7 @@ def test_status_and_metric_show_a_failure(checkpoint: Any, monkeypatch: pytest.M
     folder = checkpoint("span", **BERT)
     _wrong_attention(monkeypatch)
     settings = Settings(model=str(folder), device="cpu", dtype="float32", warmup_iterations=0)
-    replica = LocalReplica.load(settings, observer=metrics.PrometheusObserver())
+    replica = LocalReplica.load(settings, observer=metrics.process_metrics())
     try:
         assert replica.model.self_test == "failed"
         assert replica.model.forward == "gliner's UniEncoderSpanModel, text by text"

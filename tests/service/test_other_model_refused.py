@@ -11,19 +11,18 @@ from gliner_bento.settings import PROJECT_ROOT
 CODE = """
 import asyncio
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace as Made
 from memory_replica import INFO, MemoryReplica
-from gliner_bento.process.supervision import ServiceProcess
-from runners.instances import replica_for, settings
+from gliner_bento.process.run import run
+from runners.instances import connect, settings
 
-async def serve(process, *models):
+async def serve(*models):
     runners = {f"GLiNERRunner{number}": Made(replica=MemoryReplica(model)) for number, model in enumerate(models, 1)}
-    replica_for(Made(**runners), process)
+    run(settings, partial(connect, Made(**runners)), service="GLiNERService")
     await asyncio.Event().wait()
 
-process = ServiceProcess("GLiNERService", settings)
-with process.starting():
-    asyncio.run(serve(process, INFO, replace(INFO, fingerprint="another")))
+asyncio.run(serve(INFO, replace(INFO, fingerprint="another")))
 """
 
 

@@ -46,7 +46,7 @@ ALLOWED_IN = {
     "gliner": f"{ENGINE}|{TRAINING}|{JOBS}",
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
-    "starlette": r"gliner_bento/(gateway/|http/|telemetry/log|(replicas/http/server|asgi|ray/app|ray/server)\.py)",
+    "starlette": r"gliner_bento/(gateway/|http/|ray/(app|server)|telemetry/log|process/app|replicas/http/server|asgi)",
     "ray": r"gliner_bento/(ray|replicas/ray)/",
     "uvicorn": r"gliner_bento/(gateway/(http_protocol|client_address)|ray/server)\.py|benchmark/instances\.py",
     "haystack": r"gliner_bento/integrations/haystack\.py",

@@ -13,6 +13,7 @@ from gliner_bento.errors import NotReady
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.status_types import ReplicaList, ServerStatus
+from gliner_bento.telemetry import metrics
 from gliner_bento.types import ModelCard
 
 
@@ -39,8 +40,6 @@ async def _ready(gateway: Gateway, _: Request) -> Response:
 
 
 async def _metrics(gateway: Gateway, _: Request) -> Response:
-    from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
-
     state = metrics.ReplicaState(*await gateway.replica_state())
     others = await gateway.read_metrics() if gateway.read_metrics else None
     return Response(await asyncio.to_thread(metrics.exposition, state, others), media_type=metrics.CONTENT_TYPE)

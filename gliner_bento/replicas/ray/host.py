@@ -36,6 +36,7 @@ from gliner_bento.replicas.ray.routing import Placement
 from gliner_bento.replicas.ray.scaling import BUSY_LANES, WAITING_TOKENS
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
+from gliner_bento.telemetry.metrics import own_exposition, process_metrics
 from gliner_bento.telemetry.tracing import start_tracing
 
 _extract_message = decoder(ExtractMessage)
@@ -47,8 +48,6 @@ class HostedReplica:
 
     def __init__(self, settings: Settings) -> None:
         log.configure(settings)
-        from gliner_bento.telemetry.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
-
         self._name: str = serve.get_replica_context().replica_id.unique_id
         self._outstanding: Counter[str] = Counter()
         assigned = ray.get_runtime_context().get_assigned_resources()
@@ -56,7 +55,7 @@ class HostedReplica:
         own = {"num_instances": 1, "target_memory_fraction": settings.target_memory_fraction * share}
         self._replica = LocalReplica.load(
             settings.model_copy(update=own),
-            PrometheusObserver(),
+            process_metrics(),
             self._end_hung,
             start_tracing(settings),
             cores=max(1, int(assigned.get("CPU", 1))),
@@ -97,9 +96,7 @@ class HostedReplica:
 
     async def metrics(self) -> tuple[str, bytes]:
         """This process's metrics in Prometheus' text format."""
-        from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
-
-        return self._name, metrics.own_exposition()
+        return self._name, own_exposition()
 
     def record_routing_stats(self) -> dict[str, Any]:
         """For `TokenRouter`: the fields of a `Candidate`. Called by Ray."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import service
-from gliner_bento.process.supervision import ServiceProcess
+from gliner_bento.process.run import run as start
 from gliner_bento.replicas.fleet.fleet import Fleet
 from gliner_bento.replicas.http.server import ReplicaApp
 from runners import instances
@@ -26,14 +27,13 @@ def test_the_service_closes_its_connections_when_it_stops(names, tmp_path, monke
     connections = server._server.server_state.connections
 
     async def scene() -> None:
-        process = ServiceProcess("GLiNERService", service.settings)
         proxy = SimpleNamespace(to_async=SimpleNamespace(url=server.url))
-        replica = instances.replica_for(SimpleNamespace(**dict.fromkeys(names, proxy)), process)
-        assert isinstance(replica, Fleet)
-        assert (await replica.status()).ready
+        runners = SimpleNamespace(**dict.fromkeys(names, proxy))
+        connected = start(instances.settings, partial(instances.connect, runners), service.app, raises=True)
+        assert isinstance(connected.source.replica, Fleet)
+        assert (await connected.source.replica.status()).ready
         assert connections
-        gateway = SimpleNamespace(replica=replica, process=process)
-        await service.GLiNERService.inner.shut_down(gateway)
+        await service.GLiNERService.inner.shut_down(SimpleNamespace(running=connected))
         await until(lambda: not connections)
 
     run(scene)

@@ -8,7 +8,7 @@ import pytest
 
 from gliner_bento import asgi, cli
 from gliner_bento.exits import install
-from gliner_bento.instances import plan_instances
+from gliner_bento.process.instances import plan_instances
 from gliner_bento.ray.options import (
     MEANINGLESS,
     MEANINGLESS_BEHIND_THE_PROXY,

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from gliner_bento.exits import exit_with
-from gliner_bento.settings.configuration import SettingsError
-
-if TYPE_CHECKING:
-    from gliner_bento.settings import Settings
+from gliner_bento.cores import usable_cores
+from gliner_bento.exits import StartupError, exit_with
+from gliner_bento.settings import Settings, SettingsError
 
 RUNNER = "GLiNERRunner"
 
@@ -54,14 +51,14 @@ def plan_instances(settings: Settings) -> list[Instance]:
     ]
 
 
-def instances_per_device(settings: Settings) -> int:
-    """How many instances share a device, at most."""
-    return -(-settings.num_instances // max(1, len(settings.cuda_devices)))
-
-
 def plan_or_exit(settings: Settings) -> list[Instance]:
-    """`plan_instances`; an invalid setting ends the process with one line and exit code 1."""
+    """`plan_instances`; an invalid setting, or more instances than cores, ends the process with one line and exit code
+    1, before any of them starts a process."""
     try:
+        if settings.num_instances > usable_cores():
+            from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415  # imports torch
+
+            settings.decided_for(str(pick_device(settings.device)))
         return plan_instances(settings)
-    except SettingsError as error:
+    except (SettingsError, StartupError) as error:
         exit_with(str(error))

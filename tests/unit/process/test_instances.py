@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gliner_bento.instances import Instance, instances_per_device, plan_instances, plan_or_exit
+from gliner_bento.process.instances import Instance, plan_instances, plan_or_exit
 from gliner_bento.settings import Settings, SettingsError
 
 
@@ -76,7 +76,7 @@ def test_more_instances_than_cores_are_refused_on_cpu_only():
 def test_the_memory_of_a_gpu_is_divided_among_its_instances(instances, devices, on_one):
     values: dict[str, Any] = {"num_instances": instances, "target_memory_fraction": 0.8}
     values |= {"cuda_devices": devices} if devices else {}
-    assert instances_per_device(settings(**values)) == on_one
+    assert settings(**values).instances_per_device == on_one
     assert settings(**values).decided_for("cuda", cores=8).target_memory_fraction == pytest.approx(0.8 / on_one)
 
 

@@ -1,0 +1,121 @@
+"""Puts a process of a server together: the steps that every shell needs, in the order in which they have to happen.
+
+A shell (`service.py`, `runners/`, `asgi.py`, `ray/`) chooses the settings and the replica, and calls `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gliner_bento.process.interpreter import prefer_throughput
+from gliner_bento.process.supervision import ServiceProcess
+from gliner_bento.replicas.base import Replica
+from gliner_bento.settings import Settings
+from gliner_bento.telemetry import log
+from gliner_bento.telemetry.metrics import Metrics, process_metrics
+from gliner_bento.telemetry.tracing import start_tracing
+
+if TYPE_CHECKING:
+    from gliner_bento.telemetry.otel import Tracing
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a replica is made with in this process. tracing: None if it is off."""
+
+    settings: Settings
+    process: ServiceProcess
+    metrics: Metrics
+    tracing: Tracing | None
+
+
+async def _nothing() -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A replica, and what its process does with it when it ends.
+
+    on_signal: called when the process is asked to end, in the signal's handler. fail: fails the requests that still
+    run when the time is over; called from another thread. close: called after the last request. read_metrics: reads
+    the metrics of processes on other machines, by replica.
+    """
+
+    replica: Replica
+    on_signal: Callable[[], object] = lambda: None
+    fail: Callable[[], object] = lambda: None
+    close: Callable[[], Awaitable[object]] = _nothing
+    read_metrics: Callable[[], Awaitable[Mapping[str, bytes]]] | None = None
+
+
+class App(Protocol):
+    """The gateway: a `GatewayApp`. See there."""
+
+    @property
+    def pages(self) -> Mapping[str, str]: ...
+
+    @property
+    def gateway(self) -> Any: ...
+
+    def bind(self, replica: Replica, tracer: Any = None, read_metrics: Any = None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process that serves `source`."""
+
+    process: ServiceProcess
+    source: Source
+
+    async def aclose(self) -> None:
+        """The process ends as it should: all requests have been answered."""
+        self.process.stopped()
+        await self.source.close()
+
+
+def run(
+    settings: Settings,
+    connect: Callable[[Parts], Source],
+    app: App | None = None,
+    *,
+    service: str = "gliner-bento",
+    after: str | None = None,
+    needed_by: str | None = None,
+    raises: bool = False,
+) -> Running:
+    """Start to serve in this process. Blocks until the replica that `connect` makes is there.
+
+    app: the gateway that serves it. service: the process's name in messages and for the supervisor. after: a service
+    that has to be ready before this one starts. needed_by: one that sends this one requests, and ends before it.
+    raises: whether a failure to start is the caller's to report; otherwise it ends the process, or the server, with
+    one line.
+    """
+    log.configure(settings)
+    process = ServiceProcess(service, settings)
+    with nullcontext() if raises else process.starting(after=after):
+        parts = Parts(settings, process, process_metrics(), start_tracing(settings))
+        source = connect(parts)
+        if app:
+            app.bind(source.replica, parts.tracing, source.read_metrics)
+        prefer_throughput()
+    process.serve(needed_by=needed_by, begin=source.on_signal, fail=source.fail)
+    if app:
+        process.announce_when(app.gateway.ready, app.pages)
+    return Running(process, source)
+
+
+def load_model(parts: Parts, cores: int | None = None) -> Source:
+    """The model in this process. cores: that it may use; default: all that the process may."""
+    from gliner_bento.replicas.local import LocalReplica  # noqa: PLC0415  # a gateway without a model needs no scheduler
+
+    replica = LocalReplica.load(parts.settings, parts.metrics, parts.process.end_hung, parts.tracing, cores)
+
+    async def close() -> None:
+        await asyncio.to_thread(replica.drain, parts.settings.shutdown_timeout_s)
+        replica.close()
+
+    return Source(replica, fail=replica.close, close=close)
