@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
@@ -24,7 +24,7 @@ T = TypeVar("T")
 class FleetAdapters:
     """The `ReplicaAdapters` of a fleet. Every method raises `NotReady` while no replica is ready."""
 
-    def __init__(self, members: Sequence[Member], health: Health) -> None:
+    def __init__(self, members: Mapping[int, Member], health: Health) -> None:
         self._members = members
         self._health = health
 
@@ -89,7 +89,7 @@ class FleetAdapters:
         self._health.start()
         if not self._health.ready:
             await self._health.probe_all()
-        members = [member for member in self._members if member.state == "ready"]
+        members = [member for member in self._members.values() if member.state == "ready"]
         if not members:
             raise NotReady(NONE_READY)
         return members
