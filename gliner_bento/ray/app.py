@@ -17,7 +17,8 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.port import check_access
 from gliner_bento.ray.cluster import replicas
 from gliner_bento.ray.options import check, gateway_options
-from gliner_bento.replicas.ray.handle import RayReplica
+from gliner_bento.replicas.fleet.fleet import FleetOptions
+from gliner_bento.replicas.ray.fleet import RayFleet
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
 from gliner_bento.telemetry.tracing import start_tracing
@@ -55,9 +56,9 @@ class Gateway:
         """Called by Ray in the event loop of the requests."""
         from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
 
-        replica = RayReplica(self._replicas, on_repeat=metrics.REPEATED_ITEMS.inc)
+        fleet = RayFleet(self._replicas, self._settings.view(FleetOptions), metrics.REPEATED_ITEMS.inc)
         app = GatewayApp(self._settings.view(GatewayOptions))
-        app.bind(replica, start_tracing(self._settings), replica.metrics)
+        app.bind(fleet, start_tracing(self._settings), fleet.metrics)
         return WithoutRequestId(mounted(app))
 
 

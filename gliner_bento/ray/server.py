@@ -19,10 +19,13 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.announcement import announce, url_of
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.shutdown import Shutdown
-from gliner_bento.replicas.ray.handle import RayReplica
+from gliner_bento.replicas.fleet.fleet import FleetOptions
+from gliner_bento.replicas.ray.fleet import RayFleet
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
 from gliner_bento.telemetry.tracing import start_tracing
+
+_POLL_S = 0.05
 
 
 class GatewayServer(uvicorn.Server):
@@ -50,10 +53,13 @@ class GatewayServer(uvicorn.Server):
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         from gliner_bento.telemetry import metrics  # noqa: PLC0415  # binds to its files at import
 
-        replica = RayReplica(self._handle, on_repeat=metrics.REPEATED_ITEMS.inc)
-        self._app.bind(replica, start_tracing(self._settings), replica.metrics)
+        fleet = RayFleet(self._handle, self._settings.view(FleetOptions), metrics.REPEATED_ITEMS.inc)
+        self._app.bind(fleet, start_tracing(self._settings), fleet.metrics)
+        while not await self._app.gateway.ready():  # noqa: ASYNC110  # asks the replicas, which notify nobody
+            await asyncio.sleep(_POLL_S)
         loop = asyncio.get_running_loop()
-        Shutdown(self._settings.shutdown_timeout_s, fail=lambda: loop.call_soon_threadsafe(replica.fail)).install()
+        Shutdown(self._settings.shutdown_timeout_s, fail=lambda: loop.call_soon_threadsafe(fleet.fail)).install()
         prefer_throughput()
         yield
+        await fleet.close()
         await serve.shutdown_async()  # closes what belongs to this event loop
