@@ -17,7 +17,8 @@ from gliner_bento.process.app import mounted
 from gliner_bento.process.port import check_access
 from gliner_bento.ray.cluster import replicas
 from gliner_bento.ray.options import check, gateway_options
-from gliner_bento.replicas.ray.handle import RayReplica
+from gliner_bento.replicas.fleet.fleet import FleetOptions
+from gliner_bento.replicas.ray.fleet import RayFleet
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
 from gliner_bento.telemetry.metrics import process_metrics
@@ -54,9 +55,9 @@ class Gateway:
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Ray in the event loop of the requests."""
-        replica = RayReplica(self._replicas, on_repeat=process_metrics().on_repeat)
+        fleet = RayFleet(self._replicas, self._settings.view(FleetOptions), process_metrics().on_repeat)
         app = GatewayApp(self._settings.view(GatewayOptions))
-        app.bind(replica, start_tracing(self._settings), replica.metrics)
+        app.bind(fleet, start_tracing(self._settings), fleet.metrics)
         return WithoutRequestId(mounted(app))
 
 

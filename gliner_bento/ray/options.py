@@ -9,7 +9,7 @@ from gliner_bento.replicas.ray.scaling import WaitingTokensPolicy
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
 
-ROUTER = "gliner_bento.replicas.ray.router:TokenRouter"
+ROUTER = "gliner_bento.replicas.ray.router:NamedReplicaRouter"
 POLICY = f"{WaitingTokensPolicy.__module__}:{WaitingTokensPolicy.__name__}"
 
 MARGIN_S = 5.0
@@ -76,18 +76,9 @@ def replica_options(settings: Settings, *, has_gpus: bool, cores: int | None = N
         **scaling,
         "ray_actor_options": {"num_cpus": cpus, "num_gpus": gpus},
         "max_ongoing_requests": max(MIN_CONCURRENT_CALLS, settings.queue_capacity),
-        "max_queued_requests": settings.queue_capacity,
         "graceful_shutdown_timeout_s": settings.request_timeout_s + MARGIN_S,
         "logging_config": NO_ACCESS_LOG,
-        "request_router_config": {
-            "request_router_class": ROUTER,
-            "request_router_kwargs": {
-                "max_outstanding_tokens": settings.max_outstanding_tokens,
-                "max_age_s": settings.request_timeout_s,
-            },
-            "request_routing_stats_period_s": 1.0,
-            "max_backoff_s": 0.1,
-        },
+        "request_router_config": {"request_router_class": ROUTER, "max_backoff_s": 0.1},
     }
 
 

@@ -19,11 +19,14 @@ from gliner_bento.process.announcement import announce, url_of
 from gliner_bento.process.app import mounted
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.shutdown import Shutdown
-from gliner_bento.replicas.ray.handle import RayReplica
+from gliner_bento.replicas.fleet.fleet import FleetOptions
+from gliner_bento.replicas.ray.fleet import RayFleet
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
 from gliner_bento.telemetry.metrics import process_metrics
 from gliner_bento.telemetry.tracing import start_tracing
+
+_POLL_S = 0.05
 
 
 class GatewayServer(uvicorn.Server):
@@ -49,10 +52,13 @@ class GatewayServer(uvicorn.Server):
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        replica = RayReplica(self._handle, on_repeat=process_metrics().on_repeat)
-        self._app.bind(replica, start_tracing(self._settings), replica.metrics)
+        fleet = RayFleet(self._handle, self._settings.view(FleetOptions), process_metrics().on_repeat)
+        self._app.bind(fleet, start_tracing(self._settings), fleet.metrics)
+        while not await self._app.gateway.ready():  # noqa: ASYNC110  # asks the replicas, which notify nobody
+            await asyncio.sleep(_POLL_S)
         loop = asyncio.get_running_loop()
-        Shutdown(self._settings.shutdown_timeout_s, fail=lambda: loop.call_soon_threadsafe(replica.fail)).install()
+        Shutdown(self._settings.shutdown_timeout_s, fail=lambda: loop.call_soon_threadsafe(fleet.fail)).install()
         prefer_throughput()
         yield
+        await fleet.close()
         await serve.shutdown_async()  # closes what belongs to this event loop

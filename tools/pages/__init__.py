@@ -77,8 +77,6 @@ def settings_table() -> str:
 
 def metrics_table() -> str:
     """Every metric."""
-    from gliner_bento.telemetry import metrics  # noqa: PLC0415  # needs the extra serve
-
     rows = [
         f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {documentation} |\n"
         for name, kind, labels, documentation in metrics.declared()

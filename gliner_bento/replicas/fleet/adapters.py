@@ -1,6 +1,7 @@
 """The adapters of a fleet: one replica changes the store on disk, which all share, and the others load the change.
 
-A replica that is down then reads the store when it starts again, and every replica at the first request of an adapter.
+A replica that is down, or starts later, reads the store when it starts, and every replica at the first request of an
+adapter. So all need the same `disk_cache_dir`: where one does not see what another has installed, installing fails.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import builtins
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
-from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, NotReady
+from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, NotReady, StorageUnavailable
 from gliner_bento.replicas.base import Archive, ReplicaAdapters
 from gliner_bento.replicas.fleet.health import NONE_READY, Health, Member
 from gliner_bento.replicas.merge import merged_cache_statuses
@@ -24,7 +25,7 @@ T = TypeVar("T")
 class FleetAdapters:
     """The `ReplicaAdapters` of a fleet. Every method raises `NotReady` while no replica is ready."""
 
-    def __init__(self, members: Sequence[Member], health: Health) -> None:
+    def __init__(self, members: Mapping[int, Member], health: Health) -> None:
         self._members = members
         self._health = health
 
@@ -39,28 +40,31 @@ class FleetAdapters:
     async def install(
         self, adapter_id: str, *, archive: Archive | None = None, preload: bool = True, **options: Any
     ) -> tuple[AdapterInfo, bool]:
-        """See `ReplicaAdapters`. With `preload`, it is in the memory of every ready replica afterwards."""
+        """See `ReplicaAdapters`. With `preload`, it is in the memory of every ready replica afterwards.
+
+        Raises `StorageUnavailable` if a replica does not see it then.
+        """
         writer, *others = await self._ready()
         installed = await self._on(
             writer, writer.replica.adapters.install, adapter_id, archive=archive, preload=preload, **options
         )
-        if preload:
-            await asyncio.gather(*(self._refresh(member, adapter_id) for member in others))
+        await asyncio.gather(*(self._see(member, adapter_id, preload) for member in others))
         return installed
 
     async def remove(self, adapter_id: str, timeout_s: float) -> None:
         """See `ReplicaAdapters`. Every ready replica waits for its running items; the first to finish deletes it."""
-        calls = [self._on(one, one.replica.adapters.remove, adapter_id, timeout_s) for one in await self._ready()]
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        outcomes = await self._on_all(lambda adapters: adapters.remove(adapter_id, timeout_s))
         errors = [outcome for outcome in outcomes if outcome is not None]
         if len(errors) == len(outcomes):
             raise next((error for error in errors if not isinstance(error, AdapterNotFound)), errors[0])
 
     async def cache_status(self) -> AdapterCacheStatus:
-        """See `ReplicaAdapters`; of all ready replicas."""
-        members = await self._ready()
-        calls = [self._on(one, one.replica.adapters.cache_status) for one in members]
-        return merged_cache_statuses(await asyncio.gather(*calls))
+        """See `ReplicaAdapters`; of all ready replicas that answer."""
+        outcomes = await self._on_all(lambda adapters: adapters.cache_status())
+        statuses = [outcome for outcome in outcomes if isinstance(outcome, AdapterCacheStatus)]
+        if not statuses:
+            raise next(outcome for outcome in outcomes if isinstance(outcome, BaseException))
+        return merged_cache_statuses(statuses)
 
     async def _read(self, read: Callable[[ReplicaAdapters], Awaitable[T]]) -> T:
         """From the first ready replica; from the next one if that is lost."""
@@ -71,12 +75,23 @@ class FleetAdapters:
                 continue
         raise NotReady(NONE_READY)
 
-    async def _refresh(self, member: Member, adapter_id: str) -> None:
-        """Load what another replica has installed. It is loaded at its first request if this fails."""
+    async def _see(self, member: Member, adapter_id: str, preload: bool) -> None:
+        """Make a replica load what another has installed, or check that it sees it. It reads the store at the adapter's
+        first request if it does not answer now."""
+        adapters = member.replica.adapters
         try:
-            await self._on(member, member.replica.adapters.install, adapter_id)
+            await self._on(member, adapters.install if preload else adapters.get, adapter_id)
+        except AdapterNotFound:
+            raise StorageUnavailable(
+                "disk_cache_dir: not all replicas see this adapter; all must share the folder"
+            ) from None
         except GLiNERBentoError as error:
             logger.warning("replica %s has not loaded adapter %s: %s", member.name, adapter_id, error)
+
+    async def _on_all(self, call: Callable[[ReplicaAdapters], Awaitable[T]]) -> builtins.list[T | BaseException]:
+        """The results or errors of all ready replicas."""
+        calls = [self._on(member, call, member.replica.adapters) for member in await self._ready()]
+        return await asyncio.gather(*calls, return_exceptions=True)
 
     async def _on(self, member: Member, call: Callable[..., Awaitable[T]], *arguments: Any, **options: Any) -> T:
         try:
@@ -89,7 +104,7 @@ class FleetAdapters:
         self._health.start()
         if not self._health.ready:
             await self._health.probe_all()
-        members = [member for member in self._members if member.state == "ready"]
+        members = [member for member in self._members.values() if member.state == "ready"]
         if not members:
             raise NotReady(NONE_READY)
         return members

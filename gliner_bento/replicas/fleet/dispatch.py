@@ -6,9 +6,9 @@ An adapter may change the choice: a replica on which it is resident is preferred
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
-from itertools import islice
+from itertools import count, islice
 
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.replicas.fleet.line import Line, Ticket
@@ -21,22 +21,24 @@ _LOOKS = 32
 
 
 class Dispatcher:
-    """The load of replicas 0 to n - 1, all closed at first, and the tickets that wait for one.
+    """The load of replicas, all closed at first, and the tickets that wait for one.
 
-    max_outstanding_tokens: a replica with so many gets no more.
+    replicas: how many there are, numbered from 0; `add` and `remove` change that. max_outstanding_tokens: a replica
+    with so many gets no more.
     """
 
     def __init__(self, replicas: int, max_outstanding_tokens: int) -> None:
-        self.outstanding = [0] * replicas
+        self.outstanding = dict.fromkeys(range(replicas), 0)
+        self._numbers = count(replicas)
         self._max = max_outstanding_tokens
         self._turns = 0
-        self._last = [0] * replicas  # turn of its latest ticket; of equal loads, the earliest is next
+        self._last = Counter[int]()  # turn of its latest ticket; of equal loads, the earliest is next
         self._open: set[int] = set()
         self._order: list[tuple[int, int, int]] = []  # of the open ones: outstanding tokens, last turn, number
         self._repeated: deque[Ticket] = deque()  # before all that wait
         self._waiting = Line()
-        self._residents: list[set[str]] = [set() for _ in range(replicas)]
-        self._in_use: list[Counter[str]] = [Counter() for _ in range(replicas)]
+        self._residents: defaultdict[int, set[str]] = defaultdict(set)
+        self._in_use: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._homes: dict[str, set[int]] = {}
 
     @property
@@ -48,6 +50,20 @@ class Dispatcher:
     def waiting_tokens(self) -> int:
         """Cost of the tickets that wait."""
         return sum(ticket.cost for queue in (self._repeated, self._waiting) for ticket in queue)
+
+    def add(self) -> int:
+        """The number of one more replica."""
+        number = next(self._numbers)
+        self.outstanding[number] = 0
+        return number
+
+    def remove(self, replica: int) -> None:
+        """Forget a replica. Its tickets may still be ended."""
+        self.close(replica)
+        self._in_use[replica].clear()
+        self.set_resident(replica, ())
+        for of_replicas in (self.outstanding, self._last, self._residents, self._in_use):
+            del of_replicas[replica]
 
     def open(self, replica: int) -> None:
         """Give it work from now on."""
@@ -78,6 +94,8 @@ class Dispatcher:
             if ticket.error is None:
                 (self._repeated if ticket in self._repeated else self._waiting).remove(ticket)
             return
+        if ticket.replica not in self.outstanding:
+            return
         if ticket.adapter_id is not None:
             self._in_use[ticket.replica][ticket.adapter_id] -= 1
         self._add(ticket.replica, -ticket.cost)
@@ -95,7 +113,7 @@ class Dispatcher:
     def set_resident(self, replica: int, adapter_ids: Iterable[str]) -> None:
         """The adapters in the replica's memory; those of its outstanding tickets count as well."""
         in_use = self._in_use[replica]
-        for adapter_id in [adapter_id for adapter_id, count in in_use.items() if not count]:
+        for adapter_id in [adapter_id for adapter_id, tickets in in_use.items() if not tickets]:
             del in_use[adapter_id]
         now, before = {*adapter_ids, *in_use}, self._residents[replica]
         for adapter_id in now - before:

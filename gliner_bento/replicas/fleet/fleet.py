@@ -47,7 +47,7 @@ class _Request:
 
 
 class Fleet:
-    """Implements `Replica` over `replicas`, by name; they serve one model. For one event loop.
+    """Implements `Replica` over `replicas`, by name, which may come and go; they serve one model. For one event loop.
 
     on_other_model: called with one line for a replica that serves another model; it is refused. on_repeat: called with
     the number of items that are repeated. clock: of deadlines. dispatcher: chooses replicas.
@@ -63,9 +63,10 @@ class Fleet:
         clock: Callable[[], float] = time.monotonic,
         dispatcher: Callable[[int, int], Dispatcher] = Dispatcher,
     ) -> None:
-        self.replicas = replicas
         self.tokens_run = 0
-        self._members = [Member(name, number, replica) for number, (name, replica) in enumerate(replicas.items())]
+        self._members = {
+            number: Member(name, number, replica) for number, (name, replica) in enumerate(replicas.items())
+        }
         self._dispatcher = dispatcher(len(replicas), options.max_outstanding_tokens)
         self._health = Health(self._members, self._dispatcher, on_other_model)
         self.adapters = FleetAdapters(self._members, self._health)
@@ -77,6 +78,22 @@ class Fleet:
         self._waiting_items = 0
         self._waiting_of: Counter[str] = Counter()  # by tenant
 
+    @property
+    def replicas(self) -> Mapping[str, Replica]:
+        """Those that it consists of now, by name."""
+        return {member.name: member.replica for member in self._members.values()}
+
+    def add(self, name: str, replica: Replica) -> None:
+        """One more replica, in the running event loop; it gets work once it has answered."""
+        number = self._dispatcher.add()
+        self._members[number] = Member(name, number, replica)
+        self._health.start()
+
+    def remove(self, name: str) -> None:
+        """Give a replica no more work. What runs on it continues; what a lost one had is repeated."""
+        number = next(number for number, member in self._members.items() if member.name == name)
+        self._health.left(self._members.pop(number))
+
     def start(self) -> None:
         """Probe the replicas from now on, in the running event loop; otherwise the first call starts that."""
         self._health.start()
@@ -84,6 +101,10 @@ class Fleet:
     def expect_no_restart(self) -> None:
         """The server ends: requests no longer wait for a replica that is lost. For a signal handler, too."""
         asyncio.get_running_loop().call_soon_threadsafe(self._health.expect_no_restart)
+
+    def fail(self) -> None:
+        """The server ends now: what has not ended ends with `NotReady`."""
+        self._health.fail()
 
     async def close(self) -> None:
         """Probe no more. The replicas are their owner's to close."""
@@ -132,7 +153,7 @@ class Fleet:
             request.aborted = True
             for ticket in request.waiting:
                 ticket.notify()
-        members = [member for member in self._members if member.state in ("ready", "not_ready")]
+        members = [member for member in self._members.values() if member.state in ("ready", "not_ready")]
         aborted = await asyncio.gather(*(self._abort(member, request_id) for member in members))
         return bool(requests) or any(aborted)
 
@@ -142,7 +163,7 @@ class Fleet:
         await self._health.probe_all()
         if self._health.model is None:
             raise NotReady("no replica has answered yet; try again")
-        statuses = [member.status for member in self._members if member.status and member.state == "ready"]
+        statuses = [member.status for member in self._members.values() if member.status and member.state == "ready"]
         merged = merged_statuses(self._health.model, statuses)
         return replace(
             merged,
@@ -150,7 +171,7 @@ class Fleet:
             waiting_items=self._waiting_items + merged.waiting_items,
             waiting_tokens=self._dispatcher.waiting_tokens + merged.waiting_tokens,
             unfinished_items=self._waiting_items + merged.unfinished_items,
-            replicas=[member.snapshot(self._dispatcher.outstanding[member.number]) for member in self._members],
+            replicas=[one.snapshot(self._dispatcher.outstanding[one.number]) for one in self._members.values()],
         )
 
     @contextmanager
@@ -204,10 +225,10 @@ class Fleet:
                     outcomes = [error] * len(items)
                 self._count_tokens(member)
                 for item, outcome in zip(items, outcomes, strict=True):
-                    if isinstance(outcome, Extraction):
-                        self._estimate.learn(item, outcome.usage.tokens)
-                    elif isinstance(outcome, NotReady):
+                    if isinstance(outcome, NotReady):
                         self._health.suspect(member, outcome.message)
+                    elif not isinstance(outcome, GLiNERBentoError):
+                        self._estimate.learn(item, outcome.usage.tokens)
                 return outcomes
         except GLiNERBentoError as error:
             return [error] * len(items)
@@ -222,10 +243,10 @@ class Fleet:
         """
         if request.aborted:
             raise Aborted("the request was aborted")
-        affine = next((item.adapter_id for item in items if item.adapter_id is not None), None)
+        adapter_id = next((item.adapter_id for item in items if item.adapter_id is not None), None)
         call = request.call
         share = call.tenant, call.weight, call.priority, call.crosses_tenants
-        ticket = Ticket(max(1, cost), affine, *share)
+        ticket = Ticket(max(1, cost), adapter_id, *share)
         if not self._dispatcher.submit(ticket, first=repeated):
             await self._wait(request, ticket, len(items))
         assert ticket.replica is not None

@@ -7,15 +7,17 @@
 
 A probe is a call of `status`. Only a ready replica gets work. A suspect one gets nothing but probes until one is
 answered; when one is not, the calls under way on it are cancelled if another replica is ready: the fleet repeats them
-there. When the last ready replica is lost, requests wait within their deadlines until one answers.
+there. When the last ready replica is lost, requests wait within their deadlines until one answers. Replicas may come
+and go.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from gliner_bento.errors import GLiNERBentoError, NotReady
@@ -44,7 +46,7 @@ class Member:
     tokens_run: as of its last answer.
 
     reason: why it is not ready. status: its last answer. calls: under way on it, the oldest first.
-    rest: until its next probe; its result ends it.
+    rest: until its next probe; its result ends it. watcher: probes it.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Member:
     tokens_run: int = 0
     calls: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     rest: asyncio.Future[None] | None = None
+    watcher: asyncio.Task[None] | None = None
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work` on this replica; raises `NotReady` if the replica is lost meanwhile."""
@@ -72,6 +75,11 @@ class Member:
         if call.cancelled():
             raise NotReady(_LOST)
         return call.result()
+
+    def cancel_calls(self) -> None:
+        """End what is under way on it with `NotReady`."""
+        for call in self.calls:
+            call.cancel()
 
     def snapshot(self, outstanding_tokens: int) -> ReplicaHealth:
         """What `/v1/replicas` shows."""
@@ -91,13 +99,13 @@ class Member:
 class Health:
     """Probes the members, and opens and closes them in the dispatcher.
 
-    model: of all members; None until one has answered. on_other_model: called with one line for a new member that
-    serves another model; such a member is refused for good.
+    model: of all members; None until one has answered. members: by number. on_other_model: called with one line for a
+    member whose first answer is that it serves another model; it is refused.
     """
 
     def __init__(
         self,
-        members: Sequence[Member],
+        members: dict[int, Member],
         dispatcher: Dispatcher,
         on_other_model: Callable[[str], None],
     ) -> None:
@@ -106,18 +114,29 @@ class Health:
         self._dispatcher = dispatcher
         self._on_other_model = on_other_model
         self._ending = False
-        self._watchers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Probe from now on, in the running event loop. Idempotent."""
-        if not self._watchers or self._watchers[0].done():
-            self._watchers = [asyncio.ensure_future(self._watch(member)) for member in self._members]
+        latest_first = reversed(self._members.values())
+        unwatched = list(takewhile(lambda one: one.watcher is None or one.watcher.done(), latest_first))
+        for member in reversed(unwatched):
+            member.watcher = asyncio.ensure_future(self._watch(member))
 
     async def stop(self) -> None:
         """Probe no more."""
-        for watcher in self._watchers:
+        watchers = [member.watcher for member in self._members.values() if member.watcher]
+        for watcher in watchers:
             watcher.cancel()
-        await asyncio.gather(*self._watchers, return_exceptions=True)
+        await asyncio.gather(*watchers, return_exceptions=True)
+
+    def left(self, member: Member) -> None:
+        """A member is none any more: what is under way on it continues, unless it did not answer."""
+        self._dispatcher.remove(member.number)
+        if member.watcher:
+            member.watcher.cancel()
+        if member.state == "suspect":
+            member.cancel_calls()
+        self._refuse_if_hopeless()
 
     @property
     def ready(self) -> bool:
@@ -126,15 +145,23 @@ class Health:
 
     @property
     def hopeless(self) -> bool:
-        """Whether no member will get work: all admit nothing; or the server ends, and none is ready."""
-        return (self._ending and not self.ready) or all(
-            member.state in ("not_ready", "refused") for member in self._members
-        )
+        """Whether no member will get work: there are some, and all admit nothing; or the server ends, and none is
+        ready."""
+        if self._ending or not self._members:
+            return self._ending and not self.ready
+        return all(member.state in ("not_ready", "refused") for member in self._members.values())
 
     def expect_no_restart(self) -> None:
         """The server ends: no member that is lost will be started again."""
         self._ending = True
         self._refuse_if_hopeless()
+
+    def fail(self) -> None:
+        """The server ends now: end all calls, and what waits, with `NotReady`."""
+        for member in self._members.values():
+            self._dispatcher.close(member.number)
+            member.cancel_calls()
+        self.expect_no_restart()
 
     async def probe_all(self) -> None:
         """Probe the members now, but for suspect ones; those that never answered only while none has, and only for a
@@ -142,7 +169,8 @@ class Health:
         starting = self.model is None
         states = {"starting"} if starting else {"ready", "not_ready"}
         timeout_s = STARTING_PROBE_TIMEOUT_S if starting else PROBE_TIMEOUT_S
-        await asyncio.gather(*(self.probe(member, timeout_s) for member in self._members if member.state in states))
+        members = self._members.values()
+        await asyncio.gather(*(self.probe(member, timeout_s) for member in members if member.state in states))
 
     async def probe(self, member: Member, timeout_s: float = PROBE_TIMEOUT_S) -> None:
         """Ask a member for its status, and act on the answer."""
@@ -152,6 +180,8 @@ class Health:
         finally:
             answered = asked.done()
             asked.cancel()
+        if member.number not in self._members:
+            return
         if not answered:
             self._lose(member, f"it did not answer a probe within {timeout_s:g} s")
         elif isinstance(error := asked.exception(), GLiNERBentoError):
@@ -171,12 +201,11 @@ class Health:
     def _lose(self, member: Member, reason: str) -> None:
         self.suspect(member, reason)
         if self.ready:
-            for call in member.calls:
-                call.cancel()
+            member.cancel_calls()
 
     def _answered(self, member: Member, status: ReplicaStatus) -> None:
         known, member.status = member.status is not None, status
-        if difference := self._difference(status.model):
+        if difference := self._difference(member, status.model):
             self._dispatcher.close(member.number)
             if member.state != "refused":
                 self._change(member, "refused", difference)
@@ -195,10 +224,11 @@ class Health:
         if self.hopeless:
             self._dispatcher.refuse_waiting(NotReady(NONE_READY))
 
-    def _difference(self, model: ModelInfo) -> str | None:
-        """How a member's model differs from that of the first one, which sets the fleet's. A single member may change
-        its model when it starts again."""
-        if self.model is None or len(self._members) == 1:
+    def _difference(self, member: Member, model: ModelInfo) -> str | None:
+        """How a member's model differs from the fleet's, which is that of the first that answers while no other member
+        serves one."""
+        others = (one for one in self._members.values() if one is not member and one.status)
+        if self.model is None or all(one.state == "refused" for one in others):
             self.model = model
         if model == self.model:
             return None
@@ -213,7 +243,8 @@ class Health:
         member.state, member.reason = state, reason
 
     async def _watch(self, member: Member) -> None:
-        share = (member.number + 1) / len(self._members)  # probes are spread over the interval
+        count = len(self._members)
+        share = (member.number % count + 1) / count  # probes are spread over the interval
         while True:
             try:
                 await self.probe(member)

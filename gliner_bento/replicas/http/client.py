@@ -1,146 +1,38 @@
-"""The gateway's side of the transport: a `Replica` in another process, with deadlines. Its caller repeats calls."""
+"""The caller's side of the transport over HTTP."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from functools import cache, partial
-from typing import Any, TypeVar, cast
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import aiohttp
-import msgspec
 
-from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
-from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
-from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus
-from gliner_bento.replicas.messages import (
-    CallMessage,
-    ExtractMessage,
-    Frames,
-    Outcomes,
-    Reply,
-    StreamMessage,
-    StreamPart,
-    decoder,
-    encode,
-    frame,
-)
-from gliner_bento.types import Entity, Extraction, Item
-
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
-
-_UNREACHABLE = "the model's process cannot be reached; try again"
-_ANSWERED = "the model's process answered"
-_CONTROL_S = 5.0
-_GRACE_S = 0.5
-"""How long a call may run past its deadline, so that the runner can report which items were late."""
+from gliner_bento.replicas.base import Archive
+from gliner_bento.replicas.messages import frame
+from gliner_bento.replicas.remote import CONTROL_S, Connection, RemoteReplica
 
 _DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
-
-_outcomes = decoder(Outcomes)
-_stream_part = decoder(StreamPart)
+"""A server may also close an idle keep-alive connection at the moment a request is written to it."""
 
 
-class HttpReplica:
+class HttpReplica(RemoteReplica):
     """A `Replica` behind a `ReplicaApp`.
 
     url: of the server, http://, or file:// for a Unix socket. path: where the app is mounted.
-
-    A dropped connection is `NotReady`: a server may also close an idle keep-alive connection at the moment a request is
-    written to it. Extraction has no side effects, so the caller may repeat it.
     """
 
     def __init__(self, url: str, path: str = "") -> None:
-        self._connection = Connection(url, path)
-        self.adapters = HttpAdapters(self._connection)
-        self.tokens_run = 0
-
-    async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
-        """See `Replica`."""
-        message = encode(ExtractMessage(list(items), CallMessage.of(call)))
-        outcomes: Outcomes = await self._connection.call(
-            "extract", message, _outcomes, _timeout_s(call), DeadlineExceeded.before(_ANSWERED)
-        )
-        self.tokens_run = outcomes.tokens_run
-        return [reply.outcome() for reply in outcomes.replies]
-
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
-        """See `Replica`. A stream that is not read to its end is aborted, because its connection closes."""
-        message = encode(StreamMessage(item, CallMessage.of(call)))
-        with transport_errors(DeadlineExceeded.before(_ANSWERED)):
-            async with self._connection.stream("stream", message, partial(_timeout_s, call)) as pieces:
-                frames = Frames()
-                async for piece in pieces:
-                    for part in map(_stream_part.decode, frames.add(piece)):
-                        self.tokens_run = part.tokens_run
-                        yield part.last.unwrap() if part.last else part.entities
-                        if part.last:
-                            return
-        raise InternalError()
-
-    async def abort(self, request_id: str) -> bool:
-        """See `Replica`."""
-        return await self._connection.control(bool, "abort", {"request_id": request_id})
-
-    async def status(self) -> ReplicaStatus:
-        """See `Replica`."""
-        return await self._connection.control(ReplicaStatus, "status", {})
+        self._http = HttpConnection(url, path)
+        super().__init__(self._http)
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._connection.close()
+        await self._http.close()
 
 
-class HttpAdapters:
-    """The `ReplicaAdapters` of a `HttpReplica`."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    async def list(self) -> Sequence[AdapterInfo]:
-        """See `ReplicaAdapters`."""
-        return await self._connection.control(list[AdapterInfo], "adapters", {})
-
-    async def get(self, adapter_id: str) -> AdapterInfo:
-        """See `ReplicaAdapters`."""
-        return await self._connection.control(AdapterInfo, "adapter", {"adapter_id": adapter_id})
-
-    async def install(
-        self, adapter_id: str, *, archive: Archive | None = None, **options: Any
-    ) -> tuple[AdapterInfo, bool]:
-        """See `ReplicaAdapters`. Has no timeout: the caller sets one."""
-        arguments = encode({"adapter_id": adapter_id, **options})
-        reply: Reply[tuple[AdapterInfo, bool]] = await self._connection.send(
-            "install_adapter", frame(arguments), archive, _reply_decoder(cast(Any, tuple[AdapterInfo, bool]))
-        )
-        return reply.unwrap()
-
-    async def remove(self, adapter_id: str, timeout_s: float) -> None:
-        """See `ReplicaAdapters`."""
-        await self._connection.control(
-            type(None),
-            "remove_adapter",
-            {"adapter_id": adapter_id, "timeout_s": timeout_s},
-            timeout_s=timeout_s + _GRACE_S,
-            late=DeadlineExceeded("the deadline passed before the adapter was removed"),
-        )
-
-    async def cache_status(self) -> AdapterCacheStatus:
-        """See `ReplicaAdapters`."""
-        return await self._connection.control(AdapterCacheStatus, "adapter_cache", {})
-
-
-class Connection:
-    """Calls of a `ReplicaApp`: the timeout, and errors of the tree in place of the transport's.
-
-    Any number of calls runs concurrently: admission is the scheduler's, and a call that waited here for a connection
-    would be waiting unseen.
-    """
+class HttpConnection(Connection):
+    """Calls of a `ReplicaApp`; closing a connection aborts its call."""
 
     def __init__(self, url: str, path: str) -> None:
         parts = urlsplit(url)
@@ -148,82 +40,38 @@ class Connection:
         self._url = ("http://localhost" if self._socket else f"http://{parts.netloc}") + path
         self._open_session: aiohttp.ClientSession | None = None
 
-    async def control(
-        self,
-        kind: type[T],
-        method: str,
-        arguments: dict[str, Any],
-        *,
-        timeout_s: float | None = _CONTROL_S,
-        late: GLiNERBentoError | None = None,
-    ) -> T:
-        """Call `method`; returns its result, a `kind`. late: raised after `timeout_s`."""
-        decode = _reply_decoder(cast(Any, kind))
-        late = late or NotReady(_UNREACHABLE)
-        reply: Reply[T] = await self.call(f"call/{method}", encode(arguments), decode, timeout_s, late)
-        return reply.unwrap()
+    def is_lost(self, error: Exception) -> bool:
+        """See `Connection`."""
+        return isinstance(error, _DROPPED)
 
-    async def call(
-        self,
-        path: str,
-        message: bytes,
-        decoder: msgspec.msgpack.Decoder[Any],
-        timeout_s: float | None,
-        late: GLiNERBentoError,
-    ) -> Any:
-        """The decoded answer to `message`."""
+    async def call(self, method: str, message: bytes) -> bytes:
+        """See `Connection`."""
+        async with await self._post(method, message) as response:
+            return await response.read()
 
-        async def send() -> bytes:
-            async with await self._post(path, message) as response:
-                return await response.read()
-
-        with transport_errors(late):
-            return decoder.decode(await asyncio.wait_for(send(), timeout_s))
-
-    @asynccontextmanager
-    async def stream(
-        self, path: str, message: bytes, timeout_s: Callable[[], float]
-    ) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """The pieces of the answer to `message`, each within `timeout_s()`. Closes the connection on exit."""
-        response = await asyncio.wait_for(self._post(path, message), timeout_s())
-
-        async def pieces() -> AsyncIterator[bytes]:
-            while piece := await asyncio.wait_for(response.content.readany(), timeout_s()):
-                yield piece
-
+    async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
+        """See `Connection`."""
+        response = await self._post("stream", message)
         try:
-            yield pieces()
+            while piece := await response.content.readany():
+                yield piece
         finally:
             response.close()
 
-    async def send(
-        self, path: str, begin: bytes, rest: AsyncIterable[bytes] | None, decoder: msgspec.msgpack.Decoder[Any]
-    ) -> Any:
-        """The decoded answer to a body of `begin` and `rest`. Raises what `rest` raises."""
-        failures: list[BaseException] = []
+    async def install(self, message: bytes, archive: Archive | None) -> bytes:
+        """See `Connection`."""
 
         async def body() -> AsyncIterator[bytes]:
-            yield begin
-            if rest is None:
-                return
-            try:
-                async for piece in rest:
+            yield frame(message)
+            if archive is not None:
+                async for piece in archive:
                     yield piece
-            except BaseException as failure:
-                failures.append(failure)
-                raise
 
-        with transport_errors(NotReady(_UNREACHABLE)):
-            try:
-                response = await self._post(path, body())
-                try:
-                    return decoder.decode(await response.read())
-                finally:
-                    response.close()  # the server may answer before it has read the whole body
-            except aiohttp.ClientError:
-                if not failures:
-                    raise
-        raise failures[0]
+        response = await self._post("install_adapter", body())
+        try:
+            return await response.read()
+        finally:
+            response.close()  # the server may answer before it has read the whole body
 
     async def close(self) -> None:
         """Close the connections."""
@@ -243,31 +91,6 @@ class Connection:
                 if self._socket
                 else aiohttp.TCPConnector(limit=unlimited)
             )
-            no_timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONTROL_S)
+            no_timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONTROL_S)
             self._open_session = aiohttp.ClientSession(connector=connector, timeout=no_timeout)
         return self._open_session
-
-
-@contextmanager
-def transport_errors(late: GLiNERBentoError) -> Iterator[None]:
-    """Raise `late` for a timeout, `NotReady` for a lost connection, and `InternalError` for any other error."""
-    try:
-        yield
-    except GLiNERBentoError:
-        raise
-    except asyncio.TimeoutError:
-        raise late from None
-    except _DROPPED as dropped:
-        raise NotReady(_UNREACHABLE) from dropped
-    except Exception as fault:
-        logger.exception("a call to the runner failed")
-        raise InternalError() from fault
-
-
-def _timeout_s(call: Call) -> float:
-    return call.wait_s(time.monotonic()) + _GRACE_S
-
-
-@cache
-def _reply_decoder(kind: Any) -> Any:
-    return decoder(Reply[kind])

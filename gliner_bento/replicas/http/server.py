@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
-from typing import Any
+from collections.abc import AsyncIterator
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.http.disconnect import CLIENT_CLOSED_REQUEST, CancelOnDisconnect
 from gliner_bento.http.pieces import coalesced
 from gliner_bento.replicas.base import Replica
-from gliner_bento.replicas.messages import (
-    ExtractMessage,
-    Frames,
-    Outcomes,
-    Reply,
-    StreamMessage,
-    StreamPart,
-    calls_of,
-    decoder,
-    encode,
-    frame,
-    reply_to,
-    stream_part,
-)
+from gliner_bento.replicas.messages import Frames, encode
+from gliner_bento.replicas.remote import ReplicaServer
 
 MEDIA_TYPE = "application/msgpack"
-
-_extract_message = decoder(ExtractMessage)
-_stream_message = decoder(StreamMessage)
 
 
 class ReplicaApp:
@@ -44,17 +25,16 @@ class ReplicaApp:
     POST /extract          `ExtractMessage` -> `Outcomes`
     POST /stream           `StreamMessage` -> frames of `StreamPart`
     POST /install_adapter  a frame of arguments, then the archive -> `Reply`
-    POST /call/{method}    arguments by name -> `Reply`, for each other method of `Replica` and `ReplicaAdapters`
+    POST /{method}         arguments by name -> `Reply`, for each other method of `Replica` and `ReplicaAdapters`
     """
 
     def __init__(self) -> None:
-        self._replica: Replica | None = None
-        self._calls: dict[str, Callable[..., Awaitable[Any]]] = {}
+        self._server: ReplicaServer | None = None
         routes = {
             "/extract": self._extract,
             "/stream": self._stream,
             "/install_adapter": self._install_adapter,
-            "/call/{method}": self._call,
+            "/{method}": self._call,
         }
         self._app = CancelOnDisconnect(
             Starlette(
@@ -65,51 +45,39 @@ class ReplicaApp:
 
     def bind(self, replica: Replica) -> None:
         """Serve `replica` from now on."""
-        self._replica = replica
-        self._calls = calls_of(replica)
+        self._server = ReplicaServer(replica)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         await self._app(scope, receive, send)
 
     @property
-    def replica(self) -> Replica:
-        """The replica that is served."""
-        assert self._replica is not None, "bind a replica before serving"
-        return self._replica
+    def server(self) -> ReplicaServer:
+        """What answers."""
+        assert self._server is not None, "bind a replica before serving"
+        return self._server
 
     async def _extract(self, request: Request) -> Response:
-        message: ExtractMessage = _extract_message.decode(await request.body())
-        replies = [Reply.of(outcome) for outcome in await self.replica.extract(message.items, message.call.call())]
-        outcomes = Outcomes(replies, self.replica.tokens_run)
-        if len(replies) == 1:
-            return _response(outcomes)
+        message = await request.body()
+        outcomes = await self.server.extract(message)
+        if len(outcomes.replies) == 1:
+            return _response(encode(outcomes))
         return StreamingResponse(coalesced(outcomes.encoded()), media_type=MEDIA_TYPE)
 
     async def _stream(self, request: Request) -> Response:
-        message: StreamMessage = _stream_message.decode(await request.body())
-        return StreamingResponse(self._frames(message), media_type=MEDIA_TYPE)
-
-    async def _frames(self, message: StreamMessage) -> AsyncGenerator[bytes, None]:
-        try:
-            async with aclosing(self.replica.stream(message.item, message.call.call())) as parts:
-                async for part in parts:
-                    yield frame(encode(stream_part(part, self.replica.tokens_run)))
-        except GLiNERBentoError as error:
-            yield frame(encode(StreamPart(last=Reply.of(error), tokens_run=self.replica.tokens_run)))
+        message = await request.body()
+        return StreamingResponse(self.server.stream(message), media_type=MEDIA_TYPE)
 
     async def _install_adapter(self, request: Request) -> Response:
         body, frames = request.stream(), Frames()
         async for piece in body:
             for message in frames.add(piece):
-                arguments = msgspec.msgpack.decode(message)
-                installed = self.replica.adapters.install(**arguments, archive=_rest(frames.rest, body))
-                return _response(await reply_to(installed))
+                return _response(await self.server.install(message, _rest(frames.rest, body)))
         raise ValueError("a call without arguments")
 
     async def _call(self, request: Request) -> Response:
-        arguments = msgspec.msgpack.decode(await request.body())
-        return _response(await reply_to(self._calls[request.path_params["method"]](**arguments)))
+        message = await request.body()
+        return _response(await self.server.call(request.path_params["method"], message))
 
 
 async def _left(_: Request, __: Exception) -> Response:
@@ -117,8 +85,8 @@ async def _left(_: Request, __: Exception) -> Response:
     return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
-def _response(message: Any) -> Response:
-    return Response(encode(message), media_type=MEDIA_TYPE)
+def _response(message: bytes) -> Response:
+    return Response(message, media_type=MEDIA_TYPE)
 
 
 async def _rest(begun: bytes | bytearray, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

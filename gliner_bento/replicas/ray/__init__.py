@@ -1,1 +1,1 @@
-"""Replicas in a Ray cluster: `host.py` is a Ray Serve deployment, `handle.py` the gateway's side of it."""
+"""Replicas in a Ray cluster: `client.py` calls one, `fleet.py` those that run; `gliner_bento/ray/host.py` answers."""

@@ -37,7 +37,7 @@ async def started(*replicas: MortalReplica, **options) -> Fleet:
 
 
 def states(fleet: Fleet) -> list[str]:
-    return [member.state for member in fleet._members]
+    return [member.state for member in fleet._members.values()]
 
 
 async def asked(fleet: Fleet, *texts: str, **options) -> Sequence[Outcome]:

@@ -10,7 +10,7 @@ from memory_adapters import MemoryManager
 from mortal_fleet import call, item, started
 from mortal_replica import MortalReplica
 
-from gliner_bento.errors import AdapterNotFound
+from gliner_bento.errors import AdapterNotFound, NotReady, StorageUnavailable
 
 
 async def archive():
@@ -49,6 +49,37 @@ def test_a_replica_that_is_down_costs_no_change_of_an_adapter():
     run_fast(scene)
     assert len(store.changes) == 1
     assert len(store.timeouts_s) == 2
+
+
+@pytest.mark.parametrize("preload", [True, False])
+def test_an_adapter_that_a_replica_does_not_see_is_an_error(preload):
+    async def scene():
+        fleet = await started(*(MortalReplica(manager=MemoryManager()) for _ in range(2)))
+        with pytest.raises(StorageUnavailable, match=r"^disk_cache_dir: not all replicas see this adapter"):
+            await fleet.adapters.install("a", archive=archive(), preload=preload)
+
+    run_fast(scene)
+
+
+def test_the_cache_is_that_of_the_replicas_that_answer():
+    store = MemoryManager()
+    one, other = MortalReplica(manager=store), MortalReplica(manager=store)
+
+    async def scene():
+        fleet = await started(one, other)
+        await fleet.adapters.install("a", archive=archive())
+
+        async def lost():
+            raise NotReady("lost")
+
+        one.adapters.cache_status = lost
+        status = await fleet.adapters.cache_status()
+        other.adapters.cache_status = lost
+        with pytest.raises(NotReady):
+            await fleet.adapters.cache_status()
+        return status
+
+    assert run_fast(scene).in_memory == ["a"]
 
 
 def test_a_removal_reaches_every_replica_and_succeeds_where_one_does():

@@ -44,15 +44,21 @@ REQUESTS = st.lists(
     max_size=12,
 )
 EVENTS = st.lists(
-    st.builds(Event, TIMES, st.integers(0, 2), st.sampled_from(["die", "hang", "revive", "drain", "admit"])),
+    st.builds(
+        Event, TIMES, st.integers(0, 2), st.sampled_from(["die", "hang", "revive", "drain", "admit", "leave", "join"])
+    ),
     max_size=12,
 )
 
 
-async def happen(replicas: list[MortalReplica], event: Event) -> None:
+async def happen(fleet: Fleet, replicas: list[MortalReplica], event: Event) -> None:
     await asyncio.sleep(event.at_s)
-    replica = replicas[event.replica % len(replicas)]
-    if event.action in ("drain", "admit"):
+    number = event.replica % len(replicas)
+    replica = replicas[number]
+    if event.action in ("leave", "join"):
+        if (str(number) in fleet.replicas) == (event.action == "leave"):
+            fleet.remove(str(number)) if event.action == "leave" else fleet.add(str(number), replica)
+    elif event.action in ("drain", "admit"):
         replica.admits = event.action == "admit"
     else:
         getattr(replica, event.action)()
@@ -91,10 +97,10 @@ def ran(requests: list[Asked], events: list[Event], replicas: list[MortalReplica
 
     async def scene():
         fleet = fleet_of(*replicas, max_outstanding_tokens=40, queue_capacity=1000)
-        happening = [asyncio.ensure_future(happen(replicas, event)) for event in events]
+        happening = [asyncio.ensure_future(happen(fleet, replicas, event)) for event in events]
         answers = await asyncio.gather(*(outcomes_of(fleet, *asked) for asked in enumerate(requests)))
         await asyncio.gather(*happening)
-        assert fleet._dispatcher.outstanding == [0] * len(replicas)
+        assert not any(fleet._dispatcher.outstanding.values())
         assert (fleet._dispatcher.waiting_tokens, fleet._waiting_items, fleet._requests) == (0, 0, {})
         await fleet.close()
         return answers

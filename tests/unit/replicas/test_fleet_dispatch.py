@@ -31,7 +31,7 @@ def submitted(dispatcher: Dispatcher, cost: int, adapter_id: str | None = None, 
 def test_the_replica_with_the_fewest_outstanding_tokens_is_next():
     dispatcher = dispatcher_of(3)
     assert [submitted(dispatcher, cost).replica for cost in (100, 30, 50, 10, 15, 20)] == [0, 1, 2, 1, 1, 2]
-    assert dispatcher.outstanding == [100, 55, 70]
+    assert list(dispatcher.outstanding.values()) == [100, 55, 70]
 
 
 def test_idle_replicas_take_turns():
@@ -110,7 +110,7 @@ def test_a_closed_replica_gets_nothing_and_keeps_its_load():
     dispatcher.open(0)
     assert submitted(dispatcher, 1).replica == 0
     dispatcher.end(ticket)
-    assert dispatcher.outstanding == [1, 1500]
+    assert list(dispatcher.outstanding.values()) == [1, 1500]
 
 
 def test_refused_tickets_have_the_error():
@@ -120,7 +120,7 @@ def test_refused_tickets_have_the_error():
     assert ticket.error is error
     dispatcher.end(ticket)
     dispatcher.open(0)
-    assert dispatcher.outstanding == [0]
+    assert list(dispatcher.outstanding.values()) == [0]
 
 
 def test_an_adapters_replica_is_preferred_within_the_bound():
@@ -154,7 +154,11 @@ def test_many_homes_are_found_as_well():
 
 
 OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["submit", "first", "end", "open", "close"]), st.integers(0, 50), st.integers(0, 30)),
+    st.tuples(
+        st.sampled_from(["submit", "first", "end", "open", "close", "add", "remove"]),
+        st.integers(0, 50),
+        st.integers(0, 30),
+    ),
     max_size=80,
 )
 
@@ -162,21 +166,28 @@ OPERATIONS = st.lists(
 @given(OPERATIONS)
 def test_whatever_happens_the_loads_are_those_of_the_placed_tickets(operations):
     dispatcher, live, is_open = Dispatcher(4, 40), [], set()
+    replicas = [*range(4)]
     for kind, number, cost in operations:
+        replica = replicas[number % len(replicas)] if replicas else None
         if kind in ("submit", "first"):
             adapter = f"adapter-{number % 3}" if number % 2 else None
             live.append(submitted(dispatcher, 1 + cost, adapter, first=kind == "first"))
         elif kind == "end" and live:
             dispatcher.end(live.pop(number % len(live)))
-        elif kind == "open":
-            dispatcher.open(number % 4)
-            is_open.add(number % 4)
-        elif kind == "close":
-            dispatcher.close(number % 4)
-            is_open.discard(number % 4)
-        loads = [sum(ticket.cost for ticket in live if ticket.replica == replica) for replica in range(4)]
+        elif kind == "add":
+            replicas.append(dispatcher.add())
+        elif kind == "open" and replicas:
+            dispatcher.open(replica)
+            is_open.add(replica)
+        elif kind in ("close", "remove") and replicas:
+            getattr(dispatcher, kind)(replica)
+            is_open.discard(replica)
+            if kind == "remove":
+                replicas.remove(replica)
+        loads = {replica: sum(ticket.cost for ticket in live if ticket.replica == replica) for replica in replicas}
         assert dispatcher.outstanding == loads
         assert dispatcher.open_replicas == len(is_open)
+        assert set().union(*dispatcher._homes.values()) <= set(replicas)
         waiting = [ticket for ticket in live if ticket.replica is None]
         assert dispatcher.waiting_tokens == sum(ticket.cost for ticket in waiting)
         assert not waiting or all(loads[replica] >= 40 for replica in is_open), "nothing waits while a replica is free"

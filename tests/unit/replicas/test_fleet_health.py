@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from fake_time import now_s, run_fast
 from memory_replica import INFO
-from mortal_fleet import asked, fleet_of, started, states
+from mortal_fleet import asked, assert_right, fleet_of, started, states
 from mortal_replica import MortalReplica
 
 from gliner_bento.errors import NotReady
@@ -121,17 +121,76 @@ def test_a_replica_that_comes_back_with_another_model_is_refused_and_ends_nothin
     assert lines == []
 
 
-def test_the_only_replica_may_come_back_with_another_model():
-    only = MortalReplica()
+@pytest.mark.parametrize("others", [0, 1])
+def test_when_no_replica_of_the_old_model_is_left_another_one_is_served(others):
+    replicas = [MortalReplica() for _ in range(1 + others)]
 
     async def scene():
-        fleet = await started(only)
-        only.model = replace(INFO, model="another")
+        fleet = await started(*replicas)
+        for replica in replicas:
+            replica.model = replace(INFO, model="another")
+        await asyncio.sleep(3)
         status = await fleet.status()
         assert (status.model.model, status.ready) == ("another", True)
+        assert_right(await asked(fleet))
         await fleet.close()
 
     run_fast(scene)
+
+
+def test_replicas_that_come_get_work_and_one_that_leaves_finishes_its_own():
+    one, other = MortalReplica(), MortalReplica()
+
+    async def scene():
+        fleet = await started(one)
+        asking = [asyncio.ensure_future(asked(fleet)) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        fleet.add("other", other)
+        await asyncio.sleep(0.1)
+        fleet.remove("0")
+        assert list(fleet.replicas) == ["other"]
+        outcomes = [*await asyncio.gather(*asking), await asked(fleet)]
+        probes = one.probes
+        await asyncio.sleep(5)
+        assert one.probes == probes, "it is left alone"
+        return outcomes, [replica.name for replica in (await fleet.status()).replicas]
+
+    outcomes, names = run_fast(scene)
+    for outcome in outcomes:
+        assert_right(outcome)
+    assert (len(one.calls), len(other.calls), names) == (2, 1, ["other"])
+    assert one.cancelled == 0
+
+
+def test_while_there_is_no_replica_requests_wait_for_one():
+    async def scene():
+        fleet = fleet_of()
+        asking = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(5)
+        with pytest.raises(NotReady, match="no replica has answered yet"):
+            await fleet.status()
+        fleet.add("new", MortalReplica())
+        return await asking
+
+    assert_right(run_fast(scene))
+
+
+def test_what_a_replica_that_leaves_did_not_answer_is_repeated():
+    only, new = MortalReplica(), MortalReplica()
+
+    async def scene():
+        fleet = await started(only)
+        asking = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(0.5)
+        only.hang()
+        await asyncio.sleep(5)
+        assert states(fleet) == ["suspect"]
+        fleet.remove("0")
+        fleet.add("new", new)
+        return await asking
+
+    assert_right(run_fast(scene))
+    assert only.cancelled >= 1
 
 
 def test_replicas_may_differ_in_their_device():

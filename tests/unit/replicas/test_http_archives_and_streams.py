@@ -23,8 +23,8 @@ from gliner_bento.errors import (
     NotReady,
     StorageFull,
 )
+from gliner_bento.replicas import remote
 from gliner_bento.replicas.base import Call
-from gliner_bento.replicas.http import client
 from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.replicas.messages import Frames, Reply, StreamPart, encode, frame
 
@@ -154,7 +154,7 @@ def test_a_stream_without_a_result_ends_with_an_error(script, kind: type[GLiNERB
 
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_runner_that_hangs_costs_a_stream_its_deadline(begun: bool, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(client, "_GRACE_S", 0.05)
+    monkeypatch.setattr(remote, "GRACE_S", 0.05)
     for number, timeout_s in enumerate((0.05, 0.5, 5.0, 25.0)):  # on a slow machine it passes before the first part
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -23,7 +23,7 @@ from gliner_bento.errors import (
     NotReady,
     StorageFull,
 )
-from gliner_bento.replicas.http import client
+from gliner_bento.replicas import remote
 from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.replicas.messages import (
@@ -167,7 +167,7 @@ def test_an_answer_that_cannot_be_decoded_is_an_internal_error(question, script,
 
 
 def test_a_stuck_runner_costs_a_request_its_deadline_and_no_more(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(client, "_GRACE_S", 0.05)
+    monkeypatch.setattr(remote, "GRACE_S", 0.05)
     scripted = Scripted([HANG])
 
     async def question(replica: HttpReplica) -> None:
@@ -183,13 +183,13 @@ def test_a_stuck_runner_costs_a_request_its_deadline_and_no_more(tmp_path: Path,
 
 
 def test_a_stuck_runner_is_not_ready(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(client.Connection.control, "__kwdefaults__", {"timeout_s": 0.05, "late": None})
+    monkeypatch.setattr(remote.Connection.control, "__kwdefaults__", {"timeout_s": 0.05, "late": None})
     with pytest.raises(NotReady):
         ask(Scripted([HANG]), tmp_path, lambda replica: replica.status())
 
 
 def test_a_stuck_removal_ends_by_its_deadline(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(client, "_GRACE_S", 0.05)
+    monkeypatch.setattr(remote, "GRACE_S", 0.05)
     with pytest.raises(DeadlineExceeded):
         ask(Scripted([HANG]), tmp_path, lambda replica: replica.adapters.remove("a", 0.01))
 
@@ -244,7 +244,7 @@ def test_a_caller_that_left_before_its_body_was_read_is_no_fault(tmp_path: Path,
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/call/status", "headers": [], "query_string": b""}
+    scope = {"type": "http", "method": "POST", "path": "/status", "headers": [], "query_string": b""}
     run(lambda: app(scope, receive, send))
     assert [message["status"] for message in sent if "status" in message] == [499]
     assert caplog.text == ""

@@ -1,0 +1,86 @@
+"""One replica in an actor of Ray Serve: the deployment of the model. Its callers are `RayReplica`s."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+import ray
+from ray import serve
+
+from gliner_bento.exits import write_line
+from gliner_bento.process.interpreter import prefer_throughput
+from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.ray.scaling import BUSY_LANES, WAITING_TOKENS
+from gliner_bento.replicas.remote import ReplicaServer
+from gliner_bento.settings import Settings
+from gliner_bento.telemetry import log
+from gliner_bento.telemetry.metrics import own_exposition, process_metrics
+from gliner_bento.telemetry.tracing import start_tracing
+
+
+class HostedReplica:
+    """A `LocalReplica` with the cores and GPUs that Ray has assigned to its actor.
+
+    replica: its own name, by which the router has found it.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        log.configure(settings)
+        self._name: str = serve.get_replica_context().replica_id.unique_id
+        assigned = ray.get_runtime_context().get_assigned_resources()
+        share = min(1.0, assigned.get("GPU", 1.0))
+        own = {"num_instances": 1, "target_memory_fraction": settings.target_memory_fraction * share}
+        self._replica = LocalReplica.load(
+            settings.model_copy(update=own),
+            process_metrics(),
+            self._end_hung,
+            start_tracing(settings),
+            cores=max(1, int(assigned.get("CPU", 1))),
+        )
+        self._server = ReplicaServer(self._replica, {"metrics": _metrics})
+        prefer_throughput()
+
+    async def call(self, method: str, message: bytes, *, replica: str) -> bytes:
+        """See `ReplicaServer`."""
+        return await self._server.call(method, message)
+
+    async def stream(self, message: bytes, *, replica: str) -> AsyncGenerator[bytes, None]:
+        """See `ReplicaServer`."""
+        async with aclosing(self._server.stream(message)) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def install(self, message: bytes, archive: bytes | None, *, replica: str) -> bytes:
+        """See `ReplicaServer`."""
+        return await self._server.install(message, None if archive is None else _pieces(archive))
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """For `WaitingTokensPolicy`. Called by Ray."""
+        stats = self._replica.scheduler.stats
+        busy = (stats.lanes_alive - stats.lanes_free) / max(1, stats.lanes)
+        return {WAITING_TOKENS: stats.waiting_tokens, BUSY_LANES: busy}
+
+    def check_health(self) -> None:
+        """Raises if a thread has died; Ray then replaces the actor. Called by Ray."""
+        if not self._replica.ready:
+            raise RuntimeError("the replica admits no requests: a thread of it has died")
+
+    def __del__(self) -> None:
+        """Called by Ray when all requests have been answered."""
+        if replica := getattr(self, "_replica", None):
+            replica.close()
+
+    def _end_hung(self, reason: str) -> None:
+        write_line(f"replica {self._name} hangs: {reason}; its process ends, and Ray starts another one")
+        os._exit(1)
+
+
+async def _pieces(archive: bytes) -> AsyncIterator[bytes]:
+    yield archive
+
+
+async def _metrics() -> bytes:
+    """This process's metrics in Prometheus' text format."""
+    return own_exposition()

@@ -1,0 +1,37 @@
+"""All replicas of a Ray Serve deployment as one `Replica`: a fleet of those that Ray runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from ray.serve.handle import DeploymentHandle
+
+from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
+from gliner_bento.replicas.ray import running
+from gliner_bento.replicas.ray.client import RayReplica
+
+
+class RayFleet(Fleet):
+    """The replicas of `handle`, also those that Ray starts later. For the running event loop."""
+
+    def __init__(self, handle: DeploymentHandle, options: FleetOptions, on_repeat: Callable[[int], None]) -> None:
+        super().__init__({}, options, on_repeat=on_repeat)
+        self._handle = handle
+        loop = asyncio.get_running_loop()
+        running.follow(handle.app_name, lambda names: loop.call_soon_threadsafe(self._follow, names))
+        handle.options()  # makes the router of this process, which reports them
+
+    async def metrics(self) -> Mapping[str, bytes]:
+        """The metrics of all replicas that answer, by name, in Prometheus' text format."""
+        replicas = {name: one for name, one in self.replicas.items() if isinstance(one, RayReplica)}
+        answers = await asyncio.gather(*(one.metrics() for one in replicas.values()), return_exceptions=True)
+        return {name: answer for name, answer in zip(replicas, answers, strict=True) if isinstance(answer, bytes)}
+
+    def _follow(self, names: Sequence[str]) -> None:
+        known = self.replicas.keys()
+        for name in known - set(names):
+            self.remove(name)
+        for name in names:
+            if name not in known:
+                self.add(name, RayReplica(self._handle, name))

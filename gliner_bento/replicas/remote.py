@@ -1,0 +1,251 @@
+"""A replica in another process: `RemoteReplica` calls it, `ReplicaServer` answers, a `Connection` carries the messages.
+
+How messages travel is all that a transport (`http/`, `ray/`) adds. The caller of a `RemoteReplica` repeats calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
+from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
+from gliner_bento.replicas.base import Archive, Call, Outcome, Replica, ReplicaStatus
+from gliner_bento.replicas.messages import (
+    CallMessage,
+    ExtractMessage,
+    Frames,
+    Outcomes,
+    Reply,
+    StreamMessage,
+    StreamPart,
+    calls_of,
+    decoder,
+    encode,
+    frame,
+    reply_to,
+    stream_part,
+)
+from gliner_bento.types import Entity, Extraction, Item
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+CONTROL_S = 5.0
+"""How long a call may take that does not run the model."""
+GRACE_S = 0.5
+"""How long a call may run past its deadline, so that the replica can report which items were late."""
+
+_UNREACHABLE = "the model's process cannot be reached; try again"
+_ANSWERED = "the model's process answered"
+
+_extract_message = decoder(ExtractMessage)
+_outcomes = decoder(Outcomes)
+_stream_message = decoder(StreamMessage)
+_stream_part = decoder(StreamPart)
+
+
+class Connection(ABC):
+    """To one `ReplicaServer`. The first three raise the transport's own errors, and abort the call if they are closed
+    or cancelled.
+
+    Any number of calls runs concurrently: admission is the scheduler's, and a call that waited here for a connection
+    would be waiting unseen.
+    """
+
+    @abstractmethod
+    async def call(self, method: str, message: bytes) -> bytes:
+        """See `ReplicaServer.call`."""
+
+    @abstractmethod
+    def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
+        """See `ReplicaServer.stream`; pieces that may end anywhere."""
+
+    @abstractmethod
+    async def install(self, message: bytes, archive: Archive | None) -> bytes:
+        """See `ReplicaServer.install`."""
+
+    @abstractmethod
+    def is_lost(self, error: Exception) -> bool:
+        """Whether an error means that the replica was lost."""
+
+    @contextmanager
+    def errors(self, late: GLiNERBentoError) -> Iterator[None]:
+        """Raise `late` for a timeout, `NotReady` for a lost replica, and `InternalError` for any other error."""
+        try:
+            yield
+        except GLiNERBentoError:
+            raise
+        except asyncio.TimeoutError:
+            raise late from None
+        except Exception as fault:
+            if self.is_lost(fault):
+                raise NotReady(_UNREACHABLE) from fault
+            logger.exception("a call to the runner failed")
+            raise InternalError() from fault
+
+    async def control(
+        self,
+        kind: type[T],
+        method: str,
+        arguments: dict[str, Any],
+        *,
+        timeout_s: float = CONTROL_S,
+        late: GLiNERBentoError | None = None,
+    ) -> T:
+        """Call a method of `calls_of`; returns its result, a `kind`. late: raised after `timeout_s`."""
+        with self.errors(late or NotReady(_UNREACHABLE)):
+            answer = await asyncio.wait_for(self.call(method, encode(arguments)), timeout_s)
+            reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)
+        return reply.unwrap()
+
+
+class RemoteReplica:
+    """A `Replica` behind a `ReplicaServer`. A lost connection is `NotReady`: extraction has no side effects, so the
+    caller may repeat it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.adapters = RemoteAdapters(connection)
+        self.tokens_run = 0
+
+    async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
+        """See `Replica`."""
+        message = encode(ExtractMessage(list(items), CallMessage.of(call)))
+        with self._connection.errors(DeadlineExceeded.before(_ANSWERED)):
+            answer = await asyncio.wait_for(self._connection.call("extract", message), _timeout_s(call))
+            outcomes: Outcomes = _outcomes.decode(answer)
+        self.tokens_run = outcomes.tokens_run
+        return [reply.outcome() for reply in outcomes.replies]
+
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+        """See `Replica`. A stream that is not read to its end is aborted."""
+        message = encode(StreamMessage(item, CallMessage.of(call)))
+        frames = Frames()
+        with self._connection.errors(DeadlineExceeded.before(_ANSWERED)):
+            async with aclosing(self._connection.stream(message)) as pieces:
+                while piece := await asyncio.wait_for(anext(pieces, b""), _timeout_s(call)):
+                    for part in map(_stream_part.decode, frames.add(piece)):
+                        self.tokens_run = part.tokens_run
+                        yield part.last.unwrap() if part.last else part.entities
+                        if part.last:
+                            return
+        raise InternalError()
+
+    async def abort(self, request_id: str) -> bool:
+        """See `Replica`."""
+        return await self._connection.control(bool, "abort", {"request_id": request_id})
+
+    async def status(self) -> ReplicaStatus:
+        """See `Replica`."""
+        return await self._connection.control(ReplicaStatus, "status", {})
+
+
+class RemoteAdapters:
+    """The `ReplicaAdapters` of a `RemoteReplica`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def list(self) -> Sequence[AdapterInfo]:
+        """See `ReplicaAdapters`."""
+        return await self._connection.control(list[AdapterInfo], "adapters", {})
+
+    async def get(self, adapter_id: str) -> AdapterInfo:
+        """See `ReplicaAdapters`."""
+        return await self._connection.control(AdapterInfo, "adapter", {"adapter_id": adapter_id})
+
+    async def install(
+        self, adapter_id: str, *, archive: Archive | None = None, **options: Any
+    ) -> tuple[AdapterInfo, bool]:
+        """See `ReplicaAdapters`. Has no timeout: the caller sets one."""
+        message, failures = encode({"adapter_id": adapter_id, **options}), list[BaseException]()
+        with self._connection.errors(NotReady(_UNREACHABLE)):
+            try:
+                answer = await self._connection.install(message, archive and _noting(failures, archive))
+                reply: Reply[Any] = _reply_decoder(cast(Any, tuple[AdapterInfo, bool])).decode(answer)
+            except Exception:
+                if not failures:
+                    raise
+        if failures:
+            raise failures[0]
+        return cast(tuple[AdapterInfo, bool], reply.unwrap())
+
+    async def remove(self, adapter_id: str, timeout_s: float) -> None:
+        """See `ReplicaAdapters`."""
+        await self._connection.control(
+            type(None),
+            "remove_adapter",
+            {"adapter_id": adapter_id, "timeout_s": timeout_s},
+            timeout_s=timeout_s + GRACE_S,
+            late=DeadlineExceeded("the deadline passed before the adapter was removed"),
+        )
+
+    async def cache_status(self) -> AdapterCacheStatus:
+        """See `ReplicaAdapters`."""
+        return await self._connection.control(AdapterCacheStatus, "adapter_cache", {})
+
+
+class ReplicaServer:
+    """Answers the messages of `RemoteReplica`s. Cancelling or closing an answer aborts its items.
+
+    more: calls besides those of `calls_of`.
+    """
+
+    def __init__(self, replica: Replica, more: Mapping[str, Callable[..., Awaitable[Any]]] | None = None) -> None:
+        self.replica = replica
+        self._calls = {**calls_of(replica), **(more or {})}
+
+    async def extract(self, message: bytes) -> Outcomes:
+        """The answer to an `ExtractMessage`."""
+        sent: ExtractMessage = _extract_message.decode(message)
+        replies = [Reply.of(outcome) for outcome in await self.replica.extract(sent.items, sent.call.call())]
+        return Outcomes(replies, self.replica.tokens_run)
+
+    async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
+        """`StreamMessage` -> frames of `StreamPart`."""
+        sent: StreamMessage = _stream_message.decode(message)
+        try:
+            async with aclosing(self.replica.stream(sent.item, sent.call.call())) as parts:
+                async for part in parts:
+                    yield frame(encode(stream_part(part, self.replica.tokens_run)))
+        except GLiNERBentoError as error:
+            yield frame(encode(StreamPart(last=Reply.of(error), tokens_run=self.replica.tokens_run)))
+
+    async def call(self, method: str, message: bytes) -> bytes:
+        """`extract`: `ExtractMessage` -> `Outcomes`; a method of `calls_of`: arguments by name -> `Reply`."""
+        if method == "extract":
+            return encode(await self.extract(message))
+        return encode(await reply_to(self._calls[method](**msgspec.msgpack.decode(message))))
+
+    async def install(self, message: bytes, archive: Archive | None) -> bytes:
+        """Arguments of `ReplicaAdapters.install` by name -> `Reply`."""
+        arguments = msgspec.msgpack.decode(message)
+        return encode(await reply_to(self.replica.adapters.install(**arguments, archive=archive)))
+
+
+async def _noting(failures: list[BaseException], archive: Archive) -> AsyncIterator[bytes]:
+    """The same archive; its own error is appended to `failures`."""
+    try:
+        async for piece in archive:
+            yield piece
+    except BaseException as failure:
+        failures.append(failure)
+        raise
+
+
+def _timeout_s(call: Call) -> float:
+    return call.wait_s(time.monotonic()) + GRACE_S
+
+
+@cache
+def _reply_decoder(kind: Any) -> Any:
+    return decoder(Reply[kind])
