@@ -9,9 +9,8 @@ import random
 import time
 from collections.abc import Callable, Iterable
 
-from gliner_bento.replicas.fleet.dispatch import Dispatcher
-from gliner_bento.replicas.fleet.line import Ticket
-from gliner_bento.token_estimate import ITEM_TOKENS
+from gliner_bento.fairness.constants import ITEM_TOKENS
+from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
 
 
 class Metered(Dispatcher):

@@ -29,6 +29,8 @@ from gliner_bento.errors import (
     NotReady,
     QueueFull,
 )
+from gliner_bento.fairness.constants import ITEM_TOKENS
+from gliner_bento.fairness.token_estimate import TokenEstimate
 from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
 from gliner_bento.replicas.merge import merged_statuses
 from gliner_bento.replicas.messages import (
@@ -44,7 +46,6 @@ from gliner_bento.replicas.messages import (
 from gliner_bento.replicas.ray.adapters import RayAdapters
 from gliner_bento.replicas.ray.routing import Placement
 from gliner_bento.status_types import HealthState, ReplicaHealth
-from gliner_bento.token_estimate import ITEM_TOKENS, TokenEstimate
 from gliner_bento.types import Entity, Extraction, Item
 
 logger = logging.getLogger(__name__)

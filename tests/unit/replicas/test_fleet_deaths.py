@@ -95,7 +95,7 @@ def ran(requests: list[Asked], events: list[Event], replicas: list[MortalReplica
         answers = await asyncio.gather(*(outcomes_of(fleet, *asked) for asked in enumerate(requests)))
         await asyncio.gather(*happening)
         assert fleet._dispatcher.outstanding == [0] * len(replicas)
-        assert (fleet._dispatcher.waiting_tokens, fleet._waiting_items, fleet._requests) == (0, 0, {})
+        assert (fleet._dispatcher.waiting_tokens, fleet._waiting_items.total, fleet._requests) == (0, 0, {})
         await fleet.close()
         return answers
 
