@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gliner_bento.errors import QueueFull
+from gliner_bento.fairness.token_estimate import TokenEstimate
 from gliner_bento.gateway.tenants import Tenant
-from gliner_bento.token_estimate import TokenEstimate
 from gliner_bento.types import Extraction, Item
 
 SHORT_TOKENS, PASS_TOKENS = 64, 512

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.status_types import ReplicaHealth, Throughput
 from gliner_bento.types import Entity, Extraction, Item, ModelInfo
 
@@ -43,6 +44,11 @@ class Call:
     crosses_tenants: bool = False
     trace: str | None = None
     idle_timeout_s: float = math.inf
+
+    @property
+    def share(self) -> TenantShare:
+        """Its tenant's."""
+        return TenantShare(self.tenant, self.weight, self.crosses_tenants)
 
     def wait_s(self, now_s: float) -> float:
         """How long to wait from now on for the answer, or the next part of a stream."""

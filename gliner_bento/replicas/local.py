@@ -21,7 +21,6 @@ from gliner_bento.replicas.partial_results import PartialResults
 from gliner_bento.replicas.work_log import WorkLog
 from gliner_bento.scheduler.observer import Observer as SchedulerObserver
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
-from gliner_bento.scheduler.tenant_queues import TenantShare
 from gliner_bento.settings import Settings
 from gliner_bento.types import Entity, Extraction, Item, SelfTest
 
@@ -111,7 +110,7 @@ class LocalReplica:
             request_id=call.request_id,
             deadline=call.deadline_s,
             priority=call.priority,
-            share=_share_of(call),
+            share=call.share,
             trace=call.trace,
         )
         return await asyncio.gather(*map(_outcome, futures))
@@ -126,7 +125,7 @@ class LocalReplica:
             deadline=call.deadline_s,
             idle_timeout_s=call.idle_timeout_s,
             priority=call.priority,
-            share=_share_of(call),
+            share=call.share,
             trace=call.trace,
         )
         future.add_done_callback(parts.end)
@@ -180,10 +179,6 @@ class LocalReplica:
         """Fail unfinished items with `NotReady`, and stop all threads."""
         self.scheduler.close()
         self.adapters.close()
-
-
-def _share_of(call: Call) -> TenantShare:
-    return TenantShare(call.tenant, call.weight, call.crosses_tenants)
 
 
 async def _outcome(future: Future[Any]) -> Outcome:

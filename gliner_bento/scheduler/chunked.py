@@ -17,16 +17,13 @@ from functools import partial
 
 from gliner_bento.engine.base import ChunkedRequest, Prepared
 from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.fairness.constants import PAUSE_S
 from gliner_bento.scheduler.dispatcher import Dispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, ResultOrError
 from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import public_error
 from gliner_bento.scheduler.watchdog import Watchdog
-
-# A text may have long stretches without a pass. A thread that never pauses in these would slow down all others: each of
-# their many short operations has to wait for the interpreter's lock.
-_PAUSE_S = 0.002
 
 
 @dataclass(slots=True)
@@ -147,7 +144,7 @@ class ChunkedRequests:
         item = next((item for item in request.items.values() if item.wants_passes), None)
         if item is not None:
             request.making = True
-            self._pool.submit(item.entry.tenant.name, partial(self._make, request, item))
+            self._pool.submit(item.entry.share, partial(self._make, request, item))
 
     def _make(self, request: _Request, item: _ChunkedItem) -> None:
         """Make the next few passes, then let other work in the pool have its turn."""
@@ -164,7 +161,7 @@ class ChunkedRequests:
         else:
             self._finish_if_done(item)
             if not made:
-                time.sleep(_PAUSE_S)
+                time.sleep(PAUSE_S)  # a text may have long stretches without a pass
         with self._queue.lock:
             request.making = False
             self._make_more(request)

@@ -17,33 +17,25 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 
 from gliner_bento.engine.base import Engine
 from gliner_bento.errors import InternalError, NotReady
+from gliner_bento.fairness.constants import SHARES_OF_BATCH
 from gliner_bento.scheduler.batching import BatchLimits, least
 from gliner_bento.scheduler.entry import Entry, ItemOwner
 from gliner_bento.scheduler.lanes import Lanes
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.queue import NextBatch, WaitingQueue
-from gliner_bento.scheduler.reservation import ItemArrival, Reservation
+from gliner_bento.scheduler.reservation import Crowd, Reservation
 from gliner_bento.scheduler.stages import Batch, Stages
 from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
-
-# For this long after a small request has arrived, one lane runs nothing of large ones (many texts, or a long one). A
-# pass of a long text takes far longer than a short text, and a running batch cannot be interrupted.
-_RESERVED_S = 1.0
-
-# For this long after an item of another tenant, the tenant that has all other lanes does not get the last one, and each
-# tenant has at most this share of a batch: another one waits for that batch, or is in it.
-_TENANT_SENDS_S = 2.0
-_TENANTS_PER_BATCH = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +79,7 @@ class Dispatcher:
         self._collator_work = threading.Condition(self._lock)
         self._lane_started = threading.Condition(self._lock)
         self._next_batches: deque[Batch] = deque()  # already collated, or halves; run before waiting entries
-        self._bulk_lanes: set[int] = set()  # lanes that run entries of large requests
-        self._tenant_lanes: dict[int, str] = {}  # lanes that run entries of one tenant only
+        self._running: dict[int, Batch] = {}  # by lane
         self._closed = False
         self.lanes = Lanes(config.inference_lanes)
         self._decoders = (
@@ -179,6 +170,7 @@ class Dispatcher:
         """Lane `number` is dead: fail its batch, and every item if it was the last lane."""
         with self._lock:
             self.lanes.set_state(number, "dead")
+            self._running.pop(number, None)
             self._lane_started.notify_all()
             stranded: list[Entry] = []
             if set(self.lanes.states) == {"dead"}:
@@ -200,8 +192,7 @@ class Dispatcher:
     def _wait_for_work(self, number: int) -> None:
         """Return when there is a batch for lane `number`, or the dispatcher is closed; until then the lane is idle."""
         self.lanes.idle.append(number)
-        self._bulk_lanes.discard(number)
-        self._tenant_lanes.pop(number, None)
+        self._running.pop(number, None)
         while not self._closed and not self._next_batches:
             timeout_s = self._hold_s() if self._queue.waiting_entries else None
             if timeout_s == 0:
@@ -222,56 +213,20 @@ class Dispatcher:
         left_s = oldest_s + self._config.batch_wait_timeout_ms / 1000 - self._clock()
         return 0 if batch.full else max(0.0, left_s)
 
+    def _crowds(self, lanes: int) -> Iterator[tuple[Crowd, float]]:
+        """What so many lanes run, of large requests or of one tenant, while somebody else sends; and for how long."""
+        running = self._running.values()
+        tenants = Counter(batch.tenant for batch in running if batch.tenant is not None)
+        crowds = [Crowd(tenant) for tenant, count in tenants.items() if count >= lanes]
+        if sum(batch.has_bulk for batch in running) >= lanes:
+            crowds.append(Crowd())
+        return ((crowd, left_s) for crowd in crowds if (left_s := self._queue.reserved_s(crowd)) > 0)
+
     def _reservation(self) -> Reservation | None:
-        """For whom the free lane is reserved: for small requests if all other lanes run large ones, for other tenants
-        if all other lanes run items of one tenant. Only after such an item has arrived recently, and while no entry
-        that is more urgent than it waits."""
+        """From whom the free lane is kept: from those that all other lanes run, while somebody else sends."""
         others = self.lanes.alive - 1
-        if others < 1:
-            return None
-        reserved = [
-            self._reserved_small_s() if len(self._bulk_lanes) >= others else 0.0,
-            self._reserved_beside_s(self._only_tenant),
-        ]
-        if not any(reserved):
-            return None
-        return Reservation(
-            min(filter(None, reserved)), small=reserved[0] > 0, beside=self._only_tenant if reserved[1] else None
-        )
-
-    def _is_kept_from(self, number: int, reservation: Reservation | None) -> bool:
-        """Whether a reserved lane is kept free of what lane `number` runs."""
-        if reservation is None:
-            return False
-        tenant = self._tenant_lanes.get(number)
-        return (reservation.small and number in self._bulk_lanes) or (
-            tenant is not None and tenant == reservation.beside
-        )
-
-    def _tenants_of_others(self) -> set[str]:
-        """The tenants whose entries all lanes but one run: two, if there are two lanes and each runs those of one."""
-        tenants = list(self._tenant_lanes.values())
-        return {tenant for tenant in tenants if tenants.count(tenant) >= max(1, self.lanes.alive - 1)}
-
-    @property
-    def _only_tenant(self) -> str | None:
-        """The tenant whose entries all lanes but one run; None if there are several."""
-        tenants = self._tenants_of_others()
-        return tenants.pop() if len(tenants) == 1 else None
-
-    def _reserved_small_s(self) -> float:
-        """How long a lane stays reserved for small requests."""
-        return self._reserved_s(self._queue.last_small, _RESERVED_S)
-
-    def _reserved_beside_s(self, tenant: str | None) -> float:
-        """How long a lane stays reserved for other tenants."""
-        return 0.0 if tenant is None else self._reserved_s(self._queue.last_item_beside(tenant), _TENANT_SENDS_S)
-
-    def _reserved_s(self, last: ItemArrival | None, seconds: float) -> float:
-        """How long a lane stays reserved: so many seconds after an item has arrived."""
-        if last is None or self._queue.more_urgent_waits(last.tenant, last.priority):
-            return 0.0
-        return max(0.0, last.at_s + seconds - self._clock())
+        crowds = dict(self._crowds(others)) if others > 0 else None
+        return Reservation(list(crowds), min(crowds.values())) if crowds else None
 
     def _take_batch(self, number: int) -> Batch:
         """The next batch, for lane `number`. Wakes another thread if work is left."""
@@ -281,11 +236,9 @@ class Dispatcher:
             share_tokens = self.lanes.fair_share_tokens(self._queue.waiting_cost)
             batch = Batch(self._queue.take(self._form(share_tokens, reservation=self._reservation())))
         left = self._queue.waiting_entries + len(self._next_batches)
-        if batch.has_bulk:
-            self._bulk_lanes.add(number)
-        if len(tenants := {entry.tenant.name for entry in batch.entries}) == 1:
-            self._tenant_lanes[number] = tenants.pop()
-        if not self._is_kept_from(number, self._reservation()):
+        self._running[number] = batch
+        reservation = self._reservation()  # of a lane that is idle
+        if reservation is None or all(map(reservation.admits, batch.entries)):
             batch.shared_lanes = self.lanes.shared_by(number, left + self._queue.preparing_items)
         if left:
             self.wake()
@@ -297,7 +250,7 @@ class Dispatcher:
         if share_tokens is not None:
             budget_tokens = max(1, min(budget_tokens, share_tokens))
         limits = replace(self._config, max_batch_tokens=budget_tokens)
-        share = self._queue.batch_share(budget_tokens // _TENANTS_PER_BATCH, self._clock() - _TENANT_SENDS_S)
+        share = self._queue.batch_share(budget_tokens // SHARES_OF_BATCH)
         slots, lanes = self._engine.slot_state(), self._config.inference_lanes
         return self._queue.next_batch(limits, slots, lanes, reservation, share)
 
@@ -339,12 +292,10 @@ class Dispatcher:
         """Whether all lanes are busy and a full batch may be waiting. Cheap, because every arrival calls it."""
         if self.lanes.free or len(self._next_batches) >= self.lanes.alive:
             return False
-        if any(map(self._reserved_beside_s, self._tenants_of_others())) or (
-            self._bulk_lanes and self._reserved_small_s()
-        ):
-            return False  # the next free lane may be for others
         limits = self._config
-        return (
-            self._queue.waiting_entries >= min(limits.max_batch_size, limits.batch_lookahead)
-            or 2 * self._queue.waiting_cost > self._budget_tokens()
-        )
+        if (
+            self._queue.waiting_entries < min(limits.max_batch_size, limits.batch_lookahead)
+            and 2 * self._queue.waiting_cost <= self._budget_tokens()
+        ):
+            return False
+        return not any(self._crowds(max(1, self.lanes.alive - 1)))  # else the next free lane may be for others

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gliner_bento.engine.base import AdapterLease, Prepared, Result
 from gliner_bento.errors import GLiNERBentoError
+from gliner_bento.fairness.queue import Order, TenantShare
 from gliner_bento.types import Item
 
 if TYPE_CHECKING:
-    from gliner_bento.scheduler.tenant_queues import TenantQueue
+    from gliner_bento.scheduler.tenants import Tenant
 
 ResultOrError = Result | GLiNERBentoError
 """What an item finishes with."""
@@ -68,11 +69,11 @@ class Stream:
 class Entry:
     """An admitted item, or a pass of a chunked one.
 
-    tenant: the queue of the tenant whose request it is. sequence: identity.
+    tenant: whose request it is. sequence: identity.
     order: key of the order of service within the tenant: priority (lower first, as in vLLM), turn, sequence.
     admitted_s, deadline_s: in seconds of the scheduler's clock. A pass ends with its item, and has no deadline.
     parent: of a pass, the chunked item. stream: of a streamed item.
-    is_bulk: it is a pass, or its request takes more than one turn, or has a lower priority; see `tenant_queues`.
+    is_bulk: it is a pass, or its request takes more than one turn, or has a lower priority; see `tenants`.
     places: how many items it counts as in its tenant's order of service.
     cost: in a batch, in tokens; 0 until it is prepared. adapter: its key; None: the base model.
     bypassed: how many batches took a later entry and left this one waiting.
@@ -81,9 +82,9 @@ class Entry:
 
     item: Item
     request_id: str
-    tenant: TenantQueue
+    tenant: Tenant
     sequence: int
-    order: tuple[int, float, int]
+    order: Order
     admitted_s: float
     deadline_s: float | None = None
     stream: Stream | None = None
@@ -98,6 +99,11 @@ class Entry:
     adapter: Hashable = None
     bypassed: int = 0
     trace: str | None = None
+
+    @property
+    def share(self) -> TenantShare:
+        """Its tenant's."""
+        return self.tenant.share
 
     @property
     def priority(self) -> int:

@@ -1,31 +1,45 @@
-"""A pool of threads that tenants share fairly: each of its threads takes the next work of the next tenant in turn."""
+"""A pool of threads that tenants share fairly: each of its threads takes the next work in the order of service."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from gliner_bento.fairness.queue import FairQueue, Order, TenantShare
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """Each costs the same: work that takes long ends after a slice, and is submitted again."""
+
+    share: TenantShare
+    order: Order
+    run: Callable[[], None]
+    cost: int = 1
 
 
 class FairPool:
-    """Runs work in `threads` threads: of each tenant first in, first out; among tenants round robin."""
+    """Runs work in `threads` threads: of each tenant first in, first out; among tenants by their weights."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._lock = threading.Lock()
-        self._work: dict[str, deque[Callable[[], None]]] = {}  # by tenant, in the order of their turns
+        self._work: FairQueue[_Work] = FairQueue()
+        self._submitted = 0
 
-    def submit(self, tenant: str, work: Callable[[], None]) -> None:
+    def submit(self, share: TenantShare, work: Callable[[], None]) -> None:
         """Run `work` when it is its turn; it must not raise. Raises RuntimeError after `shutdown`."""
         with self._lock:
-            self._work.setdefault(tenant, deque()).append(work)
+            self._submitted += 1
+            self._work.add(_Work(share, (0, 0.0, self._submitted), work))
         self._pool.submit(self._run_next)
 
     def others_wait(self, tenant: str) -> bool:
         """Whether work of another tenant waits."""
         with self._lock:
-            return len(self._work) > (tenant in self._work)
+            return self._work.waits_beside(tenant)
 
     def shutdown(self, *, wait: bool = False) -> None:
         """Drop all work that has not begun. wait: for the rest."""
@@ -33,9 +47,5 @@ class FairPool:
 
     def _run_next(self) -> None:
         with self._lock:
-            tenant, work = next(iter(self._work.items()))
-            next_work = work.popleft()
-            del self._work[tenant]
-            if work:
-                self._work[tenant] = work  # behind the other tenants
-        next_work()
+            work = self._work.serve()
+        work.run()

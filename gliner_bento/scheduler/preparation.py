@@ -17,6 +17,7 @@ from math import ceil
 from typing import Any
 
 from gliner_bento.engine.base import AdapterLease, Engine, Prepared, Steps
+from gliner_bento.fairness.constants import PAUSE_S, SLICE_S
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import Dispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, State
@@ -27,11 +28,6 @@ from gliner_bento.scheduler.stages import public_error
 from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
-
-SLICE_S = 0.01
-"""How long a burst may use a thread before others have their turn, in seconds of its CPU time."""
-PAUSE_S = 0.002
-"""Pause between slices: see `chunked`."""
 
 
 @dataclass(slots=True)
@@ -80,7 +76,7 @@ class Preparation:
         """Prepare the entries of a request. Called with the lock held, so that the pool has them in order of
         admission."""
         for burst in self._bursts(entries):
-            self._pool.submit(burst[0].tenant.name, partial(self._prepare, deque(map(_Measuring, burst))))
+            self._pool.submit(burst[0].share, partial(self._prepare, deque(map(_Measuring, burst))))
 
     def _bursts(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """The parts of a request that are put into the queue together: a batch each, or less to use all threads."""
@@ -91,7 +87,7 @@ class Preparation:
         """Measure entries for a slice, then put them into the queue together, so that one batch can take them; those
         whose adapters are not in memory yet follow when these are. Leaves the rest for later, also if another tenant
         waits for a thread."""
-        tenant = burst[0].entry.tenant.name
+        share = burst[0].entry.share
         until_s = time.thread_time() + SLICE_S
         measured = []
         while burst:
@@ -101,12 +97,12 @@ class Preparation:
                 measured.append((one.entry, prepared))
             if one.steps is None:
                 burst.popleft()
-            if self._turn_ends(tenant, until_s):
+            if self._turn_ends(share.tenant, until_s):
                 break
         self._put_measured(measured)
         if burst:
             time.sleep(PAUSE_S)
-            self._pool.submit(tenant, partial(self._prepare, burst))
+            self._pool.submit(share, partial(self._prepare, burst))
 
     def _turn_ends(self, tenant: str, until_s: float) -> bool:
         return time.thread_time() >= until_s or self._pool.others_wait(tenant)

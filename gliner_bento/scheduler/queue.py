@@ -16,6 +16,9 @@ from itertools import islice
 
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
+from gliner_bento.fairness.capacity import SharedCapacity
+from gliner_bento.fairness.constants import ITEMS_PER_TURN, PLACES_OF_PASS
+from gliner_bento.fairness.queue import NO_TENANT, FairQueue, TenantShare
 from gliner_bento.scheduler.batching import NO_ADAPTERS, BatchLimits, form_batch, is_full
 from gliner_bento.scheduler.entry import (
     CHUNKED,
@@ -28,15 +31,8 @@ from gliner_bento.scheduler.entry import (
     State,
     Stream,
 )
-from gliner_bento.scheduler.reservation import BatchShare, ItemArrival, Reservation, admitted
-from gliner_bento.scheduler.tenant_queues import (
-    ITEMS_PER_TURN,
-    NO_TENANT,
-    PLACES_OF_PASS,
-    TenantQueues,
-    TenantShare,
-    places_of,
-)
+from gliner_bento.scheduler.reservation import BatchShare, Crowd, Reservation, Senders
+from gliner_bento.scheduler.tenants import Tenant, places_of
 from gliner_bento.types import Item
 
 _NEXT_STATES = {
@@ -87,19 +83,14 @@ class WaitingQueue:
     """Admitted items that have not finished, and the order in which those that wait are served.
 
     Every method and property needs `lock` held; none takes it. `capacity` limits the items that are in no batch yet:
-    in preparation, waiting or chunked. When it is reached, a tenant that holds less than an equal share of it is still
-    admitted, up to twice the capacity. `packs`: see `Engine`.
+    in preparation, waiting or chunked; tenants share it. `packs`: see `Engine`.
 
-    last_small: the latest item of a small request that started to wait.
     tokens_run: of all entries that have finished after they were in a batch.
     """
 
     def __init__(self, capacity: int, clock: Callable[[], float], *, packs: bool) -> None:
         self.lock = threading.Lock()
-        self.last_small: ItemArrival | None = None
-        self._last_item: ItemArrival | None = None  # of one pass
-        self._last_of_others: ItemArrival | None = None  # than the tenant of `_last_item`
-        self._capacity = capacity
+        self._queued = SharedCapacity(capacity)  # items
         self._packs = packs
         self._clock = clock
         self._closed: str | None = "the server is starting"
@@ -107,7 +98,9 @@ class WaitingQueue:
         self._entries: dict[int, Entry] = {}
         self._requests: dict[str, dict[int, Entry]] = {}
         self._deadlines: list[tuple[float, int]] = []
-        self._tenants = TenantQueues()
+        self._tenants: dict[str, Tenant] = {}  # those with unfinished entries
+        self._waiting: FairQueue[Entry] = FairQueue()
+        self._senders = Senders(clock)
         self.tokens_run = 0
         self._tallies = [Tally() for _ in State]
 
@@ -137,29 +130,33 @@ class WaitingQueue:
         """Their cost, in tokens."""
         return self._tallies[WAITING].cost
 
+    # Who sends
+
     def waits(self, reservation: Reservation) -> bool:
         """Whether an entry waits that `reservation` admits."""
-        if reservation.small and not self._tallies[WAITING].small:
-            return False
-        if reservation.beside is not None and self._tenants.only_waits(reservation.beside):
-            return False
-        return any(map(reservation.admits, self._tenants.in_order()))
+        for crowd in reservation.crowds:
+            if not (self._tallies[WAITING].small if crowd.tenant is None else self._waiting.waits_beside(crowd.tenant)):
+                return False
+        return any(map(reservation.admits, self._waiting))
 
-    def last_item_beside(self, tenant: str) -> ItemArrival | None:
-        """The latest item of one pass of another tenant that started to wait."""
-        return self._last_item if self._last_item and self._last_item.tenant != tenant else self._last_of_others
+    def reserved_s(self, crowd: Crowd) -> float:
+        """For how long a lane is kept from `crowd`: as long as somebody else sends, and nothing more urgent waits."""
+        others = (one for one in self._senders if not crowd.has(one.share.tenant, is_bulk=one.is_bulk))
+        last = next(others, None)
+        if last is None or self._waiting.more_urgent_waits(last.share, last.priority):
+            return 0.0
+        return self._senders.left_s(last)
 
-    def batch_share(self, tokens: int, since_s: float) -> BatchShare | None:
-        """What each tenant may have of a batch, if that is limited by what others have sent since then."""
-        senders = {last.tenant for last in (self._last_item, self._last_of_others) if last and last.at_s > since_s}
-        small = self.last_small is not None and self.last_small.at_s > since_s
-        alone = len(senders) == 1 and self._tenants.only_waits(*senders)
+    def batch_share(self, tokens: int) -> BatchShare | None:
+        """What each tenant may have of a batch, if that is limited by what others send."""
+        small = any(not one.is_bulk for one in self._senders)
+        senders: set[str] = set()
+        for one in self._senders:
+            senders.add(one.share.tenant)
+            if len(senders) > 1:
+                break
+        alone = len(senders) == 1 and not self._waiting.waits_beside(*senders)
         return BatchShare(tokens, senders, small) if small or (senders and not alone) else None
-
-    @property
-    def _queued_items(self) -> int:
-        """Items that count towards `capacity`."""
-        return self.preparing_items + self._tallies[WAITING].items + self._tallies[CHUNKED].items
 
     # Admission
 
@@ -195,14 +192,16 @@ class WaitingQueue:
             raise NotReady(self._closed)
         if deadline_s is not None and deadline_s <= now:
             raise DeadlineExceeded.before("the request was admitted")
-        if len(items) > self._capacity:
-            raise TooLarge(f"{len(items)} items are more than the waiting queue holds ({self._capacity})")
-        if not self._has_room(share.tenant, len(items)):
-            raise QueueFull(f"the waiting queue is full ({self._capacity} items); try again later")
+        capacity = self._queued.capacity
+        if len(items) > capacity:
+            raise TooLarge(f"{len(items)} items are more than the waiting queue holds ({capacity})")
+        if self._queued.excess(share.tenant, len(items)):
+            raise QueueFull(f"the waiting queue is full ({capacity} items); try again later")
         entries: list[Entry] = []
         if not items:
             return entries
-        tenant = self._tenants.of(share)
+        tenant = self._tenants.setdefault(share.tenant, Tenant(share))
+        tenant.share = share
         places = places_of(items)
         is_bulk = sum(places) > ITEMS_PER_TURN or priority > 0
         for item, turn, counted in zip(items, tenant.next_turns(places), places, strict=True):
@@ -213,14 +212,6 @@ class WaitingQueue:
             self._register(entry)
             entries.append(entry)
         return entries
-
-    def _has_room(self, tenant: str, items: int) -> bool:
-        queued = self._queued_items + items
-        if queued <= self._capacity:
-            return True
-        held = self._tenants.items_of(tenant)
-        holders = self._tenants.holders + (not held)
-        return queued <= 2 * self._capacity and (held + items) * holders <= self._capacity
 
     # States
 
@@ -236,11 +227,7 @@ class WaitingQueue:
         if prepared.chunked is not None:
             self._move(entry, CHUNKED, prepared)
         else:
-            if self._last_item and self._last_item.tenant != entry.tenant.name:
-                self._last_of_others = self._last_item
-            self._last_item = ItemArrival(self._clock(), entry.tenant.name, entry.priority)
-            if not entry.is_bulk:
-                self.last_small = self._last_item
+            self._senders.arrived(entry)
             self._wait(entry, prepared)
 
     def put_pass(self, parent: Entry, prepared: Prepared) -> Entry:
@@ -262,7 +249,8 @@ class WaitingQueue:
             bypassed.bypassed += 1  # also the batch's own entries, for which it no longer matters
         for entry in batch.entries:
             self._move(entry, RUNNING)
-        self._tenants.take(batch.entries)
+            entry.tenant.leave(entry, served=True)
+        self._waiting.take(batch.entries)
         return batch.entries
 
     def progressed(self, entry: Entry) -> None:
@@ -276,13 +264,16 @@ class WaitingQueue:
         if before is FINISHED:
             return None
         if before is WAITING:
-            self._tenants.remove(entry)
+            self._waiting.remove(entry)
+            entry.tenant.leave(entry, served=False)
         elif before is RUNNING and entry.prepared:
             self.tokens_run += entry.prepared.tokens
         self._move(entry, FINISHED)
         if entry.prepared is not None:
             entry.prepared.cancellation.requested = True
-        self._tenants.forget(entry)
+        entry.tenant.unfinished -= 1
+        if not entry.tenant.unfinished:
+            del self._tenants[entry.tenant.name]
         del self._entries[entry.sequence]
         request = self._requests[entry.request_id]
         del request[entry.sequence]
@@ -297,7 +288,7 @@ class WaitingQueue:
             raise RuntimeError(f"an entry cannot go from {entry.state.name} to {state.name}")
         self._tallies[entry.state].add(entry, -1)
         if entry.parent is None and (state is RUNNING or (state is FINISHED and entry.state is not RUNNING)):
-            self._tenants.leave_queue(entry)
+            self._queued.hold(entry.tenant.name, -1)
         if prepared is not None:
             entry.set_prepared(prepared)
         entry.state = state
@@ -305,13 +296,10 @@ class WaitingQueue:
 
     def _wait(self, entry: Entry, prepared: Prepared) -> None:
         self._move(entry, WAITING, prepared)
-        self._tenants.add(entry)
+        entry.tenant.requests[entry.request_id] += 1
+        self._waiting.add(entry)
 
     # Order of service
-
-    def more_urgent_waits(self, tenant: str, priority: int) -> bool:
-        """See `TenantQueues`."""
-        return self._tenants.more_urgent_waits(tenant, priority)
 
     def next_batch(
         self,
@@ -323,11 +311,10 @@ class WaitingQueue:
     ) -> NextBatch:
         """The batch to run next; at least one entry waits that `reservation` admits. slots, lanes: see `form_batch`.
         share: of each tenant in the batch; None: all of it."""
-        order = self._tenants.in_order()
         if reservation is None:
-            waiting = ahead = list(islice(order, limits.batch_lookahead))
+            waiting = ahead = list(islice(self._waiting, limits.batch_lookahead))
         else:
-            ahead, waiting = admitted(order, reservation, limits.batch_lookahead)
+            ahead, waiting = reservation.first_of(self._waiting, limits.batch_lookahead)
         if share is not None:
             waiting = share.of(waiting)
         chosen = form_batch(waiting, limits, packs=self._packs, slots=slots, lanes=lanes)
@@ -363,7 +350,9 @@ class WaitingQueue:
     def _register(self, entry: Entry) -> None:
         """Add a new entry to the look-ups and the tallies."""
         self._tallies[entry.state].add(entry)
-        self._tenants.register(entry)
+        entry.tenant.unfinished += 1
+        if entry.parent is None:
+            self._queued.hold(entry.tenant.name, 1)
         self._entries[entry.sequence] = entry
         self._requests.setdefault(entry.request_id, {})[entry.sequence] = entry
         deadline_s, entry.deadline_s = entry.deadline_s, None

@@ -19,6 +19,7 @@ from functools import partial
 
 from gliner_bento.engine.base import Engine, Result
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
+from gliner_bento.fairness.queue import NO_TENANT, TenantShare
 from gliner_bento.scheduler.batching import least
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import Dispatcher, DispatcherConfig
@@ -36,7 +37,6 @@ from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
 from gliner_bento.scheduler.preparation import Preparation, release
 from gliner_bento.scheduler.queue import WaitingQueue
-from gliner_bento.scheduler.tenant_queues import NO_TENANT, TenantShare
 from gliner_bento.scheduler.watchdog import Watchdog, Work, place_of
 from gliner_bento.types import Item
 

@@ -42,6 +42,12 @@ class Batch:
         return [entry.prepared for entry in self.entries if entry.prepared is not None]
 
     @property
+    def tenant(self) -> str | None:
+        """Whose entries these are; None: of several tenants."""
+        tenants = {entry.tenant.name for entry in self.entries}
+        return tenants.pop() if len(tenants) == 1 else None
+
+    @property
     def has_bulk(self) -> bool:
         """Whether an entry of a request that takes many turns is in it."""
         return any(entry.is_bulk for entry in self.entries)

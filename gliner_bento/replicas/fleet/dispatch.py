@@ -1,4 +1,4 @@
-"""Which replica gets which work: the one with the fewest outstanding tokens. What waits is in a `Line`. No clock or IO.
+"""Which replica gets which work: the one with the fewest outstanding tokens. No clock or IO.
 
 An adapter may change the choice: a replica on which it is resident is preferred while that costs little balance.
 """
@@ -7,17 +7,35 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import count, islice
 
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.replicas.fleet.line import Line, Ticket
+from gliner_bento.fairness.queue import NO_TENANT, FairQueue, Order, TenantShare
 
 AFFINITY_SHARE = 32
 """An adapter's replica may have so much more outstanding than the least loaded one: `max_outstanding_tokens` / 32."""
 
 _LOOKS = 32
 """So many of the least loaded replicas are searched for an adapter with many homes."""
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """Work for one replica. cost: estimate, in tokens. order: of a tenant's own, priority first; set when it waits.
+
+    replica: its number, once the ticket is placed. error: why it will never be. notify: called at either, if it waited.
+    """
+
+    cost: int
+    adapter_id: str | None = None
+    share: TenantShare = NO_TENANT
+    priority: int = 0
+    order: Order = (0, 0.0, 0)
+    replica: int | None = None
+    error: GLiNERBentoError | None = None
+    notify: Callable[[], None] = lambda: None
 
 
 class Dispatcher:
@@ -36,7 +54,8 @@ class Dispatcher:
         self._open: set[int] = set()
         self._order: list[tuple[int, int, int]] = []  # of the open ones: outstanding tokens, last turn, number
         self._repeated: deque[Ticket] = deque()  # before all that wait
-        self._waiting = Line()
+        self._waiting: FairQueue[Ticket] = FairQueue()
+        self._submitted = 0
         self._residents: defaultdict[int, set[str]] = defaultdict(set)
         self._in_use: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._homes: dict[str, set[int]] = {}
@@ -85,6 +104,8 @@ class Dispatcher:
             if replica is not None:
                 self._place(ticket, replica)
                 return True
+        self._submitted += 1
+        ticket.order = ticket.priority, 0.0, self._submitted
         (self._repeated.append if first else self._waiting.add)(ticket)
         return False
 

@@ -6,19 +6,19 @@ import asyncio
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady, QueueFull
+from gliner_bento.fairness.capacity import SharedCapacity
+from gliner_bento.fairness.constants import ITEM_TOKENS
+from gliner_bento.fairness.token_estimate import TokenEstimate
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
-from gliner_bento.replicas.fleet.dispatch import Dispatcher
+from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
 from gliner_bento.replicas.fleet.health import NONE_READY, Health, Member
-from gliner_bento.replicas.fleet.line import Ticket
 from gliner_bento.replicas.merge import merged_statuses
-from gliner_bento.token_estimate import ITEM_TOKENS, TokenEstimate
 from gliner_bento.types import Entity, Extraction, Item
 
 logger = logging.getLogger(__name__)
@@ -70,13 +70,11 @@ class Fleet:
         self._dispatcher = dispatcher(len(replicas), options.max_outstanding_tokens)
         self._health = Health(self._members, self._dispatcher, on_other_model)
         self.adapters = FleetAdapters(self._members, self._health)
-        self._capacity = options.queue_capacity
         self._on_repeat = on_repeat
         self._clock = clock
         self._estimate = TokenEstimate()
         self._requests: dict[str, set[_Request]] = {}
-        self._waiting_items = 0
-        self._waiting_of: Counter[str] = Counter()  # by tenant
+        self._waiting_items = SharedCapacity(options.queue_capacity)
 
     @property
     def replicas(self) -> Mapping[str, Replica]:
@@ -168,9 +166,9 @@ class Fleet:
         return replace(
             merged,
             ready=self._health.ready,
-            waiting_items=self._waiting_items + merged.waiting_items,
+            waiting_items=self._waiting_items.total + merged.waiting_items,
             waiting_tokens=self._dispatcher.waiting_tokens + merged.waiting_tokens,
-            unfinished_items=self._waiting_items + merged.unfinished_items,
+            unfinished_items=self._waiting_items.total + merged.unfinished_items,
             replicas=[one.snapshot(self._dispatcher.outstanding[one.number]) for one in self._members.values()],
         )
 
@@ -245,8 +243,7 @@ class Fleet:
             raise Aborted("the request was aborted")
         adapter_id = next((item.adapter_id for item in items if item.adapter_id is not None), None)
         call = request.call
-        share = call.tenant, call.weight, call.priority, call.crosses_tenants
-        ticket = Ticket(max(1, cost), adapter_id, *share)
+        ticket = Ticket(max(1, cost), adapter_id, call.share, call.priority)
         if not self._dispatcher.submit(ticket, first=repeated):
             await self._wait(request, ticket, len(items))
         assert ticket.replica is not None
@@ -268,14 +265,14 @@ class Fleet:
         placed = asyncio.get_running_loop().create_future()
         ticket.notify = lambda: None if placed.done() else placed.set_result(None)
         request.waiting.add(ticket)
-        self._waiting_items += items
-        self._waiting_of[ticket.tenant] += items
+        is_full = self._waiting_items.excess(ticket.share.tenant, items) > 0
+        self._waiting_items.hold(ticket.share.tenant, items)
         kept = False
         try:
             if self._health.hopeless:
                 raise NotReady(NONE_READY)
-            if self._is_full(ticket.tenant):
-                raise QueueFull(f"{self._capacity} items wait for a replica already; try again later")
+            if is_full:
+                raise QueueFull(f"{self._waiting_items.capacity} items wait for a replica already; try again later")
             await asyncio.wait([placed], timeout=request.call.wait_s(self._clock()))
             if request.aborted:
                 raise Aborted("the request was aborted")
@@ -286,18 +283,9 @@ class Fleet:
             kept = True
         finally:
             request.waiting.discard(ticket)
-            self._waiting_items -= items
-            self._waiting_of[ticket.tenant] -= items
-            if not self._waiting_of[ticket.tenant]:
-                del self._waiting_of[ticket.tenant]
+            self._waiting_items.hold(ticket.share.tenant, -items)
             if not kept:
                 self._dispatcher.end(ticket)
-
-    def _is_full(self, tenant: str) -> bool:
-        """Whether too many items wait. As in the scheduler's queue, a tenant that has less than an equal share of them
-        is still admitted, up to twice the limit."""
-        over_share = self._waiting_of[tenant] * len(self._waiting_of) > self._capacity
-        return self._waiting_items > (self._capacity if over_share else 2 * self._capacity)
 
     @staticmethod
     async def _abort(member: Member, request_id: str) -> bool:

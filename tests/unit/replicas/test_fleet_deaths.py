@@ -101,7 +101,7 @@ def ran(requests: list[Asked], events: list[Event], replicas: list[MortalReplica
         answers = await asyncio.gather(*(outcomes_of(fleet, *asked) for asked in enumerate(requests)))
         await asyncio.gather(*happening)
         assert not any(fleet._dispatcher.outstanding.values())
-        assert (fleet._dispatcher.waiting_tokens, fleet._waiting_items, fleet._requests) == (0, 0, {})
+        assert (fleet._dispatcher.waiting_tokens, fleet._waiting_items.total, fleet._requests) == (0, 0, {})
         await fleet.close()
         return answers
 

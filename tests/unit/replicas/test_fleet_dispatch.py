@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gliner_bento.errors import NotReady
-from gliner_bento.replicas.fleet.dispatch import AFFINITY_SHARE, Dispatcher
-from gliner_bento.replicas.fleet.line import Ticket
+from gliner_bento.replicas.fleet.dispatch import AFFINITY_SHARE, Dispatcher, Ticket
 
 MAX = 1000 * AFFINITY_SHARE
 BOUND = MAX // AFFINITY_SHARE

@@ -27,7 +27,7 @@ from stage import (
 from benchmark.fake_engine import FakeChunkedRequest, FakeEngine, extract
 from gliner_bento.engine.base import ChunkedRequest, Prepared, SlotState
 from gliner_bento.errors import Aborted, DeadlineExceeded, InternalError, NotReady, QueueFull, TooLarge
-from gliner_bento.scheduler.queue import ITEMS_PER_TURN
+from gliner_bento.fairness.constants import ITEMS_PER_TURN
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.types import Entity, Extraction, Item
 

@@ -9,9 +9,11 @@ from stage import PATIENCE_S, Gate, MakeItem, Start, ending_of
 
 from benchmark.fake_engine import FakeEngine
 from gliner_bento.engine.base import Prepared
+from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.scheduler.fair_pool import FairPool
-from gliner_bento.scheduler.tenant_queues import TenantShare
 from gliner_bento.types import Extraction
+
+A, B = TenantShare("a"), TenantShare("b")
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def ended(pool: FairPool) -> Iterator[threading.Event]:
         begun.set()
         ended.wait(PATIENCE_S)
 
-    pool.submit("first", hold)
+    pool.submit(TenantShare("first"), hold)
     assert begun.wait(PATIENCE_S)
     yield ended
     ended.set()
@@ -40,13 +42,13 @@ def test_tenants_take_turns_and_the_work_of_one_is_in_order(pool: FairPool, ende
     done = threading.Event()
     ran: list[str] = []
     for number in range(5):
-        pool.submit("a", partial(ran.append, f"a{number}"))
+        pool.submit(A, partial(ran.append, f"a{number}"))
     assert pool.others_wait("b")
     assert not pool.others_wait("a")
     for number in range(2):
-        pool.submit("b", partial(ran.append, f"b{number}"))
+        pool.submit(B, partial(ran.append, f"b{number}"))
     assert pool.others_wait("a")
-    pool.submit("a", done.set)
+    pool.submit(A, done.set)
     ended.set()
     assert done.wait(PATIENCE_S)
     assert ran == ["a0", "b0", "a1", "b1", "a2", "a3", "a4"]
@@ -55,13 +57,13 @@ def test_tenants_take_turns_and_the_work_of_one_is_in_order(pool: FairPool, ende
 
 def test_work_that_has_not_begun_is_dropped_at_the_end(pool: FairPool, ended: threading.Event) -> None:
     dropped = threading.Event()
-    pool.submit("a", dropped.set)
+    pool.submit(A, dropped.set)
     pool.shutdown()
     ended.set()
     pool.shutdown(wait=True)
     assert not dropped.is_set()
     with pytest.raises(RuntimeError):
-        pool.submit("a", dropped.set)
+        pool.submit(A, dropped.set)
 
 
 def test_large_request_of_one_tenant_does_not_hold_the_preparation_of_another(

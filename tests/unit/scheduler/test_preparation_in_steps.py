@@ -10,8 +10,8 @@ from stage import PATIENCE_S, Gate, MakeItem, Start, ending_of
 from benchmark.fake_engine import FakeEngine
 from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import Aborted
+from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.scheduler import preparation
-from gliner_bento.scheduler.tenant_queues import TenantShare
 from gliner_bento.types import Extraction, Item
 
 

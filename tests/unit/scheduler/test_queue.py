@@ -15,10 +15,12 @@ from views import view
 from benchmark.fake_engine import FakeChunkedRequest
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
+from gliner_bento.fairness.constants import CHARS_PER_PLACE
+from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.scheduler.entry import Entry, State
-from gliner_bento.scheduler.queue import Reservation, Tally, WaitingQueue
-from gliner_bento.scheduler.tenant_queues import CHARS_PER_PLACE, TenantShare
+from gliner_bento.scheduler.queue import Tally, WaitingQueue
+from gliner_bento.scheduler.reservation import Crowd, Reservation
 from gliner_bento.types import Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
@@ -333,9 +335,9 @@ class AnyHistory(RuleBasedStateMachine):
         if parent := self.draw(data, State.CHUNKED):
             self.everything.append(self.queue.put_pass(parent, Prepared(ITEM, tokens, words=5)))
 
-    @rule(size=st.integers(1, 4), small=st.booleans(), beside=st.none() | st.sampled_from(["a", "b"]))
-    def take(self, size: int, small: bool, beside: str | None) -> None:
-        reservation = Reservation(1, small=small, beside=beside) if small or beside else None
+    @rule(size=st.integers(1, 4), crowds=st.sets(st.sampled_from([Crowd(), Crowd("a"), Crowd("b")])))
+    def take(self, size: int, crowds: set[Crowd]) -> None:
+        reservation = Reservation(list(crowds), 1) if crowds else None
         waiting = [entry for entry in self.entries(State.WAITING) if not reservation or reservation.admits(entry)]
         if waiting:
             limits = view(BatchLimits, max_batch_size=size, max_batch_tokens=200)
@@ -370,14 +372,14 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.queue.preparing_items == len(self.entries(State.PREPARING, State.LOADING_ADAPTER))
         assert self.queue.waiting_entries == len(waiting)
         assert self.queue.waiting_cost == sum(entry.cost for entry in waiting)
-        assert self.queue.waits(Reservation(1, small=True)) == any(not entry.is_bulk for entry in waiting)
-        assert self.queue.waits(Reservation(1, beside="a")) == any(entry.tenant.name != "a" for entry in waiting)
+        assert self.queue.waits(Reservation([Crowd()], 1)) == any(not entry.is_bulk for entry in waiting)
+        assert self.queue.waits(Reservation([Crowd("a")], 1)) == any(entry.tenant.name != "a" for entry in waiting)
         for tenant, priority in product(SHARES, range(-1, 2)):
             most_urgent = min((e.priority for e in waiting if e.tenant.name == tenant), default=inf)
             crossing = min((e.priority if e.tenant.share.crosses_tenants else 0 for e in waiting), default=inf)
-            known = any(e.tenant.name == tenant for e in unfinished)
-            limit = priority if known and SHARES[tenant].crosses_tenants else 0
-            assert self.queue.more_urgent_waits(tenant, priority) == (most_urgent < priority or crossing < limit)
+            limit = priority if SHARES[tenant].crosses_tenants else 0
+            expected = most_urgent < priority or crossing < limit
+            assert self.queue._waiting.more_urgent_waits(SHARES[tenant], priority) == expected
         assert self.queue.next_deadline_s == min((e.deadline_s for e in unfinished if e.deadline_s), default=None)
         for request_id in "ab":
             assert self.queue.of_request(request_id) == [e for e in unfinished if e.request_id == request_id]
@@ -385,7 +387,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @invariant()
     def order_of_service_is_of_all_that_wait(self) -> None:
-        waiting = list(self.queue._tenants.in_order())
+        waiting = list(self.queue._waiting)
         assert sorted(entry.sequence for entry in waiting) == sorted(e.sequence for e in self.entries(State.WAITING))
         for share in SHARES.values():
             own = [entry.order for entry in waiting if entry.tenant.name == share.tenant]

@@ -14,10 +14,11 @@ from stage import Clock, Tally
 from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import DoesNotFit, GLiNERBentoError, InternalError
+from gliner_bento.fairness.queue import NO_TENANT
 from gliner_bento.scheduler.entry import Entry, ResultOrError, State
 from gliner_bento.scheduler.observer import Stage
 from gliner_bento.scheduler.stages import Batch, Stages
-from gliner_bento.scheduler.tenant_queues import NO_TENANT, TenantQueue
+from gliner_bento.scheduler.tenants import Tenant
 from gliner_bento.scheduler.watchdog import Watchdog
 from gliner_bento.types import Extraction, Item
 
@@ -26,9 +27,7 @@ def batch_of(engine: FakeEngine, texts: Sequence[str]) -> Batch:
     entries = []
     for sequence, text in enumerate(texts):
         item = Item(text, {"person": "person"})
-        entries.append(
-            Entry(item, f"request {sequence}", TenantQueue(NO_TENANT), sequence, (0, sequence, sequence), 100.0)
-        )
+        entries.append(Entry(item, f"request {sequence}", Tenant(NO_TENANT), sequence, (0, sequence, sequence), 100.0))
         entries[-1].set_prepared(engine.prepare(item))
     return Batch(entries)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from stage import Clock, Gate, MakeItem, Start, Until, ending_of, hold_lane, settle, submit_waiting
 
 from benchmark.fake_engine import FakeEngine
-from gliner_bento.scheduler.tenant_queues import TenantShare
+from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.types import Extraction
 
 A, B = TenantShare("a"), TenantShare("b")

@@ -11,10 +11,10 @@ from views import view
 from benchmark.fake_engine import FakeChunkedRequest
 from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import QueueFull
+from gliner_bento.fairness.queue import NO_TENANT, TenantShare
 from gliner_bento.scheduler.batching import BatchLimits, form_batch
 from gliner_bento.scheduler.entry import Entry
 from gliner_bento.scheduler.queue import WaitingQueue
-from gliner_bento.scheduler.tenant_queues import NO_TENANT, TenantShare
 from gliner_bento.types import Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
@@ -155,7 +155,7 @@ def test_requests_of_a_lower_priority_leave_lanes_and_batches_to_the_others() ->
     background, usual = [wait(queue, A, priority=100) for _ in range(4)], [wait(queue, A) for _ in range(4)]
     assert all(entry.is_bulk for entry in background)
     assert not any(entry.is_bulk for entry in usual)
-    share = queue.batch_share(1000, since_s=-1.0)
+    share = queue.batch_share(1000)
     assert queue.next_batch(MANY, share=share).entries == usual
     assert [serve(queue)[0] for _ in range(8)] == [*usual, *background]
 
@@ -247,4 +247,5 @@ def test_memory_does_not_grow_with_the_number_of_tenants() -> None:
             serve(queue)
     while queue.waiting_entries:
         serve(queue, MANY)
-    assert len(queue._tenants) <= 1024
+    assert len(queue._waiting._tenants) <= 1024
+    assert not queue._tenants

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from gliner_bento.fairness.constants import REMEMBERED_CHARACTERS, TOKENS_PER_CHARACTER
 from gliner_bento.types import Item
-
-ITEM_TOKENS = 256
-"""What an item counts besides its tokens where loads of replicas are compared: see docs/scaling.md."""
-
-_TOKENS_PER_CHARACTER = 0.3
-_REMEMBERED_CHARACTERS = 100_000
 
 
 class TokenEstimate:
     """Learns the tokens per character from results. Costs are tokens of all passes, prompts included."""
 
     def __init__(self) -> None:
-        self._tokens = _TOKENS_PER_CHARACTER * 1000
+        self._tokens = TOKENS_PER_CHARACTER * 1000
         self._characters = 1000.0
 
     def estimate(self, item: Item) -> float:
@@ -25,7 +20,7 @@ class TokenEstimate:
     def learn(self, item: Item, tokens: int) -> None:
         """An item cost so many tokens."""
         characters = _characters(item)
-        kept = 0.5 ** (characters / _REMEMBERED_CHARACTERS)
+        kept = 0.5 ** (characters / REMEMBERED_CHARACTERS)
         self._tokens = self._tokens * kept + tokens
         self._characters = self._characters * kept + characters
 

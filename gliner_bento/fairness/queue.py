@@ -1,0 +1,199 @@
+"""Start-time fair queueing: the order of service of waiting work, fair among tenants by their weights. No clock, no IO.
+
+Each tenant has a virtual time, the cost that it was served divided by its weight, and the one with the lowest is next.
+A tenant that begins to wait starts no earlier than the tenant that is served then: time in which it did not wait earns
+it nothing. The work of one tenant is served by its `order`, of which priority (lower first, as in vLLM) is the first
+part. The scheduler's waiting items, the fleet's tickets and the work of the preparation threads wait in such queues.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Generic, Protocol, TypeVar
+
+from gliner_bento.fairness.constants import MAX_REMEMBERED_TENANTS
+
+
+@dataclass(frozen=True, slots=True)
+class TenantShare:
+    """Whose a request is.
+
+    weight: the tenant's share of the tokens, relative to other tenants; more than 0.
+    crosses_tenants: a request's priority also orders it among tenants, not only among the tenant's own requests.
+    """
+
+    tenant: str = ""
+    weight: float = 1.0
+    crosses_tenants: bool = False
+
+
+NO_TENANT = TenantShare()
+
+Order = tuple[int, float, int]
+"""Key of the order of service within a tenant: priority, turn, and a number that no other work has."""
+
+
+class Waiting(Protocol):
+    """Work that waits. cost: what its tenant is charged."""
+
+    @property
+    def share(self) -> TenantShare:
+        """Whose it is. The latest that was added sets the tenant's weight."""
+
+    @property
+    def order(self) -> Order:
+        """Its place among the work of its tenant."""
+
+    @property
+    def cost(self) -> float:
+        """What its tenant is charged."""
+
+
+W = TypeVar("W", bound=Waiting)
+
+Rank = tuple[int, float, int]
+"""The order among tenants: priority of the first work, if it counts there; virtual time; number of that work."""
+
+
+@dataclass(slots=True, eq=False)
+class _Tenant(Generic[W]):
+    """waiting: by `order`. rank: while something waits."""
+
+    share: TenantShare
+    waiting: list[W] = field(default_factory=list)
+    virtual_time: float = 0.0
+    rank: Rank = (0, 0.0, 0)
+
+    def rank_of(self, work: W, virtual_time: float) -> Rank:
+        """Its rank when `work` is its first."""
+        order = work.order
+        return order[0] if self.share.crosses_tenants else 0, virtual_time, order[-1]
+
+
+class FairQueue(Generic[W]):
+    """Iterates over its work in the order of service, as if each was served alone; true if there is any."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, _Tenant[W]] = {}  # those with work, and recent ones
+        self._active: list[_Tenant[W]] = []  # those with work, by rank
+        self._virtual_time = 0.0  # of the tenant that was served last, when it was
+
+    def __bool__(self) -> bool:
+        return bool(self._active)
+
+    def __iter__(self) -> Iterator[W]:
+        return iter(self._active[0].waiting) if len(self._active) == 1 else self._merged()
+
+    def add(self, work: W) -> None:
+        """`work` waits from now on."""
+        share = work.share
+        tenant = self._tenants.get(share.tenant)
+        if tenant is None:
+            tenant = self._tenants[share.tenant] = _Tenant(share)
+        if tenant.waiting and tenant.share == share and work.order > tenant.waiting[0].order:
+            insort(tenant.waiting, work, key=_order)
+            return
+        self._deactivate(tenant)
+        if not tenant.waiting:
+            tenant.virtual_time = max(tenant.virtual_time, self._virtual_time)
+        tenant.share = share
+        insort(tenant.waiting, work, key=_order)
+        self._activate(tenant)
+
+    def remove(self, work: W) -> None:
+        """`work` no longer waits, and is not served."""
+        self._drop(self._tenants[work.share.tenant], [work])
+        self._forget()
+
+    def take(self, works: Sequence[W]) -> None:
+        """`works` are served. Charges their cost to their tenants."""
+        self._virtual_time = max(self._virtual_time, self._lowest_virtual_time())
+        by_tenant: dict[str, list[W]] = {}
+        for work in works:
+            by_tenant.setdefault(work.share.tenant, []).append(work)
+        for name, own in by_tenant.items():
+            tenant = self._tenants[name]
+            self._drop(tenant, own, sum(work.cost for work in own) / tenant.share.weight)
+        self._forget()
+
+    def serve(self) -> W:
+        """Take the first; there must be one."""
+        work = self._active[0].waiting[0]
+        self.take([work])
+        return work
+
+    def clear(self) -> None:
+        """Nothing waits."""
+        self._active.clear()
+        self._forget()
+
+    def waits_beside(self, tenant: str) -> bool:
+        """Whether work of another tenant waits."""
+        return any(active.share.tenant != tenant for active in self._active[:2])
+
+    def more_urgent_waits(self, share: TenantShare, priority: int) -> bool:
+        """Whether the priority of waiting work puts it before work of this tenant with this priority."""
+        own = self._tenants.get(share.tenant)
+        among_tenants = priority if share.crosses_tenants else 0
+        return bool(
+            (self._active and self._active[0].rank[0] < among_tenants)
+            or (own and own.waiting and own.waiting[0].order[0] < priority)
+        )
+
+    def _merged(self) -> Iterator[W]:
+        active = iter(self._active)
+        unseen = next(active, None)
+        seen: list[tuple[Rank, int, _Tenant[W]]] = []  # a heap: rank and index of the next work of a tenant
+        while seen or unseen:
+            if unseen and not (seen and seen[0][0] < unseen.rank):
+                rank, index, tenant = unseen.rank, 0, unseen
+                unseen = next(active, None)
+            else:
+                rank, index, tenant = heappop(seen)
+            work = tenant.waiting[index]
+            yield work
+            if index + 1 < len(tenant.waiting):
+                following = tenant.rank_of(tenant.waiting[index + 1], rank[1] + work.cost / tenant.share.weight)
+                heappush(seen, (following, index + 1, tenant))
+
+    def _lowest_virtual_time(self) -> float:
+        if self._active[0].rank[0] == self._active[-1].rank[0]:
+            return self._active[0].virtual_time
+        return min(tenant.virtual_time for tenant in self._active)
+
+    def _drop(self, tenant: _Tenant[W], works: Sequence[W], charge: float = 0.0) -> None:
+        self._deactivate(tenant)
+        for work in works:
+            del tenant.waiting[bisect_left(tenant.waiting, work.order, key=_order)]
+        tenant.virtual_time += charge
+        self._activate(tenant)
+
+    def _deactivate(self, tenant: _Tenant[W]) -> None:
+        """Before the rank of a tenant changes."""
+        if tenant.waiting:
+            del self._active[bisect_left(self._active, tenant.rank, key=_rank)]
+
+    def _activate(self, tenant: _Tenant[W]) -> None:
+        """The tenant has a new rank, if it has waiting work."""
+        if tenant.waiting:
+            tenant.rank = tenant.rank_of(tenant.waiting[0], tenant.virtual_time)
+            insort(self._active, tenant, key=_rank)
+
+    def _forget(self) -> None:
+        """Tenants without work: all if nobody waits, because nobody is behind then, or if there are too many."""
+        if not self._active:
+            self._tenants.clear()
+            self._virtual_time = 0.0
+        elif len(self._tenants) - len(self._active) > MAX_REMEMBERED_TENANTS:
+            self._tenants = {tenant.share.tenant: tenant for tenant in self._active}
+
+
+def _order(work: Waiting) -> Order:
+    return work.order
+
+
+def _rank(tenant: _Tenant[W]) -> Rank:
+    return tenant.rank
