@@ -1,4 +1,4 @@
-"""simulate.md: the tables of a study, with its plots. Uses only the study's data."""
+"""The tables of a study, with its plots, as Markdown. Uses only the study's data."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ _LATENCIES = ("p50_ms", "p99_ms")
 
 
 def render(data: Data, folder: Path) -> str:
-    """Write simulate.md and the plots into `folder`; the page."""
+    """Write the plots into `folder`; returns the page."""
     shown = [f"![{name.removesuffix('.svg').replace('-', ' ')}]({name})" for name in plots.draw(data, folder)]
     parts = [_head(data), *(f"## {title}\n\n{part(data)}" for title, part in _PARTS.items())]
-    page = "\n\n".join([*parts, *(["## Plots", *shown] if shown else [])]) + "\n"
-    (folder / "simulate.md").write_text(page, encoding="utf-8")
-    return page
+    return "\n\n".join([*parts, *(["## Plots", *shown] if shown else [])]) + "\n"
 
 
 def _head(data: Data) -> str:

@@ -18,7 +18,7 @@ _HEAD = """\
 
 Start `python -m gliner_bento.serve` instead of `python -m gliner.serve`, and import from `gliner_bento.serve` instead
 of `gliner.serve`: flags, fields, variables, port, routes and clients stay. In a clone
-of the repository ([install](../install.md)):
+of the repository ([install](../quickstart.md#install)):
 
 ```bash
 pip install -e '.[serve]'
@@ -111,13 +111,13 @@ ends it. `GLiNERClient` of `gliner_bento.serve` is the same HTTP client, with an
   header to the response.
 - LoRA adapters change the result ([docs/adapters.md](../adapters.md)); they are uploaded, or read from
   `--adapter-root`.
-- Ray is not needed. `--backend ray` serves on it ([docs/ray.md](../ray.md)).
+- Ray is not needed. `--backend ray` serves on it ([docs/scaling.md](../scaling.md#ray)).
 - The Python interface raises `GLiNERClientError`; a wrong field is a `SettingsError`, which is a ValueError, and raised
   before anything is loaded.
 - There are no `GLiNERServer` and `GLiNERMemoryEstimator`, the internals of gliner.serve.
 
-Throughput and latency of both on one machine are in the [benchmarks](../benchmarks/README.md#results), answers to odd
-requests [too](../benchmarks/README.md#odd-requests).
+Throughput and latency of both on one machine, and their answers to odd requests, are in the
+[measurements](../measurements.md#results).
 
 ## Every field
 
