@@ -209,12 +209,15 @@ def _is_lively(model: Any) -> bool:
 
 
 def checkpoints_table() -> str:
-    """The table of docs/models.md: forms that differ only in their backbone are one row."""
+    """The table of docs/models.md: forms that run alike are one row."""
     backbones: dict[tuple[str, str, str], list[str]] = {}
     for form in FORMS.values():
         kind = (form.stands_for, _labels_of(form), form.encoder)
         backbones.setdefault(kind, []).append(form.config["model_name"])
-    rows = [f"| {who} | {', '.join(names)} | {labels} | {run} |" for (who, labels, run), names in backbones.items()]
+    checkpoints: dict[tuple[str, str, str], list[str]] = {}
+    for (who, labels, run), names in backbones.items():
+        checkpoints.setdefault((", ".join(names), labels, run), []).append(who)
+    rows = [f"| {'; '.join(who)} | {' | '.join(kind)} |" for kind, who in checkpoints.items()]
     head = ["| Checkpoints | Backbone | Labels | Encoder |", "|---|---|---|---|"]
     return "\n".join([*head, *rows])
 
