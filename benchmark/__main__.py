@@ -69,7 +69,7 @@ def simulation(flags: argparse.Namespace) -> str:
         data = study(share=0.05 if flags.quick else 1.0) | at_start
         data["date"] = time.strftime("%Y-%m-%d %H:%M")
     results_file.write(folder / SIMULATION, data)
-    return simulate_report.render(data, folder)
+    return simulate_report.render(data)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,7 +1,7 @@
 """One instance with two lanes and two instances with one: `python -m benchmark.instances`, 4 minutes.
 
 Needs a machine of two cores that does nothing else. Also measures what a call to a runner costs through a fleet. Writes
-docs/measurements/instances.json and .md.
+docs/measurements/instances.json.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gliner_bento.settings import PROJECT_ROOT, Settings
 from gliner_bento.types import Item
 
 COMMAND = "python -m benchmark.instances"
-FILE = PROJECT_ROOT / "docs" / "measurements" / "instances"
+FILE = PROJECT_ROOT / "docs" / "measurements" / "instances.json"
 _COMMON = ("--dtype", "bfloat16", "--torch-threads", "1")
 LANES = Side("one instance, 2 lanes", [*_COMMON, "--num-instances", "1", "--inference-lanes", "2"])
 INSTANCES = Side("two instances, 1 lane each", [*_COMMON, "--num-instances", "2", "--inference-lanes", "1"])
@@ -54,10 +54,8 @@ def main() -> None:
         for side in SIDES
     ]
     data = {**at_start, "command": COMMAND, "calls_p50_ms": calls, "rows": rows, "points": points}
-    results_file.write(FILE.with_suffix(".json"), data)
-    text = page(at_start, calls, rows)
-    FILE.with_suffix(".md").write_text(text, encoding="utf-8")
-    sys.stdout.write(text)
+    results_file.write(FILE, data)
+    sys.stdout.write(page(at_start, calls, rows))
 
 
 async def call_latencies() -> dict[str, float]:

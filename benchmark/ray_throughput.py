@@ -1,7 +1,7 @@
 """Throughput of one replica on Ray Serve and of one under BentoML: `python -m benchmark.ray_throughput`, 4 minutes.
 
 Needs the extra `ray`, and a machine that does nothing else. Both have the same settings and cores. Writes
-docs/measurements/ray-throughput.json and .md.
+docs/measurements/ray-throughput.json.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gliner_bento.loadtest.machine import provenance
 from gliner_bento.settings import PROJECT_ROOT
 
 COMMAND = "python -m benchmark.ray_throughput"
-FILE = PROJECT_ROOT / "docs" / "measurements" / "ray-throughput"
+FILE = PROJECT_ROOT / "docs" / "measurements" / "ray-throughput.json"
 BENTOML = Side("BentoML", ["--backend", "bentoml"])
 RAY = Side("Ray", ["--backend", "ray"])
 TARGET = 0.85
@@ -28,10 +28,8 @@ def main() -> None:
     points = measure([BENTOML, RAY])
     rows = [row(points, concurrency) for concurrency in SECONDS]
     data = {**at_start, "command": COMMAND, "target": TARGET, "rows": rows, "points": points}
-    results_file.write(FILE.with_suffix(".json"), data)
-    text = page(at_start, rows)
-    FILE.with_suffix(".md").write_text(text, encoding="utf-8")
-    sys.stdout.write(text)
+    results_file.write(FILE, data)
+    sys.stdout.write(page(at_start, rows))
 
 
 def row(points: list[dict[str, Any]], concurrency: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Train an adapter for a label that the bundled model cannot extract, and serve it; see docs/training-adapters.md.
+"""Train an adapter for a label that the bundled model cannot extract, and serve it; see docs/adapters.md.
 
 `python examples/train_adapter.py --out dosing --url http://127.0.0.1:3000 --id dosing`
 """

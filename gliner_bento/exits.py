@@ -22,7 +22,7 @@ def one_line(error: BaseException) -> str:
 
 def install(extra: str) -> str:
     """How to install a missing `extra`: the end of an error message."""
-    return f"install the extra {extra} in the clone: pip install -e '.[{extra}]' (docs/install.md)"
+    return f"install the extra {extra} in the clone: pip install -e '.[{extra}]' (docs/quickstart.md)"
 
 
 def write_line(message: str) -> None:

@@ -1,1 +1,1 @@
-"""Measures the promises of docs/reliability.md on a server that it starts: overload, fuzzing, a soak."""
+"""Measures the promises of docs/measurements.md on a server that it starts: overload, fuzzing, a soak."""

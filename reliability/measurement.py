@@ -1,4 +1,4 @@
-"""A measurement of one promise: its targets, and how it is stored (JSON with its provenance, and a page)."""
+"""A measurement of one promise: its targets, how it is stored (JSON with its provenance) and shown."""
 
 from __future__ import annotations
 
@@ -50,14 +50,12 @@ class Measurement:
         return all(target.met for target in self.targets)
 
     def store(self, folder: Path) -> str:
-        """Write `<name>.json` and `<name>.md` into `folder`; returns the page."""
+        """Write `<name>.json` into `folder`; returns the page."""
         folder.mkdir(parents=True, exist_ok=True)
         targets = [asdict(target) | {"met": target.met} for target in self.targets]
         data = {**self.at_start, "command": self.command, "targets": targets, **self.facts}
         results_file.write(folder / f"{self.name}.json", data)
-        page = self.page()
-        (folder / f"{self.name}.md").write_text(page, encoding="utf-8")
-        return page
+        return self.page()
 
     def page(self) -> str:
         """The targets, and where and when they were measured, as Markdown."""

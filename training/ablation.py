@@ -1,6 +1,6 @@
 """Why relations are wrong: short trainings from one checkpoint that differ in one thing, scored on the probes.
 
-`python -m training ablate --data DIR ARM ...` prints one row of docs/measurements/demo-model-relations.md per arm.
+`python -m training ablate --data DIR ARM ...` prints one row of training/relations.md per arm.
 """
 
 from __future__ import annotations

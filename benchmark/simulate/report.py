@@ -1,9 +1,8 @@
-"""simulate.md: the tables of a study. Uses only the study's data."""
+"""The tables of a study, as Markdown. Uses only the study's data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmark.table import table
@@ -13,12 +12,10 @@ Data = dict[str, Any]
 _LATENCIES = ("p50_ms", "p99_ms")
 
 
-def render(data: Data, folder: Path) -> str:
-    """Write simulate.md into `folder`; the page."""
+def render(data: Data) -> str:
+    """The page."""
     parts = [_head(data), *(f"## {title}\n\n{part(data)}" for title, part in _PARTS.items())]
-    page = "\n\n".join(parts) + "\n"
-    (folder / "simulate.md").write_text(page, encoding="utf-8")
-    return page
+    return "\n\n".join(parts) + "\n"
 
 
 def _head(data: Data) -> str:

@@ -3,7 +3,7 @@
 python deploy/ray/bulk.py texts/ --output results/ --labels person,company
 
 Settings of the server (GLINER_MODEL, GLINER_DTYPE, ...) come from the environment and configuration.yaml; RAY_ADDRESS
-names the cluster. See docs/ray.md.
+names the cluster. See docs/scaling.md.
 """
 
 from __future__ import annotations

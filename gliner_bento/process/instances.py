@@ -35,7 +35,7 @@ def plan_instances(settings: Settings) -> list[Instance]:
     BentoML cannot start instances later.
     """
     if settings.max_instances:
-        raise SettingsError("max_instances: needs Ray: gliner-bento serve --backend ray; see docs/ray.md")
+        raise SettingsError("max_instances: needs Ray: gliner-bento serve --backend ray; see docs/scaling.md")
     count, devices = settings.num_instances, settings.cuda_devices
     if devices and settings.device not in ("auto", "cuda"):
         raise SettingsError(f"cuda_devices: needs device cuda or auto, and device is {settings.device}")

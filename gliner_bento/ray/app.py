@@ -1,4 +1,4 @@
-"""The Ray Serve application: gateways behind Ray's proxy, in front of replicas. docs/ray.md describes it.
+"""The Ray Serve application: gateways behind Ray's proxy, in front of replicas. docs/scaling.md describes it.
 
 serve run gliner_bento.ray.app:build max_instances=4
 """

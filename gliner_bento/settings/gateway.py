@@ -110,7 +110,7 @@ class GatewayFields(BaseSettings):
     enable_mcp: Mcp = Field(
         False,
         description="Serve /mcp, the tools extract_entities, extract_relations and redact for language models "
-        "(requires the extra mcp; see docs/mcp.md).",
+        "(requires the extra mcp; see docs/api.md).",
     )
     max_connections: Count = Field(
         2048,

@@ -32,7 +32,7 @@ class ProcessFields(BaseSettings):
     max_instances: Annotated[int, Field(ge=0, le=10_000)] = Field(
         0,
         description="Maximum number of instances, of which num_instances are the minimum: they follow the load. 0: "
-        "num_instances, always. Only with Ray (see docs/ray.md).",
+        "num_instances, always. Only with Ray (see docs/scaling.md).",
     )
     target_waiting_tokens: Count = Field(
         8192,

@@ -209,12 +209,16 @@ def _is_lively(model: Any) -> bool:
 
 
 def checkpoints_table() -> str:
-    """The first table of docs/checkpoints.md."""
-    rows = [
-        f"| {form.stands_for} | {form.config['model_name']} | {_labels_of(form)} | {form.encoder} | {form.source} |"
-        for form in FORMS.values()
-    ]
-    head = ["| Checkpoints | Backbone | Labels | Encoder | Form seen in |", "|---|---|---|---|---|"]
+    """The table of docs/models.md: forms that run alike are one row."""
+    backbones: dict[tuple[str, str, str], list[str]] = {}
+    for form in FORMS.values():
+        kind = (form.stands_for, _labels_of(form), form.encoder)
+        backbones.setdefault(kind, []).append(form.config["model_name"])
+    checkpoints: dict[tuple[str, str, str], list[str]] = {}
+    for (who, labels, run), names in backbones.items():
+        checkpoints.setdefault((", ".join(names), labels, run), []).append(who)
+    rows = [f"| {'; '.join(who)} | {' | '.join(kind)} |" for kind, who in checkpoints.items()]
+    head = ["| Checkpoints | Backbone | Labels | Encoder |", "|---|---|---|---|"]
     return "\n".join([*head, *rows])
 
 
@@ -227,7 +231,7 @@ def _labels_of(form: Form) -> str:
 
 
 def refused_table() -> str:
-    """The second table of docs/checkpoints.md."""
+    """The table of refused checkpoints in docs/models.md."""
     rows = [
         f"| {one.what} | {'raises an error' if one.gliner else 'gives meaningless answers'} |"
         for one in REFUSED.values()

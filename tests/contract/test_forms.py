@@ -102,7 +102,7 @@ def test_a_language_model_that_gliner_runs_in_one_direction_is_reported(publishe
     assert "LlamaModel: attention is causal" in caplog.text
 
 
-def test_the_page_of_checkpoints_has_every_form() -> None:
-    page = (PROJECT_ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+def test_the_page_of_models_has_every_form() -> None:
+    page = (PROJECT_ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     assert checkpoints_table() in page
     assert refused_table() in page

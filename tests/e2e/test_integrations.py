@@ -11,7 +11,7 @@ from gliner_bento.client import Client
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.settings import PROJECT_ROOT
 
-PAGE = (PROJECT_ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+PAGE = (PROJECT_ROOT / "docs" / "api.md").read_text(encoding="utf-8").partition("\n## Other libraries\n")[2]
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 TEXTS = ["Bill Gates founded Microsoft in 1975.", None, "Tim Cook works at Apple."]
 LABELS = ["person", "organization"]
@@ -20,7 +20,7 @@ NAMES = [["Bill Gates", "Microsoft"], [], ["Tim Cook", "Apple"]]
 
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_the_code_of_the_page_is_python(code):
-    compile(code, "docs/integrations.md", "exec")
+    compile(code, "docs/api.md", "exec")
 
 
 @pytest.mark.slow

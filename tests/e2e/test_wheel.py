@@ -178,7 +178,7 @@ def test_commands_ask_a_server_with_the_packages_that_the_wheel_declares_and_oth
     command("doctor --url URL")
     for line in ("--help", "bulk --help", "serve --help", "settings", "keys new a"):
         command(line)
-    needs = "install the extra serve in the clone: pip install -e '.[serve]' (docs/install.md)\n"
+    needs = "install the extra serve in the clone: pip install -e '.[serve]' (docs/quickstart.md)\n"
     for line in ("extract letter.txt --labels person", "bulk letter.txt -o no.jsonl --labels a", "doctor"):
         assert command(line, code=1)[1].endswith(f"; name a server with --url, or {needs}")
     for line in ("serve", "models list", "models show models/demo"):

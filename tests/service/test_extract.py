@@ -103,8 +103,8 @@ def test_labels_and_relations_with_options_in_every_route(service):
     )
 
 
-def test_the_requests_of_the_page_on_labels_are_answered(service):
-    page = (Path(__file__).parents[2] / "docs" / "labels.md").read_text(encoding="utf-8")
+def test_the_requests_of_the_page_on_concepts_are_answered(service):
+    page = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text(encoding="utf-8")
     requests = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
     assert len(requests) == 2
     for request in requests:

@@ -1,4 +1,4 @@
-"""The example of docs/mcp.md, over a socket."""
+"""The example of docs/api.md, over a socket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from gliner_bento.settings.configuration import PROJECT_ROOT
 
 def test_the_documented_client_redacts_a_text(service):
     pytest.importorskip("mcp.server.lowlevel", reason="mcp is not installed")
-    page = (PROJECT_ROOT / "docs" / "mcp.md").read_text(encoding="utf-8")
+    text = (PROJECT_ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    page = re.split("^## ", text.partition("\n## Tools for language models\n")[2], flags=re.MULTILINE)[0]
     ((example, printed),) = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", page, re.DOTALL)
 
     def run(url):

@@ -1,5 +1,5 @@
 """The clients of other servers, from PyPI and unmodified, given this server's address. None is a dependency: see
-docs/measurements/clients.md for the versions, and for what does not install."""
+docs/measurements/clients.json for the versions, and for what does not install."""
 
 from __future__ import annotations
 

@@ -255,13 +255,13 @@ def test_the_map_of_packages_has_each_of_them():
     assert there - set(re.findall(r"`([\w./]+)`", packages)) == set()
 
 
-@pytest.mark.parametrize("page", ["docs/security.md"])
-def test_a_page_names_only_tests_that_exist(page):
-    named = set(re.findall(r"`(test_\w+)`", (PROJECT_ROOT / page).read_text(encoding="utf-8")))
+def test_pages_name_only_tests_that_exist():
+    pages = [PROJECT_ROOT / "CONTRIBUTING.md", *(PROJECT_ROOT / "docs").rglob("*.md")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     tests = "".join(file.read_text(encoding="utf-8") for file in (PROJECT_ROOT / "tests").rglob("test_*.py"))
-    assert named
-    assert {name for name in named if f"def {name}(" not in tests} == set()
-    files = set(re.findall(r"`(tests/[\w/.]+)`", (PROJECT_ROOT / page).read_text(encoding="utf-8")))
+    assert {name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in tests} == set()
+    files = set(re.findall(r"`(tests/[\w/.]+)`", text))
+    assert files
     assert [file for file in files if not (PROJECT_ROOT / file).exists()] == []
 
 

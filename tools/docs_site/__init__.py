@@ -30,8 +30,7 @@ _MOVED = {"README.md": "overview.md", "CONTRIBUTING.md": "contributing.md", "CHA
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", "": "dockerfile"}
 _FOLDERS = {
     "docs/decisions": ("Decisions", "Choices that someone may ask about, with the numbers that they rest on."),
-    "docs/measurements": ("Measurements", "What was measured, when, and on which machine."),
-    "docs/migrate": ("From another server", "Clients of these servers work with another host name."),
+    "docs/migrate": ("From another server", "Clients of these servers work after changing only the host."),
 }
 
 
@@ -44,7 +43,7 @@ def links(text: str) -> Iterator[re.Match[str]]:
 
 
 def target_of(link: str, page: Path) -> Path | None:
-    """The file or folder that a link of a page leads to; None for a place on the page, or on the web."""
+    """The file or folder that a link of a page leads to; None for an anchor of the page, or a URL."""
     if _ELSEWHERE.match(link):
         return None
     return Path(os.path.normpath(page.parent / link.partition("#")[0]))

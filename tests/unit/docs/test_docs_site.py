@@ -57,9 +57,9 @@ def small_site(folder: Path) -> Path:
 
 def test_links_follow_a_page_and_what_it_links_to():
     page = PROJECT_ROOT / "docs" / "migrate" / "presidio.md"
-    text = "[a](../labels.md#thresholds) [b](../../README.md) [c](../../examples/redact.py) [d](../decisions) [e](#x)\n"
+    text = "[a](../errors.md#internal) [b](../../README.md) [c](../../examples/redact.py) [d](../decisions) [e](#x)\n"
     assert docs_site.rewritten(text, page) == (
-        "[a](../labels.md#thresholds) [b](../overview.md) [c](../examples/redact.py.md) [d](../decisions/index.md) "
+        "[a](../errors.md#internal) [b](../overview.md) [c](../examples/redact.py.md) [d](../decisions/index.md) "
         "[e](#x)\n"
     )
     code = "```\n[b](../../README.md)\n```\n`[b](../../README.md)`\n"
