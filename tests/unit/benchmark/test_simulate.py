@@ -79,13 +79,12 @@ def test_the_page_has_a_row_for_every_scene(tmp_path, capsys):
     (tmp_path / SIMULATION).write_text(json.dumps(data), encoding="utf-8")
     assert main(["--simulate", "--report", str(tmp_path)]) == 0
     page = capsys.readouterr().out
-    assert page == (tmp_path / "simulate.md").read_text("utf-8")
     rows = sum(line.startswith("| ") and "---" not in line for line in page.splitlines())
     parts = [part for part in data.values() if isinstance(part, list)]
     assert rows == sum(map(len, parts)) + len(parts), "a head for each"
 
 
 @pytest.mark.slow
-def test_a_quick_study_has_what_the_page_shows(tmp_path):
+def test_a_quick_study_has_what_the_page_shows(tmp_path, capsys):
     assert main(["--simulate", "--quick", "--out", str(tmp_path)]) == 0
-    assert (tmp_path / "simulate.md").exists()
+    assert "| replicas |" in capsys.readouterr().out
