@@ -51,7 +51,6 @@ def test_a_soak_loses_no_answer_and_gives_no_wrong_one(tmp_path):
     data = measured(tmp_path, "soak")
     assert (data["targets"]["lost"], data["targets"]["wrong"]) == (0, 0), data["examples"]
     assert data["outcomes"]["right"] > 0
-    assert (tmp_path / "soak.webp").stat().st_size > 0
 
 
 @pytest.mark.slow
