@@ -92,7 +92,7 @@ test-all: check ## Also slow tests, and a fresh clone with each Python
 	$(BIN)/python -m pip install --quiet --constraint requirements-dev.lock \
 		--editable '.[dataframes,haystack,ray,spacy]' langchain-core llama-index-core
 	$(BIN)/python -m pytest -m slow $(TESTS)
-	@if command -v podman; then $(BIN)/python -m reliability image --out build/image; else echo "no podman: image not tested"; fi
+	@if command -v podman; then $(BIN)/python -m deploy.containers image --out build/image; else echo "no podman: image not tested"; fi
 	$(BIN)/python tools/first_answer.py --every-python
 
 lock: ## Renew the locks: ARGS=--upgrade
@@ -120,7 +120,7 @@ regression: setup-dev ## Compare speed with an earlier commit: AGAINST= ARGS=
 	$(BIN)/python -m reliability regression --against '$(AGAINST)' $(ARGS)
 
 image-test: setup-dev ## Build and try the image with podman, 10 minutes: ARGS=
-	$(BIN)/python -m reliability image $(ARGS)
+	$(BIN)/python -m deploy.containers image $(ARGS)
 
 demo-model: setup ## Train the bundled model: DATA=folder
 	@[ -n "$(DATA)" ] || { echo "make demo-model DATA=folder" >&2; exit 2; }

@@ -10,15 +10,12 @@ from pathlib import Path
 
 from gliner_bento.settings import Settings
 from reliability.chaos import chaos
-from reliability.containers import ContainerError
 from reliability.faults import FAULTS
 from reliability.floods import floods
 from reliability.fuzz import fuzz
-from reliability.image import image
 from reliability.invariance import PRECISIONS, invariance
 from reliability.measurement import FOLDER, Measurement
 from reliability.overload import overload
-from reliability.pod import pod
 from reliability.regression import regression
 from reliability.soak import soak
 from reliability.worst import worst
@@ -31,6 +28,7 @@ _HARNESSES: dict[str, Callable[..., Measurement]] = {
     "overload": overload,
     "worst": worst,
     "regression": regression,
+    "soak": soak,
 }
 
 
@@ -38,11 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, store, print; the exit code."""
     flags = _parser().parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder:
-        try:
-            measurement = _measure(flags, Path(folder) / "server.log")
-        except ContainerError as error:
-            sys.stderr.write(f"{flags.what}: {error}\n")
-            return 1
+        measurement = _measure(flags, Path(folder) / "server.log")
     sys.stdout.write(measurement.store(flags.out))
     return 0 if measurement.met else 1
 
@@ -52,12 +46,6 @@ def _measure(flags: argparse.Namespace, log: Path) -> Measurement:
     common = {"out", "set", "what"}
     arguments = {name: value for name, value in vars(flags).items() if name not in common}
     settings = dict(flags.set)
-    if flags.what == "image":
-        return image(**arguments, settings=settings)
-    if flags.what == "pod":
-        return pod(**arguments, settings=settings)
-    if flags.what == "soak":
-        return soak(log, flags.out, **arguments, settings=settings)
     return _HARNESSES[flags.what](log, **arguments, settings=settings)
 
 
@@ -111,22 +99,18 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--against", required=True, help="the commit")
     command.add_argument("--seconds", type=float, default=5.0, help="duration of a round (default: 5)")
     command.add_argument("--rounds", type=int, default=12, help="rounds at each concurrency (default: 12)")
-    command = commands.add_parser("image", help="the container image under restrictions, with podman")
-    command.add_argument("--base", help="an image with Python 3.11 (default: one made of Debian's packages)")
-    command.add_argument("--torch", choices=("cpu", "cuda"), default="cpu", help="build of torch (default: cpu)")
-    command = commands.add_parser("pod", help="the pod of the Helm chart, with podman")
-    command.add_argument(
-        "--image", default="localhost/gliner-bento:latest", help="(default: localhost/gliner-bento:latest)"
-    )
     command = commands.add_parser("worst", help="short texts beside the most expensive requests")
     command.add_argument("--seconds", type=float, default=30.0, help="duration beside each request (default: 30)")
     for command in commands.choices.values():
-        command.add_argument(
-            "--out", type=Path, default=FOLDER, help="folder of the results (default: docs/measurements)"
-        )
-        command.add_argument("--set", type=_setting, action="append", default=[], metavar="NAME=VALUE",
-                             help="a setting of the server; may be repeated")  # fmt: skip
+        add_common_flags(command)
     return parser
+
+
+def add_common_flags(command: argparse.ArgumentParser) -> None:
+    """Those of every measurement: where its results go, and settings of its server."""
+    command.add_argument("--out", type=Path, default=FOLDER, help="folder of the results (default: docs/measurements)")
+    command.add_argument("--set", type=_setting, action="append", default=[], metavar="NAME=VALUE",
+                         help="a setting of the server; may be repeated")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from gliner_bento.loadtest.machine import provenance
 from gliner_bento.settings import PROJECT_ROOT
 from reliability.measurement import Measurement, Target
 from reliability.served import memory_watch, processes, serving
-from reliability.soak_plot import draw
 from reliability.soak_requests import ADAPTERS, SoakRequest, predictions, same, soak_requests
 
 SHARE = 0.8
@@ -184,7 +183,6 @@ class Soak:
 
 def soak(
     log: Path,
-    folder: Path,
     *,
     minutes: float,
     kill: bool,
@@ -192,7 +190,7 @@ def soak(
     different: int,
     settings: Mapping[str, object],
 ) -> Measurement:
-    """Measure for `minutes`; writes a plot into `folder`.
+    """Measure for `minutes`.
 
     kill: SIGKILL the runner near the end. rate: requests/s; None: `SHARE` of the capacity. different: number of
     different requests.
@@ -204,9 +202,8 @@ def soak(
         with serving(log, given) as server:
             run, samples, rate = asyncio.run(_soaked(server, archives, minutes * 60, kill, rate, different))
     samples = [sample for sample in samples if run.killed_s is None or sample[0] < run.killed_s]
-    slope, intercept = memory_slope(samples, minutes * 60 * WARM_UP_SHARE)
+    slope = memory_slope(samples, minutes * 60 * WARM_UP_SHARE)
     bins = _by_time(run.outcomes.latencies)
-    draw(samples, (slope, intercept), bins, folder / "soak.webp")
     counts = run.outcomes.counts
     targets = [
         Target("lost", "requests", counts["lost"], 0),
@@ -238,7 +235,6 @@ def soak(
         f"p50 {facts['p50_ms'] or 0:.0f} ms, p95 {facts['p95_ms'] or 0:.0f} ms; {killed}.",
         "float32. Each answer is compared with the one that the idle server gave. Memory: gateway and runner, the "
         f"lowest of each {_BIN_S:.0f} s, after the first {WARM_UP_SHARE:.0%} of the time and until the kill.",
-        "![memory and p95 over time](soak.webp)",
     ]
     command = f"make soak MINUTES={minutes:g}" + ("" if kill else " ARGS=--no-kill")
     return Measurement("soak", command, targets, facts, at_start, notes)
@@ -283,10 +279,8 @@ async def _capacity(run: Soak, seconds: float) -> float:
     return sum(until_s - seconds / 2 <= end_s <= until_s for end_s in ends) / (seconds / 2)
 
 
-def memory_slope(
-    samples: Sequence[tuple[float, Mapping[str, float]]], from_s: float
-) -> tuple[float | None, float | None]:
-    """Least-squares line through the memory of all services from `from_s` on: MB per minute, and MB at the start.
+def memory_slope(samples: Sequence[tuple[float, Mapping[str, float]]], from_s: float) -> float | None:
+    """Least-squares line through the memory of all services from `from_s` on: MB per minute.
 
     Of each `_BIN_S` the lowest memory counts: what stays, without that of the requests of the moment.
     """
@@ -297,11 +291,10 @@ def memory_slope(
             lowest[number] = min(lowest.get(number, point), point, key=itemgetter(1))
     points = list(lowest.values())
     if len(points) < 2:
-        return None, None
+        return None
     mean_x = sum(x for x, _ in points) / len(points)
     mean_y = sum(y for _, y in points) / len(points)
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
-    return slope, mean_y - slope * mean_x
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
 
 
 def _by_time(latencies: Sequence[tuple[float, float]]) -> list[tuple[float, float | None]]:

@@ -1,7 +1,7 @@
-"""Command line: `python -m training train|report|ablate`.
+"""Command line: `python -m training train|report`.
 
 `train` makes the bundled model, from scratch or from `--start`; interrupted, it continues from its last checkpoint in
-`--work`, with the result that it would have had. `report` scores a checkpoint. `ablate` compares short trainings.
+`--work`, with the result that it would have had. `report` scores a checkpoint.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 
-from training.ablation import ARMS, compare
 from training.evaluate import evaluate, report
 from training.probing import write_report
 from training.stages import run_stages
@@ -37,13 +36,8 @@ def parse_arguments() -> argparse.Namespace:
     training.add_argument("--trial", type=int, metavar="STEPS", help="stop every stage after STEPS steps")
     scores = commands.add_parser("report")
     scores.add_argument("--model", type=Path, default=DEMO, help="checkpoint folder (default: models/demo)")
-    scores.add_argument("--plot", type=Path, help="SVG file for the reliability plot; needs --data and matplotlib")
     scores.add_argument("--threshold", type=float, default=0.5)
-    ablation = commands.add_parser("ablate")
-    ablation.add_argument("--start", type=Path, default=DEMO, help="checkpoint folder (default: models/demo)")
-    ablation.add_argument("--work", type=Path, default=Path("build/ablation"))
-    ablation.add_argument("arms", nargs="+", choices=ARMS)
-    for command in (training, scores, ablation):
+    for command in (training, scores):
         command.add_argument(
             "--data",
             type=Path,
@@ -62,10 +56,8 @@ def main() -> None:
         run_stages(arguments.data, arguments.out, arguments.work, arguments.start, arguments.trial)
         print(f"trained in {(time.monotonic() - begin) / 60:.1f} minutes")
         print(report(evaluate(arguments.out, arguments.data)))
-    elif arguments.command == "report":
-        write_report(arguments.model, arguments.data, arguments.threshold, arguments.plot)
     else:
-        compare(arguments.arms, arguments.start, arguments.data, arguments.work)
+        write_report(arguments.model, arguments.data, arguments.threshold)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ texts state.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,14 +122,3 @@ def calibrate(folder: Path, data: Path, out: Path) -> tuple[Correction, Correcti
     fold(model.model, entities, relations, *label_states(model, asked))
     save_checkpoint(model, out)
     return entities, relations
-
-
-def reliability(outcomes: Sequence[Scored], bins: int = 10) -> list[tuple[float, float, int]]:
-    """Mean score, share of right answers and number of answers of each bin that has some."""
-    groups: dict[int, list[Scored]] = {}
-    for one in outcomes:
-        groups.setdefault(min(bins - 1, math.floor(one[0] * bins)), []).append(one)
-    return [
-        (sum(score for score, _ in group) / len(group), sum(right for _, right in group) / len(group), len(group))
-        for _, group in sorted(groups.items())
-    ]

@@ -13,7 +13,6 @@ from typing import Any
 
 from gliner import GLiNER
 
-from training.calibration import answers, scored
 from training.evaluate import Counts, ask, evaluate, evaluate_held_out, report
 from training.questions import PROBES, QUESTIONS, Question, read_questions
 
@@ -74,8 +73,8 @@ def _cells(counts: Counts) -> str:
     return f"{counts.f1:.2f} | {precision:.2f} | {recall:.2f}"
 
 
-def write_report(folder: Path, data: Path | None, threshold: float = 0.5, plot: Path | None = None) -> None:
-    """Print the report of a checkpoint; with `data` also the scores of the development split, and the plot."""
+def write_report(folder: Path, data: Path | None, threshold: float = 0.5) -> None:
+    """Print the report of a checkpoint; with `data` also the scores of the development split."""
     model = GLiNER.from_pretrained(str(folder), local_files_only=True)
     outcomes = [answer(model, probe, threshold) for probe in read_questions(PROBES)]
     print(f"## Probes at threshold {threshold}\n\n{table(outcomes)}\n")
@@ -84,10 +83,6 @@ def write_report(folder: Path, data: Path | None, threshold: float = 0.5, plot: 
     print(f"## Types and relations that were never trained\n\n{report(evaluate_held_out(model, threshold))}\n")
     if data:
         print(f"## Development split\n\n{report(evaluate(folder, data, threshold))}\n")
-    if data and plot:
-        from training.plots import draw_reliability  # noqa: PLC0415  needs matplotlib
-
-        draw_reliability(*scored(answers(folder, data)), plot)
     failed = [(one, list(one.failures())) for one in outcomes]
     print(f"## Failures: {sum(bool(lines) for _, lines in failed)} of {len(outcomes)} probes\n")
     for one, lines in failed:

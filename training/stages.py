@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from training.ontology import load_ontology
 from training.records import read_records
 from training.refine import refine_all
 from training.sampling import Sampler, relation_signatures
-from training.templates import DATA, Template, Writer, load_library, parse_lists
+from training.templates import DATA, Writer, load_library, parse_lists
 
 REFINEMENT = Settings(
     steps=0, decay=0, stop=0, batch=16, encoder_rate=1.2e-4, head_rate=8e-4, average=300, save_every=100
@@ -48,14 +48,11 @@ def batches(
     seed: int,
     *,
     skip: int = 0,
-    keep: Callable[[Template], bool] | None = None,
 ) -> Iterator[Batch]:
-    """Endless training batches behind the first `skip`; `keep` chooses among the templates."""
+    """Endless training batches behind the first `skip`."""
     rng = random.Random(seed)
     ontology = load_ontology(data / "labels.json")
     library = load_library(ontology)
-    if keep:
-        library.templates = list(filter(keep, library.templates))
     writer = Writer(library, ontology)
     places = parse_lists((DATA / "gazetteer.txt").read_text(encoding="utf-8").splitlines())
     records = refine_all(read_records(data / "train.jsonl.gz", MAX_WIDTH), places)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -92,6 +93,12 @@ def _schemas(documented: Iterable[tuple[Endpoint, Operation]]) -> dict[str, Any]
     for endpoint, operation in documented:
         kinds = (operation.request, operation.answer, endpoint.error, *operation.more_types)
         types |= dict.fromkeys(kind for kind in kinds if kind)
+    return _definitions(tuple(types))
+
+
+@cache
+def _definitions(types: tuple[type[Any], ...]) -> dict[str, Any]:
+    """JSON schemas by name. Most of the CPU time of an app's start, and the same for every app in a process."""
     _, definitions = TypeAdapter.json_schemas(
         [(kind.__name__, "validation", TypeAdapter(kind)) for kind in types],
         ref_template="#/components/schemas/{model}",

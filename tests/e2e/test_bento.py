@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from quick import ENVIRONMENT
 
 from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
@@ -62,7 +63,7 @@ def test_a_built_bento_answers_from_an_empty_folder(tag, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     command = [sys.executable, "-m", "bentoml", "serve", tag, "--port", "{port}", "--host", "127.0.0.1"]
-    with running_server(command, cwd=empty, log=tmp_path / "log") as url:
+    with running_server(command, cwd=empty, log=tmp_path / "log", env=ENVIRONMENT) as url:
         answer = httpx.post(f"{url}/v1/extract", json=REQUEST, timeout=60).json()
         assert {e["text"] for e in answer["entities"]} >= {"Bill Gates", "Microsoft"}
         assert {(r["head"]["text"], r["relation"]) for r in answer["relations"]} >= {("Bill Gates", "founded")}

@@ -16,6 +16,7 @@ import httpx
 import pytest
 import yaml
 from chromium import chromium, executable
+from quick import ENVIRONMENT
 
 from benchmark.server import running_server, started
 from gliner_bento.api_keys import hash_of
@@ -44,7 +45,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def locked(keys: Path) -> Iterator[str]:
     """A server with these keys, as `bentoml serve` starts it in the project's folder."""
     command = [sys.executable, "-m", "bentoml", "serve", ".", "--port", "{port}"]
-    env = {"GLINER_API_KEYS": str(keys), "GLINER_SELF_TEST": "false", "GLINER_HEADER_TIMEOUT_S": "1"}
+    env = ENVIRONMENT | {"GLINER_API_KEYS": str(keys), "GLINER_HEADER_TIMEOUT_S": "1"}
     with running_server(command, cwd=PROJECT_ROOT, log=keys.with_name("log"), env=env) as url:
         yield url
 
@@ -126,7 +127,7 @@ def test_bentomls_settings_for_tls_work(tmp_path):
     tls = {"enabled": True, "certfile": str(certificate), "keyfile": str(key)}
     configuration.write_text(yaml.safe_dump({"services": {"GLiNERService": {"ssl": tls}}}))
     command = [sys.executable, "-m", "bentoml", "serve", ".", "--port", "{port}"]
-    env = {"GLINER_CONFIG": str(configuration), "GLINER_API_KEYS": "[]"}
+    env = ENVIRONMENT | {"GLINER_CONFIG": str(configuration), "GLINER_API_KEYS": "[]"}
     ready = "ready on https://127.0.0.1:"
     with started(command, cwd=PROJECT_ROOT, log=tmp_path / "log", env=env, ready=ready) as server:
         url = server.url.replace("http:", "https:")

@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from quick import ENVIRONMENT
 
 from benchmark.server import started
 from gliner_bento.settings import PROJECT_ROOT
@@ -70,7 +71,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
     log, temporary = tmp_path_factory.mktemp("server") / "log", Path(tempfile.mkdtemp(prefix="t"))  # for sockets: short
     command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--log-format", "json"]
     with Collector() as collector:
-        env = {"TMPDIR": str(temporary), "OTEL_BSP_SCHEDULE_DELAY": "100"}
+        env = ENVIRONMENT | {"TMPDIR": str(temporary), "OTEL_BSP_SCHEDULE_DELAY": "100"}
         env["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{collector.server_port}"
         with started([*command, "--enable-tracing"], cwd=PROJECT_ROOT, log=log, env=env) as server:
             yield Observed(server.url, log, temporary, collector)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from gliner import GLiNER
 from peft import PeftModel
+from quick import ENVIRONMENT
 
 from benchmark.server import running_server
 from gliner_bento.client import Client
@@ -45,7 +46,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
     folder = tmp_path_factory.mktemp("trained")
     command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
     settings = {"ENABLE_LORA": "true", "DTYPE": "float32", "DISK_CACHE_DIR": str(folder / "cache")}
-    env = {f"GLINER_{name}": value for name, value in settings.items()}
+    env = ENVIRONMENT | {f"GLINER_{name}": value for name, value in settings.items()}
     with running_server(command, cwd=PROJECT_ROOT, log=folder / "log", env=env) as url:
         ran = subprocess.run(
             [sys.executable, str(SCRIPT), "--out", "adapter", "--steps", "60", "--url", url, "--id", "often"],

@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from quick import ENVIRONMENT
 
 from benchmark.server import Server, started
 from gliner_bento.settings import PROJECT_ROOT
@@ -37,7 +38,7 @@ def small(log: Path) -> Iterator[Server]:
     command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--max-restarts", "1"]
     command += ["--queue-capacity", "4", "--max-batch-size", "1", "--max-text-chars", "100000"]
     command += ["--request-timeout-s", str(START_S)]
-    with started(command, cwd=PROJECT_ROOT, log=log, env={"BENTOML_CONTAINERIZED": "true"}) as server:
+    with started(command, cwd=PROJECT_ROOT, log=log, env={**ENVIRONMENT, "BENTOML_CONTAINERIZED": "true"}) as server:
         yield server
 
 

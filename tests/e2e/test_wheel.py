@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from packaging.requirements import Requirement
+from quick import ENVIRONMENT
 
 from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
@@ -127,7 +128,7 @@ def test_an_installed_wheel_serves_the_bundled_model_in_an_empty_folder(wheel, t
     site, empty = tmp_path / "site", tmp_path / "empty"
     empty.mkdir()
     pip("install", "--no-deps", "--no-compile", "--target", str(site), str(wheel), cwd=empty)
-    environment = os.environ | {"PYTHONPATH": str(site)}
+    environment = os.environ | ENVIRONMENT | {"PYTHONPATH": str(site)}
     command = [str(site / "bin" / "gliner-bento"), "serve", "--port", "{port}", "--host", "127.0.0.1"]
     with running_server(command, cwd=empty, log=tmp_path / "log", env=environment) as url:
         served = httpx.get(f"{url}/v1/model", timeout=60).json()

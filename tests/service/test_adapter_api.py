@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from gliner.serve.client import GLiNERClient, GLiNERClientError
-from processes import COMMANDS, server_of
+from processes import server_of
 from saved_adapters import BODY, FILES, LABELS, TEXT, archive_of, error_of, ids, put, scores, tarred, zipped
 
 from gliner_bento.client import AsyncClient, Client
@@ -25,8 +25,8 @@ MAX_ADAPTER_BYTES = 4 * 2**20
 MAX_DISK_ADAPTERS = 5
 
 
-@pytest.fixture(scope="module", params=COMMANDS)
-def server(request, adapters, tmp_path_factory) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def server(adapters, tmp_path_factory) -> Iterator[str]:
     """A server that has adapters of its operator: `own`, and `teams/b` to be named."""
     folder = tmp_path_factory.mktemp("server")
     shutil.copytree(adapters["two"], folder / "root" / "own")
@@ -34,7 +34,7 @@ def server(request, adapters, tmp_path_factory) -> Iterator[str]:
     settings = {"enable_polylora": True, "polylora_max_rank": 16, "max_device_adapters": 2, "warmup_iterations": 0}
     settings |= {"adapter_root": folder / "root", "disk_cache_dir": folder / "cache"}
     settings |= {"max_disk_adapters": MAX_DISK_ADAPTERS, "max_adapter_bytes": MAX_ADAPTER_BYTES}
-    with server_of(request.param, folder / "log", **settings) as server:
+    with server_of("bento", folder / "log", **settings) as server:
         yield server.url
 
 

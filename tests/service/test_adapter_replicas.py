@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,6 @@ from processes import server_of
 from safetensors.torch import load_file, save_file
 from saved_adapters import BODY, error_of, ids, put, scores, zipped
 
-from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
 
 
@@ -25,14 +23,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def replicas(folder: Path) -> Iterator[tuple[httpx.Client, httpx.Client]]:
-    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--dtype", "float32"]
-    command += ["--enable-lora", "--warmup-iterations", "0", "--disk-cache-dir", str(folder / "cache")]
+    settings = {"enable_lora": True, "warmup_iterations": 0, "disk_cache_dir": folder / "cache"}
     with ExitStack() as stack:
-        urls = [
-            stack.enter_context(running_server(command, cwd=PROJECT_ROOT, log=folder / f"log{number}"))
-            for number in range(2)
-        ]
-        one, other = (stack.enter_context(httpx.Client(base_url=url, timeout=120)) for url in urls)
+        servers = [stack.enter_context(server_of("plain", folder / f"log{number}", **settings)) for number in range(2)]
+        one, other = (stack.enter_context(httpx.Client(base_url=server.url, timeout=120)) for server in servers)
         yield one, other
 
 

@@ -16,6 +16,7 @@ import httpx
 import psutil
 import pytest
 from processes import BENTO
+from quick import ENVIRONMENT
 from saved_adapters import BODY, put, scores, zipped
 
 from benchmark.server import Server, started, tree_of
@@ -32,8 +33,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """In a container BentoML would start nothing again."""
     folder = tmp_path_factory.mktemp("fleet")
     settings = {"num_instances": 2, "dtype": "float32", "enable_lora": True, "disk_cache_dir": folder / "cache"}
-    settings |= {"warmup_iterations": 0, "request_timeout_s": 300}
-    env = {f"GLINER_{name.upper()}": str(value) for name, value in settings.items()}
+    settings["request_timeout_s"] = 300
+    env = ENVIRONMENT | {f"GLINER_{name.upper()}": str(value) for name, value in settings.items()}
     with started(BENTO, cwd=PROJECT_ROOT, log=folder / "log", env={**env, "BENTOML_CONTAINERIZED": "true"}) as server:
         with httpx.Client(base_url=server.url, timeout=60) as client:
             wait_for(client, ["ready", "ready"])

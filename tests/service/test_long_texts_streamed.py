@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 from long_texts import DOCUMENT, LABELS, RELATIONS, lines_of
-from processes import COMMANDS, server_of
+from processes import server_of
 
 from benchmark.server import Server, tree_of
 from gliner_bento.client import Client
@@ -19,9 +19,9 @@ PATIENCE_S = 60.0  # a safety net: no test passes or fails by waiting, unless so
 ENDLESS = " ".join([DOCUMENT] * 120)  # more than any machine reads while a test looks at its first lines
 
 
-@pytest.fixture(scope="module", params=COMMANDS)
-def process(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server_of(request.param, tmp_path_factory.mktemp("server") / "log") as server:
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with server_of("bento", tmp_path_factory.mktemp("server") / "log") as server:
         yield server
 
 
@@ -94,7 +94,6 @@ def test_our_client_streams_what_it_extracts(server):
     ]
 
 
-@pytest.mark.parametrize("process", ["bento"], indirect=True)
 def test_a_model_process_that_dies_while_it_reads_is_the_last_line(process):
     """The last test: whether the process comes back is tested elsewhere."""
     (runner,) = [child for child in tree_of(process.pid) if "GLiNERRunner" in child.cmdline()]

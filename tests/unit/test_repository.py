@@ -54,15 +54,15 @@ ALLOWED_IN = {
     "polars": r"gliner_bento/integrations/dataframes\.py",
     "shtab": r"gliner_bento/cli/completion\.py",
     "spacy": r"gliner_bento/integrations/spacy\.py",
-    "httpx": r"gliner_bento/(client/|cli/|in_process|loadtest/measure)|benchmark/(server|side_by_side)\.py|reliability",
+    "httpx": r"gliner_bento/(client/|cli/|in_process|loadtest/measure)|benchmark/(server|side_by_side)\.py|reliability|"
+    r"deploy/containers",
     "rich": r"gliner_bento/cli/",
     "pyarrow": r"gliner_bento/(ray/|files/records/columns\.py)",
     "fast_gliner": JOBS,
-    "matplotlib": r"(benchmark/(simulate/)?plots|reliability/soak_plot|training/plots)\.py",
     "psutil": r"(benchmark/server|reliability/(served|faults))\.py",
     "prometheus_client": r"gliner_bento/telemetry/metrics\.py",
     "opentelemetry": r"gliner_bento/telemetry/otel\.py",
-    "argparse": r"gliner_bento/cli/|(benchmark|reliability|training)/__main__\.py",
+    "argparse": r"gliner_bento/cli/|(benchmark|deploy/containers|reliability|training)/__main__\.py",
 }
 VIEWS = {
     SchedulerConfig: "gliner_bento/scheduler/",

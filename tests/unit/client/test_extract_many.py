@@ -29,6 +29,7 @@ class Server:
         self.requests: list[list[dict]] = []
         self.under_way = self.most_under_way = self.refused = 0
         self.bodies: list[dict] = []
+        self.draw = random.Random(0)
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
@@ -45,7 +46,7 @@ class Server:
             return error_response(429, QueueFull("full"))
         self.under_way += len(items)
         self.most_under_way = max(self.most_under_way, self.under_way)
-        await asyncio.sleep(random.random() / 1000)
+        await asyncio.sleep(self.draw.random() / 1000)
         self.under_way -= len(items)
         if any(item["text"] == "invalid" for item in items):
             return error_response(422, InvalidField("items: wrong", param="items"))

@@ -65,6 +65,10 @@ def answers(path):
     return {"/docs": (200, 307), "/docs/main.js": (404,)}.get(path, (200,))
 
 
+WITHOUT_BODY = (200, 400, 404, 415, 422, 501)
+"""What a route answers to a request that may call it, but has no body. 501: models are not loaded over HTTP."""
+
+
 def routes(app):
     """Method and an example path of every route of the app."""
     for route in app.routes.routes:
@@ -85,7 +89,7 @@ def test_every_route_is_open_or_needs_its_scope(app):
         for scope in SCOPES:
             answer = ask(app, method, path, f"key-{scope}")
             if scope in (needed, "admin"):
-                assert answer.status_code not in (401, 403), (path, scope)
+                assert answer.status_code in WITHOUT_BODY, (path, scope)
             else:
                 assert answer.status_code == 403, (path, scope)
                 assert needed in answer.text

@@ -162,10 +162,10 @@ class Container:
         return None
 
     def start_client(self, module: str) -> subprocess.Popen[str]:
-        """Run a module of this package in a second container, which shares the first one's network and outlives it."""
-        volume = f"{Path(__file__).parent}:{_CLIENT}/reliability:ro"
+        """Run a module of this checkout in a second container, which shares the first one's network and outlives it."""
+        volumes = [f"--volume={PROJECT_ROOT / name}:{_CLIENT}/{name}:ro" for name in ("deploy", "reliability")]
         path = f"PYTHONPATH={_CLIENT}:/home/bentoml/bento/src"
-        command = ["podman", "run", "--rm", "--interactive", "--network", f"container:{self.name}", "--volume", volume]
+        command = ["podman", "run", "--rm", "--interactive", "--network", f"container:{self.name}", *volumes]
         command += ["--no-healthcheck", "--env", path, self.image, "python3", "-m", module]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from reliability.__main__ import main
-from reliability.containers import _pip_configuration
+from deploy.containers.__main__ import main
+from deploy.containers.podman import _pip_configuration
 
 
 def test_pip_is_configured_in_the_build_as_it_is_here(tmp_path, monkeypatch):

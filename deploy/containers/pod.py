@@ -21,10 +21,10 @@ from typing import Any
 
 import yaml
 
+from deploy.containers.image import readme_differences
+from deploy.containers.podman import ASK, Container, ContainerError, podman
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.settings import PROJECT_ROOT
-from reliability.containers import ASK, Container, ContainerError, podman
-from reliability.image import readme_differences
 from reliability.measurement import Measurement, Target
 
 _CHART = PROJECT_ROOT / "deploy" / "helm" / "gliner-bento"
@@ -72,7 +72,7 @@ def pod(*, image: str, settings: Mapping[str, object]) -> Measurement:
         "Podman runs neither the probes nor preStop; the Secret's file was replaced in place.",
         "Times are those of the machine under its other load (`load before`), not of an idle one.",
     ]
-    return Measurement("chart", "python -m reliability pod --image NAME", targets, facts, at_start, notes)
+    return Measurement("chart", "python -m deploy.containers pod --image NAME", targets, facts, at_start, notes)
 
 
 def _rendered(image: str, settings: Mapping[str, object]) -> dict[str, Any]:

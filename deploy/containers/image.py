@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from deploy.containers.podman import BASE, Container, ContainerError, build, make_base, podman, running
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.settings import PROJECT_ROOT
 from gliner_bento.settings.names import env_name
-from reliability.containers import BASE, Container, ContainerError, build, make_base, podman, running
 from reliability.known_answers import RIGHT, WRONG
 from reliability.measurement import Measurement, Target
 
@@ -174,7 +174,7 @@ def _killed(container: Container, facts: dict[str, Any]) -> list[Target]:
 
 def _stopped(container: Container, facts: dict[str, Any]) -> list[Target]:
     """`podman stop` under load: what was sent before it is answered."""
-    client = container.start_client("reliability.container_load")
+    client = container.start_client("deploy.containers.load")
     assert client.stdin
     assert client.stdout
     client.stdout.readline()

@@ -1,0 +1,1 @@
+"""Deployment: container, Helm chart, Ray, and their tests."""
