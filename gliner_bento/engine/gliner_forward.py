@@ -17,8 +17,6 @@ import torch
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.families import Family
 from gliner_bento.engine.heads.decode import (
-    decode_padded_spans,
-    decode_padded_tags,
     lowest_threshold,
     on_device,
     probabilities,
@@ -27,12 +25,13 @@ from gliner_bento.engine.heads.decode import (
 from gliner_bento.engine.heads.overlap import resolve
 from gliner_bento.engine.heads.predictions import Predictions, SpanTable, WordSpan
 from gliner_bento.engine.heads.relations import Related, RelationCollector, with_relations
+from gliner_bento.engine.heads.span_head import SpanHead
 from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.rows import TextSlots
 from gliner_bento.engine.limits import too_many_candidates
-from gliner_bento.engine.text.collate import PaddedCollator, ordered
+from gliner_bento.engine.text.collate import ordered
 
 # gliner scores the relations of all pairs of spans above the threshold in one product: memory grows with the square.
 MAX_PROPOSALS = 256
@@ -55,13 +54,9 @@ class GlinerForward:
         self._own_shapes = layers.own_shapes
         self._entities = without(model.model, "decoder", *_RELATION_MODULES)  # the decoder generates unserved labels
         self._relations = model.model if family.relations else None
-        self._decode = decode_padded_spans if family.span_width else decode_padded_tags
-        self._once_per_span = family.span_width  # token models propose a span once for each label
-        self._pad = PaddedCollator.of(
-            model.data_processor,
-            separate_labels=not family.prompts.inline,
-            max_width=model.config.max_width if family.span_width else None,
-        )
+        self._decode = family.decode
+        self._once_per_span = family.head is SpanHead  # token models propose a span once for each label
+        self._pad = family.collator(model)
         self.name = f"gliner's {type(model.model).__name__}, text by text"
 
     def __call__(self, slots: TextSlots | None, texts: Sequence[Prepared]) -> list[Predictions]:

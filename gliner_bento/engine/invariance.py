@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from gliner_bento.engine.base import Engine
+from gliner_bento.engine.self_test import all_scores
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.types import Item, ModelInfo
 
@@ -62,14 +63,4 @@ def _items(info: ModelInfo) -> Iterator[Item]:
     for number, length in enumerate(_LENGTHS):
         related = info.supports_relations and length <= _RELATED_WORDS
         words = [vocabulary[(number + at) % len(vocabulary)] for at in range(min(length, info.max_words))]
-        chosen = labels[number % len(labels) :]
-        yield Item(
-            " ".join(words),
-            {label: label for label in chosen},
-            {"knows": "knows"} if related else {},
-            threshold=0.0,
-            relation_threshold=0.0,
-            flat_ner=False,
-            multi_label=True,
-            long_text="truncate",
-        )
+        yield all_scores(" ".join(words), labels[number % len(labels) :], ("knows",) if related else ())

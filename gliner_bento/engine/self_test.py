@@ -131,18 +131,23 @@ def _items(info: ModelInfo) -> list[Item]:
     """The texts, with labels that fit one pass."""
     limit = info.max_labels_per_pass
     return [
-        Item(
-            text,
-            {label: label for label in labels[:limit]},
-            {relation: relation for relation in relations[:limit]} if info.supports_relations else {},
-            threshold=0.0,
-            relation_threshold=0.0,
-            flat_ner=False,
-            multi_label=True,
-            long_text="truncate",
-        )
+        all_scores(text, labels[:limit], relations[:limit] if info.supports_relations else ())
         for text, labels, relations in _TEXTS
     ]
+
+
+def all_scores(text: str, labels: Sequence[str], relations: Sequence[str]) -> Item:
+    """An item whose result has all scores: thresholds of 0, and as few overlaps as possible resolved."""
+    return Item(
+        text,
+        {label: label for label in labels},
+        {relation: relation for relation in relations},
+        threshold=0.0,
+        relation_threshold=0.0,
+        flat_ner=False,
+        multi_label=True,
+        long_text="truncate",
+    )
 
 
 def _differences(engine: Engine, model: Any, items: Sequence[Item]) -> Iterator[Difference]:

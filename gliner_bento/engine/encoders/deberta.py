@@ -32,7 +32,7 @@ from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.kernels import skewed
 from gliner_bento.engine.layers.lora import LoraUpdate
 from gliner_bento.engine.layers.norm import Norm
-from gliner_bento.engine.layers.packing import Block, Layout, Slots
+from gliner_bento.engine.layers.packing import Block, Layout, Slots, attention
 
 # Distances with precomputed projections; those of a longer text are computed when it comes.
 _REACH = 512
@@ -124,10 +124,7 @@ class DisentangledAttention:
             bias = skewed(multiply(k, self._queries.columns(block))).transpose(2, 3)
         if block.blocked is not None:
             bias = bias.masked_fill(block.blocked, torch.finfo(q.dtype).min)
-        contexts = F.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=bias, scale=1.0
-        )
-        return contexts.transpose(1, 2)
+        return attention(q, k, v, bias, scale=1.0)
 
 
 class PositionTable:

@@ -220,5 +220,5 @@ class WindowedRequest:
             relation_heads={},  # the merged entities decide: another window may give a span another label
             relation_tails={},
         )
-        prompt = self._tokenizer.prompt(*descriptions(self._item, labels, relations))
+        prompt = self._tokenizer.prompts.prompt(*descriptions(self._item, labels, relations))
         return one_pass(item, self._tokenizer.tokenized(window.words, prompt), self._lease, is_pass=True)
