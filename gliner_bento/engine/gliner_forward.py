@@ -18,7 +18,6 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.families import Family
 from gliner_bento.engine.heads.decode import (
     lowest_threshold,
-    on_device,
     probabilities,
     thresholds_of,
 )
@@ -91,17 +90,15 @@ class GlinerForward:
         """The spans above their label's threshold."""
         if getattr(output, "span_logits", None) is None:
             return self._decode(output.logits, [text])[0]
-        scores = probabilities(output.span_logits[0]).cpu()
-        above = (scores > on_device(thresholds_of(text.item), scores.device)) & output.span_mask[0].bool().cpu()[
-            :, None
-        ]
-        span, label = above.nonzero(as_tuple=True)
-        first, last = output.span_idx[0].cpu()[span].numpy().T
-        return SpanTable(first, last, label.numpy(), scores[span, label].double().numpy())
+        scores = probabilities(output.span_logits[0]).cpu().numpy()
+        inside = output.span_mask[0].bool().cpu().numpy()
+        span, label = ((scores > thresholds_of(text.item)) & inside[:, None]).nonzero()
+        first, last = output.span_idx[0].cpu().numpy()[span].T
+        return SpanTable(first, last, label, scores[span, label].astype(np.float64))
 
 
 def without(module: torch.nn.Module, *names: str) -> torch.nn.Module:
-    """The same module, sharing its weights, without these children. gliner's models skip what they do not have."""
+    """A copy of the module without these children, with the same weights. gliner's models skip missing children."""
     less = copy(module)
     less._modules = {name: child for name, child in module._modules.items() if name not in names}
     return less
@@ -113,15 +110,14 @@ def related(output: Any, text: Prepared, entities: SpanTable) -> Related:
     for index, span in enumerate(zip(entities.first.tolist(), entities.last.tolist(), strict=True)):
         index_of.setdefault(span, index)
     ends = np.array([index_of.get((first, last), -1) for first, last in output.entity_spans[0].tolist()], np.int64)
-    scores = probabilities(output.rel_logits[0]).cpu()
-    thresholds = on_device(relation_thresholds_of(text.item), scores.device)
-    above = (scores.double() > thresholds) & output.rel_mask[0].bool().cpu()[:, None]
-    pair, relation = above.nonzero(as_tuple=True)
-    head, tail = ends[output.rel_idx[0].cpu()[pair].numpy()].T
+    scores = probabilities(output.rel_logits[0]).cpu().numpy()
+    above = scores.astype(np.float64) > relation_thresholds_of(text.item)
+    pair, relation = (above & output.rel_mask[0].bool().cpu().numpy()[:, None]).nonzero()
+    head, tail = ends[output.rel_idx[0].cpu().numpy()[pair]].T
     between = (head >= 0) & (tail >= 0) & (head != tail)
     if allowed := AllowedEnds.of(text.item):
         labels = entities.label
-        between &= allowed.heads[relation.numpy(), labels[head]] & allowed.tails[relation.numpy(), labels[tail]]
-    found = RelationCollector(text, entities, scores.shape[1])
-    found.add(np.stack([relation.numpy(), head, tail], axis=-1)[between], scores[pair, relation].numpy()[between])
-    return found.related()
+        between &= allowed.heads[relation, labels[head]] & allowed.tails[relation, labels[tail]]
+    collector = RelationCollector(text, entities, scores.shape[1])
+    collector.add(np.stack([relation, head, tail], axis=-1)[between], scores[pair, relation][between])
+    return collector.related()

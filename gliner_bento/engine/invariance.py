@@ -25,7 +25,7 @@ _RELATED_WORDS = 5
 
 
 def thread_counts(lanes: int, torch_threads: int) -> tuple[int, ...]:
-    """With how many threads a batch may run: those of one lane, and of the idle lanes that it uses."""
+    """The numbers of threads that a batch may run with: those of one lane, and of the idle lanes that it uses."""
     return tuple(torch_threads * (1 + shared) for shared in range(lanes))
 
 
@@ -51,7 +51,7 @@ def _results_are_equal(engine: Engine, threads: Sequence[int]) -> bool:
 
 
 def _results(engine: Engine, items: Sequence[Item], threads: int) -> Sequence[Any]:
-    """Of one batch. As passes, whose results have the suppressed entities too."""
+    """The results of one batch. Items run as passes, whose results have the suppressed entities too."""
     prepared = [replace(engine.prepare(item), is_pass=True) for item in items]
     passes = engine.decode(engine.forward(engine.collate(prepared), threads))
     return [(list(one.entities), list(one.suppressed), one.relations) for one in passes]

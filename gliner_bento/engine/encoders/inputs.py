@@ -38,7 +38,7 @@ class PromptTokens:
 
     @classmethod
     def inline(cls, config: Any, *, relations: bool) -> PromptTokens:
-        """Of a model with labels, and relations, in its prompt. config: gliner's."""
+        """The tokens of a model with labels, and relations, in its prompt. config: gliner's."""
         if not relations:
             return cls(config.class_token_index, label_shift=not config.embed_ent_token)
         shifts = not config.embed_ent_token, not config.embed_rel_token
@@ -149,7 +149,7 @@ class PaddedInputs:
         return self.rows.tokens.slots is None and not any(self.label_ids)
 
     def unread(self) -> PaddedInputs:
-        """The same without the counts, which a captured forward pass must not read: the next batch has others."""
+        """These inputs without counts, which a captured forward pass must not read: the next batch has others."""
         unread: Any = None
         return replace(self, rows=BatchRows(*[TextRows(unread)] * 4))
 

@@ -43,5 +43,5 @@ EAGER = Kernels(disentangled_bias, relu_of_sums)
 
 
 def compiled() -> Kernels:
-    """The same operations, fused for any shape."""
+    """The operations of `EAGER`, fused for any shape."""
     return Kernels(torch.compile(disentangled_bias, dynamic=True), torch.compile(relu_of_sums, dynamic=True))

@@ -98,7 +98,7 @@ class PassPlanner:
             yield from self._tokens(item.labels, "labels", self._tokenizer.limits.tokens)
 
     def groups(self, item: Item) -> Steps[Groups]:
-        """For an item of several passes. Raises InvalidField (`labels`, `relations`) for a name that is too long."""
+        """Group the names of an item of several passes. Raises InvalidField (`labels`, `relations`) for a long name."""
         if not self._tokenizer.prompts.inline:
             return Groups([tuple(item.labels)], [], {}, (0, 0), self._room(item, tuple(item.labels)))
         share = self._tokenizer.limits.tokens // (4 if item.relations else 2)
