@@ -6,21 +6,16 @@ adapter_model.safetensors   base_model.model.<layer>.lora_A.weight, .lora_B.weig
 
 from __future__ import annotations
 
-import io
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import torch
 from peft import LoraConfig
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, TypeAdapter
-from pydantic_core import from_json
-from safetensors import SafetensorError
-from safetensors.torch import load
+from safetensors import SafetensorError, deserialize, safe_open
 
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE, check_complete, invalid
 from gliner_bento.adapters.peft_config import check_patterns, rank_and_scale, read_config
@@ -36,7 +31,7 @@ TEXT_ENCODER = "token_rep_layer.bert_layer.model."
 _TRAINED_ON = (("", ""), ("model.", ""), ("", TEXT_ENCODER))
 
 _MAX_HEADER_BYTES = 4 * 2**20
-_BYTES_OF = {"F32": 4, "F16": 2, "BF16": 2}
+_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 _TENSOR = re.compile(r"base_model\.model\.(?P<layer>.+)\.(?P<part>lora_A\.weight|lora_B\.weight|lora_B\.bias)")
 _OTHER_TENSORS = (
@@ -89,75 +84,50 @@ class AdapterPlan:
     layers: Mapping[str, LayerPlan]
 
 
-class _Tensor(BaseModel):
-    """A tensor in the header of a safetensors file."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    dtype: str
-    shape: Annotated[list[NonNegativeInt], Field(max_length=8)]
-    data_offsets: Annotated[list[NonNegativeInt], Field(min_length=2, max_length=2)]
-
-
-_HEADER = TypeAdapter(dict[str, _Tensor])
-_METADATA = TypeAdapter(dict[str, str] | None)
-
-
 def check_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> AdapterPlan:
     """Check the configuration and the header of the tensors' file; raises `AdapterInvalid`."""
     with _files(folder) as (config, weights):
-        fields, shapes = read_config(config), _shapes(weights)
+        fields = read_config(config)
+        with safe_open(weights.name, framework="np") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+            shapes = _shapes((name, one.get_dtype(), one.get_shape()) for name, one in slices.items())
     return _plan(fields, shapes, layers, max_rank)
 
 
 def read_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Adapter:
     """The adapter in `folder`; raises `AdapterInvalid`, also for numbers that are not finite."""
-    with _files(folder) as (config, weights):
-        fields, content = read_config(config), weights.read()
-    plan = _plan(fields, _shapes(io.BytesIO(content)), layers, max_rank)
-    try:
-        tensors = load(content)
-    except SafetensorError as error:
-        raise invalid(f"{WEIGHTS_FILE} is damaged ({error})") from error
+    with _files(folder) as (config, weights):  # not mapped: the operator may overwrite the file
+        fields, tensors = read_config(config), dict(deserialize(weights.read()))  # type: ignore[no-untyped-call]
+    shapes = _shapes((name, tensor["dtype"], tensor["shape"]) for name, tensor in tensors.items())
+    plan = _plan(fields, shapes, layers, max_rank)
     updates = {name: _low_rank(layer, tensors) for name, layer in plan.layers.items()}
     return Adapter(plan.rank, updates)
 
 
 @contextmanager
 def _files(folder: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """The two files, open."""
+    """The two files, open. Raises `AdapterInvalid` where one cannot be read."""
     try:
         check_complete({path.name for path in folder.iterdir() if path.is_file()})
         with (folder / CONFIG_FILE).open("rb") as config, (folder / WEIGHTS_FILE).open("rb") as weights:
+            if int.from_bytes(weights.read(8), "little") > _MAX_HEADER_BYTES:
+                raise invalid(f"{WEIGHTS_FILE} is truncated, or not a safetensors file")
+            weights.seek(0)
             yield config, weights
+    except SafetensorError as error:
+        raise invalid(f"{WEIGHTS_FILE} is damaged ({error})") from error
     except OSError as error:
         raise invalid(f"its files cannot be read ({error.strerror})") from error
 
 
-def _shapes(file: BinaryIO) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor, by name, from the header, which must match the file's size exactly."""
-    size = file.seek(0, io.SEEK_END) - 8
-    file.seek(0)
-    header_size = int.from_bytes(file.read(8), "little")
-    if header_size > min(size, _MAX_HEADER_BYTES):
-        raise invalid(f"{WEIGHTS_FILE} is truncated, or not a safetensors file")
-    try:
-        header = from_json(file.read(header_size))
-        _METADATA.validate_python(header.pop("__metadata__", None) if isinstance(header, dict) else None)
-        tensors = _HEADER.validate_python(header)
-    except ValueError as error:
-        raise invalid(f"the header of {WEIGHTS_FILE} cannot be read") from error
-    end = 0
-    for name, tensor in sorted(tensors.items(), key=lambda item: item[1].data_offsets):
-        if tensor.dtype not in _BYTES_OF:
-            raise invalid(f"tensor {shown(name)} is {shown(tensor.dtype)}, not one of {', '.join(_BYTES_OF)}")
-        begin, expected = end, end + math.prod(tensor.shape) * _BYTES_OF[tensor.dtype]
-        if tensor.data_offsets != [begin, expected]:
-            raise invalid(f"{WEIGHTS_FILE} is damaged at tensor {shown(name)}")
-        end = expected
-    if end != size - header_size:
-        raise invalid(f"{WEIGHTS_FILE} does not have the size that its header says")
-    return {name: tuple(tensors[name].shape) for name in sorted(tensors)}
+def _shapes(tensors: Iterable[tuple[str, str, Sequence[int]]]) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor, sorted by name. tensors: name, data type and shape of each."""
+    shapes = {}
+    for name, dtype, shape in sorted(tensors):
+        if dtype not in _DTYPES:
+            raise invalid(f"tensor {shown(name)} is {shown(dtype)}, not one of {', '.join(_DTYPES)}")
+        shapes[name] = tuple(shape)
+    return shapes
 
 
 def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: ModelLayers, max_rank: int) -> AdapterPlan:
@@ -219,9 +189,12 @@ def _layer(saved_as: str, config: LoraConfig, parts: Mapping[str, tuple[int, ...
     return LayerPlan(saved_as, rank, scale, has_bias)
 
 
-def _low_rank(layer: LayerPlan, tensors: Mapping[str, torch.Tensor]) -> LowRank:
+def _low_rank(layer: LayerPlan, tensors: Mapping[str, Mapping[str, Any]]) -> LowRank:
+    """tensors: as safetensors reads them."""
+
     def part(name: str, scale: float) -> torch.Tensor:
-        tensor = tensors[f"base_model.model.{layer.saved_as}.{name}"].float() * scale
+        saved = tensors[f"base_model.model.{layer.saved_as}.{name}"]
+        tensor = torch.frombuffer(saved["data"], dtype=_DTYPES[saved["dtype"]]).view(saved["shape"]).float() * scale
         if not bool(torch.isfinite(tensor).all()):
             raise invalid(f"layer {shown(layer.saved_as)}: {name} has a number that is not finite")
         return tensor

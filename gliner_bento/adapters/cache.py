@@ -46,17 +46,13 @@ class Uses:
     last_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class Lease:
     """A lease on an adapter (see `AdapterLease`)."""
 
-    def __init__(self, key: Key, ready: Future[LoadedAdapter], release: Callable[[], None]) -> None:
-        self.key = key
-        self.ready = ready
-        self._release = release
-
-    def release(self) -> None:
-        """See `AdapterLease`."""
-        self._release()
+    key: Key
+    ready: Future[LoadedAdapter]
+    release: Callable[[], None]
 
 
 class AdapterCache:

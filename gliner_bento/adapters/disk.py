@@ -28,13 +28,11 @@ from uuid import uuid4
 from gliner_bento.adapters.archive import FILES, check_complete
 from gliner_bento.adapters.base import AdapterSettings, Source, StoredAdapter
 from gliner_bento.adapters.manifest import MANIFEST_FILE, Manifest
-from gliner_bento.adapters.sources import Fill, from_archive, from_folder, from_hub
+from gliner_bento.adapters.sources import Fill
 from gliner_bento.adapters.storage_errors import storage_errors
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict, InvalidField, StorageFull, TooLarge
 from gliner_bento.storage.files import file_lock, sync
 from gliner_bento.types import BASE_ADAPTER_ID
-
-__all__ = ["AdapterStore", "Fill", "from_archive", "from_folder", "from_hub"]
 
 logger = logging.getLogger(__name__)
 

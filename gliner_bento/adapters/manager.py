@@ -19,7 +19,8 @@ from gliner_bento.adapters.adapter import Adapter, ModelLayers, check_adapter, r
 from gliner_bento.adapters.base import AdapterSettings, Observer, Source, StoredAdapter
 from gliner_bento.adapters.cache import AdapterCache, Lease
 from gliner_bento.adapters.device import DeviceSlots, Key, LoadedAdapter, load_for
-from gliner_bento.adapters.disk import AdapterStore, Fill, from_archive, from_folder, from_hub
+from gliner_bento.adapters.disk import AdapterStore
+from gliner_bento.adapters.sources import Fill, from_archive, from_folder, from_hub
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, GLiNERBentoError, InvalidField
 
 logger = logging.getLogger(__name__)

@@ -115,10 +115,10 @@ class ChunkedRequest(Protocol):
 
     @property
     def exhausted(self) -> bool:
-        """No pass can be made now: all are made, or the next ones depend on passes that have not ended. False until the
-        first call of `next_passes`."""
+        """Whether no pass can be made now: all are made, or the next ones depend on passes that have not ended. False
+        until the first call of `next_passes`."""
 
-    def add(self, made: Prepared, result: Result) -> Sequence[Any]:
+    def add(self, prepared: Prepared, result: Result) -> Sequence[Any]:
         """Merge the result of a pass; returns the parts of the final result that became final, in order.
 
         Raises `TooLarge` if the result exceeds a limit."""

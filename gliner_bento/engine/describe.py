@@ -95,7 +95,7 @@ def _headers(weights: WeightFiles) -> list[tuple[list[int], str]]:
 
 
 def _pickled_headers(weights: WeightFiles) -> list[tuple[list[int], str]]:
-    """As `_headers`, of files that torch.save wrote."""
+    """`_headers` of files that torch.save wrote."""
     return [
         (list(one.shape), str(one.dtype).removeprefix("torch.") if one.is_floating_point() else "")
         for one in read_pickled(weights.files).values()

@@ -104,12 +104,12 @@ class GLiNEREngine:
             device=str(self._device),
             dtype="int8" if options.quantization == "int8" and not gliner_forward else dtype,
             max_words=limits.words,
-            max_span_width=config.max_width if family.span_width else None,
+            max_span_width=family.max_width(config),
             forward=self._forward.name,
             max_labels_per_pass=max_labels if family.prompts.inline else None,
             fingerprint=fingerprint,
             languages=languages,
-            cached_subwords=tokenizer.caches_subwords,
+            cached_subwords=tokenizer.subwords.cached,
         )
 
     def _torch_forward(
@@ -371,13 +371,14 @@ def pass_limits(options: EngineOptions, limits: ModelLimits, max_labels: int | N
 
 def check_options(options: EngineOptions, device: torch.device) -> None:
     """Raises ModelError for options that do not go together, or not with the device."""
-    if options.runtime == "onnxruntime" and options.enable_flashdeberta:
-        raise ModelError("enable_flashdeberta is for runtime torch")
-    if options.runtime == "onnxruntime" and options.enable_lora:
-        raise ModelError("enable_lora is for runtime torch; an ONNX file has fixed weights")
-    if options.runtime == "onnxruntime" and options.quantization != "none":
-        raise ModelError("quantization is for runtime torch; an ONNX file has a fixed precision")
-    if options.runtime == "onnxruntime" and (options.max_model_len or options.max_span_width):
-        raise ModelError("max_model_len and max_span_width are for runtime torch; an ONNX file has fixed shapes")
+    if options.runtime == "onnxruntime":
+        if options.enable_flashdeberta:
+            raise ModelError("enable_flashdeberta is for runtime torch")
+        if options.enable_lora:
+            raise ModelError("enable_lora is for runtime torch; an ONNX file has fixed weights")
+        if options.quantization != "none":
+            raise ModelError("quantization is for runtime torch; an ONNX file has a fixed precision")
+        if options.max_model_len or options.max_span_width:
+            raise ModelError("max_model_len and max_span_width are for runtime torch; an ONNX file has fixed shapes")
     if options.quantization == "int8" and device.type != "cpu":
         raise ModelError("quantization int8 is for the CPU")

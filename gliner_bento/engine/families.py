@@ -23,8 +23,8 @@ from gliner_bento.engine.heads.relations import RelationHead
 from gliner_bento.engine.heads.span_head import SpanHead
 from gliner_bento.engine.heads.token_head import TokenHead
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.options import EngineOptions
+from gliner_bento.engine.text.collate import PaddedCollator
 from gliner_bento.engine.text.prompts import InlineLabels, Prompts, SeparateLabels
 
 
@@ -40,59 +40,57 @@ class Head(Protocol):
         """The predictions of each text. Raises `ScoresNotFinite`."""
 
 
-MakeEncoder = Callable[[Any, LayerFactory, EngineOptions, bool, "Projection | None"], Encoder]
-"""(gliner's inner model, layers, options, relations in the prompt, label projection) -> the encoder."""
+MakeEncoder = Callable[[Any, LayerFactory, EngineOptions], Encoder]
+"""(gliner's inner model, layers, options) -> the encoder."""
 MakeHead = Callable[[Any, LayerFactory, "RelationHead | None"], Head]
 """(gliner's inner model, layers, relation head) -> the head."""
-DecodeLogits = Callable[[torch.Tensor, Sequence[Prepared]], list[SpanTable]]
-"""(padded logits, texts) -> the spans above each text's threshold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """How a checkpoint class is served.
 
-    prompts: where labels go. encoder, head: see above. span_width: whether the config's `max_width` limits a span.
+    prompts: where labels go. encoder, head: see above.
     label_projection: labels pass gliner's `prompt_rep_layer` before they are scored.
     relations: the model predicts relations.
-    decode_onnx: decodes the one output of a checkpoint's ONNX file. None: not served from ONNX, because gliner's export
-        is incomplete (threshold and relations are fixed to those of the export's example; a generative decoder cannot
-        be exported).
+    onnx: its ONNX files are served. gliner's export of the others is incomplete: threshold and relations are fixed to
+        those of the export's example; a generative decoder cannot be exported.
     """
 
     prompts: type[Prompts]
     encoder: MakeEncoder
     head: MakeHead
-    span_width: bool
-    label_projection: bool
+    label_projection: bool = False
     relations: bool = False
-    decode_onnx: DecodeLogits | None = None
+    onnx: bool = False
+
+    def max_width(self, config: Any) -> int | None:
+        """Words of the longest span, by the model's configuration; None: token models have no limit."""
+        return config.max_width if self.head is SpanHead else None
+
+    def decode(self, logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
+        """The spans above each label's threshold, of gliner's padded logits."""
+        return (decode_padded_spans if self.head is SpanHead else decode_padded_tags)(logits, texts)
+
+    def collator(self, model: Any) -> PaddedCollator:
+        """Makes the padded tensors that gliner's `model` takes."""
+        processor = model.data_processor
+        labels_pad_id = None if self.prompts.inline else processor.labels_tokenizer.pad_token_id
+        return PaddedCollator(processor.transformer_tokenizer.pad_token_id, labels_pad_id, self.max_width(model.config))
 
 
 FAMILIES: Mapping[type, Family] = {
-    gliner_models.UniEncoderSpanGLiNER: Family(
-        InlineLabels, UniEncoder, SpanHead, span_width=True, label_projection=True, decode_onnx=decode_padded_spans
-    ),
-    gliner_models.UniEncoderTokenGLiNER: Family(
-        InlineLabels, UniEncoder, TokenHead, span_width=False, label_projection=False, decode_onnx=decode_padded_tags
-    ),
-    gliner_models.BiEncoderSpanGLiNER: Family(
-        SeparateLabels, BiEncoder, SpanHead, span_width=True, label_projection=True, decode_onnx=decode_padded_spans
-    ),
-    gliner_models.BiEncoderTokenGLiNER: Family(
-        SeparateLabels, BiEncoder, TokenHead, span_width=False, label_projection=False, decode_onnx=decode_padded_tags
-    ),
-    gliner_models.UniEncoderSpanDecoderGLiNER: Family(
-        InlineLabels, UniEncoder, SpanHead, span_width=True, label_projection=True
-    ),
-    gliner_models.UniEncoderTokenDecoderGLiNER: Family(
-        InlineLabels, UniEncoder, TokenHead, span_width=False, label_projection=False
-    ),
+    gliner_models.UniEncoderSpanGLiNER: Family(InlineLabels, UniEncoder, SpanHead, label_projection=True, onnx=True),
+    gliner_models.UniEncoderTokenGLiNER: Family(InlineLabels, UniEncoder, TokenHead, onnx=True),
+    gliner_models.BiEncoderSpanGLiNER: Family(SeparateLabels, BiEncoder, SpanHead, label_projection=True, onnx=True),
+    gliner_models.BiEncoderTokenGLiNER: Family(SeparateLabels, BiEncoder, TokenHead, onnx=True),
+    gliner_models.UniEncoderSpanDecoderGLiNER: Family(InlineLabels, UniEncoder, SpanHead, label_projection=True),
+    gliner_models.UniEncoderTokenDecoderGLiNER: Family(InlineLabels, UniEncoder, TokenHead),
     gliner_models.UniEncoderSpanRelexGLiNER: Family(
-        InlineLabels, UniEncoder, SpanHead, span_width=True, label_projection=True, relations=True
+        InlineLabels, UniEncoder, SpanHead, label_projection=True, relations=True
     ),
     gliner_models.UniEncoderTokenRelexGLiNER: Family(
-        InlineLabels, UniEncoder, TokenHead, span_width=False, label_projection=True, relations=True
+        InlineLabels, UniEncoder, TokenHead, label_projection=True, relations=True
     ),
 }
 

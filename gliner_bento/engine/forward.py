@@ -10,7 +10,7 @@ import torch
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.checkpoint.find import ModelError
-from gliner_bento.engine.encoders.inputs import Inputs, PaddedInputs
+from gliner_bento.engine.encoders.inputs import Inputs, PaddedInputs, PromptTokens
 from gliner_bento.engine.encoders.output import Encoder, EncoderOutput
 from gliner_bento.engine.families import Family, Head
 from gliner_bento.engine.graphs import CudaCapture, Graphs
@@ -29,20 +29,27 @@ _ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 
 
 class Forward:
-    """packs: texts are packed without padding. name: how it computes, for `/v1/model`. padded: see `GLiNEREngine`."""
+    """packs: texts are packed without padding. name: how it computes, for `/v1/model`. padded: see `GLiNEREngine`.
+
+    project_labels: applied to the embeddings of labels before they are scored.
+    """
 
     def __init__(
         self,
         encoder: Encoder,
         head: Head,
         device: torch.device,
+        prompt: PromptTokens,
+        project_labels: Projection | None,
         *,
-        padded: bool = False,
-        compiled: bool = False,
-        graphs: Graphs[Scores] | None = None,
+        padded: bool,
+        compiled: bool,
+        graphs: Graphs[Scores] | None,
     ) -> None:
         self._encode = encoder
         self._head = head
+        self._prompt = prompt
+        self._project_labels = project_labels
         self._device = device
         self._padded = padded
         self._graphs = graphs
@@ -61,7 +68,7 @@ class Forward:
         batch = ordered(items, slot_of, slots, device)
         if not batch.texts:
             return batch
-        inputs = Inputs.packed(batch.texts, batch.inputs, self._encode.prompt)
+        inputs = Inputs.packed(batch.texts, batch.inputs, self._prompt)
         if not self._padded:
             return replace(batch, inputs=inputs)
         thresholds = [lowest_threshold(text.item) for text in batch.texts]
@@ -86,6 +93,9 @@ class Forward:
 
     def _run(self, inputs: Inputs) -> Scores:
         encoded = self._encode(inputs)
+        if self._project_labels is not None:
+            labels = self._project_labels(encoded.labels, encoded.rows.labels.slot_rows)
+            encoded = replace(encoded, labels=labels)
         if encoded.thresholds is None:
             encoded.check_finite()
         return encoded, self._head.scores(encoded)
@@ -99,7 +109,7 @@ class Forward:
 def make_forward(model: Any, family: Family, options: EngineOptions, layers: LayerFactory) -> Forward:
     """The forward pass of gliner's inner model. Raises ModelError for options that the model does not support."""
     projection = Projection(model.prompt_rep_layer, layers) if family.label_projection else None
-    encoder = family.encoder(model, layers, options, family.relations, projection)
+    encoder = family.encoder(model, layers, options)
     if options.quantization == "int8" and not encoder.packs:
         raise ModelError(f"quantization int8 needs a packed encoder; this one is {encoder.name}")
     relations = RelationHead(model, layers) if family.relations else None
@@ -107,7 +117,10 @@ def make_forward(model: Any, family: Family, options: EngineOptions, layers: Lay
     device = next(model.parameters()).device
     captures = device.type == "cuda" and layers.padded and not (options.enforce_eager or options.enable_compilation)
     graphs: Graphs[Scores] | None = Graphs(CudaCapture(device), agree) if captures else None
-    return Forward(encoder, head, device, padded=layers.padded, compiled=options.enable_compilation, graphs=graphs)
+    inline = family.prompts.inline
+    prompt = PromptTokens.inline(model.config, relations=family.relations) if inline else PromptTokens()
+    compiled = options.enable_compilation
+    return Forward(encoder, head, device, prompt, projection, padded=layers.padded, compiled=compiled, graphs=graphs)
 
 
 def agree(first: Scores, second: Scores) -> bool:

@@ -17,22 +17,20 @@ import torch
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.families import Family
 from gliner_bento.engine.heads.decode import (
-    decode_padded_spans,
-    decode_padded_tags,
     lowest_threshold,
-    on_device,
     probabilities,
     thresholds_of,
 )
 from gliner_bento.engine.heads.overlap import resolve
 from gliner_bento.engine.heads.predictions import Predictions, SpanTable, WordSpan
 from gliner_bento.engine.heads.relations import Related, RelationCollector, with_relations
+from gliner_bento.engine.heads.span_head import SpanHead
 from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.rows import TextSlots
 from gliner_bento.engine.limits import too_many_candidates
-from gliner_bento.engine.text.collate import PaddedCollator, ordered
+from gliner_bento.engine.text.collate import ordered
 
 # gliner scores the relations of all pairs of spans above the threshold in one product: memory grows with the square.
 MAX_PROPOSALS = 256
@@ -55,13 +53,9 @@ class GlinerForward:
         self._own_shapes = layers.own_shapes
         self._entities = without(model.model, "decoder", *_RELATION_MODULES)  # the decoder generates unserved labels
         self._relations = model.model if family.relations else None
-        self._decode = decode_padded_spans if family.span_width else decode_padded_tags
-        self._once_per_span = family.span_width  # token models propose a span once for each label
-        self._pad = PaddedCollator.of(
-            model.data_processor,
-            separate_labels=not family.prompts.inline,
-            max_width=model.config.max_width if family.span_width else None,
-        )
+        self._decode = family.decode
+        self._once_per_span = family.head is SpanHead  # token models propose a span once for each label
+        self._pad = family.collator(model)
         self.name = f"gliner's {type(model.model).__name__}, text by text"
 
     def __call__(self, slots: TextSlots | None, texts: Sequence[Prepared]) -> list[Predictions]:
@@ -96,17 +90,15 @@ class GlinerForward:
         """The spans above their label's threshold."""
         if getattr(output, "span_logits", None) is None:
             return self._decode(output.logits, [text])[0]
-        scores = probabilities(output.span_logits[0]).cpu()
-        above = (scores > on_device(thresholds_of(text.item), scores.device)) & output.span_mask[0].bool().cpu()[
-            :, None
-        ]
-        span, label = above.nonzero(as_tuple=True)
-        first, last = output.span_idx[0].cpu()[span].numpy().T
-        return SpanTable(first, last, label.numpy(), scores[span, label].double().numpy())
+        scores = probabilities(output.span_logits[0]).cpu().numpy()
+        inside = output.span_mask[0].bool().cpu().numpy()
+        span, label = ((scores > thresholds_of(text.item)) & inside[:, None]).nonzero()
+        first, last = output.span_idx[0].cpu().numpy()[span].T
+        return SpanTable(first, last, label, scores[span, label].astype(np.float64))
 
 
 def without(module: torch.nn.Module, *names: str) -> torch.nn.Module:
-    """The same module, sharing its weights, without these children. gliner's models skip what they do not have."""
+    """A copy of the module without these children, with the same weights. gliner's models skip missing children."""
     less = copy(module)
     less._modules = {name: child for name, child in module._modules.items() if name not in names}
     return less
@@ -118,15 +110,14 @@ def related(output: Any, text: Prepared, entities: SpanTable) -> Related:
     for index, span in enumerate(zip(entities.first.tolist(), entities.last.tolist(), strict=True)):
         index_of.setdefault(span, index)
     ends = np.array([index_of.get((first, last), -1) for first, last in output.entity_spans[0].tolist()], np.int64)
-    scores = probabilities(output.rel_logits[0]).cpu()
-    thresholds = on_device(relation_thresholds_of(text.item), scores.device)
-    above = (scores.double() > thresholds) & output.rel_mask[0].bool().cpu()[:, None]
-    pair, relation = above.nonzero(as_tuple=True)
-    head, tail = ends[output.rel_idx[0].cpu()[pair].numpy()].T
+    scores = probabilities(output.rel_logits[0]).cpu().numpy()
+    above = scores.astype(np.float64) > relation_thresholds_of(text.item)
+    pair, relation = (above & output.rel_mask[0].bool().cpu().numpy()[:, None]).nonzero()
+    head, tail = ends[output.rel_idx[0].cpu().numpy()[pair]].T
     between = (head >= 0) & (tail >= 0) & (head != tail)
     if allowed := AllowedEnds.of(text.item):
         labels = entities.label
-        between &= allowed.heads[relation.numpy(), labels[head]] & allowed.tails[relation.numpy(), labels[tail]]
-    found = RelationCollector(text, entities, scores.shape[1])
-    found.add(np.stack([relation.numpy(), head, tail], axis=-1)[between], scores[pair, relation].numpy()[between])
-    return found.related()
+        between &= allowed.heads[relation, labels[head]] & allowed.tails[relation, labels[tail]]
+    collector = RelationCollector(text, entities, scores.shape[1])
+    collector.add(np.stack([relation, head, tail], axis=-1)[between], scores[pair, relation][between])
+    return collector.related()

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from gliner_bento.engine.base import Engine
+from gliner_bento.engine.self_test import all_scores
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.types import Item, ModelInfo
 
@@ -24,7 +25,7 @@ _RELATED_WORDS = 5
 
 
 def thread_counts(lanes: int, torch_threads: int) -> tuple[int, ...]:
-    """With how many threads a batch may run: those of one lane, and of the idle lanes that it uses."""
+    """The numbers of threads that a batch may run with: those of one lane, and of the idle lanes that it uses."""
     return tuple(torch_threads * (1 + shared) for shared in range(lanes))
 
 
@@ -50,7 +51,7 @@ def _results_are_equal(engine: Engine, threads: Sequence[int]) -> bool:
 
 
 def _results(engine: Engine, items: Sequence[Item], threads: int) -> Sequence[Any]:
-    """Of one batch. As passes, whose results have the suppressed entities too."""
+    """The results of one batch. Items run as passes, whose results have the suppressed entities too."""
     prepared = [replace(engine.prepare(item), is_pass=True) for item in items]
     passes = engine.decode(engine.forward(engine.collate(prepared), threads))
     return [(list(one.entities), list(one.suppressed), one.relations) for one in passes]
@@ -62,14 +63,4 @@ def _items(info: ModelInfo) -> Iterator[Item]:
     for number, length in enumerate(_LENGTHS):
         related = info.supports_relations and length <= _RELATED_WORDS
         words = [vocabulary[(number + at) % len(vocabulary)] for at in range(min(length, info.max_words))]
-        chosen = labels[number % len(labels) :]
-        yield Item(
-            " ".join(words),
-            {label: label for label in chosen},
-            {"knows": "knows"} if related else {},
-            threshold=0.0,
-            relation_threshold=0.0,
-            flat_ner=False,
-            multi_label=True,
-            long_text="truncate",
-        )
+        yield all_scores(" ".join(words), labels[number % len(labels) :], ("knows",) if related else ())

@@ -14,7 +14,8 @@ from gliner_bento.engine.families import Family
 from gliner_bento.engine.heads.overlap import predictions_of
 from gliner_bento.engine.heads.predictions import Predictions
 from gliner_bento.engine.heads.span_scores import DEPENDS_ON_PADDING
-from gliner_bento.engine.text.collate import CollatedBatch, PaddedCollator
+from gliner_bento.engine.heads.token_head import TokenHead
+from gliner_bento.engine.text.collate import CollatedBatch
 
 RunInputs = dict[str, torch.Tensor]
 """The inputs of one run of the session."""
@@ -34,16 +35,12 @@ class OnnxForward:
     encoded_labels = 0
 
     def __init__(self, model: Any, family: Family) -> None:
-        scores_proposals = not family.span_width and model.config.represent_spans
-        if family.decode_onnx is None or scores_proposals:
+        scores_proposals = family.head is TokenHead and model.config.represent_spans
+        if not family.onnx or scores_proposals:
             raise ModelError(f"runtime onnxruntime: the ONNX export of a {type(model).__name__} is incomplete")
         self._session: OnnxSession = model.model
-        self._decode = family.decode_onnx
-        self._pad = PaddedCollator.of(
-            model.data_processor,
-            separate_labels=not family.prompts.inline,
-            max_width=model.config.max_width if family.span_width else None,
-        )
+        self._decode = family.decode
+        self._pad = family.collator(model)
         self.packs = (
             not family.prompts.inline or self._session.facts.quantizes_batches or depends_on_padding(model.config)
         )

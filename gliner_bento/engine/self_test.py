@@ -57,7 +57,7 @@ reaches 7e-6 and 2e-6, 0.026 and 0.006, 0.17 and 0.036, 0.7 and 0.12. int8 is co
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Of one text. spans: of the entities that overlap resolution kept; relations are scored between those."""
+    """The scores of one text. spans: of the entities that overlap resolution kept; relations are between those."""
 
     scores: Mapping[Key, float]
     spans: frozenset[CharSpan]
@@ -131,18 +131,23 @@ def _items(info: ModelInfo) -> list[Item]:
     """The texts, with labels that fit one pass."""
     limit = info.max_labels_per_pass
     return [
-        Item(
-            text,
-            {label: label for label in labels[:limit]},
-            {relation: relation for relation in relations[:limit]} if info.supports_relations else {},
-            threshold=0.0,
-            relation_threshold=0.0,
-            flat_ner=False,
-            multi_label=True,
-            long_text="truncate",
-        )
+        all_scores(text, labels[:limit], relations[:limit] if info.supports_relations else ())
         for text, labels, relations in _TEXTS
     ]
+
+
+def all_scores(text: str, labels: Sequence[str], relations: Sequence[str]) -> Item:
+    """An item whose result has all scores: thresholds of 0, and as few overlaps as possible resolved."""
+    return Item(
+        text,
+        {label: label for label in labels},
+        {relation: relation for relation in relations},
+        threshold=0.0,
+        relation_threshold=0.0,
+        flat_ner=False,
+        multi_label=True,
+        long_text="truncate",
+    )
 
 
 def _differences(engine: Engine, model: Any, items: Sequence[Item]) -> Iterator[Difference]:
@@ -171,7 +176,7 @@ def _comparable(ours: Scores, reference: Scores, words: frozenset[CharSpan]) -> 
 
 
 def engine_scores(result: PassResult) -> Scores:
-    """Of the engine's result for a text."""
+    """The scores in the engine's result for a text."""
     spans = [(entity.start, entity.end) for entity in result.entities]
     scores: dict[Key, float] = {
         ((entity.start, entity.end), entity.label): entity.score for entity in (*result.entities, *result.suppressed)
@@ -181,7 +186,7 @@ def engine_scores(result: PassResult) -> Scores:
 
 
 def reference_scores(model: Any, item: Item) -> Scores:
-    """Of gliner's model for a text. Relations of a span with itself are left out: they are not served."""
+    """The scores that gliner's model gives a text. Relations of a span with itself are not served, and left out."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         entities, relations = _inferred(model, item)
@@ -207,14 +212,14 @@ def _inferred(model: Any, item: Item) -> tuple[list[dict[str, Any]], list[dict[s
     if not hasattr(model, "generate_labels"):
         return model.inference([item.text], list(item.labels), **options)[0], []
     # With a label decoder: without its generated labels, which are not served, and which fail in a text without spans.
-    made = model.prepare_batch([item.text], list(item.labels))
-    batch = model.collate_batch(made["input_x"], made["entity_types"])
+    prepared = model.prepare_batch([item.text], list(item.labels))
+    batch = model.collate_batch(prepared["input_x"], prepared["entity_types"])
     output = EncoderModel.run_batch(model, batch, threshold=0.0)
     decoded = EncoderModel.decode_batch(model, output, batch, **options)
     mapped = EncoderModel.map_entities_to_text(
         model,
         decoded,
-        *(made[name] for name in ("valid_texts", "valid_to_orig_idx", "start_token_map", "end_token_map")),
+        *(prepared[name] for name in ("valid_texts", "valid_to_orig_idx", "start_token_map", "end_token_map")),
         1,
     )
     return mapped[0], []

@@ -71,9 +71,7 @@ def test_packed_tensors_are_gliners_without_padding(
 
 
 def collator_of(gliner: Any) -> PaddedCollator:
-    family = family_of(gliner, "reference")
-    max_width = gliner.config.max_width if family.span_width else None
-    return PaddedCollator.of(gliner.data_processor, separate_labels=not family.prompts.inline, max_width=max_width)
+    return family_of(gliner, "reference").collator(gliner)
 
 
 def gliners_batch(model: Any, items: list[Item]) -> dict[str, Any]:

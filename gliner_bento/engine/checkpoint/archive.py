@@ -45,8 +45,8 @@ def unpacked(archive: Path, cache: Path) -> Path:
 
 def _unpacked(archive: Path, cache: Path) -> Path:
     """The folder with the content; that of an earlier file at the same path is deleted."""
-    found = archive.stat()
-    of_path, of_content = (_key(value) for value in (archive, (found.st_size, found.st_mtime_ns)))
+    status = archive.stat()
+    of_path, of_content = (_key(value) for value in (archive, (status.st_size, status.st_mtime_ns)))
     target = cache / f"{of_path}-{of_content}"
     cache.mkdir(parents=True, exist_ok=True)
     with file_lock(cache / "lock"):
@@ -68,9 +68,9 @@ def _write(archive: Path, folder: Path) -> None:
     folder.mkdir()
     free_bytes = shutil.disk_usage(folder).free
     for file in files_of(archive, max_bytes=free_bytes, max_entries=_MAX_ENTRIES):
-        place = folder / file.path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("xb") as target:
+        path = folder / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as target:
             target.writelines(file.content)
 
 

@@ -109,7 +109,7 @@ def _key(weights: WeightFiles) -> str:
 
 
 def _content(path: Path) -> str:
-    """The same for files with the same content."""
+    """Identifies a file's content."""
     try:
         with zipfile.ZipFile(path) as file:
             entries = [(entry.filename, entry.file_size, entry.CRC) for entry in file.infolist()]

@@ -19,14 +19,17 @@ _POSITION_TABLES = ("position_embeddings", "embed_positions", "wpe")
 
 
 def limits_of(model: Any, *, separate_labels: bool) -> ModelLimits:
-    """Of gliner's model. separate_labels: it has an encoder of its own for labels."""
+    """The limits of gliner's model. separate_labels: it has an encoder of its own for labels."""
     words: int = model.config.max_len
     processor = model.data_processor
-    tokens = _token_limit(_encoder(model, "bert_layer", "model_name"), processor.transformer_tokenizer)
-    label_tokens = None
+    encoders = [(_encoder(model, "bert_layer", "model_name"), processor.transformer_tokenizer)]
     if separate_labels:
-        label_tokens = _token_limit(_encoder(model, "labels_encoder", "labels_encoder"), processor.labels_tokenizer)
-    return ModelLimits(words, tokens or words * _TOKENS_PER_WORD, label_tokens or words * _TOKENS_PER_WORD)
+        encoders.append((_encoder(model, "labels_encoder", "labels_encoder"), processor.labels_tokenizer))
+    limits = []
+    for encoder, tokenizer in encoders:
+        _check_vocabulary(encoder, tokenizer)
+        limits.append(token_limit(encoder, tokenizer) or words * _TOKENS_PER_WORD)
+    return ModelLimits(words, limits[0], limits[-1])
 
 
 def _encoder(model: Any, attribute: str, backbone: str) -> nn.Module:
@@ -39,12 +42,7 @@ def _encoder(model: Any, attribute: str, backbone: str) -> nn.Module:
     return empty
 
 
-def _token_limit(encoder: nn.Module, tokenizer: Any) -> int | None:
-    check_vocabulary(encoder, tokenizer)
-    return token_limit(encoder, tokenizer)
-
-
-def check_vocabulary(encoder: nn.Module, tokenizer: Any) -> None:
+def _check_vocabulary(encoder: nn.Module, tokenizer: Any) -> None:
     """Raises ModelError for a tokenizer without its vocabulary: transformers makes one of special tokens only."""
     embeddings = max((one.num_embeddings for one in encoder.modules() if isinstance(one, nn.Embedding)), default=0)
     if len(tokenizer) < embeddings // 2:

@@ -85,7 +85,7 @@ def refuse_pointer(path: Path) -> None:
 
 
 def _refused(path: Path, error: Exception) -> ModelError:
-    """For a file that needs more than tensors."""
+    """The error for a file that needs more than tensors."""
     wanted = _GLOBAL.search(str(error))
     if wanted is None:
         return damaged(path, error)
@@ -96,5 +96,5 @@ def _refused(path: Path, error: Exception) -> ModelError:
 
 
 def damaged(path: Path, error: Exception) -> ModelError:
-    """For a file that cannot be read."""
+    """The error for a file that cannot be read."""
     return ModelError(f"{path} cannot be loaded, it is damaged or incomplete ({one_line(error)}); download it again")

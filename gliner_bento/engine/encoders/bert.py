@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from gliner_bento.engine.encoders.post_norm import PostNormLayer, has_known_activation
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.norm import Norm
-from gliner_bento.engine.layers.packing import Block, Layout
+from gliner_bento.engine.layers.packing import Block, Layout, attention
 
 # Whether positions start after the padding token's id, as in RoBERTa.
 _POSITIONS_AFTER_PADDING = {"BertModel": False, "RobertaModel": True, "XLMRobertaModel": True, "CamembertModel": True}
@@ -18,10 +18,7 @@ _POSITIONS_AFTER_PADDING = {"BertModel": False, "RobertaModel": True, "XLMRobert
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: Block) -> torch.Tensor:
     """Softmax attention; see `packing.Attend`."""
-    contexts = F.scaled_dot_product_attention(
-        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=block.allowed
-    )
-    return contexts.transpose(1, 2)
+    return attention(q, k, v, block.allowed)
 
 
 class PackedBert:

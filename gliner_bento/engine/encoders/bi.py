@@ -6,31 +6,20 @@ from typing import Any
 
 import torch
 
-from gliner_bento.engine.encoders.inputs import Inputs, PromptTokens
+from gliner_bento.engine.encoders.inputs import Inputs
 from gliner_bento.engine.encoders.label_encoder import LabelEncoder
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.encoders.text_encoder import WordPooling, text_encoder
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
-from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.layers.rows import BatchRows
 from gliner_bento.engine.options import EngineOptions
 
 
 class BiEncoder:
-    """An `Encoder`. relations: not supported by gliner's bi-encoders."""
+    """An `Encoder`."""
 
-    prompt = PromptTokens()
-
-    def __init__(
-        self,
-        model: Any,
-        layers: LayerFactory,
-        options: EngineOptions,
-        relations: bool,
-        label_projection: Projection | None,
-    ) -> None:
-        assert not relations
+    def __init__(self, model: Any, layers: LayerFactory, options: EngineOptions) -> None:
         pack = options.enable_sequence_packing
         self._encode, self.name, self.packs = text_encoder(model.token_rep_layer, layers, pack=pack)
         self._pool = WordPooling(model.config.subtoken_pooling)
@@ -39,7 +28,6 @@ class BiEncoder:
         self._fuse = model.cross_fuser if model.config.post_fusion_schema else None
         if self._fuse is not None:
             layers.adapt(self._fuse)
-        self._label_projection = label_projection
 
     def __call__(self, inputs: Inputs) -> EncoderOutput:
         """See `Encoder`."""
@@ -48,8 +36,6 @@ class BiEncoder:
         labels = self._labels(inputs.label_ids, rows.labels).to(words.dtype)
         if self._fuse is not None:
             words, labels = self._fused(words, labels, rows)
-        if self._label_projection is not None:
-            labels = self._label_projection(labels, rows.labels.slot_rows)
         return EncoderOutput(words, labels, words[:0], rows, inputs.thresholds)
 
     @property

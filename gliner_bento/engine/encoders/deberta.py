@@ -32,7 +32,7 @@ from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.kernels import skewed
 from gliner_bento.engine.layers.lora import LoraUpdate
 from gliner_bento.engine.layers.norm import Norm
-from gliner_bento.engine.layers.packing import Block, Layout, Slots
+from gliner_bento.engine.layers.packing import Block, Layout, Slots, attention
 
 # Distances with precomputed projections; those of a longer text are computed when it comes.
 _REACH = 512
@@ -124,10 +124,7 @@ class DisentangledAttention:
             bias = skewed(multiply(k, self._queries.columns(block))).transpose(2, 3)
         if block.blocked is not None:
             bias = bias.masked_fill(block.blocked, torch.finfo(q.dtype).min)
-        contexts = F.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=bias, scale=1.0
-        )
-        return contexts.transpose(1, 2)
+        return attention(q, k, v, bias, scale=1.0)
 
 
 class PositionTable:
@@ -236,24 +233,24 @@ class Buckets:
     @lru_cache(maxsize=64)  # noqa: B019 - the same for all layers of a model, and small
     def by_distance(self, reach: int) -> torch.Tensor:
         """The bucket of each distance from -(reach - 1) to reach - 1."""
-        one, all_ = torch.empty(1, 0), torch.empty(reach, 0)
-        behind = build_relative_position(all_, one, self.position_buckets, self.max_relative_positions)
-        ahead = build_relative_position(one, all_, self.position_buckets, self.max_relative_positions)
+        first, every = torch.empty(1, 0), torch.empty(reach, 0)  # only lengths are read
+        behind = build_relative_position(every, first, self.position_buckets, self.max_relative_positions)
+        ahead = build_relative_position(first, every, self.position_buckets, self.max_relative_positions)
         rising = torch.cat([ahead.flatten()[1:].flip(0), behind.flatten()])
         return (rising + self.span).clamp(0, 2 * self.span - 1)
 
 
 def products(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """Of `x` (B, n, H, D) with one table (H, 2n - 1, D) or one per text (B, H, 2n - 1, D): (B, H, n, 2n - 1).
+    """Multiply `x` (B, n, H, D) by one table (H, 2n - 1, D) or one per text (B, H, 2n - 1, D): (B, H, n, 2n - 1).
 
     Text by text: the shape of a product, and so its rounding, must not depend on the other texts.
     """
     texts, length, heads, _ = x.shape
     tables = [table] * texts if table.dim() == 3 else table.unbind()
-    found = x.new_empty(texts, heads, length, 2 * length - 1)
-    for out, of_text, of_table in zip(found, x.transpose(1, 2), tables, strict=True):
+    scores = x.new_empty(texts, heads, length, 2 * length - 1)
+    for out, of_text, of_table in zip(scores, x.transpose(1, 2), tables, strict=True):
         torch.bmm(of_text, of_table.transpose(1, 2), out=out)
-    return found
+    return scores
 
 
 def products_together(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
@@ -261,5 +258,5 @@ def products_together(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     if table.dim() == 4:
         return x.transpose(1, 2) @ table.transpose(2, 3)
     texts, length, heads, size = x.shape
-    found = torch.bmm(x.permute(2, 0, 1, 3).reshape(heads, texts * length, size), table.transpose(1, 2))
-    return found.view(heads, texts, length, -1).transpose(0, 1)
+    scores = torch.bmm(x.permute(2, 0, 1, 3).reshape(heads, texts * length, size), table.transpose(1, 2))
+    return scores.view(heads, texts, length, -1).transpose(0, 1)

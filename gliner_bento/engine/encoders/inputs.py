@@ -36,6 +36,14 @@ class PromptTokens:
     label_shift: int = 0
     relation_shift: int = 0
 
+    @classmethod
+    def inline(cls, config: Any, *, relations: bool) -> PromptTokens:
+        """The tokens of a model with labels, and relations, in its prompt. config: gliner's."""
+        if not relations:
+            return cls(config.class_token_index, label_shift=not config.embed_ent_token)
+        shifts = not config.embed_ent_token, not config.embed_rel_token
+        return cls(config.class_token_index, config.rel_token_index, *shifts)
+
     def positions(self, token_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Positions of the embeddings of labels and of relations, in order. token_ids: on the CPU."""
         label, relation = (
@@ -141,7 +149,7 @@ class PaddedInputs:
         return self.rows.tokens.slots is None and not any(self.label_ids)
 
     def unread(self) -> PaddedInputs:
-        """The same without the counts, which a captured forward pass must not read: the next batch has others."""
+        """These inputs without counts, which a captured forward pass must not read: the next batch has others."""
         unread: Any = None
         return replace(self, rows=BatchRows(*[TextRows(unread)] * 4))
 

@@ -11,9 +11,8 @@ import torch
 
 from gliner_bento.adapters.adapter import LowRank
 from gliner_bento.engine.encoders.packed import packed_encoder
-from gliner_bento.engine.encoders.text_encoder import is_paddable
+from gliner_bento.engine.encoders.text_encoder import by_adapter, is_paddable
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.packing import PaddedLayout
 from gliner_bento.engine.layers.rows import TextRows, TextSlots, copied
 
@@ -176,11 +175,5 @@ class LabelEncoder:
             return means.to(tokens.dtype)
         assert layout is not None
         assert self._layer is not None
-        padded_ids, mask = layout.padded(ids), layout.mask.long()
-        encoded, first = [], 0
-        for slot, count in rows.by_adapter():
-            part = slice(first, first + count)
-            with on_slot(slot), self._own_shapes():
-                encoded.append(self._layer.encode_labels(padded_ids[part], mask[part]))
-            first += count
-        return torch.cat(encoded)
+        with self._own_shapes():
+            return by_adapter(self._layer.encode_labels, ids, rows, layout)

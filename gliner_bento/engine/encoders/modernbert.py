@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from gliner_bento.engine.encoders.post_norm import ACTIVATIONS
 from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.norm import Norm
-from gliner_bento.engine.layers.packing import Attend, Block, Layout
+from gliner_bento.engine.layers.packing import Attend, Block, Layout, attention
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines (T, 1, 1, width / 2) of each token's rotary angles."""
@@ -104,7 +104,4 @@ def attend_locally(reach: int | None, q: torch.Tensor, k: torch.Tensor, v: torch
             near = (positions[:, None] - positions).abs() <= reach
             block.cache[reach] = near if allowed is None else allowed & near
         allowed = block.cache[reach]
-    contexts = F.scaled_dot_product_attention(
-        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=allowed
-    )
-    return contexts.transpose(1, 2)
+    return attention(q, k, v, allowed)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from gliner_bento.engine.encoders.inputs import Inputs, PromptTokens
+from gliner_bento.engine.encoders.inputs import Inputs
 from gliner_bento.engine.layers.finite import check_finite
 from gliner_bento.engine.layers.rows import BatchRows
 
@@ -37,12 +37,10 @@ class Encoder(Protocol):
     """Encodes a batch.
 
     packs: texts are packed without padding, inside the encoder too.
-    prompt: see `PromptTokens`.
     name: how it computes, for `/v1/model`.
     """
 
     packs: bool
-    prompt: PromptTokens
     name: str
 
     @property

@@ -82,17 +82,24 @@ def padded(encode: Callable[..., torch.Tensor]) -> TextEncoder:
 
     def run(token_ids: torch.Tensor, rows: TextRows, layout: PaddedLayout | None = None) -> torch.Tensor:
         layout = layout or PaddedLayout.of(rows, token_ids.device)
-        ids, mask = layout.padded(token_ids), layout.mask.long()
-        encoded, first = [], 0
-        for slot, texts in rows.by_adapter():
-            # Empty texts behind the last one are encoded with it.
-            part = slice(first, first + texts if first + texts < len(rows.counts) else None)
-            with on_slot(slot):
-                encoded.append(encode(ids[part], mask[part]))
-            first += texts
-        return layout.packed(encoded[0] if len(encoded) == 1 else torch.cat(encoded))
+        return layout.packed(by_adapter(encode, token_ids, rows, layout))
 
     return run
+
+
+def by_adapter(
+    encode: Callable[..., torch.Tensor], token_ids: torch.Tensor, rows: TextRows, layout: PaddedLayout
+) -> torch.Tensor:
+    """What `encode` of padded texts, (ids, mask) -> (texts, ...), gives; one call per adapter."""
+    ids, mask = layout.padded(token_ids), layout.mask.long()
+    encoded, first = [], 0
+    for slot, texts in rows.by_adapter():
+        # Empty texts behind the last one are encoded with it.
+        part = slice(first, first + texts if first + texts < len(rows.counts) else None)
+        with on_slot(slot):
+            encoded.append(encode(ids[part], mask[part]))
+        first += texts
+    return encoded[0] if len(encoded) == 1 else torch.cat(encoded)
 
 
 def text_by_text(encode: Callable[..., torch.Tensor], own_shapes: OwnShapes) -> TextEncoder:

@@ -68,8 +68,8 @@ class PaddedSpans:
         # `nonzero` without waiting for the count: spans above are numbered, all others share the last index.
         size = SPANS_AT_ONCE * len(logits)
         count = above.cumsum(0)
-        place = torch.where(above, count - 1, size).clamp_max(size)
-        positions = place.new_zeros(size + 1).scatter_(0, place, torch.arange(len(above), device=above.device))[:size]
+        index = torch.where(above, count - 1, size).clamp_max(size)
+        positions = index.new_zeros(size + 1).scatter_(0, index, torch.arange(len(above), device=above.device))[:size]
         flat = scores.flatten()
         parts = encoded.sum(), flat.sum(dtype=torch.float32)[None], count[-1:], positions, flat[positions]
         return cls(tuple(logits.shape), flat, above, torch.cat([part.double() for part in parts]))
@@ -82,8 +82,8 @@ class PaddedSpans:
         number = int(count[0])
         at, above = positions[:number].astype(np.int64), scores[:number]
         if number > len(positions):
-            found = self.above.nonzero()[:, 0]
-            at, above = found.cpu().numpy(), self.scores[found].cpu().numpy().astype(np.float64)
+            every = self.above.nonzero()[:, 0]
+            at, above = every.cpu().numpy(), self.scores[every].cpu().numpy().astype(np.float64)
         text, first, width, label = np.unravel_index(at, self.shape)
         cuts = np.searchsorted(text, np.arange(texts + 1))
         return [
@@ -101,7 +101,7 @@ def decode_padded_spans(logits: torch.Tensor, texts: Sequence[Prepared]) -> list
 
 
 def above_own_threshold(text: Prepared, spans: SpanTable) -> SpanTable:
-    """Those of `spans`, which are above the text's lowest threshold, that are above the one of their label."""
+    """Drop the spans that are above the text's lowest threshold only, not above their label's."""
     if not text.item.label_thresholds:
         return spans
     thresholds = np.asarray(thresholds_of(text.item), np.float32)
@@ -109,22 +109,17 @@ def above_own_threshold(text: Prepared, spans: SpanTable) -> SpanTable:
 
 
 def lowest_threshold(item: Item) -> float:
-    """Of all labels."""
+    """The lowest threshold of an item's labels."""
     if not item.label_thresholds:
         return item.threshold
     return min(item.label_thresholds.get(name, item.threshold) for name in item.labels)
 
 
 def thresholds_of(item: Item) -> float | NDArray[np.float64]:
-    """Of all labels, or of each."""
+    """The threshold of all labels, or an array with the threshold of each label."""
     if not item.label_thresholds:
         return item.threshold
     return np.array([item.label_thresholds.get(name, item.threshold) for name in item.labels])
-
-
-def on_device(thresholds: float | NDArray[np.float64], device: torch.device) -> float | torch.Tensor:
-    """To be compared with scores on `device`."""
-    return torch.from_numpy(thresholds).to(device) if isinstance(thresholds, np.ndarray) else thresholds
 
 
 def decode_spans(logits: Sequence[torch.Tensor], texts: Sequence[Prepared]) -> list[SpanTable]:
@@ -180,7 +175,7 @@ def proposed_spans(scores: NDArray[np.float32], threshold: float) -> list[WordSp
 
 
 def _runs(start: Flags, end: Flags, inside: Flags) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-    """For each start word and label: the possible last words, with only inside words between. Flags are (W, C)."""
+    """Yield each start word and label with the possible last words: only inside words lie between. Flags: (W, C)."""
     reach = np.full(start.shape[1], -1)
     reaches = np.empty(start.shape, dtype=np.intp)
     for word in range(len(start) - 1, -1, -1):

@@ -44,7 +44,7 @@ def resolve(text: Prepared, spans: SpanTable) -> Resolved:
 
 
 def predictions_of(text: Prepared, spans: SpanTable) -> Predictions:
-    """Of a text without relations. Raises LimitExceeded."""
+    """The predictions of a text without relations. Raises LimitExceeded."""
     return Predictions(*resolve(text, spans))
 
 

@@ -76,7 +76,7 @@ class PredictedRelation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """Of one text: spans in order of position, and the relations between them.
+    """The predictions of one text: spans in order of position, and the relations between them.
 
     suppressed: of a pass of a chunked request: spans above the threshold that overlap resolution dropped.
     cut: limits of the item that dropped something, `max_entities` or `max_relations`.

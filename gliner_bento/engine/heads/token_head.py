@@ -96,7 +96,7 @@ class TokenHead:
         self, proposed: Mapping[int, Sequence[WordSpan]], encoded: EncoderOutput, texts: Sequence[Prepared]
     ) -> Mapping[int, SpanTable]:
         """The spans whose own score for a label is above its threshold, by the text's number."""
-        found = {number: NO_SPANS for number, spans in proposed.items() if not spans}
+        scored = {number: NO_SPANS for number, spans in proposed.items() if not spans}
         rows, labels = encoded.rows.labels, encoded.rows.labels.split(encoded.labels)
         for group in rows.groups({number: len(spans) for number, spans in proposed.items() if spans}):
             with on_slot(rows.slot(group[0])), self._own_shapes():
@@ -110,8 +110,8 @@ class TokenHead:
                 spans, item = np.array(proposed[number], np.int64), texts[number].item
                 of_spans = of_text[: len(spans), : len(item.labels)].astype(np.float64)
                 span, label = (of_spans > thresholds_of(item)).nonzero()
-                found[number] = SpanTable(spans[span, 0], spans[span, 1], label, of_spans[span, label])
-        return found
+                scored[number] = SpanTable(spans[span, 0], spans[span, 1], label, of_spans[span, label])
+        return scored
 
     def _represent(
         self, encoded: EncoderOutput, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]

@@ -14,7 +14,7 @@ Flags = NDArray[np.bool_]
 
 
 def relation_thresholds_of(item: Item) -> float | NDArray[np.float64]:
-    """Of all relations, or of each."""
+    """The threshold of all relations, or an array with the threshold of each relation."""
     if not item.relation_thresholds:
         return item.relation_threshold
     return np.array([item.relation_thresholds.get(name, item.relation_threshold) for name in item.relations])
@@ -35,12 +35,12 @@ class AllowedEnds:
         return cls(_flags(item, item.relation_heads), _flags(item, item.relation_tails))
 
     def ends(self, labels: NDArray[np.int64]) -> Flags:
-        """Which entities, of these labels, may be an end of any relation."""
+        """Whether an entity with each of these labels may be an end of any relation."""
         usable: Flags = np.logical_or.reduce(self.heads | self.tails, axis=0)[labels]
         return usable
 
     def pairs(self, labels: NDArray[np.int64]) -> Flags:
-        """Which entities (E), of these labels, any relation may hold between: (E, E), by head and tail."""
+        """Whether any relation may hold between two of the entities with these labels (E): (E, E), head by tail."""
         of_labels = self.heads.T.astype(np.float32) @ self.tails.astype(np.float32) > 0
         flags: Flags = of_labels[labels[:, None], labels]
         return flags

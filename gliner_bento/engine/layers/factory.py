@@ -165,19 +165,20 @@ class LayerFactory:
         # Layers keep this, which must not keep the factory: it holds the model.
         self.own_shapes: OwnShapes = partial(torch_threads, 1) if self.threads else nullcontext
 
-    def linear(self, *sources: nn.Linear | WeightSlice, activation: Activation = "none") -> Linear:
-        """One layer for several sources that have the same input: their outputs are stacked."""
-        return self._linear(sources, activation, int8=False)
-
     def encoder_linear(
         self, *sources: nn.Linear | WeightSlice, activation: Activation = "none", residual: bool = False
     ) -> Linear:
-        """`linear`, inside an encoder. residual: see `Linear`."""
-        return self._linear(sources, activation, int8=self._int8, residual=residual)
+        """`linear`, inside an encoder: in 8 bits, if `int8`."""
+        return self.linear(*sources, activation=activation, residual=residual, int8=self._int8)
 
-    def _linear(
-        self, sources: Sequence[nn.Linear | WeightSlice], activation: Activation, *, int8: bool, residual: bool = False
+    def linear(
+        self,
+        *sources: nn.Linear | WeightSlice,
+        activation: Activation = "none",
+        residual: bool = False,
+        int8: bool = False,
     ) -> Linear:
+        """One layer for several sources that have the same input: their outputs are stacked. See `Linear`."""
         slices = [WeightSlice(source) if isinstance(source, nn.Linear) else source for source in sources]
         weights = [one.weight for one in slices]
         weight = weights[0] if len(weights) == 1 else torch.cat(weights)

@@ -52,18 +52,18 @@ def equal_heights(
     compared = min(len(rows), *candidates)
 
     def bits(height: int, count: int) -> bytes:
-        """Of a row; none if they depend on its position, or differ between products."""
+        """The bits of a row; empty if they depend on its position, or differ between products."""
         repeated = rows.repeat(-(-height // len(rows)), *[1] * (rows.dim() - 1))[:height]
         with torch_threads(count):
-            found = {_bits(product(repeated), len(rows), compared) for product in products}
-        return found.pop() if len(found) == 1 else b""
+            different = {_bits(product(repeated), len(rows), compared) for product in products}
+        return different.pop() if len(different) == 1 else b""
 
     sets: dict[bytes, tuple[int, ...]] = {}
     for height in candidates:
-        found = bits(height, threads[0])
-        sets[found] = (*sets.get(found, ()), height)
+        row_bits = bits(height, threads[0])
+        sets[row_bits] = (*sets.get(row_bits, ()), height)
     sets.pop(b"", None)
-    expected, heights = max(sets.items(), key=lambda found: (len(found[1]), found[1][-1]), default=(b"", ()))
+    expected, heights = max(sets.items(), key=lambda one: (len(one[1]), one[1][-1]), default=(b"", ()))
     for count in threads[1:]:
         if any(bits(height, count) != expected for height in heights[::_SAMPLE]):
             heights = tuple(height for height in heights if bits(height, count) == expected)
@@ -71,7 +71,7 @@ def equal_heights(
 
 
 def _bits(y: torch.Tensor, period: int, compared: int) -> bytes:
-    """The bits of the first `compared` rows; none if equal rows of `y` differ."""
+    """The bits of the first `compared` rows; empty if equal rows of `y` differ."""
     if any(not torch.equal(y[at : at + period], y[: len(y[at : at + period])]) for at in range(period, len(y), period)):
         return b""
     return bytes(y[:compared].contiguous().view(torch.uint8).numpy())

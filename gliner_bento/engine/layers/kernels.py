@@ -43,16 +43,5 @@ EAGER = Kernels(disentangled_bias, relu_of_sums)
 
 
 def compiled() -> Kernels:
-    """The same operations, fused for any shape."""
-    return Kernels(torch.compile(_disentangled_bias, dynamic=True), torch.compile(_relu_of_sums, dynamic=True))
-
-
-# Without in-place operations, which a compiler does not need.
-
-
-def _disentangled_bias(c2p: torch.Tensor, p2c: torch.Tensor) -> torch.Tensor:
-    return (skewed(c2p) + skewed(p2c).transpose(2, 3)).contiguous()
-
-
-def _relu_of_sums(start: torch.Tensor, end: torch.Tensor, width: int) -> torch.Tensor:
-    return torch.relu(start[:, :, None] + end.unfold(1, width, 1).transpose(2, 3))
+    """The operations of `EAGER`, fused for any shape."""
+    return Kernels(torch.compile(disentangled_bias, dynamic=True), torch.compile(relu_of_sums, dynamic=True))

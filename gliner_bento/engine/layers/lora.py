@@ -42,13 +42,13 @@ class LoraUpdate:
     bias: torch.Tensor | None
 
     def to(self, device: torch.device) -> LoraUpdate:
-        """The same on `device`."""
+        """The update on `device`."""
         bias = None if self.bias is None else self.bias.to(device)
         return LoraUpdate(self.a.to(device), self.b.to(device), bias)
 
     @property
     def size_bytes(self) -> int:
-        """Of all three."""
+        """Bytes of all three tensors."""
         return sum(part.nbytes for part in (self.a, self.b, self.bias) if part is not None)
 
 

@@ -14,6 +14,7 @@ from itertools import accumulate, groupby
 from typing import Protocol
 
 import torch
+from torch.nn import functional as F
 
 from gliner_bento.engine.layers.rows import SlotRows, TextRows, copied
 from gliner_bento.engine.layers.threads import torch_threads
@@ -54,6 +55,14 @@ class Attend(Protocol):
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: Block, /) -> torch.Tensor:
         """Contexts, in the shape of queries, keys and values, (texts, length, heads, width)."""
+
+
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, scale: float | None = None
+) -> torch.Tensor:
+    """Softmax attention in the shapes of `Attend`. mask: True where a key is attended to, or added to the scores."""
+    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale).transpose(1, 2)
 
 
 class Layout(Protocol):

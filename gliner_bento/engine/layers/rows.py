@@ -41,7 +41,7 @@ class TextSlots:
         return SlotRows(tuple(of_slots), self.device)
 
     def slot_rows_of(self, text: int, count: int) -> SlotRows | None:
-        """The same for a matrix with `count` rows, all of one text; None for the base model."""
+        """The rows of each slot, in a matrix with `count` rows, all of one text; None for the base model."""
         slot = self.of_texts[text]
         if slot is None:
             return None
@@ -235,5 +235,5 @@ class BatchRows(NamedTuple):
     relations: TextRows
 
     def with_counts(self, rows: BatchRows) -> BatchRows:
-        """The same with the counts of `rows`."""
+        """These rows with the counts of `rows`."""
         return BatchRows(*(replace(ours, counts=theirs.counts) for ours, theirs in zip(self, rows, strict=True)))

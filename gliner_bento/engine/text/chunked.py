@@ -114,10 +114,10 @@ class WindowedRequest:
         with self._lock:
             return self.exhausted and not self._open
 
-    def add(self, made: Prepared, result: PassResult) -> Sequence[Entity]:
+    def add(self, prepared: Prepared, result: PassResult) -> Sequence[Entity]:
         """See `ChunkedRequest`. Takes time in proportion to the window, not to the text."""
         with self._lock:
-            window = self._open.pop(id(made))
+            window = self._open.pop(id(prepared))
             self._tokens += result.tokens
             window.add(self._item, result)
             if result.cut:
@@ -208,9 +208,9 @@ class WindowedRequest:
     def _passes(self, window: _OpenWindow, prompts: Iterable[tuple[Names, Names]]) -> Iterator[Prepared]:
         """A pass of the window for each of these labels and relations, made on demand."""
         for labels, relations in prompts:
-            made = self._pass(window.window, labels, relations)
-            self._open[id(made)] = window
-            yield made
+            prepared = self._pass(window.window, labels, relations)
+            self._open[id(prepared)] = window
+            yield prepared
 
     def _pass(self, window: Window, labels: Names, relations: Names) -> Prepared:
         item = replace(
@@ -220,5 +220,5 @@ class WindowedRequest:
             relation_heads={},  # the merged entities decide: another window may give a span another label
             relation_tails={},
         )
-        prompt = self._tokenizer.prompt(*descriptions(self._item, labels, relations))
+        prompt = self._tokenizer.prompts.prompt(*descriptions(self._item, labels, relations))
         return one_pass(item, self._tokenizer.tokenized(window.words, prompt), self._lease, is_pass=True)

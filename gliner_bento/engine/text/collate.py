@@ -57,15 +57,6 @@ class PaddedCollator:
     labels_pad_id: int | None
     max_width: int | None
 
-    @classmethod
-    def of(cls, processor: Any, *, separate_labels: bool, max_width: int | None) -> PaddedCollator:
-        """For one of gliner's processors."""
-        return cls(
-            pad_id=processor.transformer_tokenizer.pad_token_id,
-            labels_pad_id=processor.labels_tokenizer.pad_token_id if separate_labels else None,
-            max_width=max_width,
-        )
-
     def __call__(self, items: Sequence[Prepared]) -> CollatedBatch:
         """Tensors on the CPU, of the items that have tokens."""
         texts = tuple(prepared for prepared in items if prepared.tokens)

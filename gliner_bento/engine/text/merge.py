@@ -85,7 +85,7 @@ class Merger:
 
     @property
     def entities(self) -> EntityTable:
-        """Those that are final. Raises LimitExceeded."""
+        """The final entities. Raises LimitExceeded."""
         return self._limited()
 
     def relations(self) -> list[PairRelation]:
@@ -163,8 +163,8 @@ class Merger:
     def _resolved(self, entities: EntityTable) -> EntityTable:
         """The entities that overlap resolution keeps, in order of position."""
         lasts = entities.end - 1
-        _, places = np.unique(np.concatenate([entities.start, lasts]), return_inverse=True)
-        spans = SpanTable(places[: len(lasts)], places[len(lasts) :], entities.label, entities.score)
+        _, ranks = np.unique(np.concatenate([entities.start, lasts]), return_inverse=True)
+        spans = SpanTable(ranks[: len(lasts)], ranks[len(lasts) :], entities.label, entities.score)
         item = self._item
         return entities.take(resolve_overlaps(spans, flat=item.flat_ner, multi_label=item.multi_label))
 
@@ -192,7 +192,7 @@ class Merger:
             self.cut.add("max_relations")
 
     def _numbered(self, table: EntityTable) -> EntityTable:
-        """With the numbers of this merger's labels."""
+        """The entities with the numbers of this merger's labels."""
         numbers = np.array([self._order[name] for name in table.names], np.int64)
         return replace(table, names=self._labels, label=numbers[table.label])
 
@@ -238,7 +238,7 @@ def add_relations(scores: dict[RelationKey, float], result: PassResult) -> None:
 
 
 def best_relations(item: Item, scores: Mapping[RelationKey, float]) -> dict[RelationKey, float]:
-    """As many as the item's limit allows, those with the highest scores. Raises LimitExceeded."""
+    """The relations with the highest scores, as many as the item's limit allows. Raises LimitExceeded."""
     keys = list(scores)
     fitting = kept_of(item, "max_relations", np.array(list(scores.values())), np.zeros(len(keys), np.int64))
     return dict(scores) if fitting is None else {keys[index]: scores[keys[index]] for index in fitting.tolist()}

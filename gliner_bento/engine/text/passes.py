@@ -69,9 +69,9 @@ class PassPlanner:
     def fits(self, item: Item) -> Prompt | None:
         """The prompt of an item whose labels fit one pass and leave room for text; else None."""
         max_labels = self._limits.max_labels
-        if self._tokenizer.inline_labels and max_labels and max(len(item.labels), len(item.relations)) > max_labels:
+        if self._tokenizer.prompts.inline and max_labels and max(len(item.labels), len(item.relations)) > max_labels:
             return None
-        prompt = self._tokenizer.prompt(tuple(item.labels.values()), tuple(item.relations.values()))
+        prompt = self._tokenizer.prompts.prompt(tuple(item.labels.values()), tuple(item.relations.values()))
         return prompt if prompt.room else None
 
     def windows(self, item: Item) -> tuple[int, int]:
@@ -94,12 +94,12 @@ class PassPlanner:
 
     def tokenize_labels(self, item: Item) -> Steps[None]:
         """Fill the cache of separate labels."""
-        if not self._tokenizer.inline_labels:
+        if not self._tokenizer.prompts.inline:
             yield from self._tokens(item.labels, "labels", self._tokenizer.limits.tokens)
 
     def groups(self, item: Item) -> Steps[Groups]:
-        """For an item of several passes. Raises InvalidField (`labels`, `relations`) for a name that is too long."""
-        if not self._tokenizer.inline_labels:
+        """Group the names of an item of several passes. Raises InvalidField (`labels`, `relations`) for a long name."""
+        if not self._tokenizer.prompts.inline:
             return Groups([tuple(item.labels)], [], {}, (0, 0), self._room(item, tuple(item.labels)))
         share = self._tokenizer.limits.tokens // (4 if item.relations else 2)
         tokens = yield from self._tokens(item.labels, "labels", share)
@@ -124,7 +124,7 @@ class PassPlanner:
     def _tokens(self, names: Mapping[str, str], param: str, share: int) -> Steps[dict[str, int]]:
         tokens: dict[str, int] = {}
         for name, description in names.items():
-            tokens[name] = number = self._tokenizer.tokens_of(description, param)
+            tokens[name] = number = self._tokenizer.prompts.tokens_of(description, param)
             if number > share:
                 raise InvalidField(
                     f"{param}: {shortened(name)} has {number} tokens; the limit in a request of several passes is "
@@ -139,7 +139,7 @@ class PassPlanner:
         return grouped(tokens, max_labels=self._limits.max_labels or len(tokens), max_tokens=share) if tokens else []
 
     def _room(self, item: Item, labels: Names, relations: Names = ()) -> int:
-        return self._tokenizer.prompt(*descriptions(item, labels, relations)).room
+        return self._tokenizer.prompts.prompt(*descriptions(item, labels, relations)).room
 
 
 def descriptions(item: Item, labels: Names, relations: Names) -> tuple[Names, Names]:

@@ -48,7 +48,7 @@ class Prompts(Protocol):
     def __init__(self, processor: Any, subwords: Subwords, limits: ModelLimits, *, relations: bool) -> None: ...
 
     def prompt(self, labels: Sequence[str], relations: Sequence[str]) -> Prompt:
-        """For these descriptions. Raises InvalidField (`labels`, `relations`) for what the model cannot encode."""
+        """Encode these descriptions. Raises InvalidField (`labels`, `relations`) for what the model cannot encode."""
 
     def tokens_of(self, name: str, param: str) -> int:
         """Tokens that a label or relation takes in a prompt, its marker included. Raises InvalidField (`param`)."""

@@ -72,29 +72,11 @@ class ItemTokenizer:
         self, processor: Any, config: Any, limits: ModelLimits, prompts: type[Prompts], *, relations: bool = False
     ) -> None:
         self.limits = limits
-        self._subwords = Subwords(processor, config, limits.tokens, relations=relations)
-        self._prompts = prompts(processor, self._subwords, limits, relations=relations)
-        self._prefix, self._suffix = token_array(self._subwords.prefix), token_array(self._subwords.suffix)
+        self.subwords = Subwords(processor, config, limits.tokens, relations=relations)
+        self.prompts = prompts(processor, self.subwords, limits, relations=relations)
+        self._prefix, self._suffix = token_array(self.subwords.prefix), token_array(self.subwords.suffix)
         self._pooling = config.subtoken_pooling
         self._splitter = WordSplitter(processor.words_splitter, config.words_splitter_type)
-
-    @property
-    def caches_subwords(self) -> bool:
-        """See `Subwords.cached`."""
-        return self._subwords.cached
-
-    @property
-    def inline_labels(self) -> bool:
-        """Whether labels share the model's maximum length with the text (uni-encoders)."""
-        return self._prompts.inline
-
-    def prompt(self, labels: Sequence[str], relations: Sequence[str]) -> Prompt:
-        """See `Prompts`."""
-        return self._prompts.prompt(labels, relations)
-
-    def tokens_of(self, name: str, param: str) -> int:
-        """See `Prompts`."""
-        return self._prompts.tokens_of(name, param)
 
     def read(self, text: str, room: int, max_words: int) -> Steps[tuple[Words, bool]]:
         """The first words that fit `max_words` and `room` tokens; whether more follow. Raises InvalidField (`text`).
@@ -133,11 +115,18 @@ class ItemTokenizer:
                 if len(words[start]) > MAX_WORD_CHARS:
                     yield 1, Words(NO_WORDS.token_ids, np.array([OVERLONG]), bounds[start:end])
                 else:
-                    yield end - start, Words.of(self._subwords.of_words(words[start:end]), bounds[start:end])
+                    yield end - start, Words.of(self.subwords.of_words(words[start:end]), bounds[start:end])
 
-    def pieces(self, text: str, start: int, end: int, room: int) -> Iterator[Words]:
-        """A word, `text[start:end]`, in pieces of at most `room` tokens, cut between graphemes where possible."""
-        return self._pieces(text, start, end, room, room)
+    def pieces(self, text: str, start: int, end: int, room: int, size: int | None = None) -> Iterator[Words]:
+        """A word, `text[start:end]`, in pieces of at most `room` tokens, cut between graphemes where possible.
+
+        size: characters of the longest piece that is tried; default: `room`."""
+        for first, last in _runs(text, start, end, size or room):
+            ids = self.subwords.ids([text[first:last]])
+            if 0 < len(ids) <= room:
+                yield Words(token_array(ids), np.array([len(ids)]), np.array([[first, last]]))
+            elif ids and last - first > 1:
+                yield from self.pieces(text, first, last, room, (last - first + 1) // 2)
 
     def tokenized(self, words: Words, prompt: Prompt) -> Tokenized:
         """The input of a pass over `words`."""
@@ -152,14 +141,6 @@ class ItemTokenizer:
             positions, numbers = np.arange(before, before + len(words.token_ids)), numbers.repeat(words.counts)
         token_ids = np.concatenate((prefix, prompt.token_ids, words.token_ids, suffix))
         return Tokenized(token_ids, positions, numbers, words.bounds, prompt.labels)
-
-    def _pieces(self, text: str, start: int, end: int, room: int, size: int) -> Iterator[Words]:
-        for first, last in _runs(text, start, end, size):
-            ids = self._subwords.ids([text[first:last]])
-            if 0 < len(ids) <= room:
-                yield Words(token_array(ids), np.array([len(ids)]), np.array([[first, last]]))
-            elif ids and last - first > 1:
-                yield from self._pieces(text, first, last, room, (last - first + 1) // 2)
 
 
 def _parts(words: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -70,7 +70,7 @@ class WordSplitter:
             return
         split = iter(self(text))
         while chunk := list(islice(split, words)):
-            yield [word for word, _, _ in chunk], np.array([place for _, *place in chunk], np.int64)
+            yield [word for word, _, _ in chunk], np.array([bounds for _, *bounds in chunk], np.int64)
 
     def _plain_chunks(self, pattern: re.Pattern[str], text: str, words: int) -> Iterator[WordColumns]:
         """See `chunks`: one call of the pattern a chunk, and no step of Python for each word."""
@@ -141,10 +141,9 @@ def plain_pieces(text: str) -> Iterator[tuple[int, int]]:
 
 
 def placed(text: str, words: Iterable[tuple[str, int | None, int | None]]) -> Iterator[SplitWord]:
-    """The words of a splitter, each at its place in the text; what they leave out is split as by gliner's whitespace
-    splitter.
+    """The words of a splitter with their positions; what they leave out is split as by gliner's whitespace splitter.
 
-    A word may have no place because it is not in the text: stanza splits "du" into "de" and "le"; gliner's search for a
+    A word has no position if it is not in the text: stanza splits "du" into "de" and "le"; gliner's search for a
     normalized word returns -1. It gets the text between its neighbours if that has no white space, else it is dropped.
     """
     done, without_place = 0, []

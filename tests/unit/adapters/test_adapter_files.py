@@ -175,6 +175,7 @@ def test_any_bytes_are_refused_as_weights(example, header, tail):
         b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], "more": 1}}',
         b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
         b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [18446744073709551615, 2], "data_offsets": [0, 4]}}',
         b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, '
         b'"b": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}',
         b'{"__metadata__": {"a": 1}, "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}',
@@ -183,12 +184,6 @@ def test_any_bytes_are_refused_as_weights(example, header, tail):
 )
 def test_headers_that_contradict_themselves_or_the_file_are_refused(example, header):
     refused(written(example, weights=len(header).to_bytes(8, "little") + header + b"\0" * 4))
-
-
-def test_a_tensor_of_many_dimensions_is_refused_before_its_size_is_computed(example):
-    header = b'{"a": {"dtype": "F32", "shape": [%s], "data_offsets": [0, 4]}}' % b",".join([b"1"] * 9)
-    message = refused(written(example, weights=len(header).to_bytes(8, "little") + header + b"\0" * 4))
-    assert "the header of adapter_model.safetensors cannot be read" in message
 
 
 def test_a_header_larger_than_any_adapters_is_refused(example):
