@@ -46,7 +46,10 @@ def kept_of(item: Item, limit: str, scores: NDArray[np.float64], chars: NDArray[
         return None
     if item.on_limit == "error":
         raise too_many(item, limit)
-    best = np.argsort(-scores, kind="stable")[:maximum]
+    best = np.arange(len(scores))
+    if 0 < maximum < len(scores):  # only what can be among the best is sorted
+        best = np.flatnonzero(scores >= np.partition(scores, -maximum)[-maximum])
+    best = best[np.argsort(-scores[best], kind="stable")[:maximum]]
     fitting = np.searchsorted(np.cumsum(chars[best]), maximum * CHARS_PER_RESULT, side="right")
     return np.sort(best[:fitting])
 

@@ -15,6 +15,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field
 
 from gliner_bento.errors import InvalidField, TooLarge
+from gliner_bento.files.redaction.redact import substituted
+from gliner_bento.files.redaction.spans import Span
 
 _DIGESTS = {"sha256": hashlib.sha256, "sha512": hashlib.sha512}
 _MIN_SALT_BYTES = 16
@@ -134,24 +136,19 @@ def anonymize(
             param = f"analyzer_results.{place}"
             raise InvalidField(f"{param}: not a span of the text, which has {len(text)} characters", param=param)
     default = operators.get("DEFAULT") or Replace()
-    pieces: list[str] = []
-    items: list[Anonymized] = []
-    copied = length = 0
     spans = _resolved(text, detected)
     if sum(span.end - span.start for span in spans) > max_chars:  # of different types, they may overlap
         raise TooLarge(f"analyzer_results: together longer than {max_chars} characters", param="analyzer_results")
     ends = [*(span.start for span in spans[1:]), len(text)]  # a span that runs into the next one ends there
-    for span, next_start in zip(spans, ends, strict=False):
-        operator = operators.get(span.entity_type) or default
-        put = operator.apply(text[span.start : span.end], span.entity_type)
-        start = length + span.start - copied
-        length = start + len(put)
-        if length > max_chars:
-            raise TooLarge(f"the anonymized text has more than {max_chars} characters")
-        items.append(Anonymized(start, length, span.entity_type, put, operator.type, span.score))
-        pieces += [text[copied : span.start], put]
-        copied = min(span.end, next_start)
-    return AnonymizedText("".join([*pieces, text[copied:]]), items[::-1])
+    used = [operators.get(span.entity_type) or default for span in spans]
+    put = (one.apply(text[span.start : span.end], span.entity_type) for one, span in zip(used, spans, strict=True))
+    own = (Span(span.start, min(span.end, end), span.entity_type) for span, end in zip(spans, ends, strict=False))
+    result = substituted(text, zip(own, put, strict=True), max_chars)
+    items = [
+        Anonymized(one.start, one.end, one.label, one.replacement, operator.type, span.score)
+        for one, operator, span in zip(result.replacements, used, spans, strict=True)
+    ]
+    return AnonymizedText(result.text, items[::-1])
 
 
 def _resolved(text: str, detected: Sequence[Detected]) -> list[Detected]:

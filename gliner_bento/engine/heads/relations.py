@@ -243,13 +243,14 @@ class RelationHead:
         thresholds = np.full(block.shape[:2], inf)
         for number, task in enumerate(group):
             thresholds[number, : len(task.text.item.relations)] = relation_thresholds_of(task.text.item)
-        ends_of, least = (copied(torch.from_numpy(array), ends.device) for array in (pairs, thresholds))
+        ends_of = copied(torch.from_numpy(pairs), ends.device)
         collected = [TaskRelations(task) for task in group]
         for at in self._chunks(pairs.shape[2], block):
-            if all(task.text.cancellation.requested for task in group):
+            least = np.maximum(thresholds, [[one.least_score] for one in collected])
+            if all(task.text.cancellation.requested for task in group) or (least == inf).all():
                 break
             scores = probabilities(score(ends_of[0, :, at], ends_of[1, :, at]))
-            above = (scores.double() > least[:, None]).nonzero()
+            above = (scores.double() > copied(torch.from_numpy(least), ends.device)[:, None]).nonzero()
             values = scores[tuple(above.unbind(1))].cpu().numpy()
             text, pair, relation = above.cpu().numpy().T
             for number, some in enumerate(of_tasks):
@@ -302,6 +303,11 @@ class TaskRelations:
         if self._failed is None:
             self._failed = Predictions.or_error(self._collected.add, keys, scores)
 
+    @property
+    def least_score(self) -> float:
+        """Only relations above it can still count."""
+        return inf if self._failed else self._collected.least_score
+
     def predictions(self) -> Predictions:
         """The predictions of the text, or its error."""
         return Predictions.or_error(self._with_relations) if self._failed is None else self._failed
@@ -325,39 +331,58 @@ def predict_relations(
 
 
 class RelationCollector:
-    """Collects relations, at most `max_relations` of the item: those with the highest scores, or LimitExceeded."""
+    """Collects relations, at most `max_relations` of the item: those with the highest scores, or LimitExceeded.
+
+    least_score: once some were dropped, only relations above it can still be among the best.
+    """
 
     def __init__(self, text: Prepared, entities: SpanTable, relations: int) -> None:
         self._text = text
         self._entities = entities
         self._keys = np.empty((0, 3), np.int64)
         self._scores = np.empty(0, np.float64)
+        self._added: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
+        self._number = 0
         self._shape = (relations, len(entities), len(entities))
-        self._cut = False
+        self.least_score = -inf
 
     def add(self, keys: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
         """Add relations, (N, 3): relation, head, tail. Of a repeated one the first counts."""
-        if not len(keys):
-            return
-        keys, joined = np.concatenate([self._keys, keys]), np.concatenate([self._scores, scores])
-        _, first = np.unique(np.ravel_multi_index(tuple(keys.T), self._shape), return_index=True)
-        first.sort()
-        self._keys, self._scores = keys[first], joined[first]
-        self._limit(np.zeros(len(first), np.int64))
+        self._added.append((keys, scores))
+        self._number += len(keys)
+        dropped = self.least_score > -inf
+        if self._number > self._text.item.max_relations * (1 + dropped):  # else they are sorted again for a few
+            self._join()
 
     def related(self, *, cut: bool = False) -> Related:
         """All of them, in the order in which they were added. cut: some were not scored."""
         item = self._text.item
+        self._join()
         if 2 * len(self._keys) * len(item.text) > item.max_relations:  # else their texts are short enough
             chars = chars_of(self._text, self._entities)
             self._limit(chars[self._keys[:, 1]] + chars[self._keys[:, 2]])
         found = zip(self._keys.tolist(), self._scores.tolist(), strict=True)
-        return Related([PredictedRelation(key[0], key[1], key[2], score) for key, score in found], cut or self._cut)
+        relations = [PredictedRelation(key[0], key[1], key[2], score) for key, score in found]
+        return Related(relations, cut or self.least_score > -inf)
+
+    def _join(self) -> None:
+        """Take what was added."""
+        if not self._added:
+            return
+        keys = np.concatenate([self._keys, *(keys for keys, _ in self._added)])
+        scores = np.concatenate([self._scores, *(scores for _, scores in self._added)])
+        self._added = []
+        _, first = np.unique(np.ravel_multi_index(tuple(keys.T), self._shape), return_index=True)
+        first.sort()
+        self._keys, self._scores = keys[first], scores[first]
+        self._limit(np.zeros(len(first), np.int64))
+        self._number = len(self._keys)
 
     def _limit(self, chars: NDArray[np.int64]) -> None:
         fitting = kept_of(self._text.item, "max_relations", self._scores, chars)
         if fitting is not None:
-            self._keys, self._scores, self._cut = self._keys[fitting], self._scores[fitting], True
+            self._keys, self._scores = self._keys[fitting], self._scores[fitting]
+            self.least_score = float(self._scores.min(initial=inf))
 
 
 def _best(text: Prepared, entities: SpanTable, index_of: dict[WordSpan, int], proposed: int) -> dict[WordSpan, int]:

@@ -1,4 +1,7 @@
-"""Reads the records of a file one after another, in memory that does not depend on the file."""
+"""Reads the records of a file one after another, in memory that does not depend on the file.
+
+The only reader of CSV, and of a text's encoding; `redaction` uses these parts to keep what it does not replace.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
 from gliner_bento.exits import StartupError, one_line
 from gliner_bento.files.records.columns import Row, pyarrow
-from gliner_bento.files.records.sources import Source, has_tabs
+from gliner_bento.files.records.sources import Source, delimiter_of
 
 MAX_RECORD_BYTES = 64 * 2**20
 FILE_ERRORS = (OSError, EOFError, zlib.error)
@@ -65,7 +68,7 @@ def read(source: Source, start: int = 0, reading: Reading = Reading()) -> Iterat
                 yield number, row  # type: ignore[misc]  # no fault
     except UnicodeDecodeError as error:
         raise Unreadable(f"{source.path}: {not_encoded(error)}") from None
-    except (ValueError, csv.Error) as error:
+    except ValueError as error:
         raise Unreadable(f"{place(source, number + 1)}: {one_line(error)}") from None
     except FILE_ERRORS as error:
         raise Unreadable(f"{source.path}: {getattr(error, 'strerror', None) or one_line(error)}") from None
@@ -95,8 +98,10 @@ def opened(source: Source) -> IO[bytes]:
     return gzip.open(source.path, "rb") if source.gzip else source.path.open("rb")  # type: ignore[return-value]
 
 
-def byte_order_mark(head: bytes, encoding: str) -> tuple[bytes, str]:
-    """The mark that the first four bytes of a text begin with, and its encoding; else none, and `encoding`."""
+def byte_order_mark(source: Source, encoding: str) -> tuple[bytes, str]:
+    """The mark that a text begins with, and its encoding; else none, and `encoding`."""
+    with opened(source) as file:
+        head = file.read(4)
     return next(((mark, name) for mark, name in _MARKS if head.startswith(mark)), (b"", encoding))
 
 
@@ -105,11 +110,47 @@ def not_encoded(error: UnicodeDecodeError) -> str:
     return f"not {error.encoding}: {error.reason}; name its encoding with --encoding"
 
 
-def _decoded(source: Source, reading: Reading, newline: str, errors: str = "strict") -> io.TextIOWrapper:
+def decoded(source: Source, encoding: str, newline: str = "", errors: str = "strict") -> io.TextIOWrapper:
+    """The text behind the mark, opened. encoding: of a text without one."""
+    mark, encoding = byte_order_mark(source, encoding)
     file = opened(source)
-    mark, encoding = byte_order_mark(file.read(4), reading.encoding)
     file.seek(len(mark))
     return io.TextIOWrapper(file, encoding, errors, newline)
+
+
+class CsvRow(NamedTuple):
+    """raw: as it is written. first, last: its lines, from 1. cells: a blank line, and a row with a fault, have none."""
+
+    first: int
+    last: int
+    raw: str
+    cells: list[str]
+    fault: str | None
+
+
+def csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[CsvRow]:
+    """Rows as in RFC 4180, with any line ends. lines: with theirs. Raises ValueError for a quote that is not closed."""
+    raw: list[str] = []
+
+    def taken() -> Iterator[str]:
+        for line in lines:
+            raw.append(line)
+            yield line
+
+    rows = csv.reader(taken(), delimiter=delimiter, strict=True)
+    while True:
+        first, fault, cells = rows.line_num + 1, None, list[str]()
+        try:
+            cells = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if "end of data" in str(error):
+                raise ValueError(f"line {first}: a quote is not closed") from None
+            is_quote = "expected after" in str(error)
+            fault = "a quote is inside a cell; it must be in quotes, and written twice" if is_quote else str(error)
+        yield CsvRow(first, rows.line_num, "".join(raw), cells, fault)
+        raw.clear()
 
 
 _Records = Iterator[tuple[int, Row | ValueError]]
@@ -119,7 +160,7 @@ _Records = Iterator[tuple[int, Row | ValueError]]
 def _text(source: Source, start: int, reading: Reading) -> _Records:
     if start:
         return
-    with _decoded(source, reading, "") as file:
+    with decoded(source, reading.encoding) as file:
         content = file.read(MAX_RECORD_BYTES + 1)
     _check_size(content)
     yield 0, {"file": source.name, "text": content}
@@ -127,7 +168,7 @@ def _text(source: Source, start: int, reading: Reading) -> _Records:
 
 def _jsonl(source: Source, start: int, reading: Reading) -> _Records:
     """Blank lines are no records, but count as lines."""
-    with _decoded(source, reading, "\n", "surrogateescape") as file:
+    with decoded(source, reading.encoding, "\n", "surrogateescape") as file:
         number = -1
         while line := file.readline(MAX_RECORD_BYTES + 1):
             number += 1
@@ -145,21 +186,19 @@ def _object(line: str) -> Row | ValueError:
 
 
 def _csv(source: Source, start: int, reading: Reading) -> _Records:
-    tabs = has_tabs(source)
-    with _decoded(source, reading, "") as file:
-        lines = csv.reader(file, dialect="excel-tab" if tabs else "excel", strict=True)
-        header = next(lines, [])
+    with decoded(source, reading.encoding) as file:
+        rows = csv_rows(file, delimiter_of(source))
+        header: list[str] = next((row.cells for row in rows), [])
         if len(set(header)) < len(header):
             raise ValueError("two columns of the header have the same name")
-        rows = (row for row in lines if row)
-        for number, row in enumerate(rows):
+        for number, row in enumerate(row for row in rows if row.cells or row.fault):
             if number < start:
                 continue
-            if len(row) == len(header):
-                yield number, dict(zip(header, row, strict=True))
+            if row.fault or len(row.cells) != len(header):
+                fault = row.fault or f"{len(row.cells)} fields, the header has {len(header)}"
+                yield number, ValueError(f"{fault} (ends at line {row.last})")
             else:
-                fault = f"{len(row)} fields, the header has {len(header)} (ends at line {lines.line_num})"
-                yield number, ValueError(fault)
+                yield number, dict(zip(header, row.cells, strict=True))
 
 
 def _parquet(source: Source, start: int, _reading: Reading) -> _Records:

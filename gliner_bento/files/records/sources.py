@@ -77,9 +77,9 @@ def text_column(source: Source, column: str) -> str:
     return "text" if source.kind == "text" else column
 
 
-def has_tabs(source: Source) -> bool:
-    """Whether tabs are between the cells of a CSV file."""
-    return ".tsv" in map(str.lower, source.path.suffixes)
+def delimiter_of(source: Source) -> str:
+    """What is between the cells of a CSV file."""
+    return "\t" if ".tsv" in map(str.lower, source.path.suffixes) else ","
 
 
 def digest(files: Iterator[Source]) -> str:

@@ -24,6 +24,7 @@ from gliner_bento.files.redaction.records import Record
 from gliner_bento.files.redaction.spans import Span
 from gliner_bento.files.redaction.styles import Replace
 from gliner_bento.files.redaction.text_file import Entry, Finding, TextFile
+from gliner_bento.storage.files import file_lock
 from gliner_bento.types import LIMIT_WARNINGS, BatchResult
 
 _FAULTS = (*FILE_ERRORS, ValueError)
@@ -96,18 +97,18 @@ class _Copy:
         with contextlib.ExitStack() as stack:
             self._open = contextlib.ExitStack()
             stack.callback(self._open.close)
-            source = self._open.enter_context(opened(job.source))
             out: IO[bytes] = io.BytesIO()
             if job.output and job.written:
                 job.output.parent.mkdir(parents=True, exist_ok=True)
+                _remove_unfinished(job.output)
                 self._temporary = job.output.with_name(f".{job.output.name}.{os.getpid()}.part")
                 stack.callback(self._temporary.unlink, missing_ok=True)
                 out = self._open.enter_context(_created(self._temporary, compressed=job.written.gzip))
             self.content: TextFile | ParquetFile
             if job.source.kind == "parquet":
-                self.content = ParquetFile(source, out, reading)
+                self.content = ParquetFile(self._open.enter_context(opened(job.source)), out, reading)
             else:
-                self.content = TextFile(source, out, job.source, reading)
+                self.content = TextFile(job.source, out, reading)
             self._stack = stack.pop_all()
 
     def finish(self) -> None:
@@ -124,9 +125,17 @@ class _Copy:
             self._stack.close()
 
 
+def _remove_unfinished(output: Path) -> None:
+    """Remove what runs that were killed have left of this copy: the files of their names that no run has locked."""
+    name = re.compile(rf"\.{re.escape(output.name)}\.\d+\.part")
+    for path in [path for path in output.parent.iterdir() if name.fullmatch(path.name) and path.is_file()]:
+        with contextlib.suppress(BlockingIOError), file_lock(path, wait=False):
+            path.unlink()
+
+
 @contextlib.contextmanager
 def _created(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
-    with path.open("wb") as file:
+    with path.open("wb") as file, file_lock(path):
         if compressed:
             with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as inside:
                 yield inside  # type: ignore[misc]

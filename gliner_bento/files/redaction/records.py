@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
+from gliner_bento.files.records.readers import csv_rows
 from gliner_bento.files.redaction.redact import Redacted, redactions, substituted
 from gliner_bento.files.redaction.spans import Span
 from gliner_bento.files.redaction.styles import Replace
 
-Reader = Callable[[Iterable[str], Sequence[str], "Skip | None"], Iterator["Record"]]
-"""(lines, columns, what is called for invalid lines) -> records"""
+Records = Iterator["Record"]
 Skip = Callable[[int, str], None]
 """Called with the number and the fault of a line that is left out."""
 
@@ -59,13 +59,13 @@ def redact_record(record: Record, spans: Iterable[Iterable[Span]], replace: Repl
     )
 
 
-def text_records(lines: Iterable[str], _columns: Sequence[str], _skip: Skip | None = None) -> Iterator[Record]:
+def text_records(lines: Iterable[str], _columns: Sequence[str], _skip: Skip | None = None) -> Records:
     """The whole file."""
     text = "".join(lines)
     yield Record(text, [Field(text)])
 
 
-def jsonl_records(lines: Iterable[str], columns: Sequence[str], skip: Skip | None = None) -> Iterator[Record]:
+def jsonl_records(lines: Iterable[str], columns: Sequence[str], skip: Skip | None = None) -> Records:
     """Each line; blank ones have no text. Without `skip`, an invalid one raises ValueError with its number."""
     for number, line in enumerate(lines, 1):
         try:
@@ -118,50 +118,33 @@ def _after_space(line: str, position: int) -> int:
     return match.end() if match else position
 
 
-def csv_records(delimiter: str) -> Reader:
-    """Rows of CSV as in RFC 4180, the first with the names of the columns, with any line ends."""
+def csv_records(
+    lines: Iterable[str], columns: Sequence[str], skip: Skip | None = None, delimiter: str = ","
+) -> Records:
+    """Rows of CSV, the first with the names of the columns; as `jsonl_records`."""
     special = re.escape(delimiter)
     cell = re.compile(rf'("(?:[^"]|"")*"|[^"{special}\r\n][^{special}\r\n]*|)({special}|\r\n|\n|\r|$)')
-
-    def records(lines: Iterable[str], columns: Sequence[str], skip: Skip | None = None) -> Iterator[Record]:
-        names: list[str] = []
-        wanted: list[int] | None = None
-        for number, raw in _csv_rows(lines):
-            try:
-                cells = list(_csv_cells(cell, raw))
-                if wanted is not None and len(cells) != len(names) and raw.strip("\r\n"):
-                    raise ValueError(f"has {len(cells)} cells, and the header has {len(names)}")
-            except ValueError as error:
-                _skip_or_raise(number, str(error), None if wanted is None else skip)
-                continue
-            if wanted is None:
-                names = [text for text, _ in cells]
-                _check_columns(names, columns)
-                wanted = [index for index, name in enumerate(names) if name in columns]
-                yield Record(raw)
-            else:
-                yield Record(raw, [Field(*cells[index]) for index in wanted if index < len(cells)])
-
-    return records
+    names: list[str] | None = None
+    for row in csv_rows(lines, delimiter):
+        if names is None:
+            if row.fault:
+                _skip_or_raise(row.first, row.fault, None)
+            names = row.cells
+            _check_columns(names, columns)
+            yield Record(row.raw)
+        elif fault := row.fault or (row.cells and len(row.cells) != len(names) and _other_length(row.cells, names)):
+            _skip_or_raise(row.first, fault, skip)
+        else:
+            cells = _csv_cells(cell, row.raw, delimiter) if row.cells else ()
+            yield Record(row.raw, [Field(*one) for one, name in zip(cells, names, strict=False) if name in columns])
 
 
-def _csv_rows(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Rows, with the number of their first line: a cell in quotes may have several."""
-    row: list[str] = []
-    is_open = False
-    first = 1
-    for number, line in enumerate(lines, 1):
-        row.append(line)
-        is_open ^= line.count('"') % 2 == 1
-        if not is_open:
-            yield first, "".join(row)
-            row, first = [], number + 1
-    if row:
-        raise ValueError(f"line {first}: a quote is not closed")
+def _other_length(cells: Sequence[str], names: Sequence[str]) -> str:
+    return f"has {len(cells)} cells, and the header has {len(names)}"
 
 
-def _csv_cells(cell: re.Pattern[str], raw: str) -> Iterator[tuple[str, list[int]]]:
-    """Text and places of each cell."""
+def _csv_cells(cell: re.Pattern[str], raw: str, delimiter: str) -> Iterator[tuple[str, list[int]]]:
+    """Text and places of each cell of a row that `csv_rows` could read."""
     position = 0
     while match := cell.match(raw, position):
         start, end = match.span(1)
@@ -171,9 +154,8 @@ def _csv_cells(cell: re.Pattern[str], raw: str) -> Iterator[tuple[str, list[int]
         else:
             yield match[1], [*range(start, end + 1)]
         position = match.end()
-        if match.end(2) == len(raw) and match[2] in ("", "\n", "\r", "\r\n"):
+        if position == len(raw) and match[2] != delimiter:
             return
-    raise ValueError("a quote is inside a cell; it must be in quotes, and written twice")
 
 
 def _check_columns(names: Sequence[str], columns: Sequence[str]) -> None:
@@ -182,9 +164,9 @@ def _check_columns(names: Sequence[str], columns: Sequence[str]) -> None:
         raise ValueError(f"no column {missing[0]!r}; there are {there}: choose with --columns")
 
 
-FORMATS: dict[str, Reader] = {
+FORMATS: dict[str, Callable[..., Records]] = {
     "text": text_records,
     "jsonl": jsonl_records,
-    "csv": csv_records(","),
+    "csv": csv_records,
 }
 """Reader of records by the kind of the file."""

@@ -1,11 +1,13 @@
-"""Replaces spans of a text, and restores them."""
+"""Replaces spans of a text, and restores them: for files, for MCP's `redact` and for Presidio's `/anonymize`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 
+from gliner_bento.errors import TooLarge
 from gliner_bento.files.mentions import normalized
 from gliner_bento.files.redaction.spans import Span, merged
 from gliner_bento.files.redaction.styles import Replace
@@ -23,6 +25,11 @@ class Replacement:
     label: str
     replacement: str
     text: str
+
+    @property
+    def end(self) -> int:
+        """Behind its last character in the redacted text."""
+        return self.start + len(self.replacement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +57,8 @@ def redactions(text: str, spans: Iterable[Span], replace: Replace) -> list[tuple
     return [(span, replace(text, span)) for span in resolved]
 
 
-def substituted(text: str, redactions: Iterable[tuple[Span, str]]) -> Redacted:
-    """Put replacements in the place of spans, which are in order and do not overlap."""
+def substituted(text: str, redactions: Iterable[tuple[Span, str]], max_chars: float = inf) -> Redacted:
+    """Put replacements in the place of spans, which are in order and do not overlap. Raises `TooLarge`."""
     pieces: list[str] = []
     replacements = []
     position = chars = 0
@@ -60,6 +67,8 @@ def substituted(text: str, redactions: Iterable[tuple[Span, str]]) -> Redacted:
         replacements.append(Replacement(chars, span.label, replacement, text[span.start : span.end]))
         pieces += [text[position : span.start], replacement]
         chars += len(replacement)
+        if chars > max_chars:
+            raise TooLarge(f"the redacted text would have more than {max_chars} characters")
         position = span.end
     return Redacted("".join([*pieces, text[position:]]), replacements)
 
@@ -69,11 +78,10 @@ def restore(text: str, replacements: Iterable[Replacement]) -> str:
     pieces = []
     position = 0
     for one in replacements:
-        end = one.start + len(one.replacement)
-        if one.start < position or text[one.start : end] != one.replacement:
+        if one.start < position or text[one.start : one.end] != one.replacement:
             raise RestoreError(f"character {one.start} is not {one.replacement!r}: the text is not the redacted one")
         pieces += [text[position : one.start], one.text]
-        position = end
+        position = one.end
     return "".join([*pieces, text[position:]])
 
 

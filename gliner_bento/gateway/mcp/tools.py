@@ -9,6 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from gliner_bento.errors import TooLarge
+from gliner_bento.files.redaction.redact import substituted
+from gliner_bento.files.redaction.spans import Span
 from gliner_bento.files.redaction.styles import tag
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.types import (
@@ -130,22 +132,19 @@ async def _relations(gateway: Gateway, asked: ExtractRelationsArguments) -> Rela
 
 async def _redact(gateway: Gateway, asked: RedactArguments) -> RedactedText:
     answer = await _extracted(gateway, asked)
-    pieces: list[str] = []
-    replaced: list[Replacement] = []
-    copied = length = label_chars = 0
+    spans = [Span(one.start, one.end, one.label) for one in answer.entities]  # in order, without overlaps
+    redactions = ((span, asked.replacement.replace("LABEL", tag(span.label))) for span in spans)
     limit = 2 * gateway.options.max_text_chars
-    for entity in answer.entities:  # in order, without overlaps
-        before, label = asked.text[copied : entity.start], tag(entity.label)
-        replacement = asked.replacement.replace("LABEL", label)
-        start = length + len(before)
-        length = start + len(replacement)
-        label_chars += len(entity.label)
-        if length + label_chars > limit:
-            raise TooLarge(f"replacement: the result would have more than {limit} characters (twice max_text_chars)")
-        pieces += [before, replacement]
-        replaced.append(Replacement(start, length, entity.label, entity.score))
-        copied = entity.end
-    return RedactedText("".join([*pieces, asked.text[copied:]]), replaced, answer.warnings)
+    try:
+        result = substituted(asked.text, redactions, limit - sum(len(span.label) for span in spans))
+    except TooLarge:
+        text = f"replacement: the result would have more than {limit} characters (twice max_text_chars)"
+        raise TooLarge(text) from None
+    replaced = [
+        Replacement(put.start, put.end, put.label, entity.score)
+        for put, entity in zip(result.replacements, answer.entities, strict=True)
+    ]
+    return RedactedText(result.text, replaced, answer.warnings)
 
 
 TOOLS = (

@@ -100,7 +100,7 @@ def damaged(tmp_path):
     folder.mkdir()
     (folder / "a.jsonl").write_text('{"id": "1", "text": "Oslo"}\n{broken}\n{"id": "2", "text": "Oslo"}\n{"txt": 1}\n')
     (folder / "b.txt").write_bytes("Malm\xf6 Oslo".encode("latin-1"))
-    (folder / "c.csv").write_text("id,text\n3,Oslo\n4\n5,Oslo\n")
+    (folder / "c.csv").write_text('id,text\n3,Oslo\n4\n4,"a"b\n5,Oslo\n')
     (folder / "d.txt").write_text("Oslo")
     return folder
 
@@ -132,10 +132,10 @@ def test_an_encoding_is_named_and_invalid_lines_fail_alone_also_after_a_kill(dam
         run(output, [str(damaged)], **options)
     monkeypatch.setattr(bulk._Run, "take", take)
     report = run(output, [str(damaged)], **options)
-    assert (report.records, report.failed, report.skipped) == (9, 3, {})
-    assert 0 < report.resumed < 9
+    assert (report.records, report.failed, report.skipped) == (10, 4, {})
+    assert 0 < report.resumed < 10
     places = [Path(error["place"]).name for error in rows_of(Path(report.errors))]
-    assert places == ["a.jsonl: line 2", "a.jsonl: line 4", "c.csv: record 2"]
+    assert places == ["a.jsonl: line 2", "a.jsonl: line 4", "c.csv: record 2", "c.csv: record 3"]
     if name.endswith("jsonl"):
         rows = rows_of(output)
         assert [row.get("id", row["text"]) for row in rows] == ["1", "2", "Malm\xf6 Oslo", "3", "5", "Oslo"]
@@ -210,6 +210,8 @@ def test_a_record_may_have_labels_and_an_adapter_of_its_own(tmp_path):
         ("a.jsonl", b'{"text": "", "entities": []}\n', "a.jsonl: line 1: a column of the output is in the input"),
         ("a.csv", b"text,b\n1,2\n1,2,3\n", "a.csv: record 2: 3 fields, the header has 2 (ends at line 3)"),
         ("a.csv", b"b,b\n1,2\n", "a.csv: record 1: two columns of the header have the same name"),
+        ("a.csv", b'text\na\n"a"b\n', "a.csv: record 2: a quote is inside a cell; it must be in quotes, and written"),
+        ("a.csv", b'text\na\n"b\n', "a.csv: record 2: line 3: a quote is not closed"),
         ("a.csv", b"text\ncaf\xe9\n", "a.csv: not utf-8: invalid continuation byte; name its encoding with --encoding"),
         ("a.txt.gz", b"no gzip", "a.txt.gz: Not a gzipped file"),
         ("a.jsonl", b"", "a.jsonl: no records"),

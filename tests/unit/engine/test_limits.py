@@ -132,6 +132,35 @@ def test_pairs_are_scored_in_chunks_of_bounded_memory(monkeypatch: pytest.Monkey
     assert scorer.chunks == [10] * 7 + [2]
 
 
+def test_relations_that_cannot_be_among_the_best_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Falling(_Pairs):
+        """The scores of the pairs fall, but for some in the second half that are the best."""
+
+        def __call__(self, *_: object) -> object:
+            def score(heads: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
+                self.chunks.append(heads.shape[1])
+                logits = 3 - (heads * 40 + tails).float() / 1000 + 2 * ((heads > 20) & (tails == 3))
+                return logits[..., None].expand(-1, -1, 2)
+
+            return score
+
+    joined = []
+    kept_of = relation_head.kept_of
+    monkeypatch.setattr(relation_head, "kept_of", lambda *args: joined.append(len(args[2])) or kept_of(*args))
+    text = prepared(replace(ITEM, max_relations=30, on_limit="truncate"))
+    text = replace(text, payload=Tokenized(NONE, NONE, NONE, np.array([(n, n + 1) for n in range(40)])))
+    whole = relate(head_of(Falling()), text, 40)
+    assert joined.pop(0) == 2 * 40 * 39
+    monkeypatch.setattr(relation_head, "_MAX_PAIRS", 50)
+    joined.clear()
+    assert relate(head_of(scorer := Falling()), text, 40).relations == whole.relations
+    assert len(scorer.chunks) == 32
+    assert sum(joined) < 400  # of 3,120
+    refused = replace(text, item=replace(text.item, on_limit="error"))
+    assert isinstance(relate(head_of(scorer := Falling()), refused, 40).error, LimitExceeded)
+    assert len(scorer.chunks) == 1
+
+
 def test_scoring_ends_when_the_item_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relation_head, "_MAX_PAIRS", 10)
     text = prepared(ITEM)

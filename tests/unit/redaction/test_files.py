@@ -9,6 +9,9 @@ import json
 import os
 import re
 import resource
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
@@ -20,6 +23,8 @@ from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.redaction.files import Report, check_files, find_files, redact_files, restore_files
 from gliner_bento.files.redaction.redact import RestoreError, restore_anyway
 from gliner_bento.files.redaction.styles import Placeholders, mask
+from gliner_bento.settings.configuration import PROJECT_ROOT
+from gliner_bento.storage.files import file_lock
 from gliner_bento.types import BatchResult, Entity, Extraction, ExtractionWarning
 
 UTF16 = "Ada\r\nmet\rAda\nBob \U0001f600".encode("utf-16")
@@ -148,6 +153,37 @@ def test_a_run_that_ends_early_leaves_no_half_written_copy(tmp_path):
     with pytest.raises(NotReady):
         redact_folder(tmp_path / "in", tmp_path / "out", model=gone)
     assert contents(tmp_path / "out") == {"a.txt": b"[PERSON_1]"}
+
+
+def test_what_a_killed_run_has_left_is_removed_and_nothing_else(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("Ada")
+    kept = [".a.txt.part", ".a.txt.1x.part", ".b.txt.1.part", "a.txt.1.part", ".a.txt.2.part"]
+    for name in [".a.txt.1.part", *kept]:
+        (tmp_path / "out" / name).write_text("x")
+    with file_lock(tmp_path / "out" / ".a.txt.2.part"):  # another run writes it
+        redact_folder(tmp_path / "in", tmp_path / "out")
+    assert contents(tmp_path / "out") == {"a.txt": b"[PERSON_1]"} | dict.fromkeys(kept, b"x")
+
+
+def test_a_killed_run_leaves_no_copy_and_the_next_one_removes_its_part(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text('{"text": "Ada"}\n' * 3)
+    program = (
+        "import os, signal; from tests.unit.redaction import test_files as one; from pathlib import Path\n"
+        "async def model(texts):\n"
+        "    async for result in one.people(texts):\n"
+        "        yield result\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"folder = Path({str(tmp_path)!r}); one.redact_folder(folder / 'in', folder / 'out', model=model)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], cwd=PROJECT_ROOT, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    (left,) = (tmp_path / "out").iterdir()
+    assert re.fullmatch(r"\.a\.jsonl\.\d+\.part", left.name)
+    redact_folder(tmp_path / "in", tmp_path / "out")
+    assert contents(tmp_path / "out") == {"a.jsonl": b'{"text": "[PERSON_1]"}\n' * 3}
 
 
 def test_a_full_disk_fails_one_file(tmp_path):

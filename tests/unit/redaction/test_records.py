@@ -63,7 +63,7 @@ def test_csv(rows, end, quoting, delimiter):
     writer = csv.writer(out, delimiter=delimiter, lineterminator=end, quoting=quoting)
     writer.writerows([("id", "text"), *rows])
     raw = out.getvalue()
-    header, *records = csv_records(delimiter)(lines_of(raw), ["text"])
+    header, *records = csv_records(lines_of(raw), ["text"], None, delimiter)
     assert "".join(record.raw for record in [header, *records]) == raw
     assert [field.text for record in records for field in record.fields] == [text for _, text in rows]
     redacted = [
@@ -91,6 +91,12 @@ def test_csv(rows, end, quoting, delimiter):
 def test_a_file_that_is_not_what_its_name_says_is_refused(kind, content, message):
     with pytest.raises(ValueError, match=message):
         list(FORMATS[kind](lines_of(content), ["text"]))
+
+
+def test_a_quote_inside_a_cell_without_quotes_is_a_character():
+    header, record = csv_records(lines_of('id,text\n1,5" Ada\n'), ["text"])
+    assert (header.raw, record.fields[0].text) == ("id,text\n", '5" Ada')
+    assert redact_record(record, [[Span(3, 6, "person")]], Placeholders()).text == '1,5" [PERSON_1]\n'
 
 
 def test_null_and_blank_lines_have_no_text():
