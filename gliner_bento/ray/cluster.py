@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import ray
 from ray import serve
 
-from gliner_bento.exits import one_line
+from gliner_bento.errors import one_line
+from gliner_bento.ray.host import HostedReplica
 from gliner_bento.ray.options import replica_options
-from gliner_bento.replicas.ray.host import HostedReplica
 from gliner_bento.settings import Settings
 
 _CAUSE = re.compile(r"^(?:[\w.]*\.)?(?:StartupError|SettingsError|ModelError|OSError): (.+)$", re.MULTILINE)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar, cast
 
-from gliner_bento.serve.names import PORT
+from gliner_bento.settings.gliner_serve import PORT
 
 LabelSet = list[str] | dict[str, str]
 Labels = LabelSet | list[LabelSet]

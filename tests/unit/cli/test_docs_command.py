@@ -30,6 +30,6 @@ def test_the_settings_page_has_a_row_for_every_setting():
 
 def test_the_metrics_page_has_a_row_for_every_kind_of_metric():
     page = docs.metrics_page()
-    assert "| `gliner_http_requests_total` | counter | `route`, `method`, `status` | Requests" in page
+    assert "| `gliner_http_requests_total` | counter | `route`, `method`, `status` | Answered requests" in page
     assert "| `gliner_stage_seconds` | histogram | `stage` |" in page
     assert "| `gliner_adapters` | gauge | `tier` |" in page

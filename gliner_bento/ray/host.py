@@ -17,7 +17,7 @@ import ray
 from ray import serve
 
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.exits import write_line
+from gliner_bento.process.exits import write_line
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.messages import (
