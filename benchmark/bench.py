@@ -25,12 +25,12 @@ from benchmark.answers import Predictions, agreement_of_replies, own_adapter_sha
 from benchmark.job import NotMeasured
 from benchmark.rows import Row
 from benchmark.server import Server, started
-from gliner_bento.cores import usable_cores
 from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import Run, closed_loop, open_loop
 from gliner_bento.loadtest.machine import versions
 from gliner_bento.loadtest.measure import BUILD
 from gliner_bento.settings import PROJECT_ROOT, Settings
+from gliner_bento.settings.cores import usable_cores
 from gliner_bento.settings.names import env_name
 
 DEMO = PROJECT_ROOT / "models" / "demo"

@@ -20,10 +20,10 @@ import aiohttp
 
 from benchmark import results_file
 from benchmark.server import Server, started
-from gliner_bento.api_keys import hash_of
 from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import authorization, closed_loop, open_loop
 from gliner_bento.loadtest.machine import provenance
+from gliner_bento.storage.api_keys import hash_of
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = {"a": "key of tenant a", "b": "key of tenant b"}

@@ -10,9 +10,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from gliner_bento.cores import usable_cores
 from gliner_bento.ray.bulk import Job, run
 from gliner_bento.settings import Settings
+from gliner_bento.settings.cores import usable_cores
 
 TEXTS = ["Marie Curie was born in Warsaw.", "Tim Cook works at Apple in Cupertino.", "Nothing happened."]
 

@@ -12,11 +12,11 @@ from contextlib import aclosing, asynccontextmanager
 
 from starlette.applications import Starlette
 
-from gliner_bento.exits import exit_with
 from gliner_bento.process.app import gateway_app, mounted
+from gliner_bento.process.exits import exit_with, load_or_exit
 from gliner_bento.process.port import check_address_or_exit
 from gliner_bento.process.run import load_model, run
-from gliner_bento.settings import Settings, load_or_exit
+from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
 
 

@@ -3,6 +3,8 @@ statuses.
 
 An error travels between processes as data (`ErrorDetail`), never as a pickled exception. Anything that is not in this
 tree is an internal fault: it is logged with its traceback where it happens and reported as `internal`.
+
+What keeps a process from starting is a `StartupError`, for the operator: one line, and no part of the tree.
 """
 
 from __future__ import annotations
@@ -236,3 +238,21 @@ ERRORS_BY_CODE: dict[str, type[GLiNERBentoError]] = _tree(GLiNERBentoError)
 def from_detail(detail: ErrorDetail) -> GLiNERBentoError:
     """The exception that `detail` was made from; an unknown code becomes an `InternalError`."""
     return ERRORS_BY_CODE.get(detail.code, InternalError)(detail.message, param=detail.param)
+
+
+_MAX_CHARS = 600
+
+
+class StartupError(Exception):
+    """The server, or a command, cannot start. The message says what is wrong, why, and what to do."""
+
+
+def one_line(error: BaseException) -> str:
+    """The error's message on one line of limited length; its type if it has none."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}..."
+
+
+def install(extra: str) -> str:
+    """How to install a missing `extra`: the end of an error message."""
+    return f"install the extra {extra} in the clone: pip install -e '.[{extra}]' (docs/quickstart.md)"

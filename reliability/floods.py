@@ -133,7 +133,7 @@ def floods(log: Path, *, minutes: float, settings: Mapping[str, object]) -> Meas
     at_start = provenance()
     with tempfile.TemporaryDirectory(prefix="floods-") as scratch, serving(log, settings) as server:
         facts, samples = asyncio.run(_measured(server, Path(scratch), minutes * 60))
-    slope, _ = memory_slope(samples, minutes * 60 * _WARM_UP_SHARE)
+    slope = memory_slope(samples, minutes * 60 * _WARM_UP_SHARE)
     alone, beside = facts["alone"], facts["beside"]
     targets = [
         *(

@@ -8,12 +8,12 @@ from typing import Any
 
 import bentoml
 
+from gliner_bento.process.exits import load_or_exit
 from gliner_bento.process.instances import plan_or_exit
 from gliner_bento.process.run import Parts, Source
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.http.client import HttpReplica
-from gliner_bento.settings import load_or_exit
 from runners.gliner_runner import REPLICA_PATH, service_of
 
 settings = load_or_exit()

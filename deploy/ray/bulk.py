@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gliner_bento.cores import usable_cores
-from gliner_bento.exits import StartupError, exit_with, install, one_line
+from gliner_bento.errors import StartupError, install, one_line
+from gliner_bento.process.exits import exit_with
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.settings.cores import usable_cores
 
 
 def main() -> None:

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from gliner_bento.cli.flags import run
-from gliner_bento.exits import install, write_line
+from gliner_bento.errors import install
+from gliner_bento.process.exits import write_line
 from gliner_bento.settings.configuration import SettingsError
 
 _BROKEN_PIPE = 141

@@ -13,8 +13,7 @@ from typing import Any
 from gliner_bento.adapter_types import AdapterInfo
 from gliner_bento.cli.parsers import add_json, add_server, command
 from gliner_bento.cli.texts import aligned
-from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.exits import one_line
+from gliner_bento.errors import GLiNERBentoError, one_line
 from gliner_bento.settings.configuration import SettingsError
 
 DEFAULT_URL = "http://localhost:3000"

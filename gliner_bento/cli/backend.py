@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from gliner_bento.cli.parsers import add_server
-from gliner_bento.exits import install, write_line
+from gliner_bento.errors import install
+from gliner_bento.process.exits import write_line
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.settings.names import flag_name
@@ -87,7 +88,7 @@ async def clients(
             ]
         else:
             try:
-                from gliner_bento.in_process import in_process  # noqa: PLC0415  # imports torch
+                from gliner_bento.process.in_process import in_process  # noqa: PLC0415  # imports torch
             except ModuleNotFoundError as missing:
                 text = f"a model in this process needs {missing.name}; name a server with --url, or"
                 raise SettingsError(f"{text} {install('serve')}") from None

@@ -15,10 +15,10 @@ import msgspec
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_reading
 from gliner_bento.cli.texts import counted
-from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.exits import StartupError, one_line, write_line
+from gliner_bento.errors import GLiNERBentoError, StartupError, one_line
 from gliner_bento.files.records.sources import READABLE
 from gliner_bento.files.records.writers import FORMATS
+from gliner_bento.process.exits import write_line
 from gliner_bento.settings.configuration import SettingsError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.cli.parsers import commands_of
-from gliner_bento.exits import install
+from gliner_bento.errors import install
 from gliner_bento.settings.configuration import SettingsError
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -34,11 +34,8 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
         import shtab  # noqa: PLC0415  # an extra
     except ImportError:
         raise SettingsError(f"completion: needs shtab; {install('completion')}") from None
-    from gliner_bento.cli.flags import parser  # noqa: PLC0415  # which imports this module
-
-    made = parser()
-    _complete_files(made, shtab.FILE)
-    sys.stdout.write(shtab.complete(made, shell=options.shell) + "\n")
+    _complete_files(options.parser, shtab.FILE)
+    sys.stdout.write(shtab.complete(options.parser, shell=options.shell) + "\n")
     return 0
 
 

@@ -15,11 +15,10 @@ from typing import Any
 
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_server
-from gliner_bento.cores import usable_cores
-from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.exits import StartupError, one_line
+from gliner_bento.errors import GLiNERBentoError, StartupError, one_line
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.settings.cores import usable_cores
 
 FAILED = 2
 EXAMPLES = f"""examples:

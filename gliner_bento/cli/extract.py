@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from gliner_bento.cli import backend
-from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.exits import StartupError, one_line, write_line
+from gliner_bento.errors import GLiNERBentoError, StartupError, one_line
+from gliner_bento.process.exits import write_line
 from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.types import ExtractResponse
 

@@ -61,6 +61,7 @@ def parse(argv: Sequence[str] | None) -> tuple[str, argparse.Namespace, dict[str
     """
     made = parser()
     options, unknown = made.parse_known_args(argv)
+    options.parser = made  # `completion` describes it
     known = list(flags_of(commands_of(made)[options.command]))
     refuse_unknown((word.partition("=")[0] for word in unknown), known, f"{options.command}: unknown flag")
     return options.command, options, settings_of(options)

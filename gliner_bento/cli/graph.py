@@ -15,14 +15,14 @@ from typing import Any
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_reading
 from gliner_bento.cli.texts import counted
-from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.exits import StartupError, install, one_line, write_line
+from gliner_bento.errors import GLiNERBentoError, StartupError, install, one_line
 from gliner_bento.files.graph.build import GraphBuilder
 from gliner_bento.files.graph.documents import Document, check_document, read_documents
 from gliner_bento.files.graph.formats import FORMATS, written_files
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.records.scan import scan
 from gliner_bento.files.records.sources import READABLE, refuse_inputs, sources
+from gliner_bento.process.exits import write_line
 from gliner_bento.settings.configuration import SettingsError
 
 EXAMPLES = """examples:

@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from gliner_bento.api_keys import ALL_SCOPES, ApiKey, hash_of, new_key
 from gliner_bento.cli.parsers import add_json, command
 from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.storage.api_keys import ALL_SCOPES, ApiKey, hash_of, new_key
 
 EXAMPLES = """examples:
   gliner-bento keys new tenant-a >> keys.yaml

@@ -13,10 +13,11 @@ from typing import Any
 
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_settings, command
-from gliner_bento.cores import usable_cores
-from gliner_bento.exits import StartupError, exit_on_sigterm, one_line, write_line
+from gliner_bento.errors import StartupError, one_line
+from gliner_bento.process.exits import exit_on_sigterm, write_line
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT, SettingsError
+from gliner_bento.settings.cores import usable_cores
 
 FETCH_SETTINGS = ("revision", "token", "cache_dir")
 DOES_NOT_FIT = 2

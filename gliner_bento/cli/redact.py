@@ -18,8 +18,7 @@ from typing import IO, Any
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_reading
 from gliner_bento.cli.texts import counted
-from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.exits import StartupError, exit_on_sigterm, one_line, write_line
+from gliner_bento.errors import GLiNERBentoError, StartupError, one_line
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.records.sources import READABLE, SUFFIXES
 from gliner_bento.files.redaction.files import (
@@ -31,6 +30,7 @@ from gliner_bento.files.redaction.files import (
     restore_files,
 )
 from gliner_bento.files.redaction.styles import Placeholders, Replace, hashes, mask, remove
+from gliner_bento.process.exits import exit_on_sigterm, write_line
 from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.types import BatchResult, Extraction
 

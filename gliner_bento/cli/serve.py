@@ -14,13 +14,14 @@ from pydantic import SecretStr
 
 from gliner_bento.cli import serving_properties
 from gliner_bento.cli.parsers import setting_dest
-from gliner_bento.exits import install, write_line
+from gliner_bento.errors import install
+from gliner_bento.process.exits import write_line
 from gliner_bento.process.port import check_access, check_port
-from gliner_bento.serve.names import CHECKED, without_effect
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT, SettingsError
 from gliner_bento.settings.field_types import text_of
-from gliner_bento.settings.names import ALIASES, DISABLE_COMPILE, env_name
+from gliner_bento.settings.gliner_serve import ALIASES, CHECKED, without_effect
+from gliner_bento.settings.names import DISABLE_COMPILE, env_name
 
 EXAMPLES = """examples:
   gliner-bento serve

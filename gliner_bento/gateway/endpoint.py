@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import compile_path
 
-from gliner_bento.api_keys import KeyScope
 from gliner_bento.errors import ErrorBody, RateLimited
 from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.media import JSON
 from gliner_bento.http.pieces import PIECE_BYTES, coalesced, next_piece
+from gliner_bento.storage.api_keys import KeyScope
 
 READ_ERRORS = (500, 503)
 """Statuses of the errors that any route may have."""

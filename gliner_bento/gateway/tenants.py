@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
-from gliner_bento.api_keys import ALL_SCOPES, NAME_PATTERN, KeyScope
 from gliner_bento.errors import MalformedRequest
+from gliner_bento.storage.api_keys import ALL_SCOPES, NAME_PATTERN, KeyScope
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:\-]")
 _SEPARATOR = "/"

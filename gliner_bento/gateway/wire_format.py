@@ -9,12 +9,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gliner_bento.api_keys import KeyScope
 from gliner_bento.errors import ErrorBody
 from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation
 from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
+from gliner_bento.storage.api_keys import KeyScope
 
 Handler = Callable[[Gateway, Request], Awaitable[Response]]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gliner_bento.cores import usable_cores
-from gliner_bento.exits import StartupError, exit_with
+from gliner_bento.errors import StartupError
+from gliner_bento.process.exits import exit_with
 from gliner_bento.settings import Settings, SettingsError
+from gliner_bento.settings.cores import usable_cores
 
 RUNNER = "GLiNERRunner"
 

@@ -9,7 +9,7 @@ import os
 import socket
 from contextlib import suppress
 
-from gliner_bento.exits import exit_with
+from gliner_bento.process.exits import exit_with
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
 

@@ -19,7 +19,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from gliner_bento.exits import write_line
+from gliner_bento.process.exits import write_line
 
 _ANSWERED_S = 2.0
 _POLL_S = 0.1

@@ -33,15 +33,17 @@ from typing import Any, Literal, NoReturn
 
 import click
 
-from gliner_bento.exits import StartupError, exit_with, is_alive, one_line, write_line
+from gliner_bento.errors import StartupError, one_line
 from gliner_bento.process.announcement import ADDRESS, announce_when, url_of
 from gliner_bento.process.bentoml_options import bentoml_options, default_host
 from gliner_bento.process.deaths import notice_deaths
+from gliner_bento.process.exits import exit_with, write_line
 from gliner_bento.process.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
 from gliner_bento.process.port import check_address_or_exit, refuse_connections
 from gliner_bento.process.shutdown import Shutdown
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.storage.files import is_alive
 from gliner_bento.telemetry import log
 
 logger = logging.getLogger(__name__)

@@ -20,8 +20,7 @@ import ray
 import ray.data
 from ray.exceptions import RayError
 
-from gliner_bento.errors import GLiNERBentoError, NotReady
-from gliner_bento.exits import StartupError
+from gliner_bento.errors import GLiNERBentoError, NotReady, StartupError
 from gliner_bento.files.records.columns import result_columns
 from gliner_bento.ray.cluster import connect, reason
 from gliner_bento.ray.tables import FORMATS, Block, blocks_of

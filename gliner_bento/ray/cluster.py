@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import ray
 from ray import serve
 
-from gliner_bento.exits import one_line
+from gliner_bento.errors import one_line
 from gliner_bento.ray.host import HostedReplica
 from gliner_bento.ray.options import replica_options
 from gliner_bento.settings import Settings

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import ray
 from ray import serve
 
-from gliner_bento.exits import write_line
+from gliner_bento.process.exits import write_line
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.ray.scaling import BUSY_LANES, WAITING_TOKENS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gliner_bento.cores import usable_cores
 from gliner_bento.replicas.ray.scaling import WaitingTokensPolicy
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.settings.cores import usable_cores
 
 ROUTER = "gliner_bento.replicas.ray.router:NamedReplicaRouter"
 POLICY = f"{WaitingTokensPolicy.__module__}:{WaitingTokensPolicy.__name__}"

@@ -11,9 +11,9 @@ import os
 import signal
 import sys
 
-from gliner_bento.exits import exit_with, install, one_line
+from gliner_bento.errors import install, one_line
+from gliner_bento.process.exits import exit_with, load_or_exit
 from gliner_bento.ray.options import FOR_THROUGHPUT, check
-from gliner_bento.settings import load_or_exit
 from gliner_bento.settings.configuration import SettingsError
 
 NAME = "gliner-bento"

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gliner_bento.exits import StartupError, one_line
+from gliner_bento.errors import StartupError, one_line
 from gliner_bento.files.records.columns import Row, arrow_types, check_columns
 
 _ADDED = {**arrow_types(), "error": pa.string()}

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.adapters.base import AdapterSettings, Observer
-from gliner_bento.errors import AdapterNotFound
-from gliner_bento.exits import StartupError
+from gliner_bento.errors import AdapterNotFound, StartupError
 from gliner_bento.replicas.base import Archive
 from gliner_bento.replicas.uploads import Uploads
 from gliner_bento.settings import Settings

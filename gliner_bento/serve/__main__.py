@@ -1,7 +1,9 @@
 """`python -m gliner_bento.serve`: `gliner-bento serve` on gliner.serve's port, 8000, unless `--port` is given."""
 
-from gliner_bento.cli import main
-from gliner_bento.cli.flags import arguments
-from gliner_bento.serve.names import PORT
+import os
+import sys
 
-raise SystemExit(main(["serve", "--port", str(PORT), *arguments()]))
+from gliner_bento.settings.gliner_serve import PORT
+
+command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", str(PORT)]
+os.execv(sys.executable, [*command, *sys.argv[1:]])

@@ -11,6 +11,8 @@ import urllib.request
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
+import httpx
+
 from gliner_bento.process.port import check_port
 from gliner_bento.serve.client import Answer, GLiNERClient, GLiNERClientError
 from gliner_bento.serve.config import GLiNERServeConfig
@@ -80,26 +82,34 @@ class Service:
 
 
 class InProcess:
-    """The model in this process, without HTTP: the same gateway over the same replica, on a thread with an event loop.
-
-    Raises what the model's loading raises.
-    """
+    """The model in this process, without a socket, on a thread with an event loop. Raises what the model's loading
+    raises."""
 
     def __init__(self, config: GLiNERServeConfig) -> None:
-        from gliner_bento.gateway.gateway import Gateway  # noqa: PLC0415
-        from gliner_bento.gateway.options import GatewayOptions  # noqa: PLC0415
-        from gliner_bento.replicas.local import LocalReplica  # noqa: PLC0415  # loads a model library
-
         settings = Settings.load(config.settings())
         if settings.num_instances > 1:
             raise ValueError("num_replicas: in_process is one process; leave in_process out, or num_replicas")
-        self._replica = LocalReplica.load(settings)
-        self._gateway = Gateway(self._replica, settings.view(GatewayOptions))
-        self._loop = asyncio.new_event_loop()
-        self._turns = asyncio.Semaphore(2 * settings.max_batch_size)
+        self._loaded: Future[None] = Future()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="gliner-bento", daemon=True)
+        self._thread = threading.Thread(target=asyncio.run, args=(self._serve(settings),), daemon=True)
         self._thread.start()
+        self._loaded.result()
+
+    async def _serve(self, settings: Settings) -> None:
+        from gliner_bento.process.in_process import URL, transport  # noqa: PLC0415  # loads a model library
+
+        try:
+            async with transport(settings, "gliner_serve") as calls, httpx.AsyncClient(transport=calls) as self._http:
+                self._url = URL + settings.route_prefix
+                self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+                self._turns = asyncio.Semaphore(2 * settings.max_batch_size)  # the rest would wait in the queue
+                self._loaded.set_result(None)
+                await self._closing.wait()
+                await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+        except BaseException as error:
+            if self._loaded.done():
+                raise
+            self._loaded.set_exception(error)
 
     def submit(self, payload: dict[str, Any]) -> Future[Answer]:
         """See `Backend`."""
@@ -108,23 +118,11 @@ class InProcess:
         return asyncio.run_coroutine_threadsafe(self._answer(payload), self._loop)
 
     async def _answer(self, payload: dict[str, Any]) -> Answer:
-        """As over HTTP. As many run concurrently as fill two batches, so that none waits beyond its deadline."""
-        import msgspec  # noqa: PLC0415
-        from pydantic import ValidationError  # noqa: PLC0415
-
-        from gliner_bento.errors import GLiNERBentoError  # noqa: PLC0415
-        from gliner_bento.gateway.compat.gliner_serve import GLiNERServeRequest, predict  # noqa: PLC0415
-        from gliner_bento.gateway.validation import from_model  # noqa: PLC0415
-
-        try:
-            async with self._turns:
-                body, _ = await predict(self._gateway, GLiNERServeRequest.model_validate(payload))
-        except ValidationError as invalid:
-            error = from_model(invalid, GLiNERServeRequest)
-            raise GLiNERClientError(f"{error.code}: {error}") from invalid
-        except GLiNERBentoError as error:
-            raise GLiNERClientError(f"{error.code}: {error}") from error
-        return dict(msgspec.to_builtins(body, enc_hook=list))
+        async with self._turns:
+            response = await self._http.post(self._url, json=payload, timeout=None)
+        if response.is_error:
+            raise GLiNERClientError(f"{response.status_code}: {response.text}", response.status_code)
+        return dict(response.json())
 
     def wait(self) -> None:
         """See `Backend`."""
@@ -132,14 +130,10 @@ class InProcess:
 
     def close(self) -> None:
         """See `Backend`. Requests that run are answered first."""
-        if self._ended.is_set():
-            return
-        self._ended.set()
-        self._replica.drain(_END_S)
-        self._replica.close()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if not self._ended.is_set():
+            self._ended.set()
+            self._loop.call_soon_threadsafe(self._closing.set)
+            self._thread.join()
 
 
 def _answers(url: str) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar, cast
 
-from gliner_bento.serve.names import PORT
+from gliner_bento.settings.gliner_serve import PORT
 
 LabelSet = list[str] | dict[str, str]
 Labels = LabelSet | list[LabelSet]
@@ -153,11 +153,4 @@ class GLiNERClient:
             raise GLiNERClientError(f"Request to {request.full_url} failed: {error}") from error
 
 
-def get_client(
-    base_url: str = f"http://localhost:{PORT}",
-    route_prefix: str = "/gliner",
-    timeout: float = 30.0,
-    max_concurrency: int = 32,
-) -> GLiNERClient:
-    """A `GLiNERClient`."""
-    return GLiNERClient(base_url, route_prefix, timeout, max_concurrency)
+get_client = GLiNERClient

@@ -1,5 +1,6 @@
 """Every setting, declared once: name, default, bounds and one line of help. Knows none of its consumers."""
 
-from gliner_bento.settings.settings import PROJECT_ROOT, Settings, SettingsError, load_or_exit
+from gliner_bento.settings.configuration import PROJECT_ROOT, SettingsError
+from gliner_bento.settings.settings import Settings
 
-__all__ = ["PROJECT_ROOT", "Settings", "SettingsError", "load_or_exit"]
+__all__ = ["PROJECT_ROOT", "Settings", "SettingsError"]

@@ -13,11 +13,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
-from gliner_bento.api_keys import is_content, read_keys
-from gliner_bento.exits import install
-from gliner_bento.other_models import no_checkpoint
+from gliner_bento.errors import install
 from gliner_bento.settings.configuration import PACKAGE, PROJECT_ROOT
+from gliner_bento.storage.api_keys import is_content, read_keys
 from gliner_bento.storage.archives import SUFFIXES
+from gliner_bento.storage.other_models import no_checkpoint
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FORMATS = tuple(sorted(file.stem for file in (PACKAGE / "gateway" / "compat").glob("[!_]*.py")))

@@ -7,24 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gliner_bento.settings.configuration import SettingsError, under_one_name
+from gliner_bento.settings.gliner_serve import ALIASES
 
 ENV_PREFIX = "GLINER_"
-
-ALIASES = {
-    "enable_polylora": "enable_lora",
-    "polylora_max_rank": "max_lora_rank",
-    "polylora_max_gpu_adapters": "max_device_adapters",
-    "polylora_max_cpu_adapters": "max_cpu_adapters",
-    "polylora_disk_cache_dir": "disk_cache_dir",
-    "polylora_max_disk_adapters": "max_disk_adapters",
-    "polylora_adapter_id_pattern": "adapter_id_pattern",
-    "num_replicas": "num_instances",
-    # These are variables of its container.
-    "batch_wait_ms": "batch_wait_timeout_ms",
-    "memory_fraction": "target_memory_fraction",
-    "enable_packing": "enable_sequence_packing",
-}
-"""gliner.serve's names of settings, accepted as flags, environment variables and keys of the file."""
 
 FORWARDED_ALLOW_IPS = "FORWARDED_ALLOW_IPS"
 """uvicorn's variable of the setting."""

@@ -20,21 +20,19 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from gliner_bento.cores import usable_cores
-from gliner_bento.exits import exit_with
 from gliner_bento.settings.adapters import AdapterFields
 from gliner_bento.settings.configuration import (
-    PROJECT_ROOT,
     Configuration,
     SettingsError,
     read_configuration,
     refuse_unknown,
     under_one_name,
 )
+from gliner_bento.settings.cores import usable_cores
 from gliner_bento.settings.gateway import GatewayFields
+from gliner_bento.settings.gliner_serve import ALIASES
 from gliner_bento.settings.model import ModelFields
 from gliner_bento.settings.names import (
-    ALIASES,
     DISABLE_COMPILE,
     ENV_PREFIX,
     aliased_environment,
@@ -47,8 +45,6 @@ from gliner_bento.settings.scheduling import SchedulingFields
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-__all__ = ["PROJECT_ROOT", "Settings", "SettingsError", "load_or_exit"]
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -151,14 +147,6 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
     def configuration(self) -> Configuration:
         """The content of the configuration file."""
         return _read(self.config)
-
-
-def load_or_exit() -> Settings:
-    """`Settings.load()`; an invalid setting ends the process with one line and exit code 1."""
-    try:
-        return Settings.load()
-    except SettingsError as error:
-        exit_with(str(error))
 
 
 def _read(file: Path | None) -> Configuration:

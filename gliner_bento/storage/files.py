@@ -1,4 +1,4 @@
-"""File operations that several processes share: locks that end with their process, durable writes, checksums."""
+"""What processes share by files: locks that end with their process, durable writes, checksums, who is alive."""
 
 from __future__ import annotations
 
@@ -39,3 +39,12 @@ def sha256(path: Path) -> str:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this user exists."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -35,9 +35,9 @@ from prometheus_client.registry import Collector
 
 from gliner_bento import __version__
 from gliner_bento.adapter_types import AdapterCacheStatus
-from gliner_bento.exits import is_alive
 from gliner_bento.replicas.base import ReplicaStatus
 from gliner_bento.status_types import HealthState
+from gliner_bento.storage.files import is_alive
 from gliner_bento.types import SelfTest
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -293,7 +293,7 @@ class _StateCollector(Collector):
 
 def declared() -> Iterator[tuple[str, str, Sequence[str], str]]:
     """Name, type, labels and description of each metric."""
-    for metric in vars(Metrics()).values():
+    for metric in vars(process_metrics()).values():
         if isinstance(metric, MetricWrapperBase):
             (described,) = metric.describe()
             suffix = "_total" if described.type == "counter" else ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gliner_bento.exits import StartupError, install
+from gliner_bento.errors import StartupError, install
 from gliner_bento.settings import Settings
 
 if TYPE_CHECKING:

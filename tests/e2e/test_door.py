@@ -19,11 +19,11 @@ from chromium import chromium, executable
 from quick import ENVIRONMENT
 
 from benchmark.server import running_server, started
-from gliner_bento.api_keys import hash_of
 from gliner_bento.client import Client
 from gliner_bento.client.client import KEY_VARIABLE
 from gliner_bento.errors import Forbidden, Unauthorized
 from gliner_bento.settings import PROJECT_ROOT
+from gliner_bento.storage.api_keys import hash_of
 
 BODY = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}
 KEYS = [

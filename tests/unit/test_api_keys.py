@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from gliner_bento import cli
-from gliner_bento.api_keys import ApiKeys, hash_of, new_key, read_keys
 from gliner_bento.settings import Settings, SettingsError
+from gliner_bento.storage.api_keys import ApiKeys, hash_of, new_key, read_keys
 
 
 def entry(name, key, **more):

@@ -8,7 +8,8 @@ from _bentoml_sdk.service.config import ServiceConfig, validate
 from gliner_bento.process.bentoml_options import bentoml_options
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.settings.configuration import BENTOML_KEYS, SERVICES
-from gliner_bento.settings.names import ALIASES, aliases_of, env_name, flag_name, origin
+from gliner_bento.settings.gliner_serve import ALIASES
+from gliner_bento.settings.names import aliases_of, env_name, flag_name, origin
 
 
 @pytest.mark.parametrize("service", SERVICES)

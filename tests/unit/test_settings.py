@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gliner_bento.adapters.base import AdapterSettings
-from gliner_bento.cores import usable_cores
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.bentoml_options import default_host
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.settings.configuration import CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
+from gliner_bento.settings.cores import usable_cores
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import env_name, flag_name, origin
 
@@ -256,7 +256,7 @@ def test_the_bundles_file_is_accepted():
 
 def test_a_wrong_setting_ends_a_process_with_one_line_and_code_1():
     ended = subprocess.run(
-        [sys.executable, "-c", "from gliner_bento.settings import load_or_exit; load_or_exit()"],
+        [sys.executable, "-c", "from gliner_bento.process.exits import load_or_exit; load_or_exit()"],
         env={**os.environ, "GLINER_MAX_LABELS": "many"},
         capture_output=True,
         text=True,

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from gliner_bento.engine.checkpoint.find import ModelError, WeightFiles
 from gliner_bento.engine.checkpoint.weights import Tensors, read_pickled, read_safetensors, read_weights
 from gliner_bento.engine.options import CheckpointOptions
-from gliner_bento.exits import one_line
+from gliner_bento.errors import one_line
 from gliner_bento.storage.files import file_lock, sha256, sync
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from gliner_bento.engine.checkpoint.card import CARD
 from gliner_bento.engine.checkpoint.find import CONFIG, SAFETENSORS, ModelError
 from gliner_bento.engine.checkpoint.resolve import Checkpoint, find_checkpoint
 from gliner_bento.engine.options import CheckpointOptions
-from gliner_bento.exits import one_line
+from gliner_bento.errors import one_line
 
 __all__ = ["CheckpointOptions", "ModelError", "fetch"]
 

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from stat import S_ISREG
 from typing import Any, NamedTuple
 
-from gliner_bento.exits import StartupError, one_line
+from gliner_bento.errors import StartupError, one_line
 
 CONFIG = "gliner_config.json"
 # In order of preference. An index names the files of weights in several files.

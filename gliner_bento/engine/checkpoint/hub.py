@@ -19,7 +19,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.options import CheckpointOptions
-from gliner_bento.exits import one_line
+from gliner_bento.errors import one_line
 
 # Of one request, and of everything before its answer: looking up a name alone may take longer than the former.
 _REQUEST_TIMEOUT_S = 5.0

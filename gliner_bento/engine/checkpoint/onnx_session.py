@@ -19,7 +19,7 @@ from gliner_bento.engine.checkpoint.device import DType
 from gliner_bento.engine.checkpoint.find import BACKBONES, ModelError, is_beside
 from gliner_bento.engine.checkpoint.load import from_pretrained
 from gliner_bento.engine.checkpoint.resolve import Checkpoint
-from gliner_bento.exits import install, one_line
+from gliner_bento.errors import install, one_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 import transformers
 
-from gliner_bento.exits import one_line
+from gliner_bento.errors import one_line
 
 _SENTENCEPIECE_PACKAGES = {"sentencepiece": "sentencepiece", "google.protobuf": "protobuf"}
 _INDEX = re.compile(r"class_token_index=(\d+) is out of range for the tokenizer \(len=(\d+)\)|The entity marker token")

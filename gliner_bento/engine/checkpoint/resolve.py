@@ -26,7 +26,7 @@ from gliner_bento.engine.checkpoint.find import (
 )
 from gliner_bento.engine.checkpoint.hub import Hub, is_hub_id
 from gliner_bento.engine.options import CheckpointOptions
-from gliner_bento.other_models import no_checkpoint
+from gliner_bento.storage.other_models import no_checkpoint
 
 # Configurations, tokenizers and the card.
 _TEXTS = ["*.json", "*.txt", "*.model", "README.md"]

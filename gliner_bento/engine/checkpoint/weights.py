@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 
 from gliner_bento.engine.checkpoint.find import ModelError, WeightFiles
-from gliner_bento.exits import one_line
+from gliner_bento.errors import one_line
 
 Tensors = Mapping[str, torch.Tensor]
 

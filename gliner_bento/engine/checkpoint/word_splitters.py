@@ -9,7 +9,7 @@ from gliner.data_processing.tokenizer import StanzaWordsSplitter, WordsSplitter
 from huggingface_hub import constants
 
 from gliner_bento.engine.checkpoint.find import CONFIG, ModelError, read_json
-from gliner_bento.exits import install
+from gliner_bento.errors import install
 
 # `words_splitter_type` -> modules that gliner imports for it; an extra of the same name installs their packages.
 WORD_SPLITTERS: dict[str, tuple[str, ...]] = {

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gliner_bento.exits import StartupError
+from gliner_bento.errors import StartupError
 from gliner_bento.storage.files import sync
 
 

@@ -17,8 +17,7 @@ from pydantic import ValidationError
 from gliner_bento.client import AsyncClient
 from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_WINDOW, Sender, Text, in_order
-from gliner_bento.errors import InvalidField
-from gliner_bento.exits import StartupError
+from gliner_bento.errors import InvalidField, StartupError
 from gliner_bento.files.bulk.checkpoint import Checkpoint, load
 from gliner_bento.files.records.columns import Row, pyarrow, result_columns
 from gliner_bento.files.records.readers import Reading, place, read

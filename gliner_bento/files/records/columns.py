@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from gliner_bento.exits import StartupError, install
+from gliner_bento.errors import StartupError, install
 from gliner_bento.types import Extraction
 
 Row = dict[str, Any]

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
-from gliner_bento.exits import StartupError, one_line
+from gliner_bento.errors import StartupError, one_line
 from gliner_bento.files.records.columns import Row, pyarrow
 from gliner_bento.files.records.sources import Source, delimiter_of
 

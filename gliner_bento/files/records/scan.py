@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from gliner_bento.exits import StartupError, one_line
+from gliner_bento.errors import StartupError, one_line
 from gliner_bento.files.records.columns import Row, arrow_types, check_columns, pyarrow
 from gliner_bento.files.records.readers import Reading, Unreadable, parquet_file, read
 from gliner_bento.files.records.sources import Source

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gliner_bento.exits import StartupError
+from gliner_bento.errors import StartupError
 
 TEXT_SUFFIXES = (".txt", ".md")
 SUFFIXES = {

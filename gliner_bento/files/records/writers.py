@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gliner_bento.exits import StartupError, one_line
+from gliner_bento.errors import StartupError, one_line
 from gliner_bento.files.records.columns import Row, pyarrow
 from gliner_bento.storage.files import sync
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
-from gliner_bento.exits import one_line
+from gliner_bento.errors import one_line
 from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import FILE_ERRORS, Reading, opened
 from gliner_bento.files.records.sources import Source, refuse_inputs, sources

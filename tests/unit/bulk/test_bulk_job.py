@@ -16,8 +16,7 @@ from memory_replica import INFO, MemoryReplica
 
 from gliner_bento import cli
 from gliner_bento.client import many
-from gliner_bento.errors import QueueFull
-from gliner_bento.exits import StartupError
+from gliner_bento.errors import QueueFull, StartupError
 from gliner_bento.files.bulk import job as bulk
 from gliner_bento.files.bulk.checkpoint import Checkpoint
 

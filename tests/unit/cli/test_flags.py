@@ -14,7 +14,8 @@ from gliner_bento import cli
 from gliner_bento.cli.flags import parse
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
-from gliner_bento.settings.names import ALIASES, flag_name
+from gliner_bento.settings.gliner_serve import ALIASES
+from gliner_bento.settings.names import flag_name
 
 
 @pytest.mark.parametrize(

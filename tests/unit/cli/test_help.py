@@ -12,7 +12,7 @@ import pytest
 from gliner_bento import cli
 from gliner_bento.cli.flags import parse, parser
 from gliner_bento.cli.parsers import commands_of
-from gliner_bento.exits import install
+from gliner_bento.errors import install
 
 COMMANDS = [
     *([name] for name in commands_of(parser())),

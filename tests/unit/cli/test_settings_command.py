@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from gliner_bento import cli
-from gliner_bento.api_keys import hash_of
 from gliner_bento.settings import Settings
+from gliner_bento.storage.api_keys import hash_of
 
 
 def test_settings_prints_every_value_and_its_origin(capsys, monkeypatch, tmp_path):

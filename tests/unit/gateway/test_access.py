@@ -10,8 +10,8 @@ import httpx
 import pytest
 from gateway_options import OPTIONS
 
-from gliner_bento.api_keys import hash_of
 from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.storage.api_keys import hash_of
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"], "request_id": "mine"}
 SCOPES = ("extract", "adapters", "metrics", "admin")

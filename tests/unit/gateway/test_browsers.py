@@ -14,9 +14,9 @@ import httpx
 import pytest
 from gateway_options import OPTIONS
 
-from gliner_bento.api_keys import hash_of
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.security_headers import INDEX_PAGE
+from gliner_bento.storage.api_keys import hash_of
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"]}
 KEYS = json.dumps([{"name": "k", "sha256": hash_of("secret")}])

@@ -15,9 +15,9 @@ from overloaded_server import serving
 from overloading import REQUEST, TOKENS_PER_S, measured
 from prometheus_client import REGISTRY
 
-from gliner_bento.api_keys import hash_of
 from gliner_bento.gateway.early_refusal import EarlyRefusal
 from gliner_bento.gateway.http_protocol import HttpProtocol
+from gliner_bento.storage.api_keys import hash_of
 
 BODY = json.dumps(REQUEST).encode()
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)

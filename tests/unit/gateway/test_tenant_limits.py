@@ -10,10 +10,10 @@ import httpx
 import pytest
 from gateway_options import OPTIONS
 
-from gliner_bento.api_keys import hash_of
 from gliner_bento.errors import RateLimited
 from gliner_bento.gateway.tenant_limits import MAX_IDLE_TENANTS, TenantLimits
 from gliner_bento.gateway.tenants import Tenant
+from gliner_bento.storage.api_keys import hash_of
 
 A, B = Tenant("a"), Tenant("b")
 REQUEST = {"text": "Ada met Charles.", "labels": ["name"]}

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from gliner_bento import cli
-from gliner_bento.exits import install
+from gliner_bento.errors import install
 from gliner_bento.files.graph.build import GraphBuilder
 from gliner_bento.files.graph.formats import FORMATS
 

@@ -17,8 +17,7 @@ from dataclasses import replace
 
 import pytest
 
-from gliner_bento.errors import InvalidField, NotReady
-from gliner_bento.exits import StartupError
+from gliner_bento.errors import InvalidField, NotReady, StartupError
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.redaction.files import Report, check_files, find_files, redact_files, restore_files
 from gliner_bento.files.redaction.redact import RestoreError, restore_anyway

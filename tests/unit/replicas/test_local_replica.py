@@ -15,8 +15,7 @@ from memory_adapters import MemoryManager
 from serving import LONG, PASS_WORDS, LocalServing, call, item, parts_of, run, scheduler_config
 
 from benchmark.fake_engine import FAKE_INFO, FakeEngine
-from gliner_bento.errors import NotReady
-from gliner_bento.exits import StartupError
+from gliner_bento.errors import NotReady, StartupError
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.uploads import Uploads

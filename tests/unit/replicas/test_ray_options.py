@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gliner_bento import asgi, cli
-from gliner_bento.exits import install
+from gliner_bento.errors import install
 from gliner_bento.process.instances import plan_instances
 from gliner_bento.ray.options import (
     MEANINGLESS,

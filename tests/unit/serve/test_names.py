@@ -20,8 +20,8 @@ from gliner_bento.gateway.compat.gliner_serve import (
     GLiNERServeResponse,
 )
 from gliner_bento.serve import GLiNERServeConfig
-from gliner_bento.serve.names import BY_FIELD, CHECKED, OPTIONS, without_effect
 from gliner_bento.settings import PROJECT_ROOT, Settings, SettingsError
+from gliner_bento.settings.gliner_serve import BY_FIELD, CHECKED, OPTIONS, without_effect
 
 SAMPLES = {
     "model": "models/demo",

@@ -1,5 +1,5 @@
-"""Every option of gliner.serve (0.2.29): its flag, field and variable, and what it is here. No logic but the checks of
-the options that are no setting."""
+"""Every option of gliner.serve (0.2.29), in the order of its `GLiNERServeConfig`: flag, field, variable, and what it is
+here. No logic but the checks of the options that are no setting."""
 
 from __future__ import annotations
 
@@ -117,10 +117,7 @@ OPTIONS = (
         check=_always("all requests that wait are in one queue: queue_capacity"),
     ),
     Option("queue_capacity", 4096, "queue_capacity", "more are refused with 429 instead of 503"),
-    Option("precompiled_batch_sizes", "1,2,4,8,16,32", "precompiled_batch_sizes", field_default=[1, 2, 4, 8, 16, 32]),
     Option("route_prefix", "/gliner", "route_prefix", variable="GLINER_ROUTE_PREFIX"),
-    Option("http_port", PORT, None, "the flag's default is 3000; `python -m gliner_bento.serve`: 8000", flag="--port"),
-    Option("ray_address", None, None, "needs `--backend ray`; sets RAY_ADDRESS", parse=str),
     Option("tokenizer_threads", 4, "tokenizer_threads"),
     Option("decoding_threads", 4, "decoding_threads"),
     Option(
@@ -134,7 +131,7 @@ OPTIONS = (
     ),
     Option("enable_sequence_packing", False, "enable_sequence_packing", "default on", variable="GLINER_ENABLE_PACKING"),
     Option("enable_flashdeberta", False, "enable_flashdeberta", variable="GLINER_ENABLE_FLASHDEBERTA"),
-    Option("warmup_iterations", 3, "warmup_iterations"),
+    Option("precompiled_batch_sizes", "1,2,4,8,16,32", "precompiled_batch_sizes", field_default=[1, 2, 4, 8, 16, 32]),
     Option(
         "target_memory_fraction",
         0.9,
@@ -146,6 +143,9 @@ OPTIONS = (
     Option("memory_overhead_factor", 1.3, "memory_overhead_factor"),
     Option("calibration_min_seq_len", 64, None, NO_EFFECT, flag=None, check=_always(_MEMORY_NOTE)),
     Option("calibration_probe_batch_size", 2, None, NO_EFFECT, flag=None, check=_always(_MEMORY_NOTE)),
+    Option("warmup_iterations", 3, "warmup_iterations"),
+    Option("http_port", PORT, None, "the flag's default is 3000; `python -m gliner_bento.serve`: 8000", flag="--port"),
+    Option("ray_address", None, None, "needs `--backend ray`; sets RAY_ADDRESS", parse=str),
     Option("enable_polylora", False, "enable_lora", "every layer may be adapted, in every kind of model"),
     Option(
         "polylora_adapter_weight_modules",
@@ -177,6 +177,14 @@ OPTIONS = (
     ),
     Option("polylora_adapter_id_pattern", r"^[A-Za-z0-9_.-]{1,128}$", "adapter_id_pattern"),
 )
+
+ALIASES = {
+    name: option.setting
+    for option in OPTIONS
+    for name in (option.field, (option.variable or "").lower().removeprefix("gliner_"))
+    if option.setting and name not in ("", option.setting, "disable_compile")
+}
+"""gliner.serve's names of settings, accepted as flags, environment variables and keys of the file."""
 
 BY_FIELD = {option.field: option for option in OPTIONS}
 CHECKED = [option for option in OPTIONS if option.check]

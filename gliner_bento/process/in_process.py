@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
 
+URL = "http://in-process"
 _DAY_S = 86_400.0
 _ONE_CALLER: dict[str, Any] = {
     "num_instances": 1,
@@ -27,7 +29,6 @@ _ONE_CALLER: dict[str, Any] = {
     "max_tenant_concurrency": 0,
     "max_tenant_requests_per_s": 0.0,
     "warmup_iterations": 0,
-    "compat": ("none",),
     "enable_playground": False,
 }
 """What protects a server from its callers does not apply, and there are no other clients to be ready for."""
@@ -36,13 +37,23 @@ _ONE_CALLER: dict[str, Any] = {
 @asynccontextmanager
 async def in_process(settings: Settings) -> AsyncIterator[AsyncClient]:
     """A client of the model that `settings` name, which is loaded. Raises `StartupError`, `ModelError` included."""
+    async with transport(settings) as calls, AsyncClient(URL, timeout_s=_DAY_S, transport=calls) as client:
+        yield client
+
+
+@asynccontextmanager
+async def transport(settings: Settings, compat: str = "none") -> AsyncIterator[httpx.ASGITransport]:
+    """The model for any client of httpx, under `URL`. compat: the format that it serves, too. Raises as `in_process`.
+
+    At the end, requests that run are answered first.
+    """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    own = settings.model_copy(update=_ONE_CALLER)
+    own = settings.model_copy(update=_ONE_CALLER | {"compat": (compat,)})
     replica = LocalReplica.load(own)
     try:
         app = GatewayApp(own.view(GatewayOptions))
         app.bind(replica)
-        async with AsyncClient("http://in-process", timeout_s=_DAY_S, transport=httpx.ASGITransport(app)) as client:
-            yield client
+        yield httpx.ASGITransport(app)
+        await asyncio.to_thread(replica.drain, settings.shutdown_timeout_s)
     finally:
         replica.close()

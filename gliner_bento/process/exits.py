@@ -1,0 +1,34 @@
+"""How a process ends that cannot work: with one line on standard error and exit code 1."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import NoReturn
+
+from gliner_bento.settings import Settings, SettingsError
+
+
+def load_or_exit() -> Settings:
+    """`Settings.load()`; an invalid setting ends the process."""
+    try:
+        return Settings.load()
+    except SettingsError as error:
+        exit_with(str(error))
+
+
+def write_line(message: str) -> None:
+    """Write `message` to standard error."""
+    sys.stderr.write(f"gliner-bento: {message}\n")
+    sys.stderr.flush()
+
+
+def exit_with(message: str) -> NoReturn:
+    """Write `message` and exit."""
+    write_line(message)
+    raise SystemExit(1)
+
+
+def exit_on_sigterm() -> None:
+    """Exit as on an error, with 143, so that nothing half-written remains."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
