@@ -19,11 +19,29 @@ from gliner_bento.telemetry import log
 from gliner_bento.telemetry.tracing import start_tracing
 
 
-class HostedReplica:
-    """A `LocalReplica` with the cores and GPUs that Ray has assigned to its actor.
+class ReplicaHost:
+    """Answers a `RayReplica` with `server`. replica: the name by which the router has found it."""
 
-    replica: its own name, by which the router has found it.
-    """
+    def __init__(self, server: ReplicaServer) -> None:
+        self._server = server
+
+    async def call(self, method: str, message: bytes, *, replica: str) -> bytes:
+        """See `ReplicaServer`."""
+        return await self._server.call(method, message)
+
+    async def stream(self, message: bytes, *, replica: str) -> AsyncGenerator[bytes, None]:
+        """See `ReplicaServer`."""
+        async with aclosing(self._server.stream(message)) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def install(self, message: bytes, archive: bytes | None, *, replica: str) -> bytes:
+        """See `ReplicaServer`."""
+        return await self._server.install(message, None if archive is None else _pieces(archive))
+
+
+class HostedReplica(ReplicaHost):
+    """A `LocalReplica` with the cores and GPUs that Ray has assigned to its actor."""
 
     def __init__(self, settings: Settings) -> None:
         log.configure(settings)
@@ -40,22 +58,8 @@ class HostedReplica:
             start_tracing(settings),
             cores=max(1, int(assigned.get("CPU", 1))),
         )
-        self._server = ReplicaServer(self._replica, {"metrics": _metrics})
+        super().__init__(ReplicaServer(self._replica, {"metrics": _metrics}))
         prefer_throughput()
-
-    async def call(self, method: str, message: bytes, *, replica: str) -> bytes:
-        """See `ReplicaServer`."""
-        return await self._server.call(method, message)
-
-    async def stream(self, message: bytes, *, replica: str) -> AsyncGenerator[bytes, None]:
-        """See `ReplicaServer`."""
-        async with aclosing(self._server.stream(message)) as frames:
-            async for frame in frames:
-                yield frame
-
-    async def install(self, message: bytes, archive: bytes | None, *, replica: str) -> bytes:
-        """See `ReplicaServer`."""
-        return await self._server.install(message, None if archive is None else _pieces(archive))
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """For `WaitingTokensPolicy`. Called by Ray."""
