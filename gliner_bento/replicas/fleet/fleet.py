@@ -243,10 +243,10 @@ class Fleet:
         """
         if request.aborted:
             raise Aborted("the request was aborted")
-        adapter_id = next((item.adapter_id for item in items if item.adapter_id is not None), None)
+        affine = next((item.adapter_id for item in items if item.adapter_id is not None), None)
         call = request.call
         share = call.tenant, call.weight, call.priority, call.crosses_tenants
-        ticket = Ticket(max(1, cost), adapter_id, *share)
+        ticket = Ticket(max(1, cost), affine, *share)
         if not self._dispatcher.submit(ticket, first=repeated):
             await self._wait(request, ticket, len(items))
         assert ticket.replica is not None
