@@ -20,27 +20,11 @@ from gliner_bento.telemetry.metrics import own_exposition, process_metrics
 from gliner_bento.telemetry.tracing import start_tracing
 
 
-class HostedReplica:
-    """A `LocalReplica` with the cores and GPUs that Ray has assigned to its actor.
+class ReplicaHost:
+    """Answers a `RayReplica` with `server`. replica: the name by which the router has found it."""
 
-    replica: its own name, by which the router has found it.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        log.configure(settings)
-        self._name: str = serve.get_replica_context().replica_id.unique_id
-        assigned = ray.get_runtime_context().get_assigned_resources()
-        share = min(1.0, assigned.get("GPU", 1.0))
-        own = {"num_instances": 1, "target_memory_fraction": settings.target_memory_fraction * share}
-        self._replica = LocalReplica.load(
-            settings.model_copy(update=own),
-            process_metrics(),
-            self._end_hung,
-            start_tracing(settings),
-            cores=max(1, int(assigned.get("CPU", 1))),
-        )
-        self._server = ReplicaServer(self._replica, {"metrics": _metrics})
-        prefer_throughput()
+    def __init__(self, server: ReplicaServer) -> None:
+        self._server = server
 
     async def call(self, method: str, message: bytes, *, replica: str) -> bytes:
         """See `ReplicaServer`."""
@@ -55,6 +39,26 @@ class HostedReplica:
     async def install(self, message: bytes, archive: bytes | None, *, replica: str) -> bytes:
         """See `ReplicaServer`."""
         return await self._server.install(message, None if archive is None else _pieces(archive))
+
+
+class HostedReplica(ReplicaHost):
+    """A `LocalReplica` with the cores and GPUs that Ray has assigned to its actor."""
+
+    def __init__(self, settings: Settings) -> None:
+        log.configure(settings)
+        self._name: str = serve.get_replica_context().replica_id.unique_id
+        assigned = ray.get_runtime_context().get_assigned_resources()
+        share = min(1.0, assigned.get("GPU", 1.0))
+        own = {"num_instances": 1, "target_memory_fraction": settings.target_memory_fraction * share}
+        self._replica = LocalReplica.load(
+            settings.model_copy(update=own),
+            process_metrics(),
+            self._end_hung,
+            start_tracing(settings),
+            cores=max(1, int(assigned.get("CPU", 1))),
+        )
+        super().__init__(ReplicaServer(self._replica, {"metrics": _metrics}))
+        prefer_throughput()
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """For `WaitingTokensPolicy`. Called by Ray."""

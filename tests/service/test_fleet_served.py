@@ -17,7 +17,8 @@ import psutil
 import pytest
 from processes import BENTO
 from quick import ENVIRONMENT
-from saved_adapters import BODY, put, scores, zipped
+from saved_adapters import BODY
+from two_replicas import assert_adapters_are_on_both, assert_an_abort_reaches_both, assert_divided, replicas
 
 from benchmark.server import Server, started, tree_of
 from gliner_bento.settings import PROJECT_ROOT
@@ -25,7 +26,6 @@ from gliner_bento.settings import PROJECT_ROOT
 CONCURRENT = 32
 REQUESTS = 160
 PATIENCE_S = 240.0
-LONG = {"texts": [BODY["text"] * 100] * 60, "labels": BODY["labels"], "request_id": "long"}
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,6 @@ def http(server: Server) -> Iterator[httpx.Client]:
         yield client
 
 
-def replicas(http: httpx.Client) -> list[dict]:
-    return http.get("/v1/replicas").raise_for_status().json()["replicas"]
-
-
 def wait_for(http: httpx.Client, states: list[str]) -> None:
     latest_s = time.monotonic() + PATIENCE_S
     while [one["state"] for one in replicas(http)] != states:
@@ -63,45 +59,17 @@ def runners(server: Server) -> list[psutil.Process]:
     return sorted(processes, key=lambda one: one.cmdline())
 
 
-def test_requests_are_divided_and_cores_too(server: Server, http: httpx.Client) -> None:
-    before = [one["requests"] for one in replicas(http)]
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: http.post("/v1/extract", json=BODY), range(24)))
-    assert {answer.status_code for answer in answers} == {200}
-    sent = [one["requests"] - earlier for one, earlier in zip(replicas(http), before, strict=True)]
-    assert sum(sent) == 24
-    assert min(sent) > 0
+def test_requests_are_divided(server: Server, http: httpx.Client) -> None:
+    assert_divided(http)
     assert len(runners(server)) == 2
-    assert http.get("/v1/model").json()["family"] == "UniEncoderSpanRelexGLiNER"
 
 
 def test_an_adapter_is_on_both(http: httpx.Client, adapters: dict[str, Path]) -> None:
-    assert put(http, "tenant-a", zipped(adapters["one"])).status_code == 201
-    assert [one["resident_adapters"] for one in replicas(http)] == [["tenant-a"]] * 2
-    expected = scores(http, "tenant-a")
-    assert expected != scores(http)
-    body = BODY | {"adapter_id": "tenant-a"}
-    before = [one["requests"] for one in replicas(http)]
-    with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda _: scores(http, "tenant-a"), range(32)))
-    for answer in answers:
-        assert answer == pytest.approx(expected, abs=1e-4)
-    assert min(one["requests"] - earlier for one, earlier in zip(replicas(http), before, strict=True)) > 0
-    http.delete("/v1/adapters/tenant-a").raise_for_status()
-    assert {http.post("/v1/extract", json=body).status_code for _ in range(4)} == {404}
+    assert_adapters_are_on_both(http, adapters)
 
 
 def test_an_abort_reaches_both(http: httpx.Client) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(http.post, "/v1/extract/batch", json=LONG)
-        latest_s = time.monotonic() + PATIENCE_S
-        while min(one["outstanding_tokens"] for one in replicas(http)) == 0:
-            assert time.monotonic() < latest_s
-        assert http.post("/v1/requests/long/abort").json()["aborted"] is True
-        results = asked.result().json()["results"]
-    aborted = [place for place, one in enumerate(results) if one["error"] and one["error"]["code"] == "aborted"]
-    assert aborted
-    assert min(aborted) < len(results) / 2 < max(aborted), "each half was on one instance"
+    assert_an_abort_reaches_both(http, [BODY["text"] * 100] * 60, BODY["labels"])
 
 
 def test_a_killed_instance_costs_nobody_an_answer_and_comes_back(server: Server, http: httpx.Client) -> None:

@@ -20,7 +20,7 @@ import httpx
 import psutil
 import pytest
 import yaml
-from saved_adapters import BODY, put, scores, zipped
+from two_replicas import CONCURRENT, assert_adapters_are_on_both, assert_an_abort_reaches_both, assert_divided, replicas
 
 from benchmark.server import free_port, started
 from gliner_bento.ray.options import FOR_THROUGHPUT
@@ -32,7 +32,6 @@ pytest.importorskip("ray.serve", reason="needs Ray: pip install -e '.[ray]'")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PATIENCE_S = 240.0
-CONCURRENT = 16
 AFTER_THE_LOSS = 60
 OF_A_BATCH = 600  # tokens: more than all short requests have
 CONFIGURATION = PROJECT_ROOT / "deploy" / "ray" / "serve.yaml"
@@ -90,8 +89,7 @@ class Served:
         return self.http.post("/v1/extract", json={"text": text, "labels": LABELS})
 
     def replicas(self) -> list[dict[str, Any]]:
-        answer = self.http.get("/v1/replicas")
-        return answer.json()["replicas"] if answer.is_success else []
+        return replicas(self.http)
 
     def ready(self) -> int:
         return sum(one["state"] == "ready" for one in self.replicas())
@@ -215,7 +213,6 @@ class Load:
 
 def test_answers_are_those_of_the_plain_engine(served: Served, expected: list[Entities]) -> None:
     assert all(is_right(served.extract(text), entities) for text, entities in zip(TEXTS, expected, strict=True))
-    assert served.http.get("/v1/model").json()["family"] == "UniEncoderSpanRelexGLiNER"
     body = {"text": " ".join(TEXTS * 20), "labels": LABELS}
     lines = served.http.post("/v1/extract/stream", json=body).text.splitlines()
     whole = served.http.post("/v1/extract", json=body).json()["entities"]
@@ -235,34 +232,29 @@ def test_both_replicas_work_and_metrics_are_those_of_all(served: Served, expecte
     assert served.metric("gliner_ready ") == 1
 
 
+def test_requests_are_divided(served: Served) -> None:
+    assert_divided(served.http)
+
+
 def test_an_adapter_is_on_both(served: Served, adapters: dict[str, Path]) -> None:
-    assert put(served.http, "tenant-a", zipped(adapters["one"])).status_code == 201
-    assert [one["resident_adapters"] for one in served.replicas()] == [["tenant-a"]] * 2
-    wanted = scores(served.http, "tenant-a")
-    assert wanted != scores(served.http)
-    before = {one["name"]: one["requests"] for one in served.replicas()}
-    with ThreadPoolExecutor(CONCURRENT) as pool:
-        for answer in pool.map(lambda _: scores(served.http, "tenant-a"), range(2 * CONCURRENT)):
-            assert answer == pytest.approx(wanted, abs=1e-4)
-    assert min(one["requests"] - before[one["name"]] for one in served.replicas()) > 0
-    served.http.delete("/v1/adapters/tenant-a").raise_for_status()
-    body = BODY | {"adapter_id": "tenant-a"}
-    assert {served.http.post("/v1/extract", json=body).status_code for _ in range(6)} == {404}
+    assert_adapters_are_on_both(served.http, adapters)
 
 
 def outstanding(served: Served) -> int:
     return sum(one["outstanding_tokens"] for one in served.replicas())
 
 
-def test_an_abort_reaches_the_replica_and_a_full_server_refuses(served: Served) -> None:
+def test_an_abort_reaches_both(served: Served) -> None:
+    assert_an_abort_reaches_both(served.http, LONG["texts"], LABELS)
+
+
+def test_a_full_server_refuses(served: Served) -> None:
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(served.http.post, "/v1/extract/batch", json={**LONG, "request_id": "long"})
         until(lambda: outstanding(served) > 0, "it never began")
         refused = served.http.post("/v1/extract/batch", json=LONG)
-        assert served.http.post("/v1/requests/long/abort").json()["aborted"] is True
-        errors = [one["error"] for one in asked.result().json()["results"]]
-    assert "aborted" in [error and error["code"] for error in errors]
-    assert served.http.post("/v1/requests/long/abort").json()["aborted"] is False
+        served.http.post("/v1/requests/long/abort")
+        asked.result()
     assert refused.status_code == 429
     assert int(refused.headers["Retry-After"]) >= 1
     assert refused.json()["error"]["code"] == "queue_full"
@@ -294,7 +286,7 @@ def test_a_lost_node_costs_nobody_an_answer_and_is_replaced(served: Served, expe
     report(f"{CONCURRENT} clients, one of two nodes removed: {dict(load.outcomes)}")
     assert set(load.outcomes) == {200}
     repeated = served.metric("gliner_repeated_items_total ")
-    report(f"items that had begun and were repeated: {repeated:g}; Ray itself repeats those that had not")
+    report(f"items that were repeated: {repeated:g}")
     assert repeated >= len(body["texts"])
     until(lambda: served.ready() == 1, "the lost replica is shown as ready")
     served.cluster.order("add")

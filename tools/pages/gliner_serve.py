@@ -6,8 +6,8 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from gliner_bento.serve.config import GLiNERServeConfig
-from gliner_bento.settings.gliner_serve import NO_EFFECT, OPTIONS, Option
 from gliner_bento.settings.configuration import PROJECT_ROOT
+from gliner_bento.settings.gliner_serve import NO_EFFECT, OPTIONS, Option
 
 PAGE = PROJECT_ROOT / "docs" / "migrate" / "gliner-serve.md"
 

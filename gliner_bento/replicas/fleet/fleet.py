@@ -241,9 +241,9 @@ class Fleet:
         """
         if request.aborted:
             raise Aborted("the request was aborted")
-        adapter_id = next((item.adapter_id for item in items if item.adapter_id is not None), None)
+        affine = next((item.adapter_id for item in items if item.adapter_id is not None), None)
         call = request.call
-        ticket = Ticket(max(1, cost), adapter_id, call.share, call.priority)
+        ticket = Ticket(max(1, cost), affine, call.share, call.priority)
         if not self._dispatcher.submit(ticket, first=repeated):
             await self._wait(request, ticket, len(items))
         assert ticket.replica is not None

@@ -145,11 +145,11 @@ class Health:
 
     @property
     def hopeless(self) -> bool:
-        """Whether no member will get work: there are some, and all admit nothing; or the server ends, and none is
-        ready."""
-        if self._ending or not self._members:
-            return self._ending and not self.ready
-        return all(member.state in ("not_ready", "refused") for member in self._members.values())
+        """Whether none is ready, and none will be: the server ends, or all that there are admit nothing."""
+        if self.ready or self._ending:
+            return not self.ready
+        states = {member.state for member in self._members.values()}
+        return bool(states) and states <= {"not_ready", "refused"}
 
     def expect_no_restart(self) -> None:
         """The server ends: no member that is lost will be started again."""

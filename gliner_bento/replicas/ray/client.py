@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextvars import Context
+from typing import Any
 
 from ray.exceptions import ObjectLostError, RayActorError, RayTaskError, TaskCancelledError
 from ray.serve.exceptions import DeploymentUnavailableError
-from ray.serve.handle import DeploymentHandle, DeploymentResponse
+from ray.serve.handle import DeploymentHandle
 
 from gliner_bento.replicas.base import Archive
 from gliner_bento.replicas.remote import Connection, RemoteReplica
@@ -32,8 +34,10 @@ class RayConnection(Connection):
 
     def __init__(self, handle: DeploymentHandle, name: str) -> None:
         # Over gRPC, without Ray's object store. Ray's default serializer is for code; all that is sent is plain.
-        self._handle = handle.options(_by_reference=False, request_serialization="pickle")
-        self._streams = self._handle.options(stream=True)
+        handle = handle.options(_by_reference=False, request_serialization="pickle")
+        self._call = handle.options(method_name="call")
+        self._stream = handle.options(method_name="stream", stream=True)
+        self._install = handle.options(method_name="install")
         self._name = name
 
     def is_lost(self, error: Exception) -> bool:
@@ -42,11 +46,11 @@ class RayConnection(Connection):
 
     async def call(self, method: str, message: bytes) -> bytes:
         """See `Connection`."""
-        return await _answer(self._handle.call.remote(method, message, replica=self._name))
+        return await self._answer(self._call, method, message)
 
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
         """See `Connection`. Ray reads ahead of its caller."""
-        pieces = self._streams.stream.remote(message, replica=self._name)
+        pieces = self._begin(self._stream, message)
         try:
             async for piece in pieces:
                 yield piece
@@ -56,14 +60,19 @@ class RayConnection(Connection):
     async def install(self, message: bytes, archive: Archive | None) -> bytes:
         """See `Connection`. The archive is in this process's memory until it is installed."""
         content = None if archive is None else b"".join([piece async for piece in archive])
-        return await _answer(self._handle.install.remote(message, content, replica=self._name))
+        return await self._answer(self._install, message, content)
 
+    async def _answer(self, method: DeploymentHandle, *arguments: Any) -> bytes:
+        """The response, which is cancelled where it runs if its caller is cancelled."""
+        response = self._begin(method, *arguments)
+        try:
+            answer: bytes = await response
+            return answer
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
 
-async def _answer(response: DeploymentResponse[bytes]) -> bytes:
-    """The response, which is cancelled where it runs if its caller is cancelled."""
-    try:
-        answer: bytes = await response
-        return answer
-    except asyncio.CancelledError:
-        response.cancel()
-        raise
+    def _begin(self, method: DeploymentHandle, *arguments: Any) -> Any:
+        """Call a method. In an empty context: Ray gives all calls in the context of one HTTP request the same id, by
+        which its router tells calls apart."""
+        return Context().run(method.remote, *arguments, replica=self._name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
+from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from gliner_bento.errors import NotReady
 from gliner_bento.replicas.ray import running
@@ -23,9 +23,10 @@ class NamedReplicaRouter(RequestRouter):
         if pending_request is None:
             return [candidate_replicas]
         pending_request.routing_context.should_backoff = True  # else Ray would ask again without a pause
-        name = pending_request.kwargs["replica"]
-        named = [one for one in candidate_replicas if one.replica_id.unique_id == name]
-        if not named and not pending_request.future.done():
+        named = self.curr_replicas.get(ReplicaID(pending_request.kwargs["replica"], self._deployment_id))
+        if named:
+            return [[named]]
+        if not pending_request.future.done():
             pending_request.future.set_exception(NotReady("the replica is gone; send the request again"))
             self._remove_pending_request_from_indices(pending_request)
-        return [named or candidate_replicas]  # Ray notices the failed call when it has a candidate
+        return [candidate_replicas]  # Ray notices the failed call when it has a candidate

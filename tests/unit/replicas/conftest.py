@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from serving import FleetServing, HttpServing, LocalServing, MemoryServing, Serving
+from serving import FleetServing, HttpServing, LocalServing, MemoryServing, RayServing, Serving
 
-KINDS = {"local": LocalServing, "http": HttpServing, "fleet": FleetServing, "memory": MemoryServing}
+KINDS = {
+    "local": LocalServing,
+    "http": HttpServing,
+    "fleet": FleetServing,
+    "memory": MemoryServing,
+    **({"ray": RayServing} if find_spec("ray") else {}),
+}
 
 
 @pytest.fixture(params=KINDS)

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import threading
 import time
+import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from views import view
 
 from benchmark.fake_engine import FakeChunkedRequest, FakeEngine
 from gliner_bento.engine.base import Prepared
-from gliner_bento.errors import AdapterNotFound
+from gliner_bento.errors import AdapterNotFound, NotReady
 from gliner_bento.replicas.base import Call, Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.http.client import HttpReplica
@@ -90,11 +91,13 @@ class Serving:
     """A replica under test. Passes of its items finish as `steps` are released; none has been.
 
     options: error (of an item, in its first pass), queue_capacity, manager (None: adapters are not enabled).
-    buffered_passes: passes of `test_replica_streams.LARGE` that the connection holds, at most.
+    buffered_passes: passes of `test_replica_streams.LARGE` that the connection holds, at most. cancelled: what a call
+    raises that is cancelled.
     """
 
     replica: Replica
     buffered_passes = 0
+    cancelled: type[BaseException] | tuple[type[BaseException], ...] = asyncio.CancelledError
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.steps = threading.Semaphore(0)
@@ -225,6 +228,20 @@ class FleetServing(LocalServing):
     def _start(self, **options: Any) -> None:
         super()._start(**options)
         self.replica = Fleet({"one": self.local}, view(FleetOptions))
+
+
+class RayServing(LocalServing):
+    """The same behind Ray Serve's handle, which reads ahead without a limit. Without a cluster, it changes errors."""
+
+    buffered_passes = FREE
+    cancelled = (asyncio.CancelledError, NotReady)
+
+    def _start(self, **options: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Ray's own
+            from ray_serving import behind_ray  # takes seconds
+        super()._start(**options)
+        self.replica = behind_ray(self.local, str(self.folder))
 
 
 class served:
