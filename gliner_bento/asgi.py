@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -20,7 +21,7 @@ from starlette.types import Lifespan
 
 from gliner_bento.exits import exit_with
 from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.gateway.http_protocol import limit_connections
+from gliner_bento.gateway.http_protocol import STATE, Limits
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.port import check_address_or_exit
 from gliner_bento.process.supervision import ServiceProcess
@@ -39,10 +40,10 @@ def create_app(settings: Settings | None = None) -> Starlette:
     log.configure(settings)
     check_address_or_exit("uvicorn", settings, "127.0.0.1")
     app = GatewayApp(settings.view(GatewayOptions))
-    limit_connections(app.options, app.early)
+    limits = Limits(app.options, app.early)
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[dict[str, Any]]:
         from gliner_bento.telemetry.metrics import PrometheusObserver  # noqa: PLC0415  # binds to its files at import
 
         process = ServiceProcess("gliner-bento", settings)
@@ -52,7 +53,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
         app.bind(replica, tracing)
         process.serve(fail=replica.close)
         try:
-            yield
+            yield {STATE: limits}
         finally:
             await asyncio.to_thread(replica.drain, settings.shutdown_timeout_s)
             replica.close()

@@ -13,7 +13,7 @@ from overloading import measured as measured_at
 from simulated_replica import BATCH, SOMEONE, TIMEOUT_S, TOKENS_PER_S, Simulated, item, tokens
 
 from gliner_bento.errors import QueueFull
-from gliner_bento.gateway.admission import BATCH_TOKENS, MARGIN, MEASURED_S, REACH
+from gliner_bento.fairness.constants import BATCH_TOKENS, MARGIN, MEASURED_S, REACH
 from gliner_bento.gateway.gateway import Gateway
 
 
@@ -184,7 +184,7 @@ def test_what_is_not_answered_is_no_longer_counted():
 def test_a_full_batch_of_every_instance_is_admitted():
     gateway = Gateway(MemoryReplica(), replace(OPTIONS, max_batch_size=4, num_instances=3, max_queue_wait_s=1e-9))
     measured_at(gateway, 5.0)
-    admission = gateway._admission
+    admission = gateway._policy
     for _ in range(12):
         admission.check(SOMEONE)
         admission.expect(SOMEONE)

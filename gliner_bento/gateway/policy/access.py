@@ -16,12 +16,12 @@ from starlette.types import Scope
 
 from gliner_bento.api_keys import ALL_SCOPES, ApiKey, ApiKeys, KeyScope
 from gliner_bento.errors import Forbidden, Unauthorized
-from gliner_bento.gateway import tenants
-from gliner_bento.gateway.client_address import ClientAddress
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.tenants import Tenant
-from gliner_bento.gateway.web_pages import WebPages
+from gliner_bento.gateway.policy import tenants
+from gliner_bento.gateway.policy.client_address import ClientAddress
+from gliner_bento.gateway.policy.tenants import Tenant
+from gliner_bento.gateway.policy.web_pages import WebPages
 
 OPEN_PATHS_OF_BENTOML = ("/schema.json", "/static_content")
 """Routes of BentoML that need no key: the types of the API, and the files of the page."""
