@@ -52,42 +52,40 @@ class EarlyRefusal:
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request: ASGI middleware around everything, BentoML included."""
-        endpoint = self._table.find(scope["method"], _path(scope)) if scope["type"] == "http" else None
-        if endpoint is None or not endpoint.is_refusable:
+        endpoint = self._endpoint(scope) if scope["type"] == "http" else None
+        if endpoint is None:
             await app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
         body: bytes | None = None
-        refusal = self._refusal(endpoint, scope, headers, body)
-        if not refusal and _reads_body(endpoint, headers):
+        refusal = self._refusal(scope, body)
+        if not refusal and _reads_body(endpoint, scope):
             body = await _read(receive)
             if body is None:
                 return
             receive = _replay(body, receive)
-            refusal = self._refusal(endpoint, scope, headers, body)
+            refusal = self._refusal(scope, body)
         if not refusal and self._turns.free:
             await self._turns.wait()
         elif not refusal:
-            expected = self._expect(scope, headers)
+            expected = self.expect(scope)
             try:
                 await self._turns.wait()
             finally:
                 expected()
-            refusal = self._refusal(endpoint, scope, headers, body)  # meanwhile more was admitted than was expected
+            refusal = self._refusal(scope, body)  # what was admitted meanwhile may cost more than was expected
         if refusal:
             await _send(refusal, scope, receive, send)
         else:
             await app(scope, receive, send)
 
-    def refuse(
-        self, endpoint: Endpoint, scope: Scope, headers: Headers, body: bytes | None
-    ) -> tuple[Message, Message] | None:
-        """The response to a request that is refused; None if the app is to answer. body: if it has been read."""
+    def refuse(self, scope: Scope, body: bytes | None = None) -> tuple[Message, Message] | None:
+        """The response to an extraction that is refused; None if the app is to answer. body: if it has been read."""
         started_s = time.perf_counter()
+        headers = Headers(scope=scope)
         if self._cors and "origin" in headers:
             return None
-        tenant = self._tenant_of(scope, headers)
-        if tenant is None:
+        endpoint, tenant = self._endpoint(scope), self._tenant_of(scope, headers)
+        if endpoint is None or tenant is None:
             return None  # 401 comes before 429
         try:
             self._policy.refuse(tenant, math.inf if body is None else _timeout_s(body), _cost(headers))
@@ -98,20 +96,23 @@ class EarlyRefusal:
             return refusal
         return None
 
-    def _refusal(
-        self, endpoint: Endpoint, scope: Scope, headers: Headers, body: bytes | None
-    ) -> tuple[Message, Message] | None:
+    def _refusal(self, scope: Scope, body: bytes | None) -> tuple[Message, Message] | None:
         """If the check itself fails, the app answers."""
         try:
-            return self.refuse(endpoint, scope, headers, body)
+            return self.refuse(scope, body)
         except Exception:
             logger.exception("%s %s could not be refused early", scope["method"], scope["path"])
             return None
 
-    def _expect(self, scope: Scope, headers: Headers) -> Callable[[], None]:
+    def expect(self, scope: Scope) -> Callable[[], None]:
         """Count a request that waits to be read as load; returns what ends this."""
-        tenant = self._tenant_of(scope, headers)
+        tenant = self._tenant_of(scope, Headers(scope=scope))
         return self._policy.expect(tenant) if tenant else lambda: None
+
+    def _endpoint(self, scope: Scope) -> Endpoint | None:
+        """The endpoint of an extraction; None for all other requests, which are never refused."""
+        endpoint = self._table.find(scope["method"], _path(scope))
+        return endpoint if endpoint and endpoint.is_refusable else None
 
     def _tenant_of(self, scope: Scope, headers: Headers) -> Tenant | None:
         try:
@@ -153,9 +154,9 @@ def _timeout_s(body: bytes) -> float:
     return timeout_ms / 1000 if timeout_ms and timeout_ms > 0 else math.inf
 
 
-def _reads_body(endpoint: Endpoint, headers: Headers) -> bool:
+def _reads_body(endpoint: Endpoint, scope: Scope) -> bool:
     """Whether the deadline of a request may be in its body, which is small."""
-    length = headers.get("content-length", "")
+    length = Headers(scope=scope).get("content-length", "")
     return endpoint.has_deadline and length.isdecimal() and int(length) <= MAX_READ_BYTES
 
 

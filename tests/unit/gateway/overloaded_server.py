@@ -78,8 +78,9 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def serving(*, load: bool = True, key: str | None = None, **settings):
-    """An overloaded server. key: of the tenant whose requests overload it."""
-    served = Served(dataclasses.replace(OPTIONS, **settings))
+    """An overloaded server. key: of the tenant whose requests overload it. Nothing ends for want of time."""
+    patient = {"request_timeout_s": 3000.0, "keep_alive_timeout_s": PATIENCE_S, "header_timeout_s": PATIENCE_S}
+    served = Served(dataclasses.replace(OPTIONS, **patient | settings))
     http = Limits(served.options, served.app.early).protocol
     server = uvicorn.Server(uvicorn.Config(served, http=http, port=0, lifespan="off", log_config=None))
     running = asyncio.ensure_future(server.serve())
