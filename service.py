@@ -8,6 +8,7 @@ from typing import Any
 import bentoml
 
 from gliner_bento.gateway.error_body import respond
+from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
 from gliner_bento.process.app import gateway_app
 from gliner_bento.process.bentoml_options import bentoml_options
@@ -17,6 +18,7 @@ from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, Extrac
 from runners.instances import GatewayService, connect, depend_on_runners, settings
 
 app = gateway_app(settings)
+limit_connections(app.options, app.early)
 
 
 @bentoml.service(name="GLiNERService", service_class=GatewayService, **bentoml_options(settings, "GLiNERService"))

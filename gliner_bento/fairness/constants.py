@@ -74,6 +74,9 @@ measured for MEASURED_S, nor for a wait of more than REACH x the measured time."
 HALF_LIFE_S = 5.0
 """The estimate follows the load: the weight of a measured throughput halves in so much busy time."""
 
+ELSEWHERE_S = 1.0
+"""Streams behind several gateway processes: while it is busy, each asks so often what the replica has of the others."""
+
 LARGE_FRACTION = 7 / 8
 """Short requests: larger ones than a pass fill at most this part of `max_queued_tokens`."""
 

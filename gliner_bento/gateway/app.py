@@ -5,8 +5,7 @@ It runs as an app (uvicorn, Ray Serve), or mounted in a BentoML service, where B
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -17,10 +16,8 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gliner_bento.gateway import documentation, playground, tenants
-from gliner_bento.gateway.access import Access
+from gliner_bento.gateway import documentation, playground
 from gliner_bento.gateway.compat import compat_endpoints
-from gliner_bento.gateway.early_refusal import EarlyRefusal
 from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.gateway import Gateway, MetricsReader
@@ -28,10 +25,11 @@ from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.policy.access import Access
+from gliner_bento.gateway.policy.overload import OverloadPolicy
+from gliner_bento.gateway.policy.refuse_early import EarlyRefusal
 from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
 from gliner_bento.gateway.security_headers import INDEX_PAGE, PLAYGROUND_LINK
-from gliner_bento.gateway.tenant_limits import TenantLimits
-from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, extract, server
 from gliner_bento.http.disconnect import CancelOnDisconnect
@@ -75,19 +73,10 @@ class GatewayApp:
             *documentation.endpoints(),
         ]
         self._recorder = Recorder(endpoint.path for endpoint in (*self.endpoints, *pages))
-        self.limits = TenantLimits(
-            max_tenant_concurrency=options.max_tenant_concurrency,
-            max_tenant_requests_per_s=options.max_tenant_requests_per_s,
-        )
+        self.policy = OverloadPolicy(options)
         self._access = Access([*self.endpoints, *pages], options)
         self.early = EarlyRefusal(
-            self.refusable,
-            self._access,
-            self.limits,
-            self._check_load,
-            self._expect,
-            self._recorder,
-            cors=bool(options.cors_origins),
+            self._table, self._access, self.policy, self._recorder, cors=bool(options.cors_origins)
         )
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
         self.routes.router.redirect_slashes = False  # `TrailingSlash` serves them
@@ -106,9 +95,8 @@ class GatewayApp:
             "access": self._access,
             "max_body_bytes": options.max_body_bytes,
             "max_adapter_bytes": options.max_adapter_bytes,
-            "admit": self.admit,
-            "quota": self.quota,
-            "nearest": self._table.nearest,
+            "policy": self.policy,
+            "table": self._table,
         }
         cors = [(CORSMiddleware, {**_CORS, "allow_origins": options.cors_origins})] if options.cors_origins else []
         record = (RecordRequests, {"recorder": self._recorder})
@@ -125,40 +113,7 @@ class GatewayApp:
     ) -> None:
         """Serve `replica` from now on. read_metrics: see `Gateway`."""
         self._recorder.tracer = tracer
-        self._gateway = Gateway(replica, self.options, self._recorder.errors, read_metrics)
-
-    @contextmanager
-    def admit(self, method: str, path: str) -> Iterator[None]:
-        """Count a request that has not been read, until it is answered. Raises `RateLimited` or `QueueFull` instead if
-        it would add to what its tenant or the replica has too much of."""
-        endpoint = self._limited(method, path)
-        if endpoint is None:
-            yield
-            return
-        with self.limits.request(tenants.current()):
-            if endpoint.is_refusable:
-                self.gateway.check_load(tenants.current())
-            yield
-
-    def quota(self, method: str, path: str) -> Mapping[str, str]:
-        """The headers with what the request's tenant may still send."""
-        return self.limits.headers(tenants.current()) if self._limited(method, path) else {}
-
-    def refusable(self, method: str, path: str) -> Endpoint | None:
-        """The endpoint at a path if an overloaded server refuses its requests."""
-        endpoint = self._table.find(method, path)
-        return endpoint if endpoint and endpoint.is_refusable else None
-
-    def _limited(self, method: str, path: str) -> Endpoint | None:
-        """The endpoint at a path if its requests count for the limits of a tenant."""
-        endpoint = self._table.find(method, path)
-        return endpoint if endpoint and endpoint.is_limited else None
-
-    def _check_load(self, tenant: Tenant, timeout_s: float, cost: float) -> None:
-        self.gateway.check_load(tenant, timeout_s, cost)
-
-    def _expect(self, tenant: Tenant) -> Callable[[], None]:
-        return self.gateway.expect(tenant)
+        self._gateway = Gateway(replica, self.options, self._recorder.errors, read_metrics, self.policy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, with the middleware."""

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import asdict, replace
 from typing import Any
 
 from gliner_bento.adapter_types import AdapterCacheStatus
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, InvalidField, QueueFull, TooLarge
-from gliner_bento.gateway import request_id, request_record, tenants
+from gliner_bento.fairness.constants import PASS_CHARS
+from gliner_bento.gateway import request_id, request_record
 from gliner_bento.gateway.adapters import AdapterApi
-from gliner_bento.gateway.admission import SHORT_TOKENS, Admission
-from gliner_bento.gateway.blocked_ids import BlockedIds
 from gliner_bento.gateway.label_options import label_options
 from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.policy import tenants
+from gliner_bento.gateway.policy.blocked_ids import BlockedIds
+from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.gateway.status import RecentErrors, server_status
-from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.gateway.turns import Turns
 from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
 from gliner_bento.status_types import ReplicaHealth, ReplicaList, ServerStatus
@@ -46,9 +48,6 @@ from gliner_bento.types import (
 MIN_SHARE = 100
 """Entities, and relations, that each text of a batch may have, beside its share of the limits of the answer."""
 
-_PASS_CHARS = 2048
-"""About as many are in a pass. Each pass of a stream may take `request_timeout_s`."""
-
 StreamedLine = StreamedEntity | StreamedEnd
 
 MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
@@ -57,7 +56,7 @@ MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 class Gateway:
     """The public API over a replica, within the operator's limits.
 
-    read_metrics: reads the metrics of processes on other machines, by replica.
+    read_metrics: reads the metrics of processes on other machines, by replica. policy: see `GatewayApp`.
     """
 
     def __init__(
@@ -66,17 +65,14 @@ class Gateway:
         options: GatewayOptions,
         errors: RecentErrors | None = None,
         read_metrics: MetricsReader | None = None,
+        policy: OverloadPolicy | None = None,
     ) -> None:
         self.read_metrics = read_metrics
         self.adapters = AdapterApi(replica.adapters, options)
         self.options = options
         self._replica = replica
-        self._admission = Admission(
-            request_timeout_s=options.request_timeout_s,
-            max_queue_wait_s=options.max_queue_wait_s,
-            max_queued_tokens=options.max_queued_tokens,
-            max_batch_size=options.max_batch_size * options.num_instances,
-        )
+        self._policy = policy or OverloadPolicy(options)
+        self._looking: asyncio.Future[None] | None = None
         self._turns = Turns()
         self._blocked_ids = BlockedIds()
         self._errors = errors or RecentErrors()
@@ -150,15 +146,6 @@ class Gateway:
         if len(text) > limit:
             raise TooLarge(f"text: {len(text)} characters of at most {limit}", param="text")
 
-    def check_load(self, tenant: Tenant, timeout_s: float = math.inf, cost: float = SHORT_TOKENS) -> None:
-        """Raise `QueueFull` if a tenant's request would wait too long; for one that has not been read. timeout_s: its
-        own. cost: in tokens."""
-        self._admission.check(tenant, timeout_s, cost)
-
-    def expect(self, tenant: Tenant) -> Callable[[], None]:
-        """Count a request of `tenant` that waits to be read; returns what ends this."""
-        return self._admission.expect(tenant)
-
     async def ready(self) -> bool:
         """Whether the replica admits items."""
         try:
@@ -217,34 +204,44 @@ class Gateway:
 
     async def _run(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """The replica's outcomes. Raises `QueueFull` if it is overloaded."""
-        with self._admission.admit(items, call.deadline_s, tenants.current(), call.priority):
+        with self._policy.admit(items, call.deadline_s, tenants.current(), call.priority):
             request_record.current().admitted = True
             outcomes = await self._replica.extract(items, call)
-            self._admission.observe(self._replica.tokens_run)
+            self._observe()
             await self._turns.wait()
             for item, outcome in zip(items, outcomes, strict=True):
                 if isinstance(outcome, Extraction):
                     self._learn(item, outcome)
                 elif isinstance(outcome, QueueFull):
-                    outcome.retry_after_s = self._admission.retry_after_s(len(items))
+                    outcome.retry_after_s = self._policy.retry_after_s(len(items))
         return outcomes
 
     async def _stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
         """The replica's parts. Raises `QueueFull` if it is overloaded."""
-        passes = 1 + len(item.text) // _PASS_CHARS
+        passes = 1 + len(item.text) // PASS_CHARS
         latest_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
-        with self._admission.admit([item], latest_s, tenants.current(), call.priority):
+        with self._policy.admit([item], latest_s, tenants.current(), call.priority):
             request_record.current().admitted = True
             async with aclosing(self._replica.stream(item, call)) as parts:
                 async for part in parts:
-                    self._admission.observe(self._replica.tokens_run)
+                    self._observe()
                     if isinstance(part, Extraction):
                         self._learn(item, part)
                     yield part
 
+    def _observe(self) -> None:
+        """Note the replica's work, and what it has of other gateways."""
+        self._policy.observe(self._replica.tokens_run)
+        if note := self._policy.look_elsewhere():
+            self._looking = asyncio.ensure_future(self._look(note))
+
+    async def _look(self, note: Callable[[int], None]) -> None:
+        with suppress(GLiNERBentoError):
+            note((await self._replica.status()).unfinished_items)
+
     def _learn(self, item: Item, result: Extraction) -> None:
         """Note a result, for admission and for the request's record."""
-        self._admission.learn(item, result)
+        self._policy.learn(item, result)
         record = request_record.current()
         record.items += 1
         record.tokens += result.usage.tokens

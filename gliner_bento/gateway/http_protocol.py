@@ -11,32 +11,30 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar
+from functools import partial
+from typing import Any
 
 import httptools
 from starlette.responses import Response
-from uvicorn.config import HTTP_PROTOCOLS
+from uvicorn.config import HTTP_PROTOCOLS, Config
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from gliner_bento.errors import GLiNERBentoError, HeadersTooLarge, MalformedRequest, NotReady, RequestTimeout
+from gliner_bento.fairness.constants import MAX_HEADER_BYTES, PACE_BYTES
 from gliner_bento.gateway import request_id
-from gliner_bento.gateway.early_refusal import EarlyRefusal
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.refuse_early import RefuseEarly
-from gliner_bento.gateway.turns import Turns
-
-MAX_HEADER_BYTES = 2**16
-"""Of a request without its body. A header counts 32 bytes more than it has, as in HTTP/2, for the memory it takes."""
-
-PACE_BYTES = 2**16
-"""A body has `body_timeout_s` for so many bytes, or for the rest of it."""
+from gliner_bento.gateway.policy.refuse_early import EarlyRefusal
 
 _HEADER_OVERHEAD = 32
+"""A header counts so many bytes more than it has, as in HTTP/2, for the memory it takes."""
+
 _CHUNK_OVERHEAD = 16
 """A chunk's size and line ends, which are not counted: bodies may come in small chunks."""
 
@@ -54,15 +52,26 @@ class Limits:
 
     options: GatewayOptions
     early: EarlyRefusal | None = None
-    turns: Turns = field(default_factory=Turns)
     incomplete: dict[HttpProtocol, None] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _allow_files(2 * self.options.max_connections + _OTHER_FILES)  # each request has a connection to the runner
 
-def limit_connections(options: GatewayOptions, early: EarlyRefusal | None = None) -> None:
-    """Set the limits of this process, and make this uvicorn's default protocol: BentoML has no option for it."""
-    HttpProtocol.limits = Limits(options, early)
-    _allow_files(2 * options.max_connections + _OTHER_FILES)  # each request has a connection to the runner, too
-    HTTP_PROTOCOLS["auto"] = f"{__name__}:{HttpProtocol.__name__}"
+    @property
+    def protocol(self) -> Callable[..., HttpProtocol]:
+        """What uvicorn makes its connections with: the argument `http` of `uvicorn.Config`."""
+        return partial(HttpProtocol, limits=self)
+
+
+STATE = "gliner_bento.limits"
+"""Where the limits are in the state of an app's lifespan: `uvicorn --http` takes a class, and nothing else."""
+
+
+def limit_connections(options: GatewayOptions, early: EarlyRefusal | None = None) -> Limits:
+    """Make a protocol with these limits uvicorn's default: BentoML starts uvicorn, and has no option for it."""
+    limits = Limits(options, early)
+    HTTP_PROTOCOLS["auto"] = limits.protocol  # type: ignore[assignment]  # what is no name is used as it is
+    return limits
 
 
 def _allow_files(number: int) -> None:
@@ -80,11 +89,9 @@ class Part(Enum):
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection."""
+    """One connection. limits: default: those in the state of the app's lifespan, under STATE."""
 
-    limits: ClassVar[Limits | None] = None
-
-    _limits: Limits | None = None
+    _limits: Limits | None = None  # of this connection; None: it has none
     _awaits = Part.START
     _timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
@@ -93,17 +100,22 @@ class HttpProtocol(HttpToolsProtocol):
     _body_bytes = 0
     _due_bytes = 0  # of the body, before the timer ends
 
+    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> None:
+        self._server_limits: Limits | None = more.pop("limits", None) or app_state.get(STATE)
+        super().__init__(config, server_state, app_state, **more)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
         self._context = copy_context()
         if isinstance(self.app, ProxyHeadersMiddleware):  # see `ClientAddress`
             self.app = self.app.app
-        if self.client is None or self.limits is None:
+        limits = self._server_limits
+        if self.client is None or limits is None:
             return
-        limits = self._limits = self.limits
+        self._limits = limits
         if limits.early:
-            self.app = RefuseEarly(self.app, limits.early, limits.turns)
+            self.app = partial(limits.early.serve, self.app)
         self._watch(limits)
         if len(self.connections) > limits.options.max_connections:
             self._make_room(limits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import nullcontext
 from functools import partial
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -14,11 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
 from gliner_bento.gateway import request_id
-from gliner_bento.gateway.access import Access
-from gliner_bento.gateway.endpoint import Endpoint
+from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
 from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.json_values import MAX_VALUES, JsonValues
 from gliner_bento.gateway.media import JSON, is_json, media_type
+from gliner_bento.gateway.policy import tenants
+from gliner_bento.gateway.policy.access import Access
+from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.gateway.security_headers import secure
 from gliner_bento.gateway.v1 import adapters
 
@@ -33,7 +35,7 @@ _OF_BENTOML = "application/vnd.bentoml"
 class GatewayMiddleware:
     """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
 
-    access: who may call what. admit, quota: see `GatewayApp`. nearest: see `EndpointTable`.
+    access: who may call what. policy: who is refused. table: of all endpoints.
     """
 
     def __init__(
@@ -42,15 +44,13 @@ class GatewayMiddleware:
         access: Access,
         max_body_bytes: int,
         max_adapter_bytes: int,
-        admit: Callable[[str, str], AbstractContextManager[None]],
-        quota: Callable[[str, str], Mapping[str, str]],
-        nearest: Callable[[str, str], Endpoint | None],
+        policy: OverloadPolicy,
+        table: EndpointTable,
     ) -> None:
         self.app = app
         self._access = access
-        self._admit = admit
-        self._quota = quota
-        self._nearest = nearest
+        self._policy = policy
+        self._table = table
         self._limits = {"max_body_bytes": max_body_bytes, "max_adapter_bytes": max_adapter_bytes}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,12 +65,15 @@ class GatewayMiddleware:
         name = "max_adapter_bytes" if upload else "max_body_bytes"
         raises = path.startswith(adapters.PATH)
         body = _LimitedBody(receive, self._limits[name], name, raises=raises)
-        endpoint = self._nearest(scope["method"], path)
+        endpoint = self._table.nearest(scope["method"], path)
         answer = _Answer(scope, send, body, endpoint)
         try:
             self._access.admit(scope, headers, path)
-            answer.quota = partial(self._quota, scope["method"], path)
-            with self._admit(scope["method"], path):
+            limited = endpoint if endpoint and endpoint.is_limited and endpoint.method == scope["method"] else None
+            tenant = tenants.current()
+            if limited:
+                answer.quota = partial(self._policy.quota, tenant)
+            with self._policy.request(tenant, extracts=limited.needs_model) if limited else nullcontext():
                 if scope["method"] in _BODY_METHODS:
                     body.refuse_early(headers, upload=upload)
                 await self.app(scope, body.receive, answer.send)

@@ -15,9 +15,10 @@ from starlette.datastructures import Headers
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gliner_bento.gateway import request_id, tenants
+from gliner_bento.gateway import request_id
+from gliner_bento.gateway.policy import tenants
+from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.gateway.status import RecentErrors
-from gliner_bento.gateway.tenants import Tenant
 from gliner_bento.http.disconnect import CLIENT_CLOSED_REQUEST
 from gliner_bento.telemetry.metrics import process_metrics
 

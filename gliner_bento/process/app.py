@@ -1,4 +1,4 @@
-"""The gateway's app, as a process serves it: with limits on connections, and the static files of its index page."""
+"""The gateway's app, as a process serves it: and the static files of its index page."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Lifespan
 
 from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.settings import Settings
 
 
 def gateway_app(settings: Settings) -> GatewayApp:
-    """The gateway. Its limits apply to all connections that uvicorn accepts in this process."""
-    app = GatewayApp(settings.view(GatewayOptions))
-    limit_connections(app.options, app.early)
-    return app
+    """The gateway. Its shell limits connections, with `Limits(app.options, app.early)`."""
+    return GatewayApp(settings.view(GatewayOptions))
 
 
 def mounted(app: GatewayApp, lifespan: Lifespan[Starlette] | None = None) -> Starlette:

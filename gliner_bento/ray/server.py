@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import uvicorn
 from ray import serve
@@ -13,7 +14,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
 
 from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.gateway.http_protocol import limit_connections
+from gliner_bento.gateway.http_protocol import Limits
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.announcement import announce, url_of
 from gliner_bento.process.app import mounted
@@ -37,10 +38,12 @@ class GatewayServer(uvicorn.Server):
         self._settings = settings
         self._handle = handle
         self._app = GatewayApp(settings.view(GatewayOptions))
-        limit_connections(self._app.options, self._app.early)
+        http: Any = Limits(self._app.options, self._app.early).protocol
         app = mounted(self._app, self._lifespan)
         super().__init__(
-            uvicorn.Config(app, host=host, port=port, lifespan="on", log_config=None, access_log=False, ws="none")
+            uvicorn.Config(
+                app, host=host, port=port, http=http, lifespan="on", log_config=None, access_log=False, ws="none"
+            )
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

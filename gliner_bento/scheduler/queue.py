@@ -249,7 +249,9 @@ class WaitingQueue:
             bypassed.bypassed += 1  # also the batch's own entries, for which it no longer matters
         for entry in batch.entries:
             self._move(entry, RUNNING)
-            entry.tenant.leave(entry, served=True)
+            entry.tenant.serve(entry)
+        for entry in batch.entries:
+            entry.tenant.leave(entry)
         self._waiting.take(batch.entries)
         return batch.entries
 
@@ -265,7 +267,7 @@ class WaitingQueue:
             return None
         if before is WAITING:
             self._waiting.remove(entry)
-            entry.tenant.leave(entry, served=False)
+            entry.tenant.leave(entry)
         elif before is RUNNING and entry.prepared:
             self.tokens_run += entry.prepared.tokens
         self._move(entry, FINISHED)

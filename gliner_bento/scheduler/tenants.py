@@ -48,10 +48,12 @@ class Tenant:
         """The turn of each item of a new request, or of a pass. places: of each item."""
         return (self.progress + until for until in accumulate(places))
 
-    def leave(self, entry: Entry, *, served: bool) -> None:
+    def serve(self, entry: Entry) -> None:
+        """`entry` is in a batch. All of the batch are served before one of them leaves."""
+        self.progress += entry.places / len(self.requests)
+
+    def leave(self, entry: Entry) -> None:
         """`entry` no longer waits."""
-        if served:
-            self.progress += entry.places / len(self.requests)
         self.requests[entry.request_id] -= 1
         if not self.requests[entry.request_id]:
             del self.requests[entry.request_id]

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.tenant_limits import TenantLimits
+from gliner_bento.gateway.policy.rates import Rates
 from gliner_bento.replicas.base import Replica
 
 
@@ -38,7 +38,8 @@ async def foreign(request: Request):
 @pytest.fixture(autouse=True)
 def no_rate_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of tenants' limits stands still, unless a test sets it."""
-    monkeypatch.setitem(TenantLimits.__init__.__kwdefaults__, "clock", lambda: 0.0)
+    begin = Rates.__init__
+    monkeypatch.setattr(Rates, "__init__", lambda self, *limits: begin(self, *limits[:2], lambda: 0.0))
 
 
 @pytest.fixture

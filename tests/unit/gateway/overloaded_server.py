@@ -13,7 +13,7 @@ from memory_replica import MemoryReplica
 from overloading import overloaded
 
 from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.gateway.http_protocol import HttpProtocol, limit_connections
+from gliner_bento.gateway.http_protocol import Limits
 
 PATIENCE_S = 60
 
@@ -78,10 +78,11 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def serving(*, load: bool = True, key: str | None = None, **settings):
-    """An overloaded server. key: of the tenant whose requests overload it."""
-    served = Served(dataclasses.replace(OPTIONS, **settings))
-    limit_connections(served.options, served.app.early)
-    server = uvicorn.Server(uvicorn.Config(served, http=HttpProtocol, port=0, lifespan="off", log_config=None))
+    """An overloaded server. key: of the tenant whose requests overload it. Nothing ends for want of time."""
+    patient = {"request_timeout_s": 3000.0, "keep_alive_timeout_s": PATIENCE_S, "header_timeout_s": PATIENCE_S}
+    served = Served(dataclasses.replace(OPTIONS, **patient | settings))
+    http = Limits(served.options, served.app.early).protocol
+    server = uvicorn.Server(uvicorn.Config(served, http=http, port=0, lifespan="off", log_config=None))
     running = asyncio.ensure_future(server.serve())
     while not server.started:
         await asyncio.sleep(0.001)

@@ -12,13 +12,13 @@ from gliner_bento.gateway.gateway import Gateway
 
 REQUEST = {"text": "Ada met Charles " * 6, "labels": ["name"]}
 MANY = 150
-TOKENS_PER_S = 50.0
-"""The measured throughput: too little to answer `MANY` requests by their deadline."""
+TOKENS = 1500.0
+"""What the replica runs by a deadline: too little to answer `MANY` requests."""
 
 
 def measured(gateway: Gateway, tokens_per_s: float) -> None:
     """As if the replica had been busy for a while."""
-    throughput = gateway._admission._throughput
+    throughput = gateway._policy._throughput
     throughput._tokens, throughput._elapsed_s = 10 * tokens_per_s, 10.0
     throughput.measured_s = 1000.0
 
@@ -28,7 +28,7 @@ async def overloaded(
 ) -> list[asyncio.Future[httpx.Response]]:
     """As many requests as it takes; they run until `replica.step` is true."""
     many = MANY
-    measured(app.gateway, TOKENS_PER_S)
+    measured(app.gateway, TOKENS / app.options.request_timeout_s)
     replica.step = lambda: False
     asked = [asyncio.ensure_future(client.post("/v1/extract", json=REQUEST, headers=headers)) for _ in range(many)]
     while len(replica.calls) + sum(one.done() for one in asked) < many:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from gateway_options import OPTIONS
 
 from gliner_bento.errors import QueueFull
-from gliner_bento.gateway.admission import PASS_TOKENS, REACH, Admission
-from gliner_bento.gateway.tenants import Tenant
+from gliner_bento.fairness.constants import PASS_TOKENS, REACH
+from gliner_bento.gateway.policy.overload import OverloadPolicy
+from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.types import Extraction, Item, Usage
 
 BATCH = 32
@@ -34,6 +37,7 @@ class Request:
     tenant: Tenant
     priority: int = 0
     turn: float = 0.0
+    policy: OverloadPolicy | None = None
 
 
 @dataclass
@@ -41,6 +45,7 @@ class Simulated:
     """Tenants take turns by what they were served. So do the requests of a tenant, pass by pass, those of a lower
     priority last, as in the scheduler.
 
+    count: of gateways; each sees what it has sent, and asks the replica for the rest.
     waits_s: of the answered requests. running: requests under way, in the order of their turns.
     """
 
@@ -49,6 +54,7 @@ class Simulated:
     rate: float = TOKENS_PER_S
     max_queue_wait_s: float = 0.0
     max_queued_tokens: int = 0
+    count: int = 1
     waits_s: list[float] = field(default_factory=list)
     waits_of: dict[str, list[float]] = field(default_factory=dict)
     refusals: list[QueueFull] = field(default_factory=list)
@@ -57,13 +63,15 @@ class Simulated:
     progress: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.admission = Admission(
+        options = replace(
+            OPTIONS,
             request_timeout_s=TIMEOUT_S,
             max_queue_wait_s=self.max_queue_wait_s,
             max_queued_tokens=self.max_queued_tokens,
             max_batch_size=BATCH,
-            clock=lambda: self.now_s,
         )
+        self.gateways = [OverloadPolicy(options, lambda: self.now_s) for _ in range(self.count)]
+        self.admission = self.gateways[0]
 
     def measured(self) -> Simulated:
         """Runs until its throughput has been measured for long and it is idle."""
@@ -77,11 +85,14 @@ class Simulated:
             recorded.clear()
         return self
 
-    def ask(self, *items: Item, timeout_s: float = TIMEOUT_S, tenant: Tenant = SOMEONE, priority: int = 0) -> bool:
+    def ask(
+        self, *items: Item, timeout_s: float = TIMEOUT_S, tenant: Tenant = SOMEONE, priority: int = 0, gateway: int = 0
+    ) -> bool:
         counted = ExitStack()
+        policy = self.gateways[gateway]
         try:
-            self.admission.check(tenant, timeout_s)
-            counted.enter_context(self.admission.admit(items, self.now_s + timeout_s, tenant, priority))
+            policy.check(tenant, timeout_s)
+            counted.enter_context(policy.admit(items, self.now_s + timeout_s, tenant, priority))
         except QueueFull as refusal:
             self.refusals.append(refusal)
             return False
@@ -89,7 +100,7 @@ class Simulated:
         if tenant.name not in busy:
             behind = min((self.served[name] for name in busy), default=0.0)
             self.served[tenant.name] = max(self.served.get(tenant.name, 0.0), behind)
-        self._wait(Request(list(items), self.now_s, sum(map(tokens, items)), counted, tenant, priority))
+        self._wait(Request(list(items), self.now_s, sum(map(tokens, items)), counted, tenant, priority, policy=policy))
         return True
 
     def run(self, seconds: float) -> None:
@@ -116,9 +127,12 @@ class Simulated:
         self.running.append(request)
 
     def _finish(self, request: Request) -> None:
-        self.admission.observe(int(self.tokens_run))
+        policy = request.policy
+        policy.observe(int(self.tokens_run))
+        if note := policy.look_elsewhere():
+            note(sum(len(other.items) for other in self.running))
         for one in request.items:
-            self.admission.learn(one, Extraction((), usage=Usage(1, tokens(one), 1, 1, 1)))
+            policy.learn(one, Extraction((), usage=Usage(1, tokens(one), 1, 1, 1)))
         request.counted.close()
         self.waits_s.append(self.now_s - request.arrived_s)
         self.waits_of.setdefault(request.tenant.name, []).append(self.waits_s[-1])

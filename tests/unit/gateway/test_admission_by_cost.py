@@ -13,7 +13,7 @@ from overloading import measured as measured_at
 from simulated_replica import BATCH, SOMEONE, TIMEOUT_S, TOKENS_PER_S, Simulated, item, tokens
 
 from gliner_bento.errors import QueueFull
-from gliner_bento.gateway.admission import BATCH_TOKENS, MARGIN, MEASURED_S, REACH
+from gliner_bento.fairness.constants import BATCH_TOKENS, MARGIN, MEASURED_S, REACH
 from gliner_bento.gateway.gateway import Gateway
 
 
@@ -26,7 +26,7 @@ def overloaded(
     while simulated.now_s < seconds:
         due = int(simulated.now_s * offered * rate / tokens(item(words)))
         while asked <= due:
-            simulated.ask(item(words), timeout_s=timeout_s)
+            simulated.ask(item(words), timeout_s=timeout_s, gateway=asked % simulated.count)
             asked += 1
         simulated.run(0.005)
     return simulated
@@ -48,6 +48,27 @@ def test_under_overload_the_admitted_are_answered_in_time_and_the_rest_is_refuse
     answered = len(simulated.waits_s) * tokens(item()) / rate / simulated.now_s
     assert answered > 0.95, "a replica that is overloaded has no idle time"
     assert len(simulated.refusals) > 5 * len(simulated.waits_s)
+
+
+@pytest.mark.parametrize("gateways", [2, 3])
+def test_what_several_gateways_admit_is_answered_in_time(gateways: int):
+    """Each measures the throughput of the replica, of which the others have a part."""
+    simulated = overloaded(TOKENS_PER_S, 10, 60, timeout_s=8.0, count=gateways)
+    waits_s = simulated.waits_s[len(simulated.waits_s) // 2 :]
+    assert sorted(waits_s)[int(0.99 * len(waits_s))] <= 8.0
+    assert len(simulated.waits_s) * tokens(item()) / TOKENS_PER_S / simulated.now_s > 0.95
+
+
+def test_what_is_known_of_other_gateways_is_forgotten_soon():
+    simulated = Simulated(count=2).measured()
+    simulated.run(1.0)
+    note = simulated.admission.look_elsewhere()
+    assert note is not None
+    assert simulated.admission.look_elsewhere() is None, "not twice in a second"
+    note(1000)
+    assert not all([simulated.ask(item(), timeout_s=1.0) for _ in range(BATCH - 1)])
+    simulated.run(30.0)
+    assert all([simulated.ask(item(), timeout_s=1.0) for _ in range(BATCH - 1)])
 
 
 def test_it_is_normal_again_as_soon_as_the_overload_ends():
@@ -184,7 +205,7 @@ def test_what_is_not_answered_is_no_longer_counted():
 def test_a_full_batch_of_every_instance_is_admitted():
     gateway = Gateway(MemoryReplica(), replace(OPTIONS, max_batch_size=4, num_instances=3, max_queue_wait_s=1e-9))
     measured_at(gateway, 5.0)
-    admission = gateway._admission
+    admission = gateway._policy
     for _ in range(12):
         admission.check(SOMEONE)
         admission.expect(SOMEONE)

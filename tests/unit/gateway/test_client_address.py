@@ -7,22 +7,14 @@ import json
 import re
 
 import pytest
-import uvicorn
 from overloaded_server import serving
 from overloading import REQUEST
 from starlette.datastructures import Headers
 
-from gliner_bento.gateway.client_address import ClientAddress
-from gliner_bento.gateway.http_protocol import HttpProtocol
+from gliner_bento.gateway.policy.client_address import ClientAddress
 from gliner_bento.settings import Settings, SettingsError
 
 BODY = json.dumps(REQUEST | {"request_id": "mine"}).encode()
-
-
-@pytest.fixture(autouse=True)
-def _own_protocol(monkeypatch):
-    monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", None)
-    monkeypatch.setattr(HttpProtocol, "limits", None)
 
 
 def sent_for(client: str) -> bytes:

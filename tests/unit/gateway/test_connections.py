@@ -17,7 +17,8 @@ import pytest
 import uvicorn
 from gateway_options import OPTIONS
 
-from gliner_bento.gateway.http_protocol import MAX_HEADER_BYTES, HttpProtocol, Part, limit_connections
+from gliner_bento.fairness.constants import MAX_HEADER_BYTES
+from gliner_bento.gateway.http_protocol import HttpProtocol, Part, limit_connections
 
 PATIENCE_S = 60
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -111,7 +112,6 @@ def serve(app, monkeypatch):
 
     monkeypatch.setattr(HttpProtocol, "data_received", counted)
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", None)
-    monkeypatch.setattr(HttpProtocol, "limits", None)
     with contextlib.ExitStack() as stack:
 
         def start(**limits):

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 
 import httpx
 import pytest
-import uvicorn
 from gateway_options import OPTIONS
 from overloaded_server import serving
 from overloading import REQUEST, TOKENS_PER_S, measured
 from prometheus_client import REGISTRY
 
-from gliner_bento.gateway.early_refusal import EarlyRefusal
-from gliner_bento.gateway.http_protocol import HttpProtocol
+from gliner_bento.gateway.policy.refuse_early import EarlyRefusal
 from gliner_bento.storage.api_keys import hash_of
 
 BODY = json.dumps(REQUEST).encode()
@@ -35,12 +32,6 @@ def post(headers: bytes = LENGTH, path: bytes = b"/v1/extract", version: bytes =
 
 
 GET = b"GET /v1/model HTTP/1.1\r\nHost: a\r\n\r\n"
-
-
-@pytest.fixture(autouse=True)
-def _own_protocol(monkeypatch):
-    monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", None)
-    monkeypatch.setattr(HttpProtocol, "limits", None)
 
 
 def refused(response: httpx.Response, code: str = "queue_full") -> bool:
@@ -195,7 +186,7 @@ def test_a_path_with_a_slash_and_a_page_of_another_origin_get_the_apps_refusal()
 def test_a_request_that_cannot_be_refused_early_for_a_fault_of_ours_is_answered_by_the_app(monkeypatch, caplog):
     many = 5  # at a time: some wait for a turn
 
-    def fail(self, scope, body=None):
+    def fail(*_):
         raise RuntimeError("a fault")
 
     async def scene():
@@ -250,11 +241,9 @@ def test_a_tenants_rate_counts_each_request_once():
     asyncio.run(scene())
 
 
-def test_a_refusal_for_overload_counts_against_the_tenants_rate(monkeypatch):
+def test_a_refusal_for_overload_counts_against_the_tenants_rate():
     async def scene():
         async with serving(max_tenant_requests_per_s=200) as served:
-            now_s = time.monotonic()
-            monkeypatch.setattr(served.app.limits, "clock", lambda: now_s)
             client = await served.connect()
             answers = [await client.answer(post() + BODY) for _ in range(220)]
             counted = [answer.json()["error"]["code"] for answer in answers]

@@ -8,9 +8,9 @@ from contextvars import copy_context
 import pytest
 
 from gliner_bento.errors import Aborted, AdapterNotFound, InvalidField, NotReady, TooLarge
-from gliner_bento.gateway import tenants
 from gliner_bento.gateway.label_options import label_options
-from gliner_bento.gateway.tenants import Tenant
+from gliner_bento.gateway.policy import tenants
+from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.types import ExtractBatchRequest, ExtractRequest
 
 TEXT = "Ada met Charles."

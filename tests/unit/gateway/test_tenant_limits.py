@@ -11,20 +11,22 @@ import pytest
 from gateway_options import OPTIONS
 
 from gliner_bento.errors import RateLimited
-from gliner_bento.gateway.tenant_limits import MAX_IDLE_TENANTS, TenantLimits
-from gliner_bento.gateway.tenants import Tenant
+from gliner_bento.fairness.constants import MAX_IDLE_TENANTS
+from gliner_bento.gateway.policy.rates import Rates
+from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.storage.api_keys import hash_of
 
 A, B = Tenant("a"), Tenant("b")
 REQUEST = {"text": "Ada met Charles.", "labels": ["name"]}
 
 
-class Limits(TenantLimits):
+class Limits(Rates):
     """With a clock that the test sets."""
 
     def __init__(self, concurrency: int = 0, rate: float = 0.0) -> None:
         self.now_s = 0.0
-        super().__init__(max_tenant_concurrency=concurrency, max_tenant_requests_per_s=rate, clock=lambda: self.now_s)
+        super().__init__(concurrency, rate)
+        self._clock = lambda: self.now_s
 
     def admitted(self, tenant: Tenant, requests: int = 100) -> int:
         """How many of so many requests, one after the other, are admitted."""

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from gateway_options import OPTIONS
 
-from gliner_bento.gateway import tenants
 from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.policy import tenants
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"], "request_id": "mine"}
 

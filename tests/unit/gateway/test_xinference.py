@@ -9,7 +9,7 @@ import pytest
 
 from gliner_bento.errors import Aborted
 from gliner_bento.gateway import blocked_ids
-from gliner_bento.gateway.blocked_ids import BlockedIds
+from gliner_bento.gateway.policy.blocked_ids import BlockedIds
 
 PATH = "/v1/models/any/requests/mine/abort"
 TEXT = {"text": "Ada met Charles", "labels": ["person"], "request_id": "mine"}

@@ -1,13 +1,17 @@
-"""Admission by cost: a request that would miss its deadline is refused before it costs anything.
+"""The policy of an overloaded server: every refusal before a request costs anything. It is asked three times.
 
-The gateway knows the requests that it has sent and not got back, and measures how many tokens the replica runs per
-second while it is busy. From these it estimates how long a new request would wait; until it has measured, it refuses
-none for its wait. The scheduler shares the replica fairly: a short request does not wait for all of a long one of its
-tenant, which counts for no more than the new request itself takes; and while a tenant is served,
-another one is served in proportion to its weight, but no more than it has. So a tenant that asks for little is not
-refused because another one asks for too much.
+- before the body, by the HTTP protocol and the middleware: `check`, then `request` while the request lasts;
+- before the items are sent to the replica, when their cost and deadline are known: `admit`;
+- for the headers of an answer: `quota`.
 
-Memory is limited by `max_queued_tokens` here and by the scheduler's `queue_capacity`, whatever the items cost.
+A request is refused for its tenant's rate (`rates`), for memory (`max_queued_tokens`; the scheduler and the fleet limit
+waiting items, whatever they cost), and if it would miss its deadline. For that, the gateway knows the requests that it
+has sent and not got back, and measures how many tokens the replica runs per second while it is busy. From these it
+estimates how long a new request would wait; until it has measured, it refuses none for its wait. The scheduler shares
+the replica fairly: a short request does not wait for all of a long one of its tenant, which counts for no more than the
+new request itself takes; and while a tenant is served, another one is served in proportion to its weight, but no more
+than it has. So a tenant that asks for little is not refused because another one asks for too much. The requests of
+other gateway processes count as those of one more tenant. The constants are in `gliner_bento/fairness/constants.py`.
 """
 
 from __future__ import annotations
@@ -15,37 +19,30 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gliner_bento.errors import QueueFull
+from gliner_bento.fairness.capacity import SharedCapacity
+from gliner_bento.fairness.constants import (
+    AVERAGE_WEIGHT,
+    BATCH_TOKENS,
+    ELSEWHERE_S,
+    FIRST_AVERAGE_TOKENS,
+    HALF_LIFE_S,
+    LARGE_FRACTION,
+    MARGIN,
+    MEASURED_S,
+    PASS_TOKENS,
+    REACH,
+    SHORT_TOKENS,
+)
 from gliner_bento.fairness.token_estimate import TokenEstimate
-from gliner_bento.gateway.tenants import Tenant
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.policy.rates import Rates
+from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.types import Extraction, Item
-
-SHORT_TOKENS, PASS_TOKENS = 64, 512
-"""The cost of a request that has not been read: between that of a short one and that of a pass."""
-
-LARGE_FRACTION = 7 / 8
-"""Of `max_queued_tokens`: what requests of more than a pass may fill, so that there is room for short ones."""
-
-MARGIN = 1.5
-BATCH_TOKENS = 1024
-"""A request is refused if MARGIN x its estimated time is more than it has, or if less than the time of a batch of
-BATCH_TOKENS is left then, because it ends with its batch. Else all requests that are admitted under overload would miss
-their deadlines by the error of the estimate."""
-
-_FIRST_AVERAGE_TOKENS = 64.0
-_WEIGHT = 0.1
-"""The average cost of a request before there was one, and the weight of each."""
-
-MEASURED_S = 1.0
-REACH = 2
-"""There is a throughput after so much busy time, and a request is refused for a wait of at most REACH x that time: the
-first seconds of a server, in which the gateway reads a burst, predict little."""
-
-_HALF_LIFE_S = 5.0
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +50,7 @@ class Admitted:
     """A request that has been sent to the replica. cost: an estimate, in tokens; priority: lower is served earlier."""
 
     items: int
-    cost: float
+    cost: int
     priority: int = 0
 
 
@@ -62,7 +59,7 @@ class Group:
     """Requests of one priority whose costs differ by a factor of two at most, and their cost."""
 
     requests: int = 0
-    cost: float = 0.0
+    cost: int = 0
 
 
 @dataclass(slots=True)
@@ -71,14 +68,14 @@ class TenantLoad:
 
     weight: float
     requests: int = 0
-    cost: float = 0.0
+    cost: int = 0
     groups: dict[tuple[int, int], Group] = field(default_factory=lambda: defaultdict(Group))
 
     def count(self, request: Admitted, sign: int) -> None:
         """Add a request; sign -1: remove it."""
         self.requests += sign
         self.cost += sign * request.cost
-        key = request.priority, int(request.cost).bit_length()
+        key = request.priority, request.cost.bit_length()
         group = self.groups[key]
         group.requests += sign
         group.cost += sign * request.cost
@@ -91,43 +88,66 @@ class TenantLoad:
         return sum(min(group.cost, group.requests * cost) for group in groups)
 
 
-class Admission:
+class OverloadPolicy:
     """The requests under way, and whether another one may join them. For one event loop.
 
-    request_timeout_s, max_queue_wait_s, max_queued_tokens: see the settings.
-    max_batch_size: of all instances together; as many items are always admitted, so that batches can be full.
+    request_timeout_s, max_queue_wait_s, max_queued_tokens, max_tenant_*: see the settings. As many items as all
+    instances take in a batch are always admitted, so that batches can be full.
     """
 
-    def __init__(
-        self,
-        *,
-        request_timeout_s: float,
-        max_queue_wait_s: float,
-        max_queued_tokens: int,
-        max_batch_size: int,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._timeout_s = request_timeout_s
-        self._max_wait_s = max_queue_wait_s or math.inf
-        self._max_tokens = max_queued_tokens or math.inf
-        self._batch = max_batch_size
+    def __init__(self, options: GatewayOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._timeout_s = options.request_timeout_s
+        self._max_wait_s = options.max_queue_wait_s or math.inf
+        self._batch = options.max_batch_size * options.num_instances
+        self._clock = clock
+        self._rates = Rates(options.max_tenant_concurrency, options.max_tenant_requests_per_s, clock)
         self._throughput = Throughput(clock)
         self._estimate = TokenEstimate()
-        self._clock = clock
         self._loads: dict[str, TenantLoad] = {}
+        self._tokens = SharedCapacity(options.max_queued_tokens or math.inf)
         self._items = 0
-        self._tokens = 0.0
-        self._average = _FIRST_AVERAGE_TOKENS
+        self._average = FIRST_AVERAGE_TOKENS
+        self._items_elsewhere = 0
+        self._looked_s = -math.inf
+
+    # Before the body
+
+    def refuse(self, tenant: Tenant, timeout_s: float, cost: float) -> None:
+        """Raise what `request` would raise for a request that extracts. One that it would not refuse is not counted.
+
+        timeout_s, cost: see `check`.
+        """
+        self._rates.check(tenant)
+        try:
+            self.check(tenant, timeout_s, cost)
+        except QueueFull:
+            with self._rates.request(tenant):
+                raise
+
+    @contextmanager
+    def request(self, tenant: Tenant, *, extracts: bool) -> Iterator[None]:
+        """Count a request that has not been read, until it is answered. Raises `RateLimited` or `QueueFull` instead if
+        it would add to what its tenant or the replica has too much of."""
+        with self._rates.request(tenant):
+            if extracts:
+                self.check(tenant)
+            yield
+
+    def quota(self, tenant: Tenant) -> Mapping[str, str]:
+        """The headers with what the tenant may still send."""
+        return self._rates.headers(tenant)
 
     def check(self, tenant: Tenant, timeout_s: float = math.inf, cost: float = SHORT_TOKENS, priority: int = 0) -> None:
         """Raise `QueueFull` if a request of `tenant` would wait longer than `max_queue_wait_s`, or miss its deadline.
         Cheap; for a request that has not been read. timeout_s: its own, if it is known."""
         load = self._load_of(tenant)
-        self._check_tokens(load, 1)
+        self._check_tokens(tenant, 1)
         if rate := self._rate_when_busy():
             ahead = load.ahead_of(cost, priority)
             wait_s = (ahead + self._of_others(load, ahead + PASS_TOKENS)) / rate
             self._check_wait(wait_s, min(self._max_wait_s, _max_wait_s(min(timeout_s, self._timeout_s), rate)))
+
+    # Before the replica
 
     @contextmanager
     def admit(self, items: Sequence[Item], deadline_s: float, tenant: Tenant, priority: int = 0) -> Iterator[None]:
@@ -136,16 +156,16 @@ class Admission:
         deadline_s: on the clock.
         """
         left_s = deadline_s - self._clock()
-        cost = sum(map(self._estimate.estimate, items))
+        cost = math.ceil(sum(map(self._estimate.estimate, items)))
         self.check(tenant, left_s, min(cost, PASS_TOKENS), priority)
         load = self._load_of(tenant)
-        self._check_tokens(load, cost)
+        self._check_tokens(tenant, cost)
         rate = self._rate_when_busy()
         if rate and cost > PASS_TOKENS:  # else it is short: `check` has decided
             ahead = load.ahead_of(cost, priority)
             wait_s = (ahead + self._of_others(load, ahead + cost) + cost) / rate
             self._check_wait(wait_s, _max_wait_s(left_s, rate))
-        self._average += _WEIGHT * (cost - self._average)
+        self._average += AVERAGE_WEIGHT * (cost - self._average)
         leave = self._enter(tenant, Admitted(len(items), cost, priority))
         try:
             yield
@@ -154,11 +174,11 @@ class Admission:
 
     def expect(self, tenant: Tenant) -> Callable[[], None]:
         """Count a request that waits to be read, as if its cost were the average; returns what ends this."""
-        return self._enter(tenant, Admitted(1, self._average))
+        return self._enter(tenant, Admitted(1, math.ceil(self._average)))
 
     def retry_after_s(self, items: int) -> int:
         """When so many items may find a place in a queue that is full of items."""
-        cost = self._tokens / max(1, self._items)
+        cost = self._tokens.total / max(1, self._items)
         return math.ceil(max(1.0, self._seconds(items * cost)))
 
     def learn(self, item: Item, result: Extraction) -> None:
@@ -169,13 +189,31 @@ class Admission:
         """Note how many tokens the replica has run."""
         self._throughput.observe(tokens_run)
 
+    def look_elsewhere(self) -> Callable[[int], None] | None:
+        """Called while requests run. What takes the number of unfinished items that the replica has now: those that
+        are not this gateway's are other gateways'. None if it is not needed yet."""
+        now_s, before = self._clock(), self._items
+        if now_s < self._looked_s + ELSEWHERE_S:
+            return None
+        self._looked_s = now_s
+
+        def note(unfinished_items: int) -> None:
+            self._items_elsewhere = max(0, unfinished_items - max(before, self._items))
+
+        return note
+
+    @property
+    def _elsewhere(self) -> int:
+        """Items of other gateways, as far as they are known."""
+        return self._items_elsewhere if self._clock() < self._looked_s + REACH * ELSEWHERE_S else 0
+
     def _enter(self, tenant: Tenant, request: Admitted) -> Callable[[], None]:
         """Count a request; returns what ends this."""
         load = self._loads.setdefault(tenant.name, self._load_of(tenant))
-        self._count(load, request, 1)
+        self._count(tenant.name, load, request, 1)
 
         def leave() -> None:
-            self._count(load, request, -1)
+            self._count(tenant.name, load, request, -1)
             if not load.requests:
                 del self._loads[tenant.name]
 
@@ -187,7 +225,12 @@ class Admission:
 
     def _rate_when_busy(self) -> float | None:
         """Tokens per second; None if a new request would not wait, or if it has not been measured."""
-        return self._throughput.rate if self._items >= self._batch else None
+        return self._throughput.rate if self._is_busy else None
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether the replica has full batches to run."""
+        return self._items + self._elsewhere >= self._batch
 
     def _seconds(self, tokens: float) -> float:
         """How long the replica takes for so many tokens; 0 until that has been measured."""
@@ -201,26 +244,22 @@ class Admission:
         return load
 
     def _of_others(self, own: TenantLoad, tokens: float) -> float:
-        """Tokens of the other tenants that run while a tenant is served so many."""
+        """Tokens of the other tenants and gateways that run while a tenant is served so many."""
         share = tokens / own.weight
-        return sum(min(load.cost, share * load.weight) for load in self._loads.values() if load is not own)
+        here = sum(min(load.cost, share * load.weight) for load in self._loads.values() if load is not own)
+        return here + min(self._elsewhere * self._average, share)
 
-    def _check_tokens(self, own: TenantLoad, cost: float) -> None:
-        """Raise `QueueFull` if the tokens under way would be too many. As in the scheduler's queue, a tenant that has
-        less than an equal share of them is still admitted, up to twice the limit."""
-        limit = self._max_tokens * (1 if cost <= PASS_TOKENS else LARGE_FRACTION)
-        excess = self._tokens + cost - limit
-        if excess <= 0 or not self._tokens:
-            return
-        tenants = len(self._loads) + (not own.requests)
-        if excess > limit or (own.cost + cost) * tenants > limit:
+    def _check_tokens(self, tenant: Tenant, cost: int) -> None:
+        """Raise `QueueFull` if the tokens under way would be too many."""
+        excess = self._tokens.excess(tenant.name, cost, 1 if cost <= PASS_TOKENS else LARGE_FRACTION)
+        if excess and self._tokens.total:
             raise _refusal(self._seconds(excess))
 
-    def _count(self, load: TenantLoad, request: Admitted, sign: int) -> None:
+    def _count(self, tenant: str, load: TenantLoad, request: Admitted, sign: int) -> None:
         load.count(request, sign)
         self._items += sign * request.items
-        self._tokens = self._tokens + sign * request.cost if self._items else 0.0
-        self._throughput.busy(self._items >= self._batch)
+        self._tokens.hold(tenant, sign * request.cost)
+        self._throughput.busy(self._is_busy)
 
 
 class Throughput:
@@ -252,7 +291,7 @@ class Throughput:
         now_s = self._clock()
         if self._observed and self._observed[1] <= tokens_run:  # else it has restarted
             since_s, before = self._observed
-            kept = 0.5 ** ((now_s - since_s) / _HALF_LIFE_S)
+            kept = 0.5 ** ((now_s - since_s) / HALF_LIFE_S)
             self._tokens = self._tokens * kept + tokens_run - before
             self._elapsed_s = self._elapsed_s * kept + now_s - since_s
             self.measured_s += now_s - since_s

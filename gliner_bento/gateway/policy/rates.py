@@ -13,10 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gliner_bento.errors import RateLimited
-from gliner_bento.gateway.tenants import Tenant
-
-MAX_IDLE_TENANTS = 10_000
-"""Tenants without requests whose buckets are kept; the longest idle is forgotten."""
+from gliner_bento.fairness.constants import MAX_IDLE_TENANTS
+from gliner_bento.gateway.policy.tenants import Tenant
 
 
 @dataclass(slots=True)
@@ -28,19 +26,13 @@ class Use:
     running: int = 0
 
 
-class TenantLimits:
-    """The limits of all tenants; 0: no limit. A tenant's own limits replace them."""
+class Rates:
+    """concurrency: requests under way; per_s: requests per second; 0: no limit. A tenant's own limits replace them."""
 
-    def __init__(
-        self,
-        *,
-        max_tenant_concurrency: int,
-        max_tenant_requests_per_s: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._concurrency = max_tenant_concurrency
-        self._rate = max_tenant_requests_per_s
-        self.clock = clock
+    def __init__(self, concurrency: int, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._concurrency = concurrency
+        self._rate = per_s
+        self._clock = clock
         self._running: dict[str, Use] = {}
         self._idle: OrderedDict[str, Use] = OrderedDict()
 
@@ -107,7 +99,7 @@ class TenantLimits:
 
     def _use_of(self, tenant: Tenant, rate: float) -> Use:
         """What the tenant uses now; a new one is not kept until it has a request."""
-        now_s = self.clock()
+        now_s = self._clock()
         use = self._running.get(tenant.name) or self._idle.get(tenant.name)
         if use is None:
             return Use(_bucket(rate), now_s)

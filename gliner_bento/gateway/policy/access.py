@@ -15,12 +15,12 @@ from starlette.routing import compile_path
 from starlette.types import Scope
 
 from gliner_bento.errors import Forbidden, Unauthorized
-from gliner_bento.gateway import tenants
-from gliner_bento.gateway.client_address import ClientAddress
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.tenants import Tenant
-from gliner_bento.gateway.web_pages import WebPages
+from gliner_bento.gateway.policy import tenants
+from gliner_bento.gateway.policy.client_address import ClientAddress
+from gliner_bento.gateway.policy.tenants import Tenant
+from gliner_bento.gateway.policy.web_pages import WebPages
 from gliner_bento.storage.api_keys import ALL_SCOPES, ApiKey, ApiKeys, KeyScope
 
 OPEN_PATHS_OF_BENTOML = ("/schema.json", "/static_content")
