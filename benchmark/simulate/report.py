@@ -1,4 +1,4 @@
-"""The tables of a study, with its plots, as Markdown. Uses only the study's data."""
+"""simulate.md: the tables of a study, with its plots. Uses only the study's data."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ _LATENCIES = ("p50_ms", "p99_ms")
 
 
 def render(data: Data, folder: Path) -> str:
-    """Write the plots into `folder`; returns the page."""
+    """Write simulate.md and the plots into `folder`; the page."""
     shown = [f"![{name.removesuffix('.svg').replace('-', ' ')}]({name})" for name in plots.draw(data, folder)]
     parts = [_head(data), *(f"## {title}\n\n{part(data)}" for title, part in _PARTS.items())]
-    return "\n\n".join([*parts, *(["## Plots", *shown] if shown else [])]) + "\n"
+    page = "\n\n".join([*parts, *(["## Plots", *shown] if shown else [])]) + "\n"
+    (folder / "simulate.md").write_text(page, encoding="utf-8")
+    return page
 
 
 def _head(data: Data) -> str:
