@@ -112,7 +112,7 @@ class MethodNotAllowed(GLiNERBentoError):
 
 
 class NotSupported(GLiNERBentoError):
-    """Another server's format has this operation, and this server has not."""
+    """The format of another server has this operation; this server does not support it."""
 
     code = "not_supported"
 
@@ -124,7 +124,7 @@ class Conflict(GLiNERBentoError):
 
 
 class TooLarge(GLiNERBentoError):
-    """More than a limit of this server or of the model allows."""
+    """The text, batch, body or adapter exceeds a limit of this server or of the model."""
 
     code = "too_large"
 
@@ -164,7 +164,7 @@ class QueueFull(GLiNERBentoError):
 
 
 class RateLimited(GLiNERBentoError):
-    """The tenant has sent more than it may; try again after `retry_after_s`."""
+    """The tenant exceeds its limit on concurrent requests or requests per second; try again after `retry_after_s`."""
 
     code = "rate_limited"
 
@@ -180,7 +180,7 @@ class Aborted(GLiNERBentoError):
 
 
 class NotReady(GLiNERBentoError):
-    """The server is starting, draining, or its inference loop has died."""
+    """The server is starting or draining, or its inference loop has died."""
 
     code = "not_ready"
 
@@ -236,7 +236,7 @@ ERRORS_BY_CODE: dict[str, type[GLiNERBentoError]] = _tree(GLiNERBentoError)
 
 
 def from_detail(detail: ErrorDetail) -> GLiNERBentoError:
-    """The exception that `detail` was made from; an unknown code becomes an `InternalError`."""
+    """The exception for `detail`; an unknown code becomes an `InternalError`."""
     return ERRORS_BY_CODE.get(detail.code, InternalError)(detail.message, param=detail.param)
 
 

@@ -18,7 +18,7 @@ from gliner_bento.settings import PROJECT_ROOT
 def blocks(page: str) -> list[tuple[str, str]]:
     """Language and code of each block of a page that can run in this environment."""
     text = (PROJECT_ROOT / page).read_text(encoding="utf-8")
-    before_others = re.split("\n## (?:Install|Other libraries)\n", text)[0]  # not installed here
+    before_others = re.split("\n## (?:Install|Tools for language models)\n", text)[0]  # not installed here
     return re.findall(r"```(\w+)\n(.*?)```", before_others, re.DOTALL)
 
 
