@@ -11,13 +11,19 @@ from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
+from gliner_bento.gateway.v1.tasks import answer_batch, answer_one
 from gliner_bento.process.bentoml_options import bentoml_options
 from gliner_bento.process.supervision import ServiceProcess, supervise
 from gliner_bento.settings import load_or_exit
+from gliner_bento.tasks.extraction import (
+    EXTRACTION,
+    ExtractBatchRequest,
+    ExtractBatchResponse,
+    ExtractRequest,
+    ExtractResponse,
+)
 from gliner_bento.telemetry import log
 from gliner_bento.telemetry.tracing import start_tracing
-from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
 from runners.instances import GatewayService, depend_on_runners, disconnect, expect_no_restart, replica_for
 
 settings = load_or_exit()
@@ -54,14 +60,12 @@ class GLiNERService:
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
     async def extract(self, **request: Any) -> ExtractResponse:
         """Entities and relations of one text."""
-        typed = ExtractRequest.model_construct(**request)
-        return await respond(answer_extract(app.gateway, typed))  # type: ignore[return-value]
+        return await respond(answer_one(EXTRACTION, app.gateway, request))  # type: ignore[return-value]
 
     @bentoml.api(route="/v1/extract/batch", input_spec=ExtractBatchRequest)
     async def extract_batch(self, **request: Any) -> ExtractBatchResponse:
         """One result or error per text, in order."""
-        typed = ExtractBatchRequest.model_construct(**request)
-        return await respond(answer_batch(app.gateway, typed))  # type: ignore[return-value]
+        return await respond(answer_batch(EXTRACTION, app.gateway, request))  # type: ignore[return-value]
 
     async def __is_ready__(self) -> bool:
         return await app.gateway.ready()

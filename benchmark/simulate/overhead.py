@@ -17,7 +17,9 @@ from benchmark.simulate.replica import SimulatedReplica
 from gliner_bento.replicas.base import Call, Outcome, Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.scheduler.batching import BatchLimits
-from gliner_bento.types import Extraction, Item, Usage
+from gliner_bento.tasks.base import Item
+from gliner_bento.tasks.extraction import Extraction, ExtractionItem
+from gliner_bento.types import Usage
 
 _CLIENTS_PER_REPLICA = 4
 _IDLE_S = 5.0
@@ -106,4 +108,4 @@ def _replica() -> _Immediate:
 
 
 def _item(text: Text, adapter: str) -> Item:
-    return Item(text.text, {label: label for label in text.labels}, adapter_id=adapter)
+    return ExtractionItem(text.text, {label: label for label in text.labels}, adapter_id=adapter)

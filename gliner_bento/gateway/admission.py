@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 
 from gliner_bento.errors import QueueFull
 from gliner_bento.gateway.tenants import Tenant
+from gliner_bento.tasks.base import Item, Result
 from gliner_bento.token_estimate import TokenEstimate
-from gliner_bento.types import Extraction, Item
 
 SHORT_TOKENS, PASS_TOKENS = 64, 512
 """The cost of a request that has not been read: between that of a short one and that of a pass."""
@@ -161,7 +161,7 @@ class Admission:
         cost = self._tokens / max(1, self._items)
         return math.ceil(max(1.0, self._seconds(items * cost)))
 
-    def learn(self, item: Item, result: Extraction) -> None:
+    def learn(self, item: Item, result: Result) -> None:
         """Note what an item cost."""
         self._estimate.learn(item, result.usage.tokens)
 

@@ -37,7 +37,7 @@ from gliner_bento.scheduler.tenant_queues import (
     TenantShare,
     places_of,
 )
-from gliner_bento.types import Item
+from gliner_bento.tasks.base import Item
 
 _NEXT_STATES = {
     PREPARING: (WAITING, LOADING_ADAPTER, CHUNKED, FINISHED),

@@ -19,15 +19,13 @@ from heapq import heappop, heappush
 from itertools import accumulate
 
 from gliner_bento.scheduler.entry import WAITING, Entry
-from gliner_bento.types import Item
+from gliner_bento.tasks.base import Item
 
 ITEMS_PER_TURN = 32
 """A request of more items is large (bulk)."""
 PLACES_OF_PASS = 8
 CHARS_PER_PLACE = 250
 """A longer text counts as one item more for each of so many characters."""
-ALL_SPANS_THRESHOLD = 0.1
-"""Below this threshold, relations are scored between most spans of a text: it counts as a large request."""
 
 _MAX_IDLE = 1024  # tenants without entries whose virtual time is kept
 
@@ -37,11 +35,7 @@ Rank = tuple[int, float, int]
 
 def places_of(items: Sequence[Item]) -> list[int]:
     """How many items each of them counts as."""
-    return [1 + len(item.text) // CHARS_PER_PLACE + _places_of_pairs(item) for item in items]
-
-
-def _places_of_pairs(item: Item) -> int:
-    return ITEMS_PER_TURN if item.relations and item.threshold < ALL_SPANS_THRESHOLD else 0
+    return [1 + len(item.text) // CHARS_PER_PLACE + (ITEMS_PER_TURN if item.is_large else 0) for item in items]
 
 
 @dataclass(frozen=True, slots=True)

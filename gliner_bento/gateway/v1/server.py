@@ -12,8 +12,7 @@ from gliner_bento.api_keys import KeyScope
 from gliner_bento.errors import NotReady
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.status_types import ReplicaList, ServerStatus
-from gliner_bento.types import ModelCard
+from gliner_bento.status_types import ModelCard, ReplicaList, ServerStatus
 
 
 async def _model(gateway: Gateway, _: Request) -> Response:

@@ -12,14 +12,14 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady, QueueFull
-from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
+from gliner_bento.replicas.base import Call, Outcome, Part, Replica, ReplicaStatus
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
 from gliner_bento.replicas.fleet.dispatch import Dispatcher
 from gliner_bento.replicas.fleet.health import NONE_READY, Health, Member
 from gliner_bento.replicas.fleet.line import Ticket
 from gliner_bento.replicas.merge import merged_statuses
+from gliner_bento.tasks.base import Item, Result
 from gliner_bento.token_estimate import ITEM_TOKENS, TokenEstimate
-from gliner_bento.types import Entity, Extraction, Item
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Fleet:
                 for task in tasks:
                     task.cancel()
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
         """See `Replica`. A stream is repeated like an extraction if it has not begun; else it raises `NotReady`."""
         with self._request(call) as request:
             (_, cost), *_ = self._pieces([item])
@@ -114,7 +114,7 @@ class Fleet:
                             while (part := await member.run(anext(parts, None))) is not None:
                                 begun = begun or bool(part)
                                 self._count_tokens(member)
-                                if isinstance(part, Extraction):
+                                if isinstance(part, Result):
                                     self._estimate.learn(item, part.usage.tokens)
                                 yield part
                         return
@@ -204,7 +204,7 @@ class Fleet:
                     outcomes = [error] * len(items)
                 self._count_tokens(member)
                 for item, outcome in zip(items, outcomes, strict=True):
-                    if isinstance(outcome, Extraction):
+                    if isinstance(outcome, Result):
                         self._estimate.learn(item, outcome.usage.tokens)
                     elif isinstance(outcome, NotReady):
                         self._health.suspect(member, outcome.message)

@@ -12,24 +12,21 @@ from typing import Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import aiohttp
-import msgspec
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
-from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus
+from gliner_bento.replicas.base import Archive, Call, Outcome, Part, ReplicaStatus
 from gliner_bento.replicas.messages import (
-    CallMessage,
-    ExtractMessage,
     Frames,
-    Outcomes,
+    ItemsMessage,
+    OutcomesMessage,
     Reply,
     StreamMessage,
-    StreamPart,
     decoder,
     encode,
     frame,
 )
-from gliner_bento.types import Entity, Extraction, Item
+from gliner_bento.tasks.base import Item, Result
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -41,9 +38,6 @@ _GRACE_S = 0.5
 """How long a call may run past its deadline, so that the runner can report which items were late."""
 
 _DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
-
-_outcomes = decoder(Outcomes)
-_stream_part = decoder(StreamPart)
 
 
 class HttpReplica:
@@ -62,24 +56,25 @@ class HttpReplica:
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """See `Replica`."""
-        message = encode(ExtractMessage(list(items), CallMessage.of(call)))
-        outcomes: Outcomes = await self._connection.call(
-            "extract", message, _outcomes, _timeout_s(call), DeadlineExceeded.before(_ANSWERED)
+        late = DeadlineExceeded.before(_ANSWERED)
+        outcomes: Sequence[Outcome]
+        outcomes, self.tokens_run = await self._connection.call(
+            "extract", ItemsMessage.of(items, call), OutcomesMessage.read, _timeout_s(call), late
         )
-        self.tokens_run = outcomes.tokens_run
-        return [reply.outcome() for reply in outcomes.replies]
+        return outcomes
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
         """See `Replica`. A stream that is not read to its end is aborted, because its connection closes."""
-        message = encode(StreamMessage(item, CallMessage.of(call)))
+        message = ItemsMessage.of([item], call)
         with transport_errors(DeadlineExceeded.before(_ANSWERED)):
             async with self._connection.stream("stream", message, partial(_timeout_s, call)) as pieces:
                 frames = Frames()
                 async for piece in pieces:
-                    for part in map(_stream_part.decode, frames.add(piece)):
-                        self.tokens_run = part.tokens_run
-                        yield part.last.unwrap() if part.last else part.entities
-                        if part.last:
+                    for part, self.tokens_run in map(StreamMessage.read, frames.add(piece)):
+                        if isinstance(part, GLiNERBentoError):
+                            raise part
+                        yield part
+                        if isinstance(part, Result):
                             return
         raise InternalError()
 
@@ -116,7 +111,7 @@ class HttpAdapters:
         """See `ReplicaAdapters`. Has no timeout: the caller sets one."""
         arguments = encode({"adapter_id": adapter_id, **options})
         reply: Reply[tuple[AdapterInfo, bool]] = await self._connection.send(
-            "install_adapter", frame(arguments), archive, _reply_decoder(cast(Any, tuple[AdapterInfo, bool]))
+            "install_adapter", frame(arguments), archive, _reply_decoder(cast(Any, tuple[AdapterInfo, bool])).decode
         )
         return reply.unwrap()
 
@@ -158,7 +153,7 @@ class Connection:
         late: GLiNERBentoError | None = None,
     ) -> T:
         """Call `method`; returns its result, a `kind`. late: raised after `timeout_s`."""
-        decode = _reply_decoder(cast(Any, kind))
+        decode = _reply_decoder(cast(Any, kind)).decode
         late = late or NotReady(_UNREACHABLE)
         reply: Reply[T] = await self.call(f"call/{method}", encode(arguments), decode, timeout_s, late)
         return reply.unwrap()
@@ -167,7 +162,7 @@ class Connection:
         self,
         path: str,
         message: bytes,
-        decoder: msgspec.msgpack.Decoder[Any],
+        decode: Callable[[bytes], Any],
         timeout_s: float | None,
         late: GLiNERBentoError,
     ) -> Any:
@@ -178,7 +173,7 @@ class Connection:
                 return await response.read()
 
         with transport_errors(late):
-            return decoder.decode(await asyncio.wait_for(send(), timeout_s))
+            return decode(await asyncio.wait_for(send(), timeout_s))
 
     @asynccontextmanager
     async def stream(
@@ -197,7 +192,7 @@ class Connection:
             response.close()
 
     async def send(
-        self, path: str, begin: bytes, rest: AsyncIterable[bytes] | None, decoder: msgspec.msgpack.Decoder[Any]
+        self, path: str, begin: bytes, rest: AsyncIterable[bytes] | None, decode: Callable[[bytes], Any]
     ) -> Any:
         """The decoded answer to a body of `begin` and `rest`. Raises what `rest` raises."""
         failures: list[BaseException] = []
@@ -217,7 +212,7 @@ class Connection:
             try:
                 response = await self._post(path, body())
                 try:
-                    return decoder.decode(await response.read())
+                    return decode(await response.read())
                 finally:
                     response.close()  # the server may answer before it has read the whole body
             except aiohttp.ClientError:

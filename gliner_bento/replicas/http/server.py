@@ -13,36 +13,28 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.http.disconnect import CLIENT_CLOSED_REQUEST, CancelOnDisconnect
 from gliner_bento.http.pieces import coalesced
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.messages import (
-    ExtractMessage,
     Frames,
-    Outcomes,
-    Reply,
-    StreamMessage,
-    StreamPart,
+    ItemsMessage,
+    OutcomesMessage,
     calls_of,
-    decoder,
     encode,
     frame,
     reply_to,
-    stream_part,
+    stream_messages,
 )
 
 MEDIA_TYPE = "application/msgpack"
-
-_extract_message = decoder(ExtractMessage)
-_stream_message = decoder(StreamMessage)
 
 
 class ReplicaApp:
     """Serves the replica of `bind`. A caller that closes its connection aborts its items.
 
-    POST /extract          `ExtractMessage` -> `Outcomes`
-    POST /stream           `StreamMessage` -> frames of `StreamPart`
+    POST /extract          `ItemsMessage` -> `OutcomesMessage`
+    POST /stream           `ItemsMessage` of one item -> frames of `StreamMessage`
     POST /install_adapter  a frame of arguments, then the archive -> `Reply`
     POST /call/{method}    arguments by name -> `Reply`, for each other method of `Replica` and `ReplicaAdapters`
     """
@@ -79,24 +71,19 @@ class ReplicaApp:
         return self._replica
 
     async def _extract(self, request: Request) -> Response:
-        message: ExtractMessage = _extract_message.decode(await request.body())
-        replies = [Reply.of(outcome) for outcome in await self.replica.extract(message.items, message.call.call())]
-        outcomes = Outcomes(replies, self.replica.tokens_run)
-        if len(replies) == 1:
-            return _response(outcomes)
-        return StreamingResponse(coalesced(outcomes.encoded()), media_type=MEDIA_TYPE)
+        outcomes = await self.replica.extract(*ItemsMessage.read(await request.body()))
+        pieces = OutcomesMessage.of(outcomes, self.replica.tokens_run)
+        if len(outcomes) == 1:
+            return Response(b"".join(pieces), media_type=MEDIA_TYPE)
+        return StreamingResponse(coalesced(pieces), media_type=MEDIA_TYPE)
 
     async def _stream(self, request: Request) -> Response:
-        message: StreamMessage = _stream_message.decode(await request.body())
-        return StreamingResponse(self._frames(message), media_type=MEDIA_TYPE)
+        return StreamingResponse(self._frames(await request.body()), media_type=MEDIA_TYPE)
 
-    async def _frames(self, message: StreamMessage) -> AsyncGenerator[bytes, None]:
-        try:
-            async with aclosing(self.replica.stream(message.item, message.call.call())) as parts:
-                async for part in parts:
-                    yield frame(encode(stream_part(part, self.replica.tokens_run)))
-        except GLiNERBentoError as error:
-            yield frame(encode(StreamPart(last=Reply.of(error), tokens_run=self.replica.tokens_run)))
+    async def _frames(self, message: bytes) -> AsyncGenerator[bytes, None]:
+        async with aclosing(stream_messages(self.replica, message)) as parts:
+            async for part in parts:
+                yield frame(part)
 
     async def _install_adapter(self, request: Request) -> Response:
         body, frames = request.stream(), Frames()

@@ -29,23 +29,20 @@ from gliner_bento.errors import (
     NotReady,
     QueueFull,
 )
-from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
+from gliner_bento.replicas.base import Call, Outcome, Part, ReplicaStatus
 from gliner_bento.replicas.merge import merged_statuses
 from gliner_bento.replicas.messages import (
-    CallMessage,
-    ExtractMessage,
-    Outcomes,
+    ItemsMessage,
+    OutcomesMessage,
     Reply,
     StreamMessage,
-    StreamPart,
     decoder,
-    encode,
 )
 from gliner_bento.replicas.ray.adapters import RayAdapters
 from gliner_bento.replicas.ray.routing import Placement
 from gliner_bento.status_types import HealthState, ReplicaHealth
+from gliner_bento.tasks.base import Item, Result
 from gliner_bento.token_estimate import ITEM_TOKENS, TokenEstimate
-from gliner_bento.types import Entity, Extraction, Item
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -56,9 +53,6 @@ which a replica reports itself."""
 _CONTROL_S = 5.0
 _LOST = "the replica that ran this request was lost; send the request again"
 _BROKEN_STREAM = "the replica that ran this stream was lost after the stream had begun; send the request again"
-
-_outcomes = decoder(Outcomes)
-_stream_part = decoder(StreamPart)
 
 
 @dataclass(slots=True)
@@ -100,23 +94,24 @@ class RayReplica:
             replaced = dict(zip(lost, again, strict=True))
             return [replaced.get(place, outcome) for place, outcome in enumerate(outcomes)]
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
         """See `Replica`. A stream that has not begun is repeated like an extraction. Ray reads ahead of the client."""
         with self._abortable(call.request_id) as aborted:
             for repeated in (False, True):
                 begun, requests = False, 1
-                message = encode(StreamMessage(item, CallMessage.of(call)))
+                message = ItemsMessage.of([item], call)
                 parts = self._streams.stream.remote(message, placement=self._placement([item]))
                 try:
                     while True:
                         with ray_errors():
                             name, raw = await self._within(anext(parts), parts.cancel, call, aborted)
-                        part: StreamPart = _stream_part.decode(raw)
-                        self._count(name, part.tokens_run, requests)
-                        content = part.last.unwrap() if part.last else part.entities
-                        begun, requests = begun or bool(content), 0
-                        yield content
-                        if part.last:
+                        part, tokens_run = StreamMessage.read(raw)
+                        self._count(name, tokens_run, requests)
+                        if isinstance(part, GLiNERBentoError):
+                            raise part
+                        begun, requests = begun or bool(part), 0
+                        yield part
+                        if isinstance(part, Result):
                             return
                 except NotReady as error:
                     if begun:
@@ -194,18 +189,17 @@ class RayReplica:
 
     async def _attempt(self, items: Sequence[Item], call: Call, aborted: asyncio.Future[None]) -> Sequence[Outcome]:
         """The outcomes on one replica; an error of the call is that of all items."""
-        message = encode(ExtractMessage(list(items), CallMessage.of(call)))
+        message = ItemsMessage.of(items, call)
         try:
             with ray_errors():
                 response = self._handle.extract.remote(message, placement=self._placement(items))
                 name, raw = await self._within(_result(response), response.cancel, call, aborted)
         except GLiNERBentoError as error:
             return [error] * len(items)
-        answer: Outcomes = _outcomes.decode(raw)
-        self._count(name, answer.tokens_run, requests=1)
-        outcomes = [reply.outcome() for reply in answer.replies]
+        outcomes, tokens_run = OutcomesMessage.read(raw)
+        self._count(name, tokens_run, requests=1)
         for item, outcome in zip(items, outcomes, strict=True):
-            if isinstance(outcome, Extraction):
+            if isinstance(outcome, Result):
                 self._estimate.learn(item, outcome.usage.tokens)
         return outcomes
 

@@ -16,30 +16,22 @@ from typing import Any
 import ray
 from ray import serve
 
-from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.exits import write_line
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.messages import (
-    ExtractMessage,
-    Outcomes,
-    Reply,
-    StreamMessage,
-    StreamPart,
+    ItemsMessage,
+    OutcomesMessage,
     calls_of,
-    decoder,
     encode,
     reply_to,
-    stream_part,
+    stream_messages,
 )
 from gliner_bento.replicas.ray.routing import Placement
 from gliner_bento.replicas.ray.scaling import BUSY_LANES, WAITING_TOKENS
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
 from gliner_bento.telemetry.tracing import start_tracing
-
-_extract_message = decoder(ExtractMessage)
-_stream_message = decoder(StreamMessage)
 
 
 class HostedReplica:
@@ -67,22 +59,17 @@ class HostedReplica:
         prefer_throughput()
 
     async def extract(self, message: bytes, *, placement: Placement) -> tuple[str, bytes]:
-        """`ExtractMessage` -> the replica's name, `Outcomes`. Cancelling the call aborts its items."""
+        """`ItemsMessage` -> the replica's name, `OutcomesMessage`. Cancelling the call aborts its items."""
         with self._counted(placement):
-            sent: ExtractMessage = _extract_message.decode(message)
-            replies = [Reply.of(outcome) for outcome in await self._replica.extract(sent.items, sent.call.call())]
-            return self._name, encode(Outcomes(replies, self._replica.tokens_run))
+            outcomes = await self._replica.extract(*ItemsMessage.read(message))
+            return self._name, b"".join(OutcomesMessage.of(outcomes, self._replica.tokens_run))
 
     async def stream(self, message: bytes, *, placement: Placement) -> AsyncGenerator[tuple[str, bytes], None]:
-        """`StreamMessage` -> the replica's name and a `StreamPart`, several times."""
-        sent: StreamMessage = _stream_message.decode(message)
+        """`ItemsMessage` of one item -> the replica's name and a `StreamMessage`, several times."""
         with self._counted(placement):
-            try:
-                async with aclosing(self._replica.stream(sent.item, sent.call.call())) as parts:
-                    async for part in parts:
-                        yield self._name, encode(stream_part(part, self._replica.tokens_run))
-            except GLiNERBentoError as error:
-                yield self._name, encode(StreamPart(last=Reply.of(error), tokens_run=self._replica.tokens_run))
+            async with aclosing(stream_messages(self._replica, message)) as parts:
+                async for part in parts:
+                    yield self._name, part
 
     async def call(self, method: str, arguments: Mapping[str, Any]) -> tuple[str, bytes]:
         """Call a method of `calls_of`; its `Reply`."""
