@@ -9,12 +9,18 @@ import bentoml
 
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.http_protocol import limit_connections
-from gliner_bento.gateway.v1.extract import answer_batch, answer_extract
+from gliner_bento.gateway.v1.tasks import answer_batch, answer_one
 from gliner_bento.process.app import gateway_app
 from gliner_bento.process.bentoml_options import bentoml_options
 from gliner_bento.process.run import run
 from gliner_bento.process.supervision import supervise
-from gliner_bento.types import ExtractBatchRequest, ExtractBatchResponse, ExtractRequest, ExtractResponse
+from gliner_bento.tasks.extraction import (
+    EXTRACTION,
+    ExtractBatchRequest,
+    ExtractBatchResponse,
+    ExtractRequest,
+    ExtractResponse,
+)
 from runners.instances import GatewayService, connect, depend_on_runners, settings
 
 app = gateway_app(settings)
@@ -43,14 +49,12 @@ class GLiNERService:
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
     async def extract(self, **request: Any) -> ExtractResponse:
         """Entities and relations of one text."""
-        typed = ExtractRequest.model_construct(**request)
-        return await respond(answer_extract(app.gateway, typed))  # type: ignore[return-value]
+        return await respond(answer_one(EXTRACTION, app.gateway, request))  # type: ignore[return-value]
 
     @bentoml.api(route="/v1/extract/batch", input_spec=ExtractBatchRequest)
     async def extract_batch(self, **request: Any) -> ExtractBatchResponse:
         """One result or error per text, in order."""
-        typed = ExtractBatchRequest.model_construct(**request)
-        return await respond(answer_batch(app.gateway, typed))  # type: ignore[return-value]
+        return await respond(answer_batch(EXTRACTION, app.gateway, request))  # type: ignore[return-value]
 
     async def __is_ready__(self) -> bool:
         return await app.gateway.ready()

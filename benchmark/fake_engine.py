@@ -10,9 +10,11 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from gliner_bento.engine.base import AdapterLease, ChunkedRequest, Prepared, SlotState, Steps, run_all
-from gliner_bento.types import Entity, Extraction, Item, ModelInfo, Relation, RelationArgument, Usage
+from gliner_bento.tasks.base import Item
+from gliner_bento.types import Entity, Extraction, ModelInfo, Relation, RelationArgument, Usage
 
 _WORD = re.compile(r"\S+")
 _NAME = re.compile(r"\b[A-Z]\w*")
@@ -30,13 +32,13 @@ FAKE_INFO = ModelInfo(
 )
 
 
-def words_and_labels(item: Item) -> int:
+def words_and_labels(item: Any) -> int:
     """Tokens of an item: its words and its labels; 0 for a blank text."""
     words = len(_WORD.findall(item.text))
     return words + len(item.labels) if words else 0
 
 
-def extract(item: Item) -> Extraction:
+def extract(item: Any) -> Extraction:
     """The result of one item, which does not depend on its batch."""
     label = next(iter(item.labels), "name")
     entities = [Entity(m.start(), m.end(), m.group(), label, 1.0) for m in _NAME.finditer(item.text)]

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from gliner_bento.first_wrong import check_fields
-from gliner_bento.types import Name, Strict
+from gliner_bento.tasks.fields import Name, Strict, check_fields
 
 
 class AdapterOptions(BaseModel):

@@ -1,4 +1,4 @@
-"""The types of `/v1/status` and `/v1/replicas`: what a server does now."""
+"""The types of `/v1/model`, `/v1/status` and `/v1/replicas`: what a server serves, and what it does now."""
 
 from __future__ import annotations
 
@@ -73,6 +73,7 @@ class ServerStatus:
     ]
 
 
+SelfTest = Literal["passed", "failed", "disabled"]
 HealthState = Literal["starting", "ready", "not_ready", "suspect", "refused"]
 
 
@@ -103,3 +104,71 @@ class ReplicaList:
     """The answer of /v1/replicas."""
 
     replicas: Sequence[ReplicaHealth]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """The model that a replica serves."""
+
+    model: Annotated[str, Field(description="Hub id, or the folder's name.")]
+    family: Annotated[
+        str, Field(description="gliner's class for the checkpoint.", examples=["UniEncoderSpanRelexGLiNER"])
+    ]
+    supports_relations: bool
+    supports_adapters: bool
+    device: str
+    dtype: str
+    forward: Annotated[str, Field(description="Implementation of the forward pass, by encoder and head.")]
+    max_words: Annotated[int, Field(description="Maximum length of one pass, in words.")]
+    max_span_width: Annotated[int | None, Field(description="Words of the longest entity; null for token models.")]
+    max_labels_per_pass: Annotated[
+        int | None, Field(description="Maximum number of labels, and of relations, per pass. Null: no limit.")
+    ] = None
+    fingerprint: Annotated[
+        str | None,
+        Field(
+            description="Identifies the weights, in any file format and dtype. Adapters are stored per fingerprint. "
+            "Null for runtime onnxruntime.",
+            examples=["5f0c8e1b7d3a9246"],
+        ),
+    ] = None
+    languages: Annotated[
+        Sequence[str],
+        Field(
+            description="Languages that the model's card (README.md) lists, usually as ISO 639 codes. Empty: unknown.",
+            examples=[["en"]],
+        ),
+    ] = ()
+    self_test: Annotated[
+        SelfTest,
+        Field(
+            description="Whether the scores equalled those of gliner's own code at start. failed: gliner's own forward "
+            "pass serves instead. disabled: by the setting self_test."
+        ),
+    ] = "disabled"
+    batch_invariant: Annotated[
+        bool,
+        Field(
+            description="Whether a text's scores are independent of batching, bit for bit. false: they may differ by "
+            "rounding. Always false on a GPU, with runtime onnxruntime, for encoders that pad, and with "
+            "batch_invariant=false."
+        ),
+    ] = False
+    cached_subwords: Annotated[bool, Field(description="false: the tokenizer allows no cache of each word.")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard(ModelInfo):
+    """The answer of /v1/model: what is served, and with which limits."""
+
+    max_labels: int
+    max_text_chars: int
+    max_batch_items: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortResponse:
+    """The answer of /v1/requests/{id}/abort."""
+
+    request_id: str
+    aborted: bool

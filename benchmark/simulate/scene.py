@@ -21,7 +21,8 @@ from gliner_bento.replicas.base import Call
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.settings import Settings
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 _SLOW = 4.0
 _PATIENCE_S = 600.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, fields
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 from urllib.parse import quote
@@ -15,15 +15,11 @@ from pydantic import TypeAdapter, ValidationError
 from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.client.notebook import ExtractAnswer, ExtractBatchAnswer
 from gliner_bento.errors import ErrorBody, ErrorDetail, InternalError, NotReady, from_detail
-from gliner_bento.status_types import ServerStatus
-from gliner_bento.types import (
-    AbortResponse,
-    ExtractBatchResponse,
-    LabelOptions,
-    ModelCard,
-    StreamedEnd,
-    StreamedEntity,
-)
+from gliner_bento.status_types import AbortResponse, ModelCard, ServerStatus
+from gliner_bento.tasks.base import AnyTask
+from gliner_bento.tasks.extraction import ExtractBatchResponse
+from gliner_bento.tasks.labels import LabelOptions
+from gliner_bento.tasks.table import TASKS
 
 Answer = TypeVar("Answer")
 Labels = list[str] | Mapping[str, str | LabelOptions]
@@ -50,16 +46,25 @@ class Call(Generic[Answer]):
         raise from_detail(_detail(response))
 
 
+def one(task: str, text: str, options: dict[str, Any]) -> Call[Any]:
+    """`POST /v1/{task}`."""
+    return Call("POST", f"/v1/{task}", _parsed(TASKS[task].answer), {"text": text, **options})
+
+
+def stream(task: str, text: str, options: dict[str, Any]) -> Call[Any]:
+    """`POST /v1/{task}/stream`; the answer is a line's."""
+    return Call("POST", f"/v1/{task}/stream", partial(_line, TASKS[task]), {"text": text, **options})
+
+
+def batch(task: str, texts: Sequence[str], options: dict[str, Any]) -> Call[Any]:
+    """`POST /v1/{task}/batch`, with options that all texts share."""
+    return Call("POST", f"/v1/{task}/batch", _parsed(TASKS[task].batch_answer), {"texts": list(texts), **options})
+
+
 def extract(text: str, labels: Labels, options: dict[str, Any]) -> Call[ExtractAnswer]:
     """`POST /v1/extract`."""
     body = {"text": text, "labels": labels, **options}
     return Call("POST", "/v1/extract", lambda content: _parsed(ExtractAnswer)(content).of(text), body)
-
-
-def extract_stream(text: str, labels: Labels, options: dict[str, Any]) -> Call[StreamedEntity | StreamedEnd]:
-    """`POST /v1/extract/stream`; the answer is a line's."""
-    body = {"text": text, "labels": labels, **options}
-    return Call("POST", "/v1/extract/stream", _streamed, body)
 
 
 def extract_batch(texts: Sequence[str], labels: Labels, options: dict[str, Any]) -> Call[ExtractBatchAnswer]:
@@ -137,13 +142,13 @@ def _adapter_of(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _streamed(line: bytes) -> StreamedEntity | StreamedEnd:
+def _line(task: AnyTask, line: bytes) -> Any:
     """Raises the `GLiNERBentoError` of an error line."""
     if line.startswith(b'{"error"'):
         raise from_detail(_parsed(ErrorBody)(line).error)
-    if line.startswith(b'{"entity"'):
-        return _parsed(StreamedEntity)(line)
-    return _parsed(StreamedEnd)(line)
+    if task.line and line.startswith(f'{{"{fields(task.line)[0].name}"'.encode()):
+        return _parsed(task.line)(line)
+    return _parsed(task.end)(line)
 
 
 def _adapter_path(adapter_id: str) -> str:

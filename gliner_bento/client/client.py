@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,14 +59,26 @@ class Client:
 
         Ending the iteration early stops the server's work on the text.
         """
-        call = calls.extract_stream(text, labels, options)
+        for line in self.run_stream("extract", text, labels=labels, **options):
+            yield line.entity if isinstance(line, StreamedEntity) else line
+
+    def run(self, task: str, text: str, **options: Any) -> Any:
+        """The answer of a task of the table, `gliner_bento.tasks.table.TASKS`, for one text."""
+        return self._send(calls.one(task, text, options))
+
+    def run_batch(self, task: str, texts: Sequence[str], **options: Any) -> Any:
+        """One result or error per text, in order, of a task of the table."""
+        return self._send(calls.batch(task, texts, options))
+
+    def run_stream(self, task: str, text: str, **options: Any) -> Iterator[Any]:
+        """The lines of a task's stream for one text; the last one is the rest of the answer."""
+        call = calls.stream(task, text, options)
         with self._http.stream(call.method, call.path, json=call.body) as answer:
             if not answer.is_success:
                 answer.read()
                 call.read(answer)
             for line in answer.iter_lines():
-                part = call.answer(line.encode())
-                yield part.entity if isinstance(part, StreamedEntity) else part
+                yield call.answer(line.encode())
 
     def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchAnswer:
         """One result or error per text, in order."""
@@ -176,14 +189,27 @@ class AsyncClient:
 
     async def extract_stream(self, text: str, labels: Labels, **options: Any) -> AsyncIterator[Entity | StreamedEnd]:
         """As `Client.extract_stream`."""
-        call = calls.extract_stream(text, labels, options)
+        async with aclosing(self.run_stream("extract", text, labels=labels, **options)) as lines:
+            async for line in lines:
+                yield line.entity if isinstance(line, StreamedEntity) else line
+
+    async def run(self, task: str, text: str, **options: Any) -> Any:
+        """As `Client.run`."""
+        return await self._send(calls.one(task, text, options))
+
+    async def run_batch(self, task: str, texts: Sequence[str], **options: Any) -> Any:
+        """As `Client.run_batch`."""
+        return await self._send(calls.batch(task, texts, options))
+
+    async def run_stream(self, task: str, text: str, **options: Any) -> AsyncGenerator[Any, None]:
+        """As `Client.run_stream`."""
+        call = calls.stream(task, text, options)
         async with self._http.stream(call.method, call.path, json=call.body) as answer:
             if not answer.is_success:
                 await answer.aread()
                 call.read(answer)
             async for line in answer.aiter_lines():
-                part = call.answer(line.encode())
-                yield part.entity if isinstance(part, StreamedEntity) else part
+                yield call.answer(line.encode())
 
     async def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchAnswer:
         """As `Client.extract_batch`."""

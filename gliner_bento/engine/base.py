@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from gliner_bento.adapters.base import SlotState
-from gliner_bento.types import Item, ModelInfo
+from gliner_bento.status_types import ModelInfo
+from gliner_bento.tasks.base import Item
 
 __all__ = [
     "AdapterLease",
@@ -77,6 +78,7 @@ class Cancellation:
 class Prepared:
     """An item that the engine has accepted and measured.
 
+    item: of a task that the engine knows.
     tokens: sub-word tokens that the item puts into the encoder, prompt included; 0 for one that needs no pass.
     words: words of the text that the model reads.
     cost_tokens: cost in a batch, in tokens of a short text: the item's tokens and what long attention, spans and labels
@@ -89,7 +91,7 @@ class Prepared:
     cancellation: a step that takes long checks it, and leaves the rest of the item out.
     """
 
-    item: Item
+    item: Any
     tokens: int
     words: int
     truncated_at: int | None = None
@@ -132,7 +134,8 @@ class ChunkedRequest(Protocol):
 
 
 class Engine(Protocol):
-    """A loaded model. Errors that concern one item are raised as `GLiNERBentoError` from `prepare`."""
+    """A loaded model. Errors that concern one item are raised as `GLiNERBentoError` from `prepare`, `InvalidField` for
+    a task that the model does not support."""
 
     @property
     def info(self) -> ModelInfo:

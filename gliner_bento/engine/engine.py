@@ -43,11 +43,13 @@ from gliner_bento.engine.text.prepare import ItemPreparer
 from gliner_bento.engine.text.subwords import ModelLimits
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.errors import AdapterNotFound, DoesNotFit, LimitExceeded
-from gliner_bento.types import BASE_ADAPTER_ID, Extraction, Item, ModelInfo
+from gliner_bento.status_types import ModelInfo
+from gliner_bento.tasks.base import BASE_ADAPTER_ID, Item
+from gliner_bento.tasks.extraction import Extraction, ExtractionItem
 
 logger = logging.getLogger(__name__)
 
-_PROBE = Item(
+_PROBE = ExtractionItem(
     "Nobody was asked, and nothing was found.",
     {"a": "answer", "b": "question"},
     {"c": "answers"},
@@ -80,7 +82,7 @@ class GLiNEREngine:
         max_labels = options.max_labels_per_pass or config.max_types or None
         tokenizer = ItemTokenizer(model.data_processor, config, limits, family.prompts, relations=family.relations)
         planner = PassPlanner(tokenizer, pass_limits(options, limits, max_labels, name))
-        self._preparer = ItemPreparer(tokenizer, planner, supports_relations=family.relations)
+        self._preparer = ItemPreparer(tokenizer, planner, name, supports_relations=family.relations)
         self._memory: MemoryModel | None = None
         self._forward: Forward | OnnxForward | GlinerForward
         self.adapter_slots: DeviceSlots | None = None
@@ -273,10 +275,10 @@ class GLiNEREngine:
 
     def prepare_in_steps(self, item: Item) -> Steps[Prepared]:
         """Check and measure `item`; the payload is the `Tokenized` input of its pass."""
-        self._preparer.check(item)
+        checked = self._preparer.checked(item)
         lease = self._lease(item.adapter_id)
         try:
-            prepared = yield from self._preparer.prepare(item, lease)
+            prepared = yield from self._preparer.prepare(checked, lease)
         except BaseException:
             if lease:
                 lease.release()

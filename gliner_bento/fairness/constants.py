@@ -27,9 +27,6 @@ CHARS_PER_PLACE = 250
 PLACES_OF_PASS = 8
 """Small requests beside chunked ones: a pass counts as so many items."""
 
-ALL_SPANS_THRESHOLD = 0.1
-"""Small requests: one with relations and a lower threshold scores most pairs of spans, and is large."""
-
 # Sharing lanes, batches and preparation threads
 
 SENDS_S = 2.0

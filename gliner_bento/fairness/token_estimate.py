@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gliner_bento.fairness.constants import REMEMBERED_CHARACTERS, TOKENS_PER_CHARACTER
-from gliner_bento.types import Item
+from gliner_bento.tasks.base import Item
 
 
 class TokenEstimate:
@@ -15,15 +15,11 @@ class TokenEstimate:
 
     def estimate(self, item: Item) -> float:
         """The cost of the item, in tokens."""
-        return _characters(item) * self._tokens / self._characters
+        return (1 + item.chars) * self._tokens / self._characters
 
     def learn(self, item: Item, tokens: int) -> None:
         """An item cost so many tokens."""
-        characters = _characters(item)
+        characters = 1 + item.chars
         kept = 0.5 ** (characters / REMEMBERED_CHARACTERS)
         self._tokens = self._tokens * kept + tokens
         self._characters = self._characters * kept + characters
-
-
-def _characters(item: Item) -> int:
-    return 1 + len(item.text) + sum(map(len, item.labels.values())) + sum(map(len, item.relations.values()))

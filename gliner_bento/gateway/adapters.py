@@ -10,7 +10,7 @@ from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo, AdapterL
 from gliner_bento.errors import AdapterNotFound, DeadlineExceeded, InvalidField
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.replicas.base import ReplicaAdapters
-from gliner_bento.types import BASE_ADAPTER_ID
+from gliner_bento.tasks.base import BASE_ADAPTER_ID
 
 _HUB = "hub:"
 

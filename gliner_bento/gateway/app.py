@@ -31,9 +31,11 @@ from gliner_bento.gateway.policy.refuse_early import EarlyRefusal
 from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
 from gliner_bento.gateway.security_headers import INDEX_PAGE, PLAYGROUND_LINK
 from gliner_bento.gateway.trailing_slash import TrailingSlash
-from gliner_bento.gateway.v1 import adapters, extract, server
+from gliner_bento.gateway.v1 import adapters, server
+from gliner_bento.gateway.v1.tasks import ABORT, task_endpoints
 from gliner_bento.http.disconnect import CancelOnDisconnect
 from gliner_bento.replicas.base import Replica
+from gliner_bento.tasks.table import TASKS
 
 _CORS = {
     "allow_methods": ["GET", "POST", "PUT", "DELETE"],
@@ -54,7 +56,8 @@ class GatewayApp:
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
         self._gateway: Gateway | None = None
-        v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
+        tasks = [endpoint for task in TASKS.values() for endpoint in task_endpoints(task)]
+        v1 = [*tasks, ABORT, *adapters.ENDPOINTS, *server.ENDPOINTS]
         self.endpoints = [*v1, *compat_endpoints(options), *(_mcp_endpoints() if options.enable_mcp else [])]
         self._table = EndpointTable(self.endpoints)
         self.document = openapi_document(self.endpoints, needs_key=bool(options.api_keys))

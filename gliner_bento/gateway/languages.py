@@ -15,7 +15,7 @@ from collections.abc import Sequence, Set
 
 import regex
 
-from gliner_bento.types import ExtractionWarning
+from gliner_bento.tasks.base import ExtractionWarning
 
 CODE = "unsupported_language"
 

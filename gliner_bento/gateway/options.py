@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gliner_bento.types import LongText
+from gliner_bento.tasks.base import Limits
+from gliner_bento.tasks.extraction import LongText
 
 
 @dataclass(frozen=True, slots=True)
-class GatewayOptions:
+class GatewayOptions(Limits):
     """See docs/settings.md for each."""
 
-    default_threshold: float
-    default_relation_threshold: float
-    max_labels: int
-    max_text_chars: int
-    max_batch_items: int
-    max_entities: int
-    max_relations: int
     max_body_bytes: int
     max_adapter_bytes: int
     request_timeout_s: float

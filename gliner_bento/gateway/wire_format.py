@@ -13,7 +13,7 @@ from gliner_bento.errors import ErrorBody
 from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation
 from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
+from gliner_bento.gateway.v1.tasks import TASK_ERRORS
 from gliner_bento.storage.api_keys import KeyScope
 
 Handler = Callable[[Gateway, Request], Awaitable[Response]]
@@ -26,7 +26,7 @@ POST_ERRORS = (400, 413, 415, *READ_ERRORS)
 
 def extract_errors(*never: int) -> tuple[int, ...]:
     """Statuses of the errors of an extraction, without those that a format never answers."""
-    return tuple(status for status in EXTRACT_ERRORS if status not in never)
+    return tuple(status for status in TASK_ERRORS if status not in never)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

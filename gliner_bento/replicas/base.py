@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.queue import TenantShare
-from gliner_bento.status_types import ReplicaHealth, Throughput
-from gliner_bento.types import Entity, Extraction, Item, ModelInfo
+from gliner_bento.status_types import ModelInfo, ReplicaHealth, Throughput
+from gliner_bento.tasks.base import Item, Result
 
-Outcome = Extraction | GLiNERBentoError
+Outcome = Result | GLiNERBentoError
+
+Part = Sequence[Any] | Result
+"""Of a stream: parts of the task that became final, in order; last the `Result`, with the remaining ones."""
 
 Archive = AsyncIterable[bytes]
 """An adapter's .zip or .tar.gz, as it arrives."""
@@ -134,10 +137,10 @@ class Replica(Protocol):
         Raises `NotReady` or `DeadlineExceeded` if the replica as a whole does not answer.
         """
 
-    def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
-        """Entities as they become final, in order of position; last the `Extraction`, with the remaining entities.
+    def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
+        """The parts of the item's result as they become final.
 
-        A part without entities reports progress. Raises the item's error. Closing the generator aborts the item.
+        An empty one reports progress. Raises the item's error. Closing the generator aborts the item.
         Processing pauses while nothing is read.
         """
 

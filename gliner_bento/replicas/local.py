@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,19 +14,23 @@ from gliner_bento.adapters.base import Observer as AdapterObserver
 from gliner_bento.engine.base import Engine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
+from gliner_bento.replicas.base import Call, Outcome, Part, ReplicaStatus
 from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.partial_results import PartialResults
 from gliner_bento.replicas.work_log import WorkLog
 from gliner_bento.scheduler.observer import Observer as SchedulerObserver
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.settings import Settings
-from gliner_bento.types import Entity, Extraction, Item, SelfTest
+from gliner_bento.status_types import SelfTest
+from gliner_bento.tasks.base import Item, Result
+from gliner_bento.tasks.extraction import ExtractionItem
 
 logger = logging.getLogger(__name__)
 
 _WARM_UP_S = 300.0
-_WARM_UP_ITEM = Item("The server is ready when this sentence has a result.", {"result": "result"}, threshold=0.0)
+_WARM_UP_ITEM = ExtractionItem(
+    "The server is ready when this sentence has a result.", {"result": "result"}, threshold=0.0
+)
 
 
 def _log_hang(reason: str) -> None:
@@ -115,7 +118,7 @@ class LocalReplica:
         )
         return await asyncio.gather(*map(_outcome, futures))
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
         """See `Replica`."""
         parts = PartialResults(partial(self.scheduler.resume, call.request_id))
         future = self.scheduler.submit_stream(
@@ -131,11 +134,11 @@ class LocalReplica:
         future.add_done_callback(parts.end)
         streamed = 0
         try:
-            async for entities in parts:
-                streamed += len(entities)
-                yield entities
-            result: Extraction = await asyncio.wrap_future(future)
-            yield replace(result, entities=result.entities[streamed:])
+            async for final in parts:
+                streamed += len(final)
+                yield final
+            result: Result = await asyncio.wrap_future(future)
+            yield result.rest(streamed)
         finally:
             future.cancel()
 
@@ -183,7 +186,7 @@ class LocalReplica:
 
 async def _outcome(future: Future[Any]) -> Outcome:
     try:
-        result: Extraction = await asyncio.wrap_future(future)
+        result: Result = await asyncio.wrap_future(future)
     except GLiNERBentoError as error:
         return error
     return result

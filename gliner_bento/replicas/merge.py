@@ -7,8 +7,7 @@ from dataclasses import fields, replace
 
 from gliner_bento.adapter_types import AdapterCacheStatus
 from gliner_bento.replicas.base import ReplicaStatus
-from gliner_bento.status_types import Throughput
-from gliner_bento.types import ModelInfo
+from gliner_bento.status_types import ModelInfo, Throughput
 
 _ADDED_UP = (
     *("waiting_items", "running_items", "waiting_tokens", "running_tokens", "unfinished_items"),

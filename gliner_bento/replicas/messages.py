@@ -1,20 +1,27 @@
-"""The messages between gateway and runner, in msgpack. Errors are data (docs/decisions/0002-errors-as-data.md)."""
+"""The messages between gateway and runner, in msgpack. Errors are data (docs/decisions/0002-errors-as-data.md).
+
+Items and results are a tagged union: the first field of their messages is the name of the task.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, from_detail
-from gliner_bento.replicas.base import Call, Replica
-from gliner_bento.types import Entity, Extraction, Item
+from gliner_bento.replicas.base import Call, Outcome, Part, Replica
+from gliner_bento.tasks.base import AnyTask, Item, Result
+from gliner_bento.tasks.table import TASKS
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -47,18 +54,23 @@ class CallMessage(Struct, array_like=True):
         return Call(self.request_id, deadline_s, self.priority, *share, self.trace, self.idle_timeout_s)
 
 
-class ExtractMessage(Struct, array_like=True):
-    """Arguments of `Replica.extract`."""
+class ItemsMessage(Struct, Generic[T], array_like=True):
+    """Arguments of `Replica.extract`, or of `Replica.stream`: one item. All items have one task."""
 
-    items: list[Item]
+    task: str
+    items: list[T]
     call: CallMessage
 
+    @classmethod
+    def of(cls, items: Sequence[Item], call: Call) -> bytes:
+        """The message, encoded."""
+        return encode(ItemsMessage(items[0].task if items else "", list(items), CallMessage.of(call)))
 
-class StreamMessage(Struct, array_like=True):
-    """Arguments of `Replica.stream`."""
-
-    item: Item
-    call: CallMessage
+    @staticmethod
+    def read(message: bytes) -> tuple[list[Item], Call]:
+        """The arguments in a message."""
+        sent = _decoded(ItemsMessage, message)
+        return sent.items, sent.call.call()
 
 
 class Reply(Struct, Generic[T], array_like=True):
@@ -104,36 +116,76 @@ async def reply_to(answer: Awaitable[T]) -> Reply[T]:
         return Reply.of(error)
 
 
-class Outcomes(Struct, array_like=True):
-    """Results of `Replica.extract`. tokens_run: see `Replica`."""
+class OutcomesMessage(Struct, Generic[T], array_like=True):
+    """Outcomes of `Replica.extract`. tokens_run: see `Replica`."""
 
-    replies: list[Reply[Extraction]]
+    task: str
+    replies: list[Reply[T]]
     tokens_run: int = 0
 
-    def encoded(self) -> Iterator[bytes]:
-        """The pieces of `encode(self)`, one for each reply: an answer may be large."""
-        number = len(self.replies)
-        yield encode([None, None])[:1] + encode([None] * number)[: -number or None]
-        yield from map(encode, self.replies)
-        yield encode(self.tokens_run)
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome], tokens_run: int) -> Iterator[bytes]:
+        """The pieces of the encoded message, one for each outcome: an answer may be large."""
+        number = len(outcomes)
+        task = next((one.task for one in outcomes if isinstance(one, Result)), "")
+        yield encode([None] * 3)[:1] + encode(task) + encode([None] * number)[: -number or None]
+        yield from (encode(Reply.of(outcome)) for outcome in outcomes)
+        yield encode(tokens_run)
+
+    @staticmethod
+    def read(message: bytes) -> tuple[list[Outcome], int]:
+        """The outcomes in a message, and `tokens_run`."""
+        sent = _decoded(OutcomesMessage, message)
+        return [reply.outcome() for reply in sent.replies], sent.tokens_run
 
 
-class StreamPart(Struct, array_like=True):
-    """A frame of a stream: entities that became final; in the last frame the result or error instead.
+class StreamMessage(Struct, Generic[T, P], array_like=True):
+    """A frame of a stream: parts that became final; in the last frame the result or error instead.
 
     tokens_run: see `Replica`.
     """
 
-    entities: Sequence[Entity] = ()
-    last: Reply[Extraction] | None = None
+    task: str
+    parts: Sequence[P] = ()
+    last: Reply[T] | None = None
     tokens_run: int = 0
 
+    @classmethod
+    def of(cls, task: str, part: Part | GLiNERBentoError, tokens_run: int) -> bytes:
+        """The message, encoded. part: an error ends the stream."""
+        if isinstance(part, Result | GLiNERBentoError):
+            return encode(StreamMessage(task, last=Reply.of(part), tokens_run=tokens_run))
+        return encode(StreamMessage(task, part, tokens_run=tokens_run))
 
-def stream_part(part: Sequence[Entity] | Extraction, tokens_run: int) -> StreamPart:
-    """The message with a part of a stream."""
-    if isinstance(part, Extraction):
-        return StreamPart(last=Reply(result=part), tokens_run=tokens_run)
-    return StreamPart(part, tokens_run=tokens_run)
+    @staticmethod
+    def read(message: bytes) -> tuple[Part | GLiNERBentoError, int]:
+        """The part or the error in a message, and `tokens_run`."""
+        sent = _decoded(StreamMessage, message)
+        return sent.last.outcome() if sent.last else sent.parts, sent.tokens_run
+
+
+async def stream_messages(replica: Replica, message: bytes) -> AsyncGenerator[bytes, None]:
+    """Run `Replica.stream`. message: an `ItemsMessage` of one item."""
+    (item,), call = ItemsMessage.read(message)
+    try:
+        async with aclosing(replica.stream(item, call)) as parts:
+            async for part in parts:
+                yield StreamMessage.of(item.task, part, replica.tokens_run)
+    except GLiNERBentoError as error:
+        yield StreamMessage.of(item.task, error, replica.tokens_run)
+
+
+def _decoded(kind: Any, message: bytes) -> Any:
+    """A message of this kind. In msgpack, its first field follows a byte for the array and one with its length."""
+    name = message[2 : 2 + (message[1] & 0x1F)].decode()
+    return _decoder_of(kind, TASKS.get(name)).decode(message)
+
+
+@cache
+def _decoder_of(kind: Any, task: AnyTask | None) -> msgspec.msgpack.Decoder[Any]:
+    """task: None for a message without items, or with errors only."""
+    types = {ItemsMessage: ("item",), OutcomesMessage: ("result",), StreamMessage: ("result", "part")}[kind]
+    return decoder(kind[tuple(getattr(task, name, Any) for name in types)])
 
 
 def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:

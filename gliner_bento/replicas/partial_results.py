@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from gliner_bento.types import Entity
-
 _MAX_UNREAD = 32
 """Parts that may wait for the reader; when they are that many, processing pauses."""
 
@@ -20,7 +18,7 @@ class PartialResults:
         """resume: called when it is no longer full."""
         self._resume = resume
         self._loop = asyncio.get_running_loop()
-        self._parts: asyncio.Queue[Sequence[Entity] | None] = asyncio.Queue()
+        self._parts: asyncio.Queue[Sequence[Any] | None] = asyncio.Queue()
         self._put = 0  # written only by the scheduler
         self._read = 0  # written only by the event loop
 
@@ -29,18 +27,18 @@ class PartialResults:
         """Whether processing should pause."""
         return self._put - self._read >= _MAX_UNREAD
 
-    def put(self, parts: Sequence[Entity]) -> None:
-        """The next entities."""
+    def put(self, parts: Sequence[Any]) -> None:
+        """The next parts."""
         self._put += 1
         self._loop.call_soon_threadsafe(self._parts.put_nowait, list(parts))
 
     def end(self, _: Future[Any]) -> None:
-        """No more entities follow."""
+        """No more parts follow."""
         self._loop.call_soon_threadsafe(self._parts.put_nowait, None)
 
-    async def __aiter__(self) -> AsyncIterator[Sequence[Entity]]:
-        while (entities := await self._parts.get()) is not None:
-            yield entities
+    async def __aiter__(self) -> AsyncIterator[Sequence[Any]]:
+        while (parts := await self._parts.get()) is not None:
+            yield parts
             self._read += 1
             if not self.full:
                 self._resume()

@@ -18,23 +18,21 @@ import msgspec
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
-from gliner_bento.replicas.base import Archive, Call, Outcome, Replica, ReplicaStatus
+from gliner_bento.replicas.base import Archive, Call, Outcome, Part, Replica, ReplicaStatus
 from gliner_bento.replicas.messages import (
-    CallMessage,
-    ExtractMessage,
     Frames,
-    Outcomes,
+    ItemsMessage,
+    OutcomesMessage,
     Reply,
     StreamMessage,
-    StreamPart,
     calls_of,
     decoder,
     encode,
     frame,
     reply_to,
-    stream_part,
+    stream_messages,
 )
-from gliner_bento.types import Entity, Extraction, Item
+from gliner_bento.tasks.base import Item, Result
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -46,11 +44,6 @@ GRACE_S = 0.5
 
 _UNREACHABLE = "the model's process cannot be reached; try again"
 _ANSWERED = "the model's process answered"
-
-_extract_message = decoder(ExtractMessage)
-_outcomes = decoder(Outcomes)
-_stream_message = decoder(StreamMessage)
-_stream_part = decoder(StreamPart)
 
 
 class Connection(ABC):
@@ -119,24 +112,23 @@ class RemoteReplica:
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """See `Replica`."""
-        message = encode(ExtractMessage(list(items), CallMessage.of(call)))
+        message = ItemsMessage.of(items, call)
         with self._connection.errors(DeadlineExceeded.before(_ANSWERED)):
             answer = await asyncio.wait_for(self._connection.call("extract", message), _timeout_s(call))
-            outcomes: Outcomes = _outcomes.decode(answer)
-        self.tokens_run = outcomes.tokens_run
-        return [reply.outcome() for reply in outcomes.replies]
+            outcomes, self.tokens_run = OutcomesMessage.read(answer)
+        return outcomes
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
         """See `Replica`. A stream that is not read to its end is aborted."""
-        message = encode(StreamMessage(item, CallMessage.of(call)))
-        frames = Frames()
+        message, frames = ItemsMessage.of([item], call), Frames()
         with self._connection.errors(DeadlineExceeded.before(_ANSWERED)):
             async with aclosing(self._connection.stream(message)) as pieces:
                 while piece := await asyncio.wait_for(anext(pieces, b""), _timeout_s(call)):
-                    for part in map(_stream_part.decode, frames.add(piece)):
-                        self.tokens_run = part.tokens_run
-                        yield part.last.unwrap() if part.last else part.entities
-                        if part.last:
+                    for part, self.tokens_run in map(StreamMessage.read, frames.add(piece)):
+                        if isinstance(part, GLiNERBentoError):
+                            raise part
+                        yield part
+                        if isinstance(part, Result):
                             return
         raise InternalError()
 
@@ -204,26 +196,21 @@ class ReplicaServer:
         self.replica = replica
         self._calls = {**calls_of(replica), **(more or {})}
 
-    async def extract(self, message: bytes) -> Outcomes:
-        """The answer to an `ExtractMessage`."""
-        sent: ExtractMessage = _extract_message.decode(message)
-        replies = [Reply.of(outcome) for outcome in await self.replica.extract(sent.items, sent.call.call())]
-        return Outcomes(replies, self.replica.tokens_run)
+    async def extract(self, message: bytes) -> Sequence[Outcome]:
+        """The outcomes of an `ItemsMessage`."""
+        return await self.replica.extract(*ItemsMessage.read(message))
 
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
-        """`StreamMessage` -> frames of `StreamPart`."""
-        sent: StreamMessage = _stream_message.decode(message)
-        try:
-            async with aclosing(self.replica.stream(sent.item, sent.call.call())) as parts:
-                async for part in parts:
-                    yield frame(encode(stream_part(part, self.replica.tokens_run)))
-        except GLiNERBentoError as error:
-            yield frame(encode(StreamPart(last=Reply.of(error), tokens_run=self.replica.tokens_run)))
+        """`ItemsMessage` of one item -> frames of `StreamMessage`."""
+        async with aclosing(stream_messages(self.replica, message)) as parts:
+            async for part in parts:
+                yield frame(part)
 
     async def call(self, method: str, message: bytes) -> bytes:
-        """`extract`: `ExtractMessage` -> `Outcomes`; a method of `calls_of`: arguments by name -> `Reply`."""
+        """`extract`: `ItemsMessage` -> `OutcomesMessage`; a method of `calls_of`: arguments by name -> `Reply`."""
         if method == "extract":
-            return encode(await self.extract(message))
+            outcomes = await self.extract(message)
+            return b"".join(OutcomesMessage.of(outcomes, self.replica.tokens_run))
         return encode(await reply_to(self._calls[method](**msgspec.msgpack.decode(message))))
 
     async def install(self, message: bytes, archive: Archive | None) -> bytes:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gliner_bento.engine.base import AdapterLease, Prepared, Result
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.queue import Order, TenantShare
-from gliner_bento.types import Item
+from gliner_bento.tasks.base import Item
 
 if TYPE_CHECKING:
     from gliner_bento.scheduler.tenants import Tenant

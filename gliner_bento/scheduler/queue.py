@@ -33,7 +33,7 @@ from gliner_bento.scheduler.entry import (
 )
 from gliner_bento.scheduler.reservation import BatchShare, Crowd, Reservation, Senders
 from gliner_bento.scheduler.tenants import Tenant, places_of
-from gliner_bento.types import Item
+from gliner_bento.tasks.base import Item
 
 _NEXT_STATES = {
     PREPARING: (WAITING, LOADING_ADAPTER, CHUNKED, FINISHED),

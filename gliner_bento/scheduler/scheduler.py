@@ -38,7 +38,7 @@ from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
 from gliner_bento.scheduler.preparation import Preparation, release
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.watchdog import Watchdog, Work, place_of
-from gliner_bento.types import Item
+from gliner_bento.tasks.base import Item
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from gliner_bento.fairness.constants import ALL_SPANS_THRESHOLD, CHARS_PER_PLACE, ITEMS_PER_TURN
+from gliner_bento.fairness.constants import CHARS_PER_PLACE, ITEMS_PER_TURN
 from gliner_bento.fairness.queue import TenantShare
-from gliner_bento.types import Item
+from gliner_bento.tasks.base import Item
 
 if TYPE_CHECKING:
     from gliner_bento.scheduler.entry import Entry
@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 def places_of(items: Sequence[Item]) -> list[int]:
     """How many items each of them counts as."""
-    return [1 + len(item.text) // CHARS_PER_PLACE + _places_of_pairs(item) for item in items]
-
-
-def _places_of_pairs(item: Item) -> int:
-    return ITEMS_PER_TURN if item.relations and item.threshold < ALL_SPANS_THRESHOLD else 0
+    return [1 + len(item.text) // CHARS_PER_PLACE + (ITEMS_PER_TURN if item.is_large else 0) for item in items]
 
 
 @dataclass(slots=True, eq=False)

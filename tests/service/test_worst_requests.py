@@ -23,6 +23,7 @@ from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
+from gliner_bento.tasks.extraction import EXTRACTION, ExtractionOptions, extraction_of
 from gliner_bento.types import MAX_ENTITIES, MAX_RELATIONS, ExtractBatchRequest, ExtractRequest
 
 EXAMPLES = int(os.environ.get("GLINER_WORST_REQUESTS", "0"))
@@ -82,10 +83,10 @@ class Server:
         """The result or error of each text, written as JSON."""
         try:
             if isinstance(request, ExtractBatchRequest):
-                batch = await self.gateway.extract_batch(request)
+                batch = await self.gateway.run_batch(EXTRACTION.batch_of(vars(request), self.gateway.check_size))
                 assert any(json_parts(batch))
                 return [one.result or one.error for one in batch.results]
-            answer = await self.gateway.extract(request)
+            answer = await self.gateway.run(EXTRACTION.request_of(vars(request)))
             assert any(json_parts(answer))
             return [answer]
         except GLiNERBentoError as error:
@@ -191,10 +192,10 @@ def test_the_request_of_one_kilobyte_that_took_gigabytes_is_refused_or_cut(serve
 def test_a_batch_shares_the_limits_of_an_answer(server: Server) -> None:
     text = UNITS[0] * 20
     options = {"labels": ["person", "place"], "threshold": 0.0, "flat_ner": False, "multi_label": True}
-    request = ExtractBatchRequest.model_validate({"texts": ["Paris", text], **options, "on_limit": "truncate"})
+    request = extraction_of(["Paris", text], ExtractionOptions(**options, on_limit="truncate"))
     limited = Settings(max_entities=150).view(GatewayOptions)
     gateway = Gateway(server.replica, limited)
-    small, large = asyncio.run(gateway.extract_batch(request)).results
+    small, large = asyncio.run(gateway.run_batch(request)).results
     assert small.result is not None
     assert large.result is not None
     assert (len(small.result.entities), list(small.result.warnings)) == (2, [])

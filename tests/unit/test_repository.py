@@ -68,11 +68,14 @@ VIEWS = {
     SchedulerConfig: "gliner_bento/scheduler/",
     EngineOptions: "gliner_bento/engine/",
     AdapterSettings: "gliner_bento/adapters/",
-    GatewayOptions: "gliner_bento/gateway/",
+    GatewayOptions: ("gliner_bento/gateway/", "gliner_bento/tasks/"),
     FleetOptions: "gliner_bento/replicas/fleet/",
 }
 STANDS_ALONE = {
-    "gliner_bento/types.py": {"pydantic", "typing_extensions", "gliner_bento"},
+    **{
+        f"gliner_bento/tasks/{name}.py": {"pydantic", "typing_extensions", "gliner_bento"}
+        for name in ("base", "extraction", "fields", "labels", "table")
+    },
     "gliner_bento/errors.py": {"pydantic"},
     "gliner_bento/settings/settings.py": {"pydantic", "pydantic_settings", "gliner_bento", "_typeshed"},
     "gliner_bento/settings/configuration.py": {"yaml"},
@@ -256,6 +259,18 @@ def test_the_map_of_packages_has_each_of_them():
         if not path.name.startswith(("_", "py."))
     }
     assert there - set(re.findall(r"`([\w./]+)`", packages)) == set()
+
+
+def test_a_request_has_at_most_ten_forms_and_each_is_listed_once():
+    page = (PROJECT_ROOT / "docs/architecture.md").read_text("utf-8")
+    section = page.partition("\n## Forms of a request\n")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    drawn = set(re.findall(r"[A-Za-z]+", section.split("```")[1]))
+    assert len(listed) == len(set(listed)) <= 10
+    assert set(listed) == drawn
+    made = re.compile(rf"^class ({'|'.join(listed)})\b|^({'|'.join(listed)}), ", re.MULTILINE)
+    declared = {name for path in SOURCES for names in made.findall(text(path)) for name in names}
+    assert {"JSON", "msgpack", "ExtractRequest"} >= drawn - declared
 
 
 def test_pages_name_only_tests_that_exist():

@@ -8,19 +8,23 @@ from gliner_bento.engine.text.passes import PassPlanner, one_pass
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.words import Words
 from gliner_bento.errors import InvalidField, TooLarge
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.base import Item
+from gliner_bento.tasks.extraction import Extraction, ExtractionItem
 
 
 class ItemPreparer:
     """Prepares the items of one model. Thread-safe."""
 
-    def __init__(self, tokenizer: ItemTokenizer, planner: PassPlanner, *, supports_relations: bool) -> None:
+    def __init__(self, tokenizer: ItemTokenizer, planner: PassPlanner, model: str, *, supports_relations: bool) -> None:
         self._tokenizer = tokenizer
         self._planner = planner
+        self._model = model
         self._supports_relations = supports_relations
 
-    def check(self, item: Item) -> None:
-        """Raises InvalidField for options that the model does not support."""
+    def checked(self, item: Item) -> ExtractionItem:
+        """The item. Raises InvalidField for a task or options that the model does not support."""
+        if not isinstance(item, ExtractionItem):
+            raise InvalidField(f"{self._model} does not support the task {item.task}")
         if not item.labels:
             raise InvalidField("labels: at least one is required", param="labels")
         if item.relations and not self._supports_relations:
@@ -28,8 +32,9 @@ class ItemPreparer:
         for param, names in (("labels", item.labels), ("relations", item.relations)):
             if len(set(names.values())) < len(names):
                 raise InvalidField(f"{param}: two names have the same description", param=param)
+        return item
 
-    def prepare(self, item: Item, lease: AdapterLease | None) -> Steps[Prepared]:
+    def prepare(self, item: ExtractionItem, lease: AdapterLease | None) -> Steps[Prepared]:
         """The item as one pass or as a chunked request; without the lease if it needs no pass."""
         window, overlap = self._planner.windows(item)
         if not item.text or item.text.isspace():
@@ -48,7 +53,9 @@ class ItemPreparer:
         request = yield from self._windowed(item, window, overlap, lease)
         return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
 
-    def _windowed(self, item: Item, window: int, overlap: int, lease: AdapterLease | None) -> Steps[WindowedRequest]:
+    def _windowed(
+        self, item: ExtractionItem, window: int, overlap: int, lease: AdapterLease | None
+    ) -> Steps[WindowedRequest]:
         groups = yield from self._planner.groups(item)
         request = WindowedRequest(item, self._tokenizer, groups, lease)
         if item.long_text == "window":
@@ -58,7 +65,7 @@ class ItemPreparer:
             request.process_words(words, self._truncated_at(item, words, is_cut=is_cut))
         return request
 
-    def _truncated_at(self, item: Item, words: Words, *, is_cut: bool) -> int | None:
+    def _truncated_at(self, item: ExtractionItem, words: Words, *, is_cut: bool) -> int | None:
         """The character at which a text is cut; None if it is not. Raises TooLarge if it has to be rejected."""
         if is_cut and item.long_text == "reject":
             limits = self._tokenizer.limits

@@ -25,7 +25,7 @@ from gliner_bento.files.records.scan import Scan, column_check, scan
 from gliner_bento.files.records.sources import Source, digest, refuse_inputs, sources, text_column
 from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet, Writer
 from gliner_bento.storage.files import file_lock
-from gliner_bento.types import BatchResult, ExtractOptions, ModelCard
+from gliner_bento.types import BatchResult, ExtractItem, ModelCard
 
 CHUNK_RECORDS = 500
 PRIORITY = 100
@@ -64,7 +64,7 @@ class Job:
         if self.is_csv and self.options.get("relations"):
             raise StartupError(f"{self.output}: CSV has a row for each entity, and no relations; choose .jsonl")
         try:
-            ExtractOptions.model_validate({"labels": self.labels or ["any"], **self.options})
+            ExtractItem.model_validate({"text": "", "labels": self.labels or ["any"], **self.options})
         except ValidationError as error:
             fault = error.errors(include_input=False, include_url=False)[0]
             raise StartupError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None

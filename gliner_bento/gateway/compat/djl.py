@@ -19,9 +19,9 @@ from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response, 
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.v1.extract import LABELS, TEXT
+from gliner_bento.gateway.v1.tasks import answer_one
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
-from gliner_bento.types import ExtractRequest, ExtractResponse
+from gliner_bento.tasks.extraction import EXTRACTION, LABELS, TEXT, ExtractRequest, ExtractResponse
 
 _TYPES = {
     400: "BadRequestException",
@@ -145,7 +145,8 @@ async def _infer(gateway: Gateway, request: Request, name: str | None) -> Respon
     body = await request.body()
     if not body:
         raise InvalidField("the body must be that of /v1/extract: text, labels, ...")
-    return json_response(await gateway.extract(ExtractRequest.model_validate_json(body)))
+    fields = vars(ExtractRequest.model_validate_json(body))
+    return await answer_one(EXTRACTION, gateway, fields)
 
 
 async def _ping(gateway: Gateway, _: Request) -> Response:

@@ -17,25 +17,23 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from gliner_bento.errors import InvalidField, from_detail
-from gliner_bento.first_wrong import Elements
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError
-from gliner_bento.gateway.v1.extract import TEXT
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
-from gliner_bento.types import (
+from gliner_bento.tasks.extraction import (
+    TEXT,
     Entity,
-    ExtractBatchRequest,
     ExtractBatchResponse,
     Extraction,
-    Name,
+    ExtractionOptions,
     Relation,
     RelationArgument,
-    Score,
-    Strict,
+    extraction_of,
 )
+from gliner_bento.tasks.fields import Elements, Name, Score, Strict
 
 _UNSUPPORTED = {"classify_text": "classification", "extract_json": "extraction of structures"}
 
@@ -166,15 +164,15 @@ class _Shape:
 async def _gliner2(gateway: Gateway, request: Request) -> Response:
     asked = FastinoRequest.model_validate_json(await request.body() or b"{}")
     schema = _schema(asked)
-    batch = ExtractBatchRequest.model_construct(
-        texts=asked.text if isinstance(asked.text, list) else [asked.text],
+    options = ExtractionOptions(
         labels=_types(schema.entities) or list(gateway.options.fastino_labels),
         relations=_types(schema.relations) or None,
         threshold=asked.threshold if schema.entity_threshold is None else schema.entity_threshold,
         relation_threshold=asked.threshold if schema.relation_threshold is None else schema.relation_threshold,
     )
+    batch = extraction_of(asked.text if isinstance(asked.text, list) else [asked.text], options)
     shape = _Shape(asked.include_confidence, asked.include_spans)
-    results = await asyncio.to_thread(_results, await gateway.extract_batch(batch), schema, shape)
+    results = await asyncio.to_thread(_results, await gateway.run_batch(batch), schema, shape)
     return json_response(FastinoResponse(results if isinstance(asked.text, list) else results[0]))
 
 

@@ -24,18 +24,18 @@ from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import MessageError
-from gliner_bento.gateway.v1.extract import LABELS, TEXT
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
-from gliner_bento.types import (
-    BASE_ADAPTER_ID,
+from gliner_bento.tasks.base import BASE_ADAPTER_ID
+from gliner_bento.tasks.extraction import (
+    LABELS,
+    TEXT,
     Entity,
-    ExtractRequest,
-    Names,
+    ExtractionOptions,
     Relation,
     RelationArgument,
-    Score,
-    Strict,
+    extraction_of,
 )
+from gliner_bento.tasks.fields import Names, Score, Strict
 
 
 class GLiNERServeRequest(Strict):
@@ -109,9 +109,17 @@ async def predict(gateway: Gateway, request: GLiNERServeRequest) -> tuple[GLiNER
     """The answer, and whether the text was cut. Relations are ignored by a model without relation extraction, as in
     gliner.serve."""
     relates = bool(request.relations) and (await gateway.model_info()).supports_relations
-    long_text = gateway.options.compat_long_text
-    options = request.model_dump() | {"relations": request.relations if relates else None, "long_text": long_text}
-    answer = await gateway.extract(ExtractRequest.model_construct(**options))
+    options = ExtractionOptions(
+        labels=request.labels,
+        relations=request.relations if relates else None,
+        threshold=request.threshold,
+        relation_threshold=request.relation_threshold,
+        flat_ner=request.flat_ner,
+        multi_label=request.multi_label,
+        adapter_id=request.adapter_id,
+        long_text=gateway.options.compat_long_text,
+    )
+    answer = await gateway.run(extraction_of([request.text], options))
     body: GLiNERServeResponse = {"entities": answer.entities}
     if relates:
         body["relations"] = LazySequence(_relation, answer.relations)

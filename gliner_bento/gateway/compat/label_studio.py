@@ -17,16 +17,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField
-from gliner_bento.first_wrong import Elements
 from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
-from gliner_bento.gateway.v1.extract import TEXT
 from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
-from gliner_bento.types import BatchResult, ExtractBatchRequest, Extraction, Relation
+from gliner_bento.tasks.extraction import TEXT, BatchResult, Extraction, ExtractionOptions, Relation, extraction_of
+from gliner_bento.tasks.fields import Elements
 
 _ACTIONS = {"ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATION_DELETED", "PROJECT_UPDATED", "START_TRAINING"}
 _MAX_CONFIG_CHARS = 2**18
@@ -181,12 +180,11 @@ async def _predict(gateway: Gateway, request: Request) -> Response:
     labelling = _labelling(body.label_config)
     relates = (await gateway.model_info()).supports_relations
     texts = [labelling.text_of(task) for task in body.tasks]
-    batch = ExtractBatchRequest.model_construct(
-        texts=[text or "" for text in texts],
+    options = ExtractionOptions(
         labels=dict(labelling.labels),
         relations=dict(labelling.relations) if relates and labelling.relations else None,
     )
-    answer = await gateway.extract_batch(batch)
+    answer = await gateway.run_batch(extraction_of([text or "" for text in texts], options))
     predictions = [_prediction(one, labelling, version) for one in answer.results]
     missing = LabelStudioPrediction([], 0.0, version, f"data.{labelling.field} is not a text")
     pairs = zip(texts, predictions, strict=True)
@@ -195,7 +193,7 @@ async def _predict(gateway: Gateway, request: Request) -> Response:
 
 def _prediction(outcome: BatchResult, labelling: _Labelling, version: str) -> LabelStudioPrediction:
     found = outcome.result
-    if not isinstance(found, Extraction):
+    if found is None:
         return LabelStudioPrediction([], 0.0, version, outcome.error.message if outcome.error else None)
     places = range(len(found.entities) + len(found.relations))
     score = min((entity.score for entity in found.entities), default=0.0)

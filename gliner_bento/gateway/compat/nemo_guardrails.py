@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField, NotReady
-from gliner_bento.first_wrong import Elements
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
@@ -25,7 +24,8 @@ from gliner_bento.gateway.json_parts import LazySequence, LazyText, Text, json_t
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import MODELS, DetailError, ListedModels, list_models, now_s
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
-from gliner_bento.types import Entity, ExtractRequest, ExtractResponse, Name, Score
+from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, extraction_of
+from gliner_bento.tasks.fields import Elements, Name, Score
 
 
 class _Detection(BaseModel):
@@ -201,8 +201,7 @@ async def _health(gateway: Gateway, _: Request) -> Response:
 
 async def _detect(gateway: Gateway, text: str, asked: _Detection) -> ExtractResponse:
     labels = asked.labels or list(gateway.options.nemo_labels)
-    request = ExtractRequest.model_construct(text=text, labels=labels, threshold=asked.threshold, flat_ner=True)
-    return await gateway.extract(request)
+    return await gateway.run(extraction_of([text], ExtractionOptions(labels=labels, threshold=asked.threshold)))
 
 
 def _named(entity: Entity) -> NemoEntity:

@@ -22,7 +22,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField, MalformedRequest, from_detail
-from gliner_bento.first_wrong import Elements
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.anonymize import OPERATORS, AnonymizedText, Detected, Operator, anonymize
 from gliner_bento.gateway.endpoint import Endpoint, json_response
@@ -33,7 +32,8 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.presidio_labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, label_of
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
-from gliner_bento.types import Entity, ExtractBatchRequest, Name, Score
+from gliner_bento.tasks.extraction import Entity, ExtractionOptions, extraction_of
+from gliner_bento.tasks.fields import Elements, Name, Score
 
 RECOGNIZER = "GLiNERRecognizer"
 _REGEX_TIMEOUT_S = 0.5
@@ -133,17 +133,14 @@ async def _analyze(gateway: Gateway, request: Request) -> Response:
     return json_response(results if isinstance(asked.text, list) else results[0])
 
 
-async def _extract(gateway: Gateway, asked: AnalyzeRequest, labels: Mapping[str, str]) -> list[Sequence[Entity]]:
+async def _extract(gateway: Gateway, asked: AnalyzeRequest, labels: dict[str, str]) -> list[Sequence[Entity]]:
     """The entities of each text."""
     texts = asked.text if isinstance(asked.text, list) else [asked.text]
-    batch = ExtractBatchRequest.model_construct(
-        texts=texts,
-        labels=labels,
-        threshold=max(asked.score_threshold or 0.0, gateway.options.presidio_min_score),
-        request_id=request_id.valid(asked.correlation_id),
-    )
+    threshold = max(asked.score_threshold or 0.0, gateway.options.presidio_min_score)
+    options = ExtractionOptions(labels=labels, threshold=threshold)
+    batch = extraction_of(texts, options, request_id=request_id.valid(asked.correlation_id))
     entities: list[Sequence[Entity]] = []
-    for one in (await gateway.extract_batch(batch)).results:
+    for one in (await gateway.run_batch(batch)).results:
         if one.error:
             raise from_detail(one.error)
         entities.append(one.result.entities if one.result else ())

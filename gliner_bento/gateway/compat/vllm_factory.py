@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ErrorDetail, InvalidField
-from gliner_bento.first_wrong import Elements
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
@@ -27,19 +26,19 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, now_s
-from gliner_bento.gateway.v1.extract import LABELS, TEXT
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
-from gliner_bento.types import (
+from gliner_bento.tasks.extraction import (
+    LABELS,
+    TEXT,
     Entity,
-    ExtractRequest,
+    ExtractionOptions,
     ExtractResponse,
-    Labels,
-    Name,
     Relation,
     RelationArgument,
-    Score,
-    Strict,
+    extraction_of,
 )
+from gliner_bento.tasks.fields import Elements, Name, Score, Strict
+from gliner_bento.tasks.labels import Labels
 
 
 def _described(types: Any) -> Any:
@@ -132,17 +131,16 @@ class VllmError:
 async def _pooling(gateway: Gateway, request: Request) -> Response:
     data = PoolingRequest.model_validate_json(await request.body() or b"{}").data
     schema = _schema(data)
-    extraction = ExtractRequest.model_construct(
-        text=data.text,
+    options = ExtractionOptions(
         labels=schema.entities or list(gateway.options.fastino_labels),
-        relations=schema.relations,
+        relations=cast(Any, schema.relations),
         threshold=data.threshold,
         relation_threshold=data.threshold,
         flat_ner=data.flat_ner or _is_gliner2(data),
         multi_label=data.multi_label,
         long_text="truncate" if data.truncate_overflow_text else "window",
     )
-    found = await gateway.extract(extraction)
+    found = await gateway.run(extraction_of([data.text], options))
     answer = _gliner2_answer(found, schema, data) if _is_gliner2(data) else found.entities
     headers = {"X-VLLM-Factory-Schema-Size": str(len(schema.entities or ()) + len(schema.relations or ()))}
     return json_response(PoolingResponse(request_id.current(), now_s(), answer), headers=headers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
@@ -13,16 +13,9 @@ from gliner_bento.files.redaction.redact import substituted
 from gliner_bento.files.redaction.spans import Span
 from gliner_bento.files.redaction.styles import tag
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.types import (
-    Entity,
-    ExtractionWarning,
-    ExtractRequest,
-    ExtractResponse,
-    Names,
-    Relation,
-    Score,
-    Strict,
-)
+from gliner_bento.tasks.base import ExtractionWarning
+from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, Relation, extraction_of
+from gliner_bento.tasks.fields import Names, Score, Strict
 
 Labels = Annotated[Names, Field(min_length=1)]
 _LABELS = "Entity types, in any words: names, or {name: description}."
@@ -116,8 +109,10 @@ class Tool:
 
 
 async def _extracted(gateway: Gateway, asked: ExtractEntitiesArguments) -> ExtractResponse:
-    options = asked.model_dump(exclude={"replacement"})
-    return await gateway.extract(ExtractRequest.model_construct(**options))
+    options = ExtractionOptions(labels=asked.labels, threshold=asked.threshold)
+    if isinstance(asked, ExtractRelationsArguments):
+        options = replace(options, relations=asked.relations, relation_threshold=asked.relation_threshold)
+    return await gateway.run(extraction_of([asked.text], options))
 
 
 async def _entities(gateway: Gateway, asked: ExtractEntitiesArguments) -> EntitiesResult:

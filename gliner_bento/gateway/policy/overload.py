@@ -42,7 +42,7 @@ from gliner_bento.fairness.token_estimate import TokenEstimate
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.rates import Rates
 from gliner_bento.gateway.policy.tenants import Tenant
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.base import Item, Result
 
 
 @dataclass(slots=True, eq=False)
@@ -181,7 +181,7 @@ class OverloadPolicy:
         cost = self._tokens.total / max(1, self._items)
         return math.ceil(max(1.0, self._seconds(items * cost)))
 
-    def learn(self, item: Item, result: Extraction) -> None:
+    def learn(self, item: Item, result: Result) -> None:
         """Note what an item cost."""
         self._estimate.learn(item, result.usage.tokens)
 

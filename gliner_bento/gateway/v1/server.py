@@ -11,10 +11,9 @@ from starlette.responses import PlainTextResponse, Response
 from gliner_bento.errors import NotReady
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.status_types import ReplicaList, ServerStatus
+from gliner_bento.status_types import ModelCard, ReplicaList, ServerStatus
 from gliner_bento.storage.api_keys import KeyScope
 from gliner_bento.telemetry import metrics
-from gliner_bento.types import ModelCard
 
 
 async def _model(gateway: Gateway, _: Request) -> Response:

@@ -14,12 +14,12 @@ from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, Not
 from gliner_bento.fairness.capacity import SharedCapacity
 from gliner_bento.fairness.constants import ITEM_TOKENS
 from gliner_bento.fairness.token_estimate import TokenEstimate
-from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus
+from gliner_bento.replicas.base import Call, Outcome, Part, Replica, ReplicaStatus
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
 from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
 from gliner_bento.replicas.fleet.health import NONE_READY, Health, Member
 from gliner_bento.replicas.merge import merged_statuses
-from gliner_bento.types import Entity, Extraction, Item
+from gliner_bento.tasks.base import Item, Result
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Fleet:
                 for task in tasks:
                     task.cancel()
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
         """See `Replica`. A stream is repeated like an extraction if it has not begun; else it raises `NotReady`."""
         with self._request(call) as request:
             (_, cost), *_ = self._pieces([item])
@@ -133,7 +133,7 @@ class Fleet:
                             while (part := await member.run(anext(parts, None))) is not None:
                                 begun = begun or bool(part)
                                 self._count_tokens(member)
-                                if isinstance(part, Extraction):
+                                if isinstance(part, Result):
                                     self._estimate.learn(item, part.usage.tokens)
                                 yield part
                         return

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from gliner_bento.http.disconnect import CLIENT_CLOSED_REQUEST, CancelOnDisconnect
 from gliner_bento.http.pieces import coalesced
 from gliner_bento.replicas.base import Replica
-from gliner_bento.replicas.messages import Frames, encode
+from gliner_bento.replicas.messages import Frames, OutcomesMessage
 from gliner_bento.replicas.remote import ReplicaServer
 
 MEDIA_TYPE = "application/msgpack"
@@ -22,8 +22,8 @@ MEDIA_TYPE = "application/msgpack"
 class ReplicaApp:
     """Serves the replica of `bind`. A caller that closes its connection aborts its items.
 
-    POST /extract          `ExtractMessage` -> `Outcomes`
-    POST /stream           `StreamMessage` -> frames of `StreamPart`
+    POST /extract          `ItemsMessage` -> `OutcomesMessage`
+    POST /stream           `ItemsMessage` of one item -> frames of `StreamMessage`
     POST /install_adapter  a frame of arguments, then the archive -> `Reply`
     POST /{method}         arguments by name -> `Reply`, for each other method of `Replica` and `ReplicaAdapters`
     """
@@ -58,11 +58,11 @@ class ReplicaApp:
         return self._server
 
     async def _extract(self, request: Request) -> Response:
-        message = await request.body()
-        outcomes = await self.server.extract(message)
-        if len(outcomes.replies) == 1:
-            return _response(encode(outcomes))
-        return StreamingResponse(coalesced(outcomes.encoded()), media_type=MEDIA_TYPE)
+        outcomes = await self.server.extract(await request.body())
+        pieces = OutcomesMessage.of(outcomes, self.server.replica.tokens_run)
+        if len(outcomes) == 1:
+            return _response(b"".join(pieces))
+        return StreamingResponse(coalesced(pieces), media_type=MEDIA_TYPE)
 
     async def _stream(self, request: Request) -> Response:
         message = await request.body()

@@ -11,12 +11,12 @@ from gateway_options import OPTIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gliner_bento.errors import InvalidField
-from gliner_bento.first_wrong import MAX_FIELDS, Elements
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.compat.fastino import FastinoRequest
 from gliner_bento.gateway.compat.nemo_guardrails import ChatCompletionRequest
 from gliner_bento.gateway.compat.vllm_factory import PoolingRequest
 from gliner_bento.gateway.validation import from_model
+from gliner_bento.tasks.fields import MAX_FIELDS, Elements
 from gliner_bento.types import ExtractBatchRequest, ExtractRequest
 
 MANY = 5000

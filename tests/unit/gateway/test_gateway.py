@@ -8,20 +8,26 @@ from contextvars import copy_context
 import pytest
 
 from gliner_bento.errors import Aborted, AdapterNotFound, InvalidField, NotReady, TooLarge
-from gliner_bento.gateway.label_options import label_options
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.tenants import Tenant
-from gliner_bento.types import ExtractBatchRequest, ExtractRequest
+from gliner_bento.tasks.extraction import EXTRACTION
+from gliner_bento.tasks.labels import label_options
 
 TEXT = "Ada met Charles."
 
 
+def request_of(**fields):
+    body = {"text": TEXT, "labels": ["person"]} | fields
+    return EXTRACTION.request_of(vars(EXTRACTION.request_model.model_validate(body)))
+
+
 def extract(gateway, **fields):
-    return asyncio.run(gateway.extract(ExtractRequest.model_validate({"text": TEXT, "labels": ["person"]} | fields)))
+    return asyncio.run(gateway.run(request_of(**fields)))
 
 
 def extract_batch(gateway, **fields):
-    return asyncio.run(gateway.extract_batch(ExtractBatchRequest.model_validate(fields)))
+    body = vars(EXTRACTION.batch_model.model_validate(fields))
+    return asyncio.run(gateway.run_batch(EXTRACTION.batch_of(body, gateway.check_size)))
 
 
 def test_an_answer_has_entities_relations_and_what_was_run(gateway):
@@ -103,8 +109,7 @@ def test_a_deadline_can_shorten_but_not_stretch_the_servers(gateway, replica):
 
 def test_a_streams_total_is_timeout_ms_and_the_servers_limit_that_of_a_time_without_progress(gateway, replica):
     async def stream(**options):
-        request = ExtractRequest(text="Ada", labels=["person"], **options)
-        return [line async for lines in gateway.extract_stream(request) for line in lines]
+        return [line async for lines in gateway.run_stream(request_of(text="Ada", **options)) for line in lines]
 
     began_s = time.monotonic()
     asyncio.run(stream(timeout_ms=90_000))
@@ -274,8 +279,7 @@ def test_the_card_has_the_model_and_the_limits(gateway):
 def test_abort_returns_whether_there_was_a_request(gateway, replica):
     async def scene():
         replica.step = lambda: False
-        request = ExtractRequest.model_validate({"text": TEXT, "labels": ["person"], "request_id": "mine"})
-        running = asyncio.ensure_future(gateway.extract(request))
+        running = asyncio.ensure_future(gateway.run(request_of(request_id="mine")))
         while not replica.admitted:
             await asyncio.sleep(0)
         answers = [await gateway.abort("unknown"), await gateway.abort("mine")]

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gliner_bento.errors import ErrorDetail
+from gliner_bento.errors import ErrorDetail, GLiNERBentoError, from_detail
 from gliner_bento.gateway import json_parts
 from gliner_bento.gateway.endpoint import json_response
 from gliner_bento.gateway.json_parts import LazySequence, LazyText, json_text
 from gliner_bento.http import pieces
-from gliner_bento.replicas.messages import Outcomes, Reply, encode
+from gliner_bento.replicas.base import Outcome
+from gliner_bento.replicas.messages import OutcomesMessage
 from gliner_bento.types import (
     BatchResult,
     Entity,
@@ -39,6 +40,10 @@ JSON = st.recursive(
 ENTITY = Entity(0, 1, "a", "x", 0.5)
 
 
+def plain(outcome: Outcome) -> Any:
+    return msgspec.json.encode(outcome.detail() if isinstance(outcome, GLiNERBentoError) else outcome)
+
+
 def joined(answer: Any) -> bytes:
     return b"".join(json_parts.json_parts(answer))
 
@@ -58,8 +63,10 @@ def test_the_parts_are_the_whole(results: list[BatchResult], one: Extraction) ->
     )
     for answer in (single, ExtractBatchResponse(results, "m", "r")):
         assert joined(answer) == msgspec.json.encode(answer)
-    outcomes = Outcomes([Reply(result.result, result.error) for result in results], 7)
-    assert b"".join(outcomes.encoded()) == encode(outcomes)
+    outcomes = [from_detail(result.error) if result.error else result.result or one for result in results]
+    read, tokens_run = OutcomesMessage.read(b"".join(OutcomesMessage.of(outcomes, 7)))
+    assert tokens_run == 7
+    assert list(map(plain, read)) == list(map(plain, outcomes))
 
 
 @settings(deadline=None)
@@ -80,8 +87,8 @@ def test_a_text_of_pieces_is_one_text() -> None:
 
 @pytest.mark.parametrize("number", [0, 15, 16, 70_000])
 def test_a_list_of_any_length_is_encoded_in_pieces(number: int) -> None:
-    outcomes = Outcomes([Reply()] * number)
-    assert b"".join(outcomes.encoded()) == encode(outcomes)
+    read, tokens_run = OutcomesMessage.read(b"".join(OutcomesMessage.of([Extraction([ENTITY])] * number, 3)))
+    assert (list(map(plain, read)), tokens_run) == ([plain(Extraction([ENTITY]))] * number, 3)
 
 
 @pytest.mark.parametrize(

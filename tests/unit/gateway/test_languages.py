@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from dataclasses import replace
 
 import pytest
 
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.languages import LanguageCheck
-from gliner_bento.types import ExtractBatchRequest, ExtractionWarning, ExtractRequest
+from gliner_bento.tasks.base import ExtractionWarning
+from gliner_bento.tasks.extraction import ExtractionOptions, extraction_of
 
+PERSON = ExtractionOptions(labels=["person"])
 ENGLISH = LanguageCheck(["en"])
 CHINESE = "比尔·盖茨于1975年创立了微软，公司总部位于雷德蒙德。"
 FRENCH = (
@@ -142,8 +145,8 @@ def english_gateway(replica, options) -> Gateway:
 
 
 def test_each_text_of_a_batch_has_its_own_warnings(english_gateway):
-    request = ExtractBatchRequest(texts=["Ada met Charles.", CHINESE, "y" * 1001, FRENCH], labels=["person"])
-    english, chinese, too_long, french = asyncio.run(english_gateway.extract_batch(request)).results
+    request = extraction_of(["Ada met Charles.", CHINESE, "y" * 1001, FRENCH], PERSON)
+    english, chinese, too_long, french = asyncio.run(english_gateway.run_batch(request)).results
     assert english.result.warnings == ()
     assert too_long.error.code == "too_large"
     assert [one.code for one in (*chinese.result.warnings, *french.result.warnings)] == ["unsupported_language"] * 2
@@ -151,16 +154,16 @@ def test_each_text_of_a_batch_has_its_own_warnings(english_gateway):
 
 def test_an_adapter_may_be_trained_for_other_languages(english_gateway, manager):
     manager.contents["chinese"] = b""
-    base = ExtractRequest(text=CHINESE, labels=["person"])
-    adapted = ExtractRequest(text=CHINESE, labels=["person"], adapter_id="chinese")
-    assert asyncio.run(english_gateway.extract(base)).warnings
-    assert not asyncio.run(english_gateway.extract(adapted)).warnings
+    base = extraction_of([CHINESE], PERSON)
+    adapted = extraction_of([CHINESE], replace(PERSON, adapter_id="chinese"))
+    assert asyncio.run(english_gateway.run(base)).warnings
+    assert not asyncio.run(english_gateway.run(adapted)).warnings
 
 
 def test_a_stream_ends_with_the_warnings(english_gateway):
     async def last():
-        request = ExtractRequest(text=CHINESE, labels=["person"])
-        (*_, end) = [line async for lines in english_gateway.extract_stream(request) for line in lines]
+        request = extraction_of([CHINESE], PERSON)
+        (*_, end) = [line async for lines in english_gateway.run_stream(request) for line in lines]
         return end
 
     assert [one.code for one in asyncio.run(last()).warnings] == ["unsupported_language"]

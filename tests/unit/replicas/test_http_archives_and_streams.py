@@ -26,7 +26,7 @@ from gliner_bento.errors import (
 from gliner_bento.replicas import remote
 from gliner_bento.replicas.base import Call
 from gliner_bento.replicas.http.client import HttpReplica
-from gliner_bento.replicas.messages import Frames, Reply, StreamPart, encode, frame
+from gliner_bento.replicas.messages import Frames, Reply, StreamMessage, encode, frame
 
 # Archives
 
@@ -104,8 +104,8 @@ def test_a_broken_off_archive_raises_its_own_error_and_is_not_complete(pieces, t
 
 # Streams
 
-FIRST = frame(encode(StreamPart([ADA])))
-LAST = frame(encode(StreamPart(last=Reply(result=RESULT))))
+FIRST = frame(StreamMessage.of("extract", [ADA], 0))
+LAST = frame(StreamMessage.of("extract", RESULT, 0))
 
 
 def streamed(scripted: Scripted, folder: Path, request: Call | None = None) -> tuple[list[Any], Exception | None]:
@@ -125,7 +125,7 @@ def streamed(scripted: Scripted, folder: Path, request: Call | None = None) -> t
 
 @pytest.mark.parametrize("size", [1, 2, 17, 10_000])
 def test_a_stream_may_be_cut_anywhere(size: int, tmp_path: Path):
-    content = FIRST * 3 + frame(encode(StreamPart([]))) + LAST
+    content = FIRST * 3 + frame(StreamMessage.of("extract", [], 0)) + LAST
     parts, error = streamed(Scripted(in_pieces(content, size)), tmp_path)
     assert error is None
     assert [list(part) for part in parts[:-1]] == [[ADA]] * 3 + [[]]
@@ -135,7 +135,7 @@ def test_a_stream_may_be_cut_anywhere(size: int, tmp_path: Path):
 ENDINGS: dict[str, tuple[list[Step], type[GLiNERBentoError]]] = {
     "nothing": ([], InternalError),
     "half a message": ([FIRST, LAST[:-2]], InternalError),
-    "the item's own error": ([FIRST, frame(encode(StreamPart(last=Reply.of(Aborted("stopped")))))], Aborted),
+    "the item's own error": ([FIRST, frame(StreamMessage.of("extract", Aborted("stopped"), 0))], Aborted),
     "a dropped connection": ([FIRST, Drop], NotReady),
     "a connection that was dropped before it began": ([Drop], NotReady),
     "what cannot be decoded": ([FIRST, frame(b"\xc1")], InternalError),

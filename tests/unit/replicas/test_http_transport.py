@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,9 @@ from gliner_bento.replicas import remote
 from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.replicas.messages import (
-    CallMessage,
-    ExtractMessage,
     Frames,
-    Outcomes,
+    ItemsMessage,
+    OutcomesMessage,
     Reply,
     encode,
     frame,
@@ -100,10 +99,8 @@ def test_an_item_survives_the_transport():
         relation_heads={"r": [0]},
         relation_tails={"r": [1]},
     )
-    assert all(getattr(sent, field) != getattr(item(), field) for field in Item.__dataclass_fields__)
-    arrived = msgspec.msgpack.decode(encode(ExtractMessage([sent], CallMessage.of(call()))), type=ExtractMessage).items[
-        0
-    ]
+    assert all(getattr(sent, field.name) != getattr(item(), field.name) for field in fields(Item))
+    ((arrived,), _) = ItemsMessage.read(ItemsMessage.of([sent], call()))
     assert arrived == sent
     assert list(arrived.labels) == ["b", "a"]
 
@@ -119,7 +116,7 @@ def abort(replica: HttpReplica) -> Awaitable[Any]:
     return replica.abort("r")
 
 
-ANSWERS = {abort: [encode(Reply(result=True))], extract: [encode(Outcomes([Reply(result=RESULT)]))]}
+ANSWERS = {abort: [encode(Reply(result=True))], extract: [b"".join(OutcomesMessage.of([RESULT], 0))]}
 QUESTIONS = pytest.mark.parametrize("question", [abort, extract])
 
 

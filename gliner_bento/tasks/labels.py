@@ -1,18 +1,49 @@
-"""A request's labels and relations, as an `Item` has them: descriptions, thresholds, heads and tails."""
+"""Labels and relations of a request: their JSON, and as an item has them: descriptions, thresholds, heads and tails."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Discriminator, Field, Tag
+from typing_extensions import TypedDict
 
 from gliner_bento.errors import InvalidField
-from gliner_bento.types import Labels, Relations
+from gliner_bento.tasks.fields import Anything, Elements, Fields, Name, Score, Strict
 
 _MAX_SUGGESTED_CHARS = 100
 _ENDS_PER_LABEL = 10
 """All relations together name at most so many times `max_labels` labels as heads, and as many as tails. Without that
 limit: so many times the request's labels."""
+
+_Names = Elements[list[Name]]
+
+
+class LabelOptions(TypedDict, total=False):
+    """An entity type."""
+
+    __pydantic_config__ = Strict.model_config  # type: ignore[misc]
+
+    description: Annotated[Name | None, Field(description="What the model reads. Default: the name.")]
+    threshold: Annotated[Score | None, Field(description="Lowest score. Default: the request's.")]
+
+
+class RelationOptions(LabelOptions, total=False):
+    """A relation type."""
+
+    head: Annotated[_Names | None, Field(min_length=1, description="Labels that a head may have. Default: any.")]
+    tail: Annotated[_Names | None, Field(min_length=1, description="Labels that a tail may have. Default: any.")]
+
+
+_BY_TYPE = Discriminator(lambda value: "str" if isinstance(value, str) else "dict[options]")
+_Value = Annotated[Annotated[Name, Tag("str")] | Annotated[Fields[Anything], Tag("dict[options]")], _BY_TYPE]
+if TYPE_CHECKING:  # a caller's dictionary of descriptions is one of descriptions or options, too
+    Labels = Sequence[str] | Mapping[str, str | LabelOptions]
+    Relations = Sequence[str] | Mapping[str, str | RelationOptions]
+else:
+    Labels = Elements[Annotated[list[Name] | dict[Name, _Value[LabelOptions]], Field(min_length=1)]]
+    Relations = Elements[list[Name] | dict[Name, _Value[RelationOptions]]]
 
 
 def label_options(labels: Labels, relations: Relations, *, max_labels: int) -> dict[str, Any]:

@@ -1,14 +1,22 @@
-"""Validates long lists and objects of requests up to their first wrong element.
+"""The types of fields in JSON bodies, of any task and any wire format.
 
-pydantic collects an error for each wrong element, and a body may have hundreds of thousands: they took as many
-microseconds, in which the event loop stood still.
+Long lists and objects are validated up to their first wrong element: pydantic collects an error for each, and a body
+may have hundreds of thousands. They took as many microseconds, in which the event loop stood still.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, GetCoreSchemaHandler
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    StringConstraints,
+    model_validator,
+)
 
 MAX_FIELDS = 50
 
@@ -42,3 +50,19 @@ Elements = Annotated[Anything, _FailFast()]
 
 Fields = Annotated[Anything, BeforeValidator(check_fields)]
 """Of an object that forbids unknown ones."""
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
+Names = Elements[list[Name] | dict[Name, Name]]
+Score = Annotated[float, Field(ge=0, le=1)]
+RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:\-]{1,128}$")]
+
+
+class Strict(BaseModel):
+    """Unknown fields are errors, and so are values of another type: `"0.5"` is not a number.
+
+    Error messages do not contain the input: messages are logged, and the callers' texts must not be.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+
+    _check_fields = model_validator(mode="before")(check_fields)

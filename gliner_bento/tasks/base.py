@@ -1,0 +1,307 @@
+"""What all tasks have in common: a request, its items and their results, and what a task declares.
+
+A wire format translates its JSON to a `Request`. The gateway makes an `Item` of each text, in which every option is
+decided, and gets a `Result` for each; both pass through all layers unchanged. Layers between gateway and engine know no
+more of them than the classes of this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from functools import cache
+from operator import getitem
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, cast, get_type_hints
+
+from pydantic import BaseModel, Field, create_model
+from typing_extensions import Self
+
+from gliner_bento.errors import ErrorDetail, InvalidField
+from gliner_bento.tasks.fields import Elements, RequestId, Strict
+
+BASE_ADAPTER_ID = "__base__"
+"""An adapter id that selects the base model, as in gliner.serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an operator decides for all requests; see docs/settings.md for each."""
+
+    default_threshold: float
+    default_relation_threshold: float
+    max_labels: int
+    max_text_chars: int
+    max_batch_items: int
+    max_entities: int
+    max_relations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One text with every option decided: all that its result depends on. task: the name of its task."""
+
+    task: ClassVar[str]
+
+    text: str
+    adapter_id: str | None = field(default=None, kw_only=True)
+
+    @property
+    def chars(self) -> int:
+        """Characters that the model reads."""
+        return len(self.text)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it costs much more than its characters say; it is scheduled as a large request."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was computed for one text."""
+
+    words: Annotated[int, Field(description="Words of the text that were processed.")] = 0
+    tokens: Annotated[int, Field(description="Sub-word tokens of all passes, labels included.")] = 0
+    windows: Annotated[int, Field(description="Windows of the text; 0 for a blank text.")] = 0
+    label_groups: Annotated[
+        int, Field(description="Groups that the labels were divided into, one pass each per window.")
+    ] = 1
+    relation_groups: Annotated[
+        int, Field(description="Groups that the relations were divided into; 0 without relations.")
+    ] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractionWarning:
+    """A reason why the result of a valid request may be poor."""
+
+    code: Annotated[
+        str,
+        Field(
+            description="Stable, machine-readable name of the reason. `unsupported_language`: the text is mostly in a "
+            "language that the model's card does not list. `max_entities`, `max_relations`: only those with the "
+            "highest scores are returned (`on_limit`).",
+            examples=["unsupported_language"],
+        ),
+    ]
+    message: Annotated[str, Field(description="One sentence for people.")]
+
+
+NO_USAGE = Usage()
+
+
+class Result:
+    """The result of one item. A task's own is a frozen dataclass with these two fields, where its JSON has them.
+
+    task: the name of its task.
+    """
+
+    __slots__ = ()
+    task: ClassVar[str]
+
+    @property
+    def usage(self) -> Usage:
+        """What was computed."""
+        return NO_USAGE
+
+    @property
+    def warnings(self) -> Sequence[ExtractionWarning]:
+        """Why the result may be poor."""
+        return ()
+
+    def rest(self, streamed: int) -> Self:
+        """Without the first parts, which a stream has had already."""
+        return self
+
+
+Options = TypeVar("Options")
+Answer = TypeVar("Answer")
+BatchAnswer = TypeVar("BatchAnswer")
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[Options, Answer, BatchAnswer]):
+    """What a client asks for, in any wire format.
+
+    inputs: texts with their options. model: None: the only one.
+    param: the field of a batch that has the texts, which errors name: `texts`, whose options are shared, or `items`.
+    """
+
+    task: Task[Options, Answer, BatchAnswer]
+    inputs: Sequence[tuple[str, Options]]
+    model: str | None = None
+    request_id: str | None = None
+    timeout_ms: float | None = None
+    priority: int = 0
+    param: str = "texts"
+
+
+class RequestOptions(Strict):
+    """How the server treats the request as a whole."""
+
+    request_id: RequestId | None = Field(
+        default=None, description="Your id for this request, for logs and abort. Default: the server makes one."
+    )
+    timeout_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="Milliseconds until it fails with 504; except streams, at most request_timeout_s."
+    )
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
+        default=0, description="Lower values are scheduled earlier among the tenant's waiting requests."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What the OpenAPI document says of a route."""
+
+    summary: str
+    description: str
+
+
+class Task(Generic[Options, Answer, BatchAnswer]):
+    """A row of the table of tasks.
+
+    name: of its routes (`/v1/{name}`), their operations, and its messages; at most 31 characters. title: begins the
+    names of its JSON types. description: one sentence. routes: by what follows `/v1/{name}`.
+    example, batch_example: bodies of requests.
+    options: a dataclass with the options of a text, their only declaration; those without a default are required.
+    decide: decides the options that texts share, and makes their items. Raises InvalidField.
+    share: divides the limits of an answer among the items of a request.
+    text: the field of a request with the text.
+    parts: the field of a result whose elements, of the type `part`, a stream may have before its end. line: the type of
+    a line with one; takes it.
+    end, answer, batch_answer: types of the last line of a stream, and of the answers. They have fields of the result,
+    and `model`, `adapter_id` and `request_id`. Default: made from `result`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        description: str,
+        *,
+        options: type[Options],
+        item: type[Item],
+        result: type[Result],
+        decide: Callable[[Options, Limits], Callable[[str], Item]],
+        example: Mapping[str, Any],
+        batch_example: Mapping[str, Any],
+        share: Callable[[Sequence[Any]], Sequence[Any]] = lambda items: items,
+        text: Any = None,
+        parts: str | None = None,
+        part: type[Any] = str,
+        line: type[Any] | None = None,
+        end: type[Any] | None = None,
+        answer: type[Answer] | None = None,
+        batch_result: Any = None,
+        batch_answer: type[BatchAnswer] | None = None,
+        routes: Mapping[str, Route] | None = None,
+    ) -> None:
+        self.name, self.title, self.description = name, title, description
+        self.options, self.item, self.result = options, item, result
+        self.parts, self.part = parts, part
+        self.decide, self.share = decide, share
+        self.example, self.batch_example = example, batch_example
+        self.routes = routes or dict.fromkeys(("", "/stream", "/batch"), Route(title, description))
+        facts: list[Any] = [("model", str), ("adapter_id", str | None), ("request_id", str)]
+        self.answer: type[Answer] = answer or _dataclass(f"{title}Response", facts, bases=(result,), kw_only=True)
+        self.line, self.end = line, end or self.answer
+        outcome = [("result", result | None, None), ("error", ErrorDetail | None, None)]
+        self.batch_result: Any = batch_result or _dataclass(f"{title}BatchResult", outcome)
+        results: Any = getitem(cast(Any, Sequence), self.batch_result)
+        whole = [("results", results), ("model", str), ("request_id", str)]
+        self.batch_answer: type[BatchAnswer] = batch_answer or _dataclass(f"{title}BatchResponse", whole)
+        self._names = [one.name for one in fields(cast(Any, options))]
+        self._required = [one.name for one in fields(cast(Any, options)) if one.default is MISSING]
+        self._make_models(text or Field(description="The text."))
+
+    def request_of(self, body: Mapping[str, Any]) -> Request[Options, Answer, BatchAnswer]:
+        """The request in the fields of a `request_model`."""
+        return self._request([(body["text"], self._options_in(body))], body)
+
+    def batch_of(
+        self, body: Mapping[str, Any], check_size: Callable[[int, str], None]
+    ) -> Request[Options, Answer, BatchAnswer]:
+        """The request in the fields of a `batch_model`. check_size: raises an error for too many texts in a field."""
+        texts, items = body["texts"], body["items"]
+        if (texts is None) == (items is None):
+            raise InvalidField("texts: send either texts or items", param="texts")
+        check_size(len(texts or items or ()), "items" if texts is None else "texts")
+        if texts is not None:
+            shared = self._options_in(body)
+            self.check(shared)
+            return self._request([(text, shared) for text in texts], body)
+        return self._request([(item.text, self._options_in(body, vars(item))) for item in items], body, "items")
+
+    def check(self, options: Options) -> None:
+        """Raises InvalidField for required options that are absent."""
+        for name in self._required:
+            if getattr(options, name) is None:
+                raise InvalidField(f"{name}: Field required", param=name)
+
+    def parts_of(self, result: Result) -> Sequence[Any]:
+        """The parts of a result that a stream may have before its end."""
+        return getattr(result, self.parts) if self.parts else ()
+
+    def _request(
+        self, inputs: Sequence[tuple[str, Options]], body: Mapping[str, Any], param: str = "texts"
+    ) -> Request[Options, Answer, BatchAnswer]:
+        return Request(self, inputs, None, body["request_id"], body["timeout_ms"], body["priority"], param)
+
+    def _options_in(self, shared: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> Options:
+        """own: win, where they are not None."""
+        if own is None:
+            return self.options(**{name: shared[name] for name in self._names})
+        return self.options(**{name: shared[name] if own[name] is None else own[name] for name in self._names})
+
+    def _make_models(self, text: Any) -> None:
+        """The JSON of requests: `request_model`, `item_model`, `batch_model`."""
+        hints = get_type_hints(self.options, include_extras=True)
+        defaults = {one.name: one.default for one in fields(cast(Any, self.options))}
+        declared = {name: (hints[name], ... if defaults[name] is MISSING else defaults[name]) for name in self._names}
+        optional = {name: _optional(hints[name]) for name in self._names}
+        required = {
+            name: _optional(hints[name], f"As in /v1/{self.name}; required unless every item has its own.")
+            for name in self._required
+        }
+        named = {"text": (str, Field(description="The text.", examples=text.examples))}
+        title = self.title
+        self.request_model = _model(f"{title}Request", "One text.", RequestOptions, declared | {"text": (str, text)})
+        doc = "One text of a batch; an option that is set here overrides the batch's."
+        self.item_model = _model(f"{title}Item", doc, Strict, optional | named)
+        texts: Any = Elements[list[str]] | None
+        items: Any = getitem(cast(Any, Elements), getitem(cast(Any, list), self.item_model)) | None
+        lists = {
+            "texts": (texts, Field(default=None, description="Texts that all use the options below.")),
+            "items": (items, Field(default=None, description="Texts with options of their own.")),
+        }
+        doc = "Several texts that share options (`texts`), or items that may each have their own (`items`)."
+        self.batch_model = _model(f"{title}BatchRequest", doc, RequestOptions, declared | required | lists)
+
+
+def answer_of(kind: type[Answer], result: Result, **others: Any) -> Answer:
+    """An answer of this `kind`: fields of the result, and the others."""
+    return kind(**{name: getattr(result, name) for name in _names_of(cast(Any, kind)) if name not in others}, **others)
+
+
+def _model(name: str, doc: str, base: type[BaseModel], declared: dict[str, Any]) -> type[BaseModel]:
+    return create_model(name, __base__=base, __doc__=doc, **declared)
+
+
+def _optional(hint: Any, description: str = "") -> tuple[Any, Any]:
+    """The declaration of a field that may be absent. hint: Annotated, with a `Field` last."""
+    *metadata, declared = hint.__metadata__
+    kind = getitem(cast(Any, Annotated), (hint.__origin__, *metadata)) if metadata else hint.__origin__
+    return kind | None, Field(default=None, description=description or declared.description)
+
+
+def _dataclass(name: str, own: Sequence[Any], **options: Any) -> Any:
+    return make_dataclass(name, own, frozen=True, slots=True, **options)
+
+
+@cache
+def _names_of(kind: type[Any]) -> Sequence[str]:
+    return [one.name for one in fields(kind)]
+
+
+AnyTask = Task[Any, Any, Any]

@@ -1,0 +1,351 @@
+"""Extraction of entities and relations: its options, its result, and its row of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+from typing_extensions import Self
+
+from gliner_bento.errors import ErrorDetail
+from gliner_bento.tasks.base import (
+    BASE_ADAPTER_ID,
+    NO_USAGE,
+    ExtractionWarning,
+    Item,
+    Limits,
+    Request,
+    Result,
+    Route,
+    Task,
+    Usage,
+)
+from gliner_bento.tasks.fields import Score
+from gliner_bento.tasks.labels import Labels, Relations, label_options
+
+NAME = "extract"
+TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
+LABELS = ["person", "organization", "date", "location"]
+_RELATIONS = ["founded", "founded in", "headquartered in"]
+
+LongText = Literal["window", "truncate", "reject"]
+OnLimit = Literal["error", "truncate"]
+Words = Annotated[int, Field(ge=8, le=100_000)]
+OverlapWords = Annotated[int, Field(ge=0, le=100_000)]
+
+MAX_ENTITIES, MAX_RELATIONS = 100_000, 20_000  # default limits of one answer
+LIMIT_WARNINGS = frozenset({"max_entities", "max_relations"})  # codes of warnings that results are missing
+
+MIN_SHARE = 100
+"""Entities, and relations, that each text of a batch may have, beside its share of the limits of the answer."""
+
+ALL_SPANS_THRESHOLD = 0.1
+"""Below it, an item with relations scores most pairs of spans: it is a large one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionOptions:
+    """What to extract from a text, and how. None: the server decides."""
+
+    labels: Annotated[
+        Labels,
+        Field(
+            description="Entity types to extract: names, or {name: description}: the model gets the description, the "
+            "response has the name. Repeated names count once; two names may not share a description. Instead of a "
+            "description, an object may also set a threshold of the label.",
+            examples=[LABELS],
+        ),
+    ]
+    relations: Annotated[
+        Relations | None,
+        Field(
+            description="Relation types to extract between the entities: names, or {name: description}. Instead of a "
+            "description, an object may also set a threshold of the relation, and the labels that its head and its "
+            "tail may have. Needs a relation extraction model.",
+            examples=[_RELATIONS],
+        ),
+    ] = None
+    threshold: Annotated[
+        Score | None,
+        Field(description="Lowest score of an entity, 0 to 1. Default: the server's default_threshold."),
+    ] = None
+    relation_threshold: Annotated[
+        Score | None,
+        Field(
+            description="Lowest score of a relation, 0 to 1. Default: the server's default_relation_threshold.",
+        ),
+    ] = None
+    flat_ner: Annotated[
+        bool,
+        Field(description="No overlapping entities; false allows nested ones."),
+    ] = True
+    multi_label: Annotated[
+        bool,
+        Field(description="A span may carry several labels."),
+    ] = False
+    adapter_id: Annotated[
+        str | None,
+        Field(description="LoRA adapter to use. Default, and `__base__`: the base model."),
+    ] = None
+    long_text: Annotated[
+        LongText,
+        Field(
+            description="What to do with a text longer than the model's maximum length: process it in overlapping "
+            "`window`s, `truncate` it and report where, or `reject` it with 413.",
+        ),
+    ] = "window"
+    window_words: Annotated[
+        Words | None,
+        Field(
+            description="Words of a window, at most the model's maximum length. Default: the server's window_words.",
+        ),
+    ] = None
+    window_overlap_words: Annotated[
+        OverlapWords | None,
+        Field(
+            description="Words that consecutive windows share, at most; fewer than a window has. "
+            "Default: the server's window_overlap_words.",
+        ),
+    ] = None
+    on_limit: Annotated[
+        OnLimit,
+        Field(
+            description="What to do with more entities or relations than the server's max_entities and max_relations: "
+            "fail with an `error` (422), or `truncate`: return those with the highest scores, and a warning.",
+        ),
+    ] = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractionItem(Item):
+    """One text with every option decided.
+
+    `labels` and `relations` map a name to its description; a name without one is its own description. Names are
+    unique, non-empty, and returned as they are; descriptions are what the model reads.
+
+    label_thresholds, relation_thresholds: of those with a threshold of their own, by name. relation_heads,
+    relation_tails: of those that do not relate all labels, by name: which they may have, as indexes into `labels`.
+    window_words, window_overlap_words: in words; None: the engine's default.
+    max_entities, max_relations: of the result; see `on_limit`.
+    """
+
+    task: ClassVar[str] = NAME
+
+    labels: Mapping[str, str]
+    relations: Mapping[str, str] = field(default_factory=dict)
+    threshold: float = 0.5
+    relation_threshold: float = 0.5
+    flat_ner: bool = True
+    multi_label: bool = False
+    long_text: LongText = "window"
+    window_words: int | None = None
+    window_overlap_words: int | None = None
+    on_limit: OnLimit = "error"
+    max_entities: int = MAX_ENTITIES
+    max_relations: int = MAX_RELATIONS
+    label_thresholds: Mapping[str, float] = field(default_factory=dict)
+    relation_thresholds: Mapping[str, float] = field(default_factory=dict)
+    relation_heads: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    relation_tails: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def chars(self) -> int:
+        """See `Item`: labels and relations are in the prompt."""
+        return len(self.text) + sum(map(len, self.labels.values())) + sum(map(len, self.relations.values()))
+
+    @property
+    def is_large(self) -> bool:
+        """See `Item`: with a low threshold, relations are scored between most spans of the text."""
+        return bool(self.relations) and self.threshold < ALL_SPANS_THRESHOLD
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A mention: `text[start:end]` of the request's text is `text`."""
+
+    start: Annotated[int, Field(description="First character.")]
+    end: Annotated[int, Field(description="One past the last character.")]
+    text: str
+    label: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class RelationArgument:
+    """One end of a relation: an entity of the same extraction."""
+
+    entity_idx: Annotated[int, Field(description="Index into `entities`.")]
+    start: int
+    end: int
+    text: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """`relation` holds from `head` to `tail`."""
+
+    relation: str
+    score: float
+    head: RelationArgument
+    tail: RelationArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction(Result):
+    """The result of one item."""
+
+    task: ClassVar[str] = NAME
+
+    entities: Annotated[Sequence[Entity], Field(description="In order of position.")]
+    relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")] = ()
+    truncated: Annotated[bool, Field(description="True if only the beginning of the text was processed.")] = False
+    truncated_at: Annotated[
+        int | None, Field(description="The character where processing stopped; null if the whole text was processed.")
+    ] = None
+    usage: Usage = NO_USAGE
+    warnings: Annotated[
+        Sequence[ExtractionWarning], Field(description="Why the result may be poor. Usually empty.")
+    ] = ()
+
+    def rest(self, streamed: int) -> Self:
+        """See `Result`."""
+        return replace(self, entities=self.entities[streamed:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractResponse(Extraction):
+    """The answer of /v1/extract."""
+
+    model: str
+    adapter_id: str | None
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedEntity:
+    """A line of /v1/extract/stream: the next entity of the text."""
+
+    entity: Entity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamedEnd:
+    """The last line of /v1/extract/stream: an `ExtractResponse` without its entities."""
+
+    relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")]
+    truncated: bool
+    truncated_at: int | None
+    usage: Usage
+    warnings: Sequence[ExtractionWarning] = ()
+    model: str
+    adapter_id: str | None
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """The result of one text, or its error."""
+
+    result: Extraction | None = None
+    error: ErrorDetail | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractBatchResponse:
+    """The answer of /v1/extract/batch: `results[i]` belongs to the i-th text."""
+
+    results: Sequence[BatchResult]
+    model: str
+    request_id: str
+
+
+def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], ExtractionItem]:
+    """Makes the items of texts with these options. Raises InvalidField."""
+    threshold, relation_threshold = options.threshold, options.relation_threshold
+    return partial(
+        ExtractionItem,
+        **label_options(options.labels, options.relations or {}, max_labels=limits.max_labels),
+        threshold=limits.default_threshold if threshold is None else threshold,
+        relation_threshold=limits.default_relation_threshold if relation_threshold is None else relation_threshold,
+        flat_ner=options.flat_ner,
+        multi_label=options.multi_label,
+        adapter_id=None if options.adapter_id == BASE_ADAPTER_ID else options.adapter_id,
+        long_text=options.long_text,
+        window_words=options.window_words,
+        window_overlap_words=options.window_overlap_words,
+        on_limit=options.on_limit,
+        max_entities=limits.max_entities,
+        max_relations=limits.max_relations,
+    )
+
+
+def _share(items: Sequence[ExtractionItem]) -> Sequence[ExtractionItem]:
+    """Each with its share of the limits of an answer, by the length of its text."""
+    if len(items) < 2:
+        return items
+    total = sum(len(item.text) for item in items) or 1
+    return [
+        replace(
+            item,
+            max_entities=min(item.max_entities, MIN_SHARE + item.max_entities * len(item.text) // total),
+            max_relations=min(item.max_relations, MIN_SHARE + item.max_relations * len(item.text) // total),
+        )
+        for item in items
+    ]
+
+
+EXTRACTION = Task(
+    NAME,
+    "Extract",
+    "Entities and relations in texts.",
+    options=ExtractionOptions,
+    item=ExtractionItem,
+    result=Extraction,
+    decide=_decide,
+    share=_share,
+    text=Field(description="The text. A blank text has no entities.", examples=[TEXT]),
+    parts="entities",
+    part=Entity,
+    line=StreamedEntity,
+    end=StreamedEnd,
+    answer=ExtractResponse,
+    batch_result=BatchResult,
+    batch_answer=ExtractBatchResponse,
+    example={"text": TEXT, "labels": LABELS, "relations": _RELATIONS},
+    batch_example={"texts": [TEXT, "Ada Lovelace lived in London."], "labels": LABELS},
+    routes={
+        "": Route(
+            "Entities and relations of one text",
+            "Find the entities of any types that you name in a text of any length, and the relations of the types that "
+            "you name between them. Each entity has its characters in the text and a score.",
+        ),
+        "/stream": Route(
+            "Entities of one text as they become final, in lines of JSON",
+            "A line for each entity, in order of position; the last line holds the relations and the usage. An error "
+            "after the first window is the last line, an error body. request_timeout_s limits the time without "
+            "progress; timeout_ms the whole.",
+        ),
+        "/batch": Route(
+            "One result or error per text",
+            "Find entities and relations in several texts, in one request. A text that fails does not fail the others: "
+            "results[i] is the result of the i-th text, or its error.",
+        ),
+    },
+)
+
+ExtractRequest, ExtractItem, ExtractBatchRequest = (
+    EXTRACTION.request_model,
+    EXTRACTION.item_model,
+    EXTRACTION.batch_model,
+)
+
+
+def extraction_of(
+    texts: Sequence[str], options: ExtractionOptions, request_id: str | None = None
+) -> Request[ExtractionOptions, ExtractResponse, ExtractBatchResponse]:
+    """The request for texts that share options."""
+    return Request(EXTRACTION, [(text, options) for text in texts], request_id=request_id)

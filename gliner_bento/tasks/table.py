@@ -1,0 +1,9 @@
+"""The table of tasks."""
+
+from __future__ import annotations
+
+from gliner_bento.tasks.base import AnyTask
+from gliner_bento.tasks.extraction import EXTRACTION
+
+TASKS: dict[str, AnyTask] = {task.name: task for task in (EXTRACTION,)}
+"""By name. To add one: its module, and it here."""
