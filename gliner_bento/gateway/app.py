@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gliner_bento.gateway import documentation, playground
+from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.compat import compat_endpoints
 from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
 from gliner_bento.gateway.error_body import respond
@@ -25,9 +26,8 @@ from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.policy.access import Access
 from gliner_bento.gateway.policy.overload import OverloadPolicy
-from gliner_bento.gateway.policy.refuse_early import EarlyRefusal
+from gliner_bento.gateway.refuse_early import EarlyRefusal
 from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
 from gliner_bento.gateway.security_headers import INDEX_PAGE, PLAYGROUND_LINK
 from gliner_bento.gateway.trailing_slash import TrailingSlash

@@ -30,7 +30,7 @@ from gliner_bento.fairness.constants import MAX_HEADER_BYTES, PACE_BYTES
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.policy.refuse_early import EarlyRefusal
+from gliner_bento.gateway.refuse_early import EarlyRefusal
 
 _HEADER_OVERHEAD = 32
 """A header counts so many bytes more than it has, as in HTTP/2, for the memory it takes."""

@@ -14,12 +14,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
 from gliner_bento.gateway import request_id
+from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
 from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.json_values import MAX_VALUES, JsonValues
 from gliner_bento.gateway.media import JSON, is_json, media_type
 from gliner_bento.gateway.policy import tenants
-from gliner_bento.gateway.policy.access import Access
 from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.gateway.security_headers import secure
 from gliner_bento.gateway.v1 import adapters

@@ -13,7 +13,7 @@ from overloaded_server import serving
 from overloading import REQUEST, TOKENS_PER_S, measured
 from prometheus_client import REGISTRY
 
-from gliner_bento.gateway.policy.refuse_early import EarlyRefusal
+from gliner_bento.gateway.refuse_early import EarlyRefusal
 from gliner_bento.storage.api_keys import hash_of
 
 BODY = json.dumps(REQUEST).encode()

@@ -19,9 +19,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gliner_bento.errors import GLiNERBentoError, QueueFull, RateLimited
 from gliner_bento.fairness.constants import BYTES_PER_TOKEN, MAX_READ_BYTES, PASS_TOKENS, SHORT_TOKENS
 from gliner_bento.gateway import request_id
+from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
 from gliner_bento.gateway.media import JSON
-from gliner_bento.gateway.policy.access import Access
 from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.gateway.request_record import Recorder, RequestRecord
