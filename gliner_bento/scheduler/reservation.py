@@ -1,7 +1,7 @@
 """Who may have the last lane and how much of a batch, so that one tenant or large requests do not hold up others.
 
 A large request (bulk) is one that takes more than one turn, many texts or a long one, or has a lower priority than
-others. Docs: decision 18, with the measurement that shows who needs it.
+others. Docs: decision 18 has the measurement that shows who needs this.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def sent_for(client: str) -> bytes:
 
 def test_a_client_behind_a_trusted_proxy_is_not_refused_for_what_others_behind_it_send():
     async def scene():
-        async with serving(forwarded_allow_ips=("127.0.0.1",), request_timeout_s=60) as served:
+        async with serving(forwarded_allow_ips=("127.0.0.1",)) as served:
             noisy, quiet = await served.connect(), await served.connect()
             assert (await noisy.answer(sent_for("127.0.0.1"))).status_code == 429  # this tenant overloads it
             assert served.reached == []
