@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Sequence
 
 import ray
 from ray import serve
+from ray.serve.handle import DeploymentHandle
 
 from gliner_bento.errors import one_line
+from gliner_bento.process.run import Parts, Source
 from gliner_bento.ray.host import HostedReplica
 from gliner_bento.ray.options import replica_options
+from gliner_bento.replicas.ray.handle import RayReplica
 from gliner_bento.settings import Settings
 
 _CAUSE = re.compile(r"^(?:[\w.]*\.)?(?:StartupError|SettingsError|ModelError|OSError): (.+)$", re.MULTILINE)
@@ -29,6 +33,13 @@ def replicas(settings: Settings) -> serve.Application:
     has_gpus = ray.cluster_resources().get("GPU", 0) > 0
     deployment = serve.deployment(HostedReplica, name="GLiNERReplica", **replica_options(settings, has_gpus=has_gpus))
     return deployment.bind(settings)
+
+
+def reach(handle: DeploymentHandle, parts: Parts) -> Source:
+    """The replicas of a deployment, for the gateway of the running event loop."""
+    replica = RayReplica(handle, on_repeat=parts.metrics.on_repeat)
+    loop = asyncio.get_running_loop()
+    return Source(replica, fail=lambda: loop.call_soon_threadsafe(replica.fail), read_metrics=replica.metrics)
 
 
 def reason(error: BaseException, details: Sequence[str] = ()) -> str:

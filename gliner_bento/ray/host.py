@@ -6,19 +6,18 @@ Messages and errors are those of the other transport (`messages.py`); Ray carrie
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import asdict
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import ray
 from ray import serve
 
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.process.exits import write_line
-from gliner_bento.process.interpreter import prefer_throughput
+from gliner_bento.process.run import load_model, run
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.messages import (
     ExtractMessage,
@@ -35,9 +34,7 @@ from gliner_bento.replicas.messages import (
 from gliner_bento.replicas.ray.routing import Placement
 from gliner_bento.replicas.ray.scaling import BUSY_LANES, WAITING_TOKENS
 from gliner_bento.settings import Settings
-from gliner_bento.telemetry import log
-from gliner_bento.telemetry.metrics import own_exposition, process_metrics
-from gliner_bento.telemetry.tracing import start_tracing
+from gliner_bento.telemetry.metrics import own_exposition
 
 _extract_message = decoder(ExtractMessage)
 _stream_message = decoder(StreamMessage)
@@ -47,23 +44,17 @@ class HostedReplica:
     """A `LocalReplica` with the cores and GPUs that Ray has assigned to its actor."""
 
     def __init__(self, settings: Settings) -> None:
-        log.configure(settings)
         self._name: str = serve.get_replica_context().replica_id.unique_id
         self._outstanding: Counter[str] = Counter()
         assigned = ray.get_runtime_context().get_assigned_resources()
         share = min(1.0, assigned.get("GPU", 1.0))
         own = {"num_instances": 1, "target_memory_fraction": settings.target_memory_fraction * share}
-        self._replica = LocalReplica.load(
-            settings.model_copy(update=own),
-            process_metrics(),
-            self._end_hung,
-            start_tracing(settings),
-            cores=max(1, int(assigned.get("CPU", 1))),
-        )
+        load = partial(load_model, cores=max(1, int(assigned.get("CPU", 1))))
+        running = run(settings.model_copy(update=own), load, service=f"replica {self._name}", raises=True)
+        self._replica = cast(LocalReplica, running.source.replica)
         self._calls = calls_of(self._replica) | {"refresh_adapter": self._replica.adapters.install}
         model = {name: value for name, value in asdict(self._replica.model).items() if name != "device"}
         self._model = hashlib.sha256(repr(model).encode()).hexdigest()
-        prefer_throughput()
 
     async def extract(self, message: bytes, *, placement: Placement) -> tuple[str, bytes]:
         """`ExtractMessage` -> the replica's name, `Outcomes`. Cancelling the call aborts its items."""
@@ -131,10 +122,6 @@ class HostedReplica:
             yield
         finally:
             self._outstanding[placement.gateway] -= placement.tokens
-
-    def _end_hung(self, reason: str) -> None:
-        write_line(f"replica {self._name} hangs: {reason}; its process ends, and Ray starts another one")
-        os._exit(1)
 
 
 async def _pieces(archive: bytes) -> AsyncIterator[bytes]:

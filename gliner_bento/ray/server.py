@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 
 import uvicorn
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
 
-from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.gateway.http_protocol import limit_connections
-from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.announcement import announce, url_of
-from gliner_bento.process.app import mounted
-from gliner_bento.process.interpreter import prefer_throughput
-from gliner_bento.process.shutdown import Shutdown
-from gliner_bento.replicas.ray.handle import RayReplica
+from gliner_bento.process.app import gateway_app, mounted
+from gliner_bento.process.run import run
+from gliner_bento.ray.cluster import reach
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
-from gliner_bento.telemetry.metrics import process_metrics
-from gliner_bento.telemetry.tracing import start_tracing
 
 
 class GatewayServer(uvicorn.Server):
@@ -33,8 +27,7 @@ class GatewayServer(uvicorn.Server):
         log.configure(settings)
         self._settings = settings
         self._handle = handle
-        self._app = GatewayApp(settings.view(GatewayOptions))
-        limit_connections(self._app.options, self._app.early)
+        self._app = gateway_app(settings)
         app = mounted(self._app, self._lifespan)
         super().__init__(
             uvicorn.Config(app, host=host, port=port, lifespan="on", log_config=None, access_log=False, ws="none")
@@ -49,10 +42,6 @@ class GatewayServer(uvicorn.Server):
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        replica = RayReplica(self._handle, on_repeat=process_metrics().on_repeat)
-        self._app.bind(replica, start_tracing(self._settings), replica.metrics)
-        loop = asyncio.get_running_loop()
-        Shutdown(self._settings.shutdown_timeout_s, fail=lambda: loop.call_soon_threadsafe(replica.fail)).install()
-        prefer_throughput()
-        yield
+        async with aclosing(run(self._settings, partial(reach, self._handle), self._app, raises=True)):
+            yield
         await serve.shutdown_async()  # closes what belongs to this event loop
