@@ -5,24 +5,19 @@ serve run gliner_bento.ray.app:build max_instances=4
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.process.app import mounted
+from gliner_bento.process.app import gateway_app, mounted
 from gliner_bento.process.port import check_access
-from gliner_bento.ray.cluster import replicas
+from gliner_bento.process.run import run
+from gliner_bento.ray.cluster import reach, replicas
 from gliner_bento.ray.options import check, gateway_options
-from gliner_bento.replicas.fleet.fleet import FleetOptions
-from gliner_bento.replicas.ray.fleet import RayFleet
 from gliner_bento.settings import Settings
-from gliner_bento.telemetry import log
-from gliner_bento.telemetry.metrics import process_metrics
-from gliner_bento.telemetry.tracing import start_tracing
 
 REQUEST_ID = b"x-request-id"
 
@@ -49,15 +44,13 @@ class Gateway:
     """The gateway's ASGI app over all replicas."""
 
     def __init__(self, settings: Settings, replicas: DeploymentHandle) -> None:
-        log.configure(settings)
         self._settings = settings
         self._replicas = replicas
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Ray in the event loop of the requests."""
-        fleet = RayFleet(self._replicas, self._settings.view(FleetOptions), process_metrics().on_repeat)
-        app = GatewayApp(self._settings.view(GatewayOptions))
-        app.bind(fleet, start_tracing(self._settings), fleet.metrics)
+        app = gateway_app(self._settings)
+        run(self._settings, partial(reach, self._replicas), app, service="GLiNERGateway", raises=True)
         return WithoutRequestId(mounted(app))
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from functools import partial
+from typing import cast
 
 import ray
 from ray import serve
 
-from gliner_bento.process.exits import write_line
-from gliner_bento.process.interpreter import prefer_throughput
+from gliner_bento.process.run import load_model, run
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.ray.scaling import BUSY_LANES, WAITING_TOKENS
 from gliner_bento.replicas.remote import ReplicaServer
 from gliner_bento.settings import Settings
-from gliner_bento.telemetry import log
-from gliner_bento.telemetry.metrics import own_exposition, process_metrics
-from gliner_bento.telemetry.tracing import start_tracing
+from gliner_bento.telemetry.metrics import own_exposition
 
 
 class ReplicaHost:
@@ -45,20 +43,14 @@ class HostedReplica(ReplicaHost):
     """A `LocalReplica` with the cores and GPUs that Ray has assigned to its actor."""
 
     def __init__(self, settings: Settings) -> None:
-        log.configure(settings)
         self._name: str = serve.get_replica_context().replica_id.unique_id
         assigned = ray.get_runtime_context().get_assigned_resources()
         share = min(1.0, assigned.get("GPU", 1.0))
         own = {"num_instances": 1, "target_memory_fraction": settings.target_memory_fraction * share}
-        self._replica = LocalReplica.load(
-            settings.model_copy(update=own),
-            process_metrics(),
-            self._end_hung,
-            start_tracing(settings),
-            cores=max(1, int(assigned.get("CPU", 1))),
-        )
+        load = partial(load_model, cores=max(1, int(assigned.get("CPU", 1))))
+        running = run(settings.model_copy(update=own), load, service=f"replica {self._name}", raises=True)
+        self._replica = cast(LocalReplica, running.source.replica)
         super().__init__(ReplicaServer(self._replica, {"metrics": _metrics}))
-        prefer_throughput()
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """For `WaitingTokensPolicy`. Called by Ray."""
@@ -75,10 +67,6 @@ class HostedReplica(ReplicaHost):
         """Called by Ray when all requests have been answered."""
         if replica := getattr(self, "_replica", None):
             replica.close()
-
-    def _end_hung(self, reason: str) -> None:
-        write_line(f"replica {self._name} hangs: {reason}; its process ends, and Ray starts another one")
-        os._exit(1)
 
 
 async def _pieces(archive: bytes) -> AsyncIterator[bytes]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -13,19 +14,13 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
 
-from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.http_protocol import Limits
-from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.announcement import announce, url_of
-from gliner_bento.process.app import mounted
-from gliner_bento.process.interpreter import prefer_throughput
-from gliner_bento.process.shutdown import Shutdown
-from gliner_bento.replicas.fleet.fleet import FleetOptions
-from gliner_bento.replicas.ray.fleet import RayFleet
+from gliner_bento.process.app import gateway_app, mounted
+from gliner_bento.process.run import run
+from gliner_bento.ray.cluster import reach
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
-from gliner_bento.telemetry.metrics import process_metrics
-from gliner_bento.telemetry.tracing import start_tracing
 
 _POLL_S = 0.05
 
@@ -37,7 +32,7 @@ class GatewayServer(uvicorn.Server):
         log.configure(settings)
         self._settings = settings
         self._handle = handle
-        self._app = GatewayApp(settings.view(GatewayOptions))
+        self._app = gateway_app(settings)
         http: Any = Limits(self._app.options, self._app.early).protocol
         app = mounted(self._app, self._lifespan)
         super().__init__(
@@ -55,13 +50,8 @@ class GatewayServer(uvicorn.Server):
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        fleet = RayFleet(self._handle, self._settings.view(FleetOptions), process_metrics().on_repeat)
-        self._app.bind(fleet, start_tracing(self._settings), fleet.metrics)
-        while not await self._app.gateway.ready():  # noqa: ASYNC110  # asks the replicas, which notify nobody
-            await asyncio.sleep(_POLL_S)
-        loop = asyncio.get_running_loop()
-        Shutdown(self._settings.shutdown_timeout_s, fail=lambda: loop.call_soon_threadsafe(fleet.fail)).install()
-        prefer_throughput()
-        yield
-        await fleet.close()
+        async with aclosing(run(self._settings, partial(reach, self._handle), self._app, raises=True)):
+            while not await self._app.gateway.ready():  # noqa: ASYNC110  # asks the replicas, which notify nobody
+                await asyncio.sleep(_POLL_S)
+            yield
         await serve.shutdown_async()  # closes what belongs to this event loop

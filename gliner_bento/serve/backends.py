@@ -102,7 +102,7 @@ class InProcess:
             async with transport(settings, "gliner_serve") as calls, httpx.AsyncClient(transport=calls) as self._http:
                 self._url = URL + settings.route_prefix
                 self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
-                self._turns = asyncio.Semaphore(2 * settings.max_batch_size)  # the rest would wait in the queue
+                self._slots = asyncio.Semaphore(2 * settings.max_batch_size)  # the rest would wait in the queue
                 self._loaded.set_result(None)
                 await self._closing.wait()
                 await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
@@ -118,7 +118,7 @@ class InProcess:
         return asyncio.run_coroutine_threadsafe(self._answer(payload), self._loop)
 
     async def _answer(self, payload: dict[str, Any]) -> Answer:
-        async with self._turns:
+        async with self._slots:
             response = await self._http.post(self._url, json=payload, timeout=None)
         if response.is_error:
             raise GLiNERClientError(f"{response.status_code}: {response.text}", response.status_code)

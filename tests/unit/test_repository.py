@@ -54,8 +54,8 @@ ALLOWED_IN = {
     "polars": r"gliner_bento/integrations/dataframes\.py",
     "shtab": r"gliner_bento/cli/completion\.py",
     "spacy": r"gliner_bento/integrations/spacy\.py",
-    "httpx": r"gliner_bento/(client|cli|process/in_process|loadtest)/?|benchmark/(server|side_by_side)\.py|reliability|"
-    r"deploy/containers",
+    "httpx": r"gliner_bento/(client|cli|loadtest|process/in_process|serve/backends)|benchmark/(server|side_by_side)|"
+    r"reliability|deploy/containers",
     "rich": r"gliner_bento/cli/",
     "pyarrow": r"gliner_bento/(ray/|files/records/columns\.py)",
     "fast_gliner": JOBS,
