@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from benchmark import generated
 from benchmark.bench import UNLIMITED_S, Bench
 from benchmark.job import NotMeasured
 from benchmark.rows import Better, Row, note_if_missing
@@ -119,7 +120,7 @@ def labels128(bench: Bench, section: str) -> list[Row]:
     """128 labels in the prompt of every text, bf16; in one pass, as in gliner.serve."""
     bodies = workload.many_labels(bench.plan.texts // 4)
     if bench.plan.bundled:
-        bodies = workload.with_relations(bodies)
+        bodies = generated.with_relations(bodies)
     return _against_gliner_serve(bench, section, "ner", bodies, 8, "128 labels, bf16", None, max_labels_per_pass=1000)
 
 
@@ -161,7 +162,7 @@ def soak(bench: Bench, section: str) -> list[Row]:
     model, count = bench.checkpoint("ner"), bench.plan.soak_requests
     bodies = workload.uniform(min(count, 2000))
     if bench.plan.bundled:
-        bodies = workload.with_relations(bodies)
+        bodies = generated.with_relations(bodies)
     with bench.ours(model, dtype="bfloat16") as server:
         bench.warm_up(server.url + EXTRACT, bodies)
         start = time.monotonic()
