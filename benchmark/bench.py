@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmark import job
+from benchmark import generated, job
 from benchmark.answers import Predictions, agreement_of_replies, own_adapter_share, predictions_of
 from benchmark.job import NotMeasured
 from benchmark.rows import Row
@@ -119,7 +119,7 @@ class Bench:
     def bodies(self, family: str, count: int, seed: int = 0) -> list[workload.Body]:
         """Bodies of the mixed workload for a model."""
         bodies = workload.mixed(count, seed)
-        return workload.with_relations(bodies) if self.plan.bundled or family == "relex" else bodies
+        return generated.with_relations(bodies) if self.plan.bundled or family == "relex" else bodies
 
     def expected(self, model: Path, bodies: Sequence[workload.Body]) -> list[Predictions]:
         """The predictions of gliner's own forward on torch in float32, one text per batch; cached."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Any
 
-from gliner_bento.loadtest.workload import WORD
+from benchmark.generated import WORD
 
 NEAR_WORDS = 20
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import aiohttp
 
-from benchmark import results_file
+from benchmark import generated, results_file
 from benchmark.server import Server, started
 from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import authorization, closed_loop, open_loop
@@ -99,7 +99,7 @@ def measure(server: Server, seconds: float) -> dict[str, Any]:
     closed_loop(url, short, concurrency=4, seconds=min(5.0, seconds), api_key=KEYS["b"])
     alone, beside = b(), []
     for words in WORDS:
-        long = workload.encoded([workload.document(words, seed) for seed in range(32)])
+        long = workload.encoded([generated.document(words, seed) for seed in range(32)])
         with Flood(url, long, CONNECTIONS) as flood:
             time.sleep(_LEAD_S)
             summary = b()

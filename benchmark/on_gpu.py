@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from benchmark import job, with_adapters
+from benchmark import generated, job, with_adapters
 from benchmark.answers import agreement_of, predictions_of
 from benchmark.bench import Bench, log_progress
 from benchmark.job import NotMeasured
@@ -66,7 +66,7 @@ def _speed(family: str, bench: Bench, section: str) -> Iterator[Row]:
 def _lengths(bench: Bench, section: str) -> Iterator[Row]:
     """Texts of 320 words, bf16."""
     bodies = [
-        body | {"text": workload.document(320, seed)["text"]}
+        body | {"text": generated.document(320, seed)["text"]}
         for seed, body in enumerate(bench.bodies("ner", TEXTS // 4))
     ]
     yield from _compared(bench, section, "ner", "small, 320 words", bodies, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from benchmark import generated
 from benchmark.bench import Bench
 from benchmark.job import NotMeasured
 from benchmark.rows import Better, Row, note_if_missing
@@ -115,7 +116,7 @@ def labels128(bench: Bench, section: str) -> list[Row]:
     """128 labels in the prompt of every text, bf16; in one pass, as in gliner.serve."""
     bodies = workload.many_labels(bench.plan.texts // 4)
     if bench.plan.bundled:
-        bodies = workload.with_relations(bodies)
+        bodies = generated.with_relations(bodies)
     return _against_gliner_serve(bench, section, "ner", bodies, 8, "128 labels, bf16", None, max_labels_per_pass=1000)
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmark import job
+from benchmark import generated, job
 from benchmark.answers import predictions_of
 from benchmark.bench import DEMO, UNLIMITED_S, Bench
 from benchmark.borders import NEAR_WORDS, compare_at_borders
@@ -52,7 +52,7 @@ Load = Callable[..., tuple[dict[str, Any], list[dict[str, Any]]]]
 def long_texts(bench: Bench, section: str) -> list[Row]:
     """A long document, without and with other requests; then, on the bundled model, many labels, and paragraphs."""
     bench.extra["long_texts"] = {}
-    model, document = bench.checkpoint("ner"), workload.document(bench.plan.document_words)
+    model, document = bench.checkpoint("ner"), generated.document(bench.plan.document_words)
     texts, labels, gold = paragraphs(bench.plan.paragraphs)
     whole: Body = {"text": _SEPARATOR.join(texts), "labels": labels}
     documents = [{"model": str(model.resolve()), "body": document}, {"model": str(DEMO), "body": whole}]
@@ -70,7 +70,7 @@ def checked_answers(run: Run, bodies: Sequence[Body]) -> list[dict[str, Any]]:
         raise NotMeasured(f"ours answered {failed[0]}")
     if wrong := offset_errors(run.replies, [body["text"] for body in bodies]):
         raise NotMeasured(f"{wrong} answers have offsets that do not match their texts")
-    words = [workload.word_count(body["text"]) for body in bodies]
+    words = [generated.word_count(body["text"]) for body in bodies]
     replies = sorted(run.replies, key=lambda reply: reply.body)
     answers: list[dict[str, Any]] = [json.loads(reply.content) for reply in replies]
     for reply, answer in zip(replies, answers, strict=True):
@@ -88,7 +88,7 @@ def _document_rows(
     with _our_server(bench, section, model) as (server, load):
         with Client(server.url) as client:
             window = client.model().max_words
-        parts = workload.pieces(document, window)
+        parts = generated.pieces(document, window)
         load("the document, first", [document], concurrency=1, max_requests=1)
         with memory_samples(server) as sizes:
             whole, [answer, *_] = load("the document", [document], concurrency=1)
@@ -140,7 +140,7 @@ def _bundled_rows(
         f"within {NEAR_WORDS} words of a border, {agreement.elsewhere_in_both} of {agreement.elsewhere} elsewhere"
     )
     name = (
-        f"entities of {workload.word_count(document['text']):,} words equal to their paragraphs', bundled model, bf16"
+        f"entities of {generated.word_count(document['text']):,} words equal to their paragraphs', bundled model, bf16"
     )
     in_both, in_either = agreement.near_in_both + agreement.elsewhere_in_both, agreement.near + agreement.elsewhere
     return [
@@ -196,7 +196,7 @@ def _loop_of_gliner(bench: Bench, model: Path, parts: Sequence[Body]) -> tuple[f
                          labels=parts[0]["labels"], seconds=bench.plan.in_process_s, dtype=_DTYPE)  # fmt: skip
     except NotMeasured as reason:
         return None, f"not measured: {reason}"
-    words = workload.word_count(parts[0]["text"])
+    words = generated.word_count(parts[0]["text"])
     return words * result["texts"] / result["seconds"], f"{result['texts']} of its {len(parts)} pieces of {words} words"
 
 
@@ -212,7 +212,7 @@ def _short_texts_meanwhile(
         start, before = time.perf_counter(), progress.chars
         meanwhile, _ = load("short texts during the document", bodies, concurrency=number)
         chars_per_s = (progress.chars - before) / (time.perf_counter() - start)
-    return without, meanwhile, chars_per_s * workload.word_count(document["text"]) / len(document["text"])
+    return without, meanwhile, chars_per_s * generated.word_count(document["text"]) / len(document["text"])
 
 
 @dataclass(slots=True)

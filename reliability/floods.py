@@ -21,6 +21,7 @@ from typing import Any
 
 import aiohttp
 
+from benchmark import generated
 from benchmark.bench import log_progress
 from benchmark.server import Server
 from benchmark.table import table
@@ -112,7 +113,7 @@ async def _bulk(url: str, folder: Path, outcomes: Counter[str]) -> None:
     """Jobs, one after another, until this is cancelled."""
     source = folder / "records.jsonl"
     if not source.exists():
-        texts = (workload.document(_RECORD_WORDS, seed)["text"] for seed in range(_RECORDS))
+        texts = (generated.document(_RECORD_WORDS, seed)["text"] for seed in range(_RECORDS))
         source.write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts), encoding="utf-8")
     command = [sys.executable, "-m", "gliner_bento.cli", "bulk", str(source), "-o", str(folder / "out.jsonl")]
     command += ["--overwrite", "--quiet", "--url", url, "--labels", ",".join(workload.LABEL_SETS[0])]

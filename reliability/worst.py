@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmark import generated
 from benchmark.fairness import Flood
 from benchmark.table import table
 from gliner_bento.loadtest import workload
@@ -22,7 +23,7 @@ _LEAD_S = 1.0
 _LABELS = ["person", "organization", "location", "date"]
 _KINDS = [f"kind {number}" for number in range(25)]
 _EVERYTHING = {"threshold": 0, "relation_threshold": 0, "flat_ner": False, "multi_label": True, "on_limit": "truncate"}
-_TEXTS = [workload.document(250, seed)["text"] for seed in range(256)]
+_TEXTS = [generated.document(250, seed)["text"] for seed in range(256)]
 _LONG = "Tim Cook met Marie Curie in Paris. " * 28_000
 
 REQUESTS: Mapping[str, tuple[str, dict[str, Any]]] = {

@@ -20,6 +20,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from benchmark.fake_engine import FakeEngine
+from benchmark.generated import WORD
 from benchmark.instances import Runner
 from benchmark.jobs import run_job
 from benchmark.rows import Row
@@ -28,7 +29,7 @@ from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.loadtest.workload import WORD, Body
+from gliner_bento.loadtest.workload import Body
 from gliner_bento.replicas.base import Call, Replica
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.local_adapters import LocalAdapters

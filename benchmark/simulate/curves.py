@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmark import generated
 from gliner_bento.loadtest import workload
 from gliner_bento.settings import PROJECT_ROOT
 
@@ -99,14 +100,14 @@ def point_of(points: Sequence[dict[str, Any]], **fields: Any) -> dict[str, Any]:
 def texts() -> tuple[Text, ...]:
     """The mixed texts, 6 to 250 words, 46 on average."""
     return tuple(
-        Text(body["text"], tuple(body["labels"]), words := workload.word_count(body["text"]),
+        Text(body["text"], tuple(body["labels"]), words := generated.word_count(body["text"]),
              round(words * _TOKENS_PER_WORD + len(body["labels"]) * _TOKENS_PER_LABEL))
         for body in workload.mixed(TEXTS)
     )  # fmt: skip
 
 
 def _lengths(bodies: Sequence[workload.Body]) -> list[int]:
-    return [workload.word_count(body["text"]) for body in bodies]
+    return [generated.word_count(body["text"]) for body in bodies]
 
 
 def results_path() -> str:

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.adapter_types import AdapterInfo
+from gliner_bento.cli.backend import failing_in_one_line
 from gliner_bento.cli.parsers import add_json, add_server, command
 from gliner_bento.cli.texts import aligned
-from gliner_bento.errors import GLiNERBentoError, one_line
-from gliner_bento.settings.configuration import SettingsError
 
 DEFAULT_URL = "http://localhost:3000"
 EXAMPLES = """examples:
@@ -51,17 +50,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
     """Call the server and print its answer."""
-    import httpx  # noqa: PLC0415
-
     from gliner_bento.client import Client  # noqa: PLC0415
 
-    try:
-        with Client(options.url, api_key=options.api_key) as client:
-            adapters = _call(client, options)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SettingsError(f"adapters: {options.url}: {one_line(error)}") from None
-    except (GLiNERBentoError, OSError) as error:
-        raise SettingsError(f"adapters: {one_line(error)}") from None
+    with failing_in_one_line("adapters", options.url), Client(options.url, api_key=options.api_key) as client:
+        adapters = _call(client, options)
     if options.json:
         plain = [asdict(one) for one in adapters]
         shown: Any = {"adapters": plain} if options.action == "list" else plain[0] if plain else None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gliner_bento.cli.parsers import add_server
-from gliner_bento.errors import install
+from gliner_bento.errors import GLiNERBentoError, StartupError, install, one_line
 from gliner_bento.process.exits import write_line
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
@@ -25,6 +25,21 @@ SETTINGS = (
 """Those of the model in this process that are flags here; the others come from the environment and the file."""
 
 _TIMEOUT_S = 600.0
+
+
+@contextmanager
+def failing_in_one_line(command: str, url: str = "") -> Iterator[None]:
+    """Raise what goes wrong with a file, the model or the server as a `SettingsError` that begins with the command."""
+    import httpx  # noqa: PLC0415  # not every command needs it
+
+    try:
+        yield
+    except (SettingsError, BrokenPipeError):
+        raise
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SettingsError(f"{command}: {url}: {one_line(error)}") from None
+    except (GLiNERBentoError, StartupError, OSError, ValueError) as error:
+        raise SettingsError(f"{command}: {one_line(error)}") from None
 
 
 def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
@@ -95,6 +110,18 @@ async def clients(
             settings = adjust(Settings.load(flags))
             announce_loading(settings.model)
             yield [await stack.enter_async_context(in_process(settings))]
+
+
+@asynccontextmanager
+async def client(
+    options: argparse.Namespace, flags: Mapping[str, Any], adjust: Callable[[Settings], Settings] = lambda given: given
+) -> AsyncIterator[Any]:
+    """As `clients`, of at most one URL, whose errors are reported in one line."""
+    if len(options.url) > 1:
+        raise SettingsError(f"{options.command}: --url: one is enough")
+    with failing_in_one_line(options.command, *options.url):
+        async with clients(options, flags, adjust) as (one,):
+            yield one
 
 
 def one_off(settings: Settings, names: Sequence[str] = ("self_test", "batch_invariant")) -> Settings:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gliner_bento.cli.backend import failing_in_one_line
 from gliner_bento.cli.parsers import add_json, server_url
 from gliner_bento.cli.texts import aligned
-from gliner_bento.settings.configuration import SettingsError
 
 EXAMPLES = """examples:
   gliner-bento bench http://localhost:3000
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
     # A server does not need it.
     from gliner_bento.loadtest.measure import measure_server  # noqa: PLC0415
 
-    try:
+    with failing_in_one_line("bench", options.url):
         file, points = measure_server(
             options.url,
             options.out,
@@ -48,8 +48,6 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
             seconds=options.seconds,
             api_key=options.api_key or os.environ.get("GLINER_CLIENT_API_KEY"),
         )
-    except ValueError as error:
-        raise SettingsError(f"bench: {error}") from None
     sys.stdout.write(file.read_text(encoding="utf-8") if options.json else f"{_table(points)}\nwritten to {file}\n")
     return 0
 

@@ -15,9 +15,7 @@ from typing import Any
 
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_server
-from gliner_bento.errors import GLiNERBentoError, StartupError, one_line
 from gliner_bento.settings import Settings
-from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.settings.cores import usable_cores
 
 FAILED = 2
@@ -41,12 +39,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Print the report."""
-    import httpx  # noqa: PLC0415
-
     from gliner_bento.loadtest.machine import provenance, versions  # noqa: PLC0415
 
-    if len(options.url) > 1:
-        raise SettingsError("doctor: --url: one is enough")
     report: dict[str, Any] = {}
     if not options.url:
         machine = provenance()["machine"]
@@ -59,15 +53,10 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
             "python": machine["python"],
         }
         report["packages"] = versions(("gliner-bento", "bentoml", "torch", "transformers", "gliner"))
-    try:
-        report["model"] = card = asyncio.run(_test(options, flags))
-        if not options.url:
-            decided = Settings.load(flags).decided_for(card["device"])
-            report["settings"] = {name: getattr(decided, name) for name in _DECIDED}
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SettingsError(f"doctor: {options.url[0]}: {one_line(error)}") from None
-    except (GLiNERBentoError, StartupError) as error:
-        raise SettingsError(f"doctor: {one_line(error)}") from None
+    report["model"] = card = asyncio.run(_test(options, flags))
+    if not options.url:
+        decided = Settings.load(flags).decided_for(card["device"])
+        report["settings"] = {name: getattr(decided, name) for name in _DECIDED}
     sys.stdout.write(json.dumps(report) + "\n" if options.json else _shown(report))
     return FAILED if card["self_test"] == "failed" or not card["entities_found"] else 0
 
@@ -75,7 +64,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 async def _test(options: argparse.Namespace, flags: Mapping[str, Any]) -> dict[str, Any]:
     """The model, and what it finds in a sentence."""
     only_self_test = partial(backend.one_off, names=["batch_invariant"])
-    async with backend.clients(options, flags, only_self_test) as (client,):
+    async with backend.client(options, flags, only_self_test) as client:
         card = await client.model()
         started_s = time.monotonic()
         found = await client.extract(_TEXT, ["person", "organization"])

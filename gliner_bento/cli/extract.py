@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from gliner_bento.cli import backend
-from gliner_bento.errors import GLiNERBentoError, StartupError, one_line
 from gliner_bento.process.exits import write_line
 from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.types import ExtractResponse
@@ -52,33 +51,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Print the extraction."""
-    import httpx  # noqa: PLC0415
-
     labels = backend.names(options.labels, "--labels")
     if not labels:
         raise SettingsError("extract: --labels is required: names, separated by commas")
-    if len(options.url) > 1:
-        raise SettingsError("extract: --url: one is enough")
     try:
         text = _read(options.text)
     except _Unreadable as error:
         write_line(f"extract: {error}")
         return UNREADABLE
     fields = backend.request_options(options)
-    try:
-        result = asyncio.run(_extract(options, flags, text, {"labels": labels, **fields}))
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SettingsError(f"extract: {options.url[0]}: {one_line(error)}") from None
-    except (GLiNERBentoError, StartupError) as error:
-        raise SettingsError(f"extract: {one_line(error)}") from None
-    _print(options, text, result)
+    _print(options, text, asyncio.run(_extract(options, flags, text, {"labels": labels, **fields})))
     return 0
 
 
 async def _extract(
     options: argparse.Namespace, flags: Mapping[str, Any], text: str, fields: dict[str, Any]
 ) -> ExtractResponse:
-    async with backend.clients(options, flags, backend.one_off) as (client,):
+    async with backend.client(options, flags, backend.one_off) as client:
         answer: ExtractResponse = await client.extract(text, **fields)
         return answer
 

@@ -15,7 +15,7 @@ from typing import Any
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_reading
 from gliner_bento.cli.texts import counted
-from gliner_bento.errors import GLiNERBentoError, StartupError, install, one_line
+from gliner_bento.errors import install
 from gliner_bento.files.graph.build import GraphBuilder
 from gliner_bento.files.graph.documents import Document, check_document, read_documents
 from gliner_bento.files.graph.formats import FORMATS, written_files
@@ -57,27 +57,19 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Build and write the graph."""
-    import httpx  # noqa: PLC0415
-
     kind = options.format or _SUFFIXES.get(options.output.suffix)
     if kind is None:
         raise SettingsError(f"graph: --output: {options.output.suffix} is no format; choose with --format")
     if not find_spec("networkx"):
         raise SettingsError(f"graph: networkx is not installed; {install('graph')}")
     builder, failed = GraphBuilder(), dict[str, str]()
-    try:
+    with backend.failing_in_one_line("graph"):
         documents = _documents(options, kind, failed)
         if _add_results(documents(), builder, failed):
             asyncio.run(_add_texts(options, flags, documents(), builder, failed))
         graph = builder.graph()
         options.output.parent.mkdir(parents=True, exist_ok=True)
         FORMATS[kind](graph, options.output)
-    except SettingsError:
-        raise
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SettingsError(f"graph: {options.url[0]}: {one_line(error)}") from None
-    except (GLiNERBentoError, StartupError, OSError, ValueError) as error:
-        raise SettingsError(f"graph: {one_line(error)}") from None
     for place, reason in failed.items():
         write_line(f"graph: {place}: {reason}")
     counts = {"documents": builder.documents, "entities": len(graph), "relations": graph.number_of_edges()}
@@ -144,9 +136,7 @@ async def _add_texts(
                 waiting.append(place)
                 yield document
 
-    async with backend.clients(options, flags) as (client, *others):
-        if others:
-            raise SettingsError("graph: --url: one is enough")
+    async with backend.client(options, flags) as client:
         async for one in client.extract_many(texts(), labels, **backend.request_options(options)):
             place = waiting.pop(0)
             if one.result is None:

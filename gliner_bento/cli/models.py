@@ -13,8 +13,7 @@ from typing import Any
 
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_settings, command
-from gliner_bento.errors import StartupError, one_line
-from gliner_bento.process.exits import exit_on_sigterm, write_line
+from gliner_bento.process.exits import exit_on_sigterm
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT, SettingsError
 from gliner_bento.settings.cores import usable_cores
@@ -54,13 +53,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
-    """Returns 1, with one line, for a model that cannot be served."""
+    """Raises `SettingsError` for a model that cannot be served."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    try:
+    with backend.failing_in_one_line(f"models {options.action}"):
         return _ACTIONS[options.action](options, flags)
-    except StartupError as error:
-        write_line(f"models {options.action}: {one_line(error)}")
-        return 1
 
 
 def _list(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:

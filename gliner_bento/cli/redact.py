@@ -18,7 +18,6 @@ from typing import IO, Any
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_reading
 from gliner_bento.cli.texts import counted
-from gliner_bento.errors import GLiNERBentoError, StartupError, one_line
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.records.sources import READABLE, SUFFIXES
 from gliner_bento.files.redaction.files import (
@@ -97,26 +96,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Redact, restore or check the inputs."""
-    import httpx  # noqa: PLC0415
-
     if options.relations or options.relation_threshold is not None:
         raise SettingsError("redact: --relations: only entities are redacted")
     report = Report()
     exit_on_sigterm()
-    try:
-        with _inputs(options) as (inputs, output):
-            _run(options, flags, inputs, output, report)
-    except (SettingsError, BrokenPipeError):
-        raise
-    except (
-        GLiNERBentoError,
-        StartupError,
-        OSError,
-        ValueError,
-        httpx.HTTPError,
-        httpx.InvalidURL,
-    ) as error:
-        raise SettingsError(f"redact: {one_line(error)}") from None
+    with backend.failing_in_one_line("redact"), _inputs(options) as (inputs, output):
+        _run(options, flags, inputs, output, report)
     _print(options, report)
     return FILES_FAILED if report.failed else LEFT if report.left else 0
 
@@ -186,9 +171,7 @@ async def _redact(
         return
     fields = backend.request_options(options)
     labels = backend.names(options.labels, "--labels") or list(LABELS)
-    async with backend.clients(options, flags) as (client, *others):
-        if others:
-            raise SettingsError("redact: --url: one is enough")
+    async with backend.client(options, flags) as client:
 
         def answers(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
             found: AsyncIterator[BatchResult] = client.extract_many(texts, labels, window=_WINDOW, **fields)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,10 +15,6 @@ LABEL_SETS = (
     ["company", "product", "money", "city", "job title", "event"],
     ["name", "e-mail address", "phone number"],
 )
-RELATIONS = ["works at", "located in", "founded by"]
-
-WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")
-"""A word as gliner's splitter counts it; a full stop is a word."""
 
 _WORD_LIST = (
     "the a of and to in on with from by after before while although because however board plant river season market "
@@ -62,30 +57,6 @@ def many_labels(count: int, seed: int = 0, labels: int = 128, words: tuple[int, 
     return [body | {"labels": names} for body in _bodies(count, seed, lambda rng: rng.randint(*words))]
 
 
-def document(words: int, seed: int = 0) -> Body:
-    """One text of exactly `words` words, in sentences of 6 to 30 words and a full stop."""
-    rng = random.Random(seed)
-    sentences: list[str] = []
-    while words:
-        length = min(rng.randint(6, 30), words - 1)
-        sentence = _text(rng, length)
-        sentences.append(f"{sentence[:1].upper()}{sentence[1:]}.")
-        words -= length + 1
-    return {"text": " ".join(sentences), "labels": LABEL_SETS[0]}
-
-
-def pieces(body: Body, words: int) -> list[Body]:
-    """The text of `body` in pieces of exactly `words` words each; the remainder is dropped."""
-    text, matches = body["text"], list(WORD.finditer(body["text"]))
-    ends = range(words, len(matches) + 1, words)
-    return [body | {"text": text[matches[end - words].start() : matches[end - 1].end()]} for end in ends]
-
-
-def word_count(text: str) -> int:
-    """Number of words in a text."""
-    return sum(1 for _ in WORD.finditer(text))
-
-
 WORKLOADS: dict[str, Callable[[int, int], list[Body]]] = {
     "short": short,
     "mixed": mixed,
@@ -96,11 +67,6 @@ WORKLOADS: dict[str, Callable[[int, int], list[Body]]] = {
 }
 
 
-def with_relations(bodies: Sequence[Body]) -> list[Body]:
-    """The same bodies with relations."""
-    return [body | {"relations": RELATIONS} for body in bodies]
-
-
 def encoded(bodies: Sequence[Body]) -> list[bytes]:
     """Bodies as JSON, encoded for the wire."""
     return [json.dumps(body).encode() for body in bodies]
@@ -108,9 +74,9 @@ def encoded(bodies: Sequence[Body]) -> list[bytes]:
 
 def _bodies(count: int, seed: int, words: Callable[[random.Random], int]) -> list[Body]:
     rng = random.Random(seed)
-    return [{"text": _text(rng, words(rng)), "labels": rng.choice(LABEL_SETS)} for _ in range(count)]
+    return [{"text": random_text(rng, words(rng)), "labels": rng.choice(LABEL_SETS)} for _ in range(count)]
 
 
-def _text(rng: random.Random, words: int) -> str:
+def random_text(rng: random.Random, words: int) -> str:
     """Random words: the meaning of a text does not change its cost."""
     return " ".join(rng.choice(_NAMES if rng.random() < _NAME_SHARE else _WORDS) for _ in range(words))

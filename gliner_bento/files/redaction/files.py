@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gzip
 import io
 import json
@@ -100,7 +101,6 @@ class _Copy:
             out: IO[bytes] = io.BytesIO()
             if job.output and job.written:
                 job.output.parent.mkdir(parents=True, exist_ok=True)
-                _remove_unfinished(job.output)
                 self._temporary = job.output.with_name(f".{job.output.name}.{os.getpid()}.part")
                 stack.callback(self._temporary.unlink, missing_ok=True)
                 out = self._open.enter_context(_created(self._temporary, compressed=job.written.gzip))
@@ -125,17 +125,21 @@ class _Copy:
             self._stack.close()
 
 
-def _remove_unfinished(output: Path) -> None:
-    """Remove what runs that were killed have left of this copy: the files of their names that no run has locked."""
-    name = re.compile(rf"\.{re.escape(output.name)}\.\d+\.part")
-    for path in [path for path in output.parent.iterdir() if name.fullmatch(path.name) and path.is_file()]:
-        with contextlib.suppress(BlockingIOError), file_lock(path, wait=False):
-            path.unlink()
+def _remove_unfinished(jobs: Sequence[Job]) -> None:
+    """Remove what runs that were killed have left of these copies: the files of their names that no run has locked."""
+    outputs = {job.output for job in jobs if job.output}
+    for folder in {output.parent for output in outputs if output.parent.is_dir()}:
+        for path in [*folder.glob(".*.part")]:
+            name = re.fullmatch(r"\.(.+)\.\d+\.part", path.name)
+            if name and folder / name[1] in outputs and path.is_file():
+                with contextlib.suppress(BlockingIOError), file_lock(path, wait=False):
+                    path.unlink()
 
 
 @contextlib.contextmanager
 def _created(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
-    with path.open("wb") as file, file_lock(path):
+    with path.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed: another run leaves it alone
         if compressed:
             with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as inside:
                 yield inside  # type: ignore[misc]
@@ -158,7 +162,7 @@ class _Step:
 
 
 async def redact_files(
-    jobs: Iterable[Job],
+    jobs: Sequence[Job],
     reading: Reading,
     styles: Callable[[], Replace],
     answers: Answers,
@@ -171,6 +175,7 @@ async def redact_files(
 
     styles: the replacement of a document (a text file, or a record). patterns: also redact what the pattern rules find.
     """
+    _remove_unfinished(jobs)
     copies: set[_Copy] = set()
     try:
         async for step in _answered(_steps(jobs, reading, report, copies), answers):
@@ -254,7 +259,7 @@ def _spans(step: _Step, patterns: bool) -> list[list[Span]]:
     return found
 
 
-def restore_files(jobs: Iterable[Job], reading: Reading, mapping: Iterable[str], report: Report) -> None:
+def restore_files(jobs: Sequence[Job], reading: Reading, mapping: Iterable[str], report: Report) -> None:
     """Write the originals of redacted files. A file with an error has none. Raises ValueError for a bad mapping."""
     of_file: dict[str, list[Entry]] = {}
     for number, line in enumerate(mapping, 1):
@@ -263,7 +268,7 @@ def restore_files(jobs: Iterable[Job], reading: Reading, mapping: Iterable[str],
             of_file.setdefault(entry.pop("file"), []).append(entry)
         except (ValueError, KeyError, AttributeError):
             raise ValueError(f"line {number}: not a line of a mapping") from None
-    jobs = list(jobs)
+    _remove_unfinished(jobs)
     alone = next(iter(of_file.values())) if len(of_file) == len(jobs) == 1 else []
     for job in jobs:
         try:

@@ -126,21 +126,23 @@ def csv_records(
     cell = re.compile(rf'("(?:[^"]|"")*"|[^"{special}\r\n][^{special}\r\n]*|)({special}|\r\n|\n|\r|$)')
     names: list[str] | None = None
     for row in csv_rows(lines, delimiter):
+        cells = list(_csv_cells(cell, row.raw, delimiter)) if row.cells else []
+        fault = row.fault
+        if not fault and [text for text, _ in cells] != row.cells:
+            fault = "its cells cannot be told apart"
         if names is None:
-            if row.fault:
-                _skip_or_raise(row.first, row.fault, None)
+            if fault:
+                _skip_or_raise(row.first, fault, None)
             names = row.cells
             _check_columns(names, columns)
             yield Record(row.raw)
-        elif fault := row.fault or (row.cells and len(row.cells) != len(names) and _other_length(row.cells, names)):
+            continue
+        if not fault and cells and len(cells) != len(names):
+            fault = f"has {len(cells)} cells, and the header has {len(names)}"
+        if fault:
             _skip_or_raise(row.first, fault, skip)
         else:
-            cells = _csv_cells(cell, row.raw, delimiter) if row.cells else ()
             yield Record(row.raw, [Field(*one) for one, name in zip(cells, names, strict=False) if name in columns])
-
-
-def _other_length(cells: Sequence[str], names: Sequence[str]) -> str:
-    return f"has {len(cells)} cells, and the header has {len(names)}"
 
 
 def _csv_cells(cell: re.Pattern[str], raw: str, delimiter: str) -> Iterator[tuple[str, list[int]]]:

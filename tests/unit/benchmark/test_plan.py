@@ -9,11 +9,11 @@ import pytest
 from benchmark import job, sections
 from benchmark.__main__ import compare
 from benchmark.bench import DEMO, QUICK, Bench, environment
+from benchmark.generated import word_count
 from benchmark.job import NotMeasured
 from benchmark.labelled import f1, joined_spans, paragraphs, sentences
 from benchmark.rows import Row
 from benchmark.server import running_server
-from gliner_bento.loadtest.workload import word_count
 
 
 @pytest.fixture

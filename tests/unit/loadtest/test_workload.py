@@ -7,6 +7,7 @@ import json
 import pytest
 from gliner.data_processing.tokenizer import WhitespaceTokenSplitter
 
+from benchmark import generated
 from gliner_bento.loadtest import workload
 from gliner_bento.types import ExtractRequest
 
@@ -20,7 +21,7 @@ def test_a_workload_is_the_same_for_the_same_seed_and_every_body_is_a_request(na
     bodies = workload.WORKLOADS[name](20, 3)
     assert bodies == workload.WORKLOADS[name](20, 3)
     assert bodies != workload.WORKLOADS[name](20, 4)
-    for encoded in workload.encoded(workload.with_relations(bodies)):
+    for encoded in workload.encoded(generated.with_relations(bodies)):
         ExtractRequest.model_validate_json(encoded)
 
 
@@ -43,16 +44,16 @@ def test_many_labels_are_that_many_different_ones():
 
 @pytest.mark.parametrize("count", [1, 2, 31, 500, 501])
 def test_a_document_has_exactly_its_words_as_gliner_counts_them(count):
-    text = workload.document(count)["text"]
-    assert workload.word_count(text) == len(list(WhitespaceTokenSplitter()(text))) == count
+    text = generated.document(count)["text"]
+    assert generated.word_count(text) == len(list(WhitespaceTokenSplitter()(text))) == count
     assert text.endswith(".")
 
 
 def test_pieces_have_exactly_the_given_length_and_together_are_the_text():
-    body = workload.document(1000, seed=2)
-    pieces = workload.pieces(body, 300)
-    assert [workload.word_count(piece["text"]) for piece in pieces] == [300] * 3
+    body = generated.document(1000, seed=2)
+    pieces = generated.pieces(body, 300)
+    assert [generated.word_count(piece["text"]) for piece in pieces] == [300] * 3
     assert {tuple(piece["labels"]) for piece in pieces} == {tuple(body["labels"])}
-    joined = [word for piece in pieces for word in workload.WORD.findall(piece["text"])]
-    assert joined == workload.WORD.findall(body["text"])[:900]
-    assert len(workload.pieces(body, 500)) == 2
+    joined = [word for piece in pieces for word in generated.WORD.findall(piece["text"])]
+    assert joined == generated.WORD.findall(body["text"])[:900]
+    assert len(generated.pieces(body, 500)) == 2

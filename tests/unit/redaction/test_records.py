@@ -93,6 +93,18 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(kind, content, message
         list(FORMATS[kind](lines_of(content), ["text"]))
 
 
+@given(st.text(st.sampled_from('ab",\r\n '), max_size=12))
+def test_every_cell_of_a_row_is_a_text_or_the_file_is_refused(rest):
+    """Nothing that the standard library reads as a cell is left out of what is redacted."""
+    raw = "a,b\n" + rest
+    try:
+        _, *records = csv_records(lines_of(raw), ["a", "b"])
+    except ValueError:
+        return
+    assert [[field.text for field in record.fields] for record in records] == list(csv.reader(lines_of(raw)))[1:]
+    assert "a,b\n" + "".join(record.raw for record in records) == raw
+
+
 def test_a_quote_inside_a_cell_without_quotes_is_a_character():
     header, record = csv_records(lines_of('id,text\n1,5" Ada\n'), ["text"])
     assert (header.raw, record.fields[0].text) == ("id,text\n", '5" Ada')
