@@ -51,11 +51,11 @@ class PackedDeberta:
         self._layers = []
         for layer in model.encoder.layer:
             module = layer.attention.self
-            attention = DisentangledAttention(module, positions, layers, reach)
+            attend = DisentangledAttention(module, positions, layers, reach).attend
             queries = WeightSlice(module.query_proj, scale=1 / scale_of(module))
             qkv = layers.encoder_linear(queries, module.key_proj, module.value_proj)
             self._layers.append(
-                PostNormLayer(layer, layers, qkv, module.num_attention_heads, attention.attend, model.config.hidden_act)
+                PostNormLayer(layer, layers, qkv, module.num_attention_heads, attend, model.config.hidden_act)
             )
 
     @staticmethod

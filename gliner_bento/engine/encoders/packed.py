@@ -51,7 +51,7 @@ def packed_backbone(model: Any, layers: LayerFactory) -> PackedBackbone | None:
 def in_blocks(encoder: PackedBackbone, length_multiple: int) -> TextEncoder:
     """Run the backbone on a CPU, in bucketed shapes (see `BlockLayout`)."""
 
-    def run(token_ids: torch.Tensor, rows: TextRows, _: PaddedLayout | None = None) -> torch.Tensor:
+    def run(token_ids: torch.Tensor, rows: TextRows, _: PaddedLayout | None) -> torch.Tensor:
         layout = BlockLayout.of(rows, length_multiple)
         spread = token_ids.new_zeros(layout.size)
         spread[layout.tokens] = token_ids
@@ -63,7 +63,7 @@ def in_blocks(encoder: PackedBackbone, length_multiple: int) -> TextEncoder:
 def in_padding(encoder: PackedBackbone) -> TextEncoder:
     """Run the backbone with padded attention."""
 
-    def run(token_ids: torch.Tensor, rows: TextRows, layout: PaddedLayout | None = None) -> torch.Tensor:
+    def run(token_ids: torch.Tensor, rows: TextRows, layout: PaddedLayout | None) -> torch.Tensor:
         return encoder(token_ids, layout or PaddedLayout.of(rows, token_ids.device))
 
     return run

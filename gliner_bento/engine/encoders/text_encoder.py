@@ -80,7 +80,7 @@ def warn_if_causal(transformer: Any) -> None:
 def padded(encode: Callable[..., torch.Tensor]) -> TextEncoder:
     """A text encoder from one of padded texts, (ids, mask) -> (texts, longest, D); one call per adapter."""
 
-    def run(token_ids: torch.Tensor, rows: TextRows, layout: PaddedLayout | None = None) -> torch.Tensor:
+    def run(token_ids: torch.Tensor, rows: TextRows, layout: PaddedLayout | None) -> torch.Tensor:
         layout = layout or PaddedLayout.of(rows, token_ids.device)
         return layout.packed(by_adapter(encode, token_ids, rows, layout))
 
@@ -105,7 +105,7 @@ def by_adapter(
 def text_by_text(encode: Callable[..., torch.Tensor], own_shapes: OwnShapes) -> TextEncoder:
     """A text encoder from one of padded texts; one call per text, without padding. own_shapes: `LayerFactory`'s."""
 
-    def run(token_ids: torch.Tensor, rows: TextRows, _: PaddedLayout | None = None) -> torch.Tensor:
+    def run(token_ids: torch.Tensor, rows: TextRows, _: PaddedLayout | None) -> torch.Tensor:
         encoded = []
         for number, text in enumerate(rows.split(token_ids[: rows.size])):
             with on_slot(rows.slot(number)), own_shapes():
