@@ -191,9 +191,9 @@ class OverloadPolicy:
 
     def look_elsewhere(self) -> Callable[[int], None] | None:
         """Called while requests run. What takes the number of unfinished items that the replica has now: those that
-        are not this gateway's are other gateways'. None if it is not needed yet."""
+        are not this gateway's are other gateways'. None if it is not needed now."""
         now_s, before = self._clock(), self._items
-        if now_s < self._looked_s + ELSEWHERE_S:
+        if before < self._batch or now_s < self._looked_s + ELSEWHERE_S:
             return None
         self._looked_s = now_s
 
@@ -225,12 +225,7 @@ class OverloadPolicy:
 
     def _rate_when_busy(self) -> float | None:
         """Tokens per second; None if a new request would not wait, or if it has not been measured."""
-        return self._throughput.rate if self._is_busy else None
-
-    @property
-    def _is_busy(self) -> bool:
-        """Whether the replica has full batches to run."""
-        return self._items + self._elsewhere >= self._batch
+        return self._throughput.rate if self._items >= self._batch else None
 
     def _seconds(self, tokens: float) -> float:
         """How long the replica takes for so many tokens; 0 until that has been measured."""
@@ -259,7 +254,7 @@ class OverloadPolicy:
         load.count(request, sign)
         self._items += sign * request.items
         self._tokens.hold(tenant, sign * request.cost)
-        self._throughput.busy(self._is_busy)
+        self._throughput.busy(self._items >= self._batch)
 
 
 class Throughput:

@@ -64,16 +64,6 @@ def test_backlogged_tenants_get_equal_tokens_whatever_their_items_cost(limits: B
     assert served["a"] == pytest.approx(served["b"], rel=0.05)
 
 
-def test_tokens_are_shared_by_weight() -> None:
-    queue = opened()
-    shares = [TenantShare("one"), TenantShare("three", weight=3.0)]
-    for share in shares:
-        for _ in range(2000):
-            wait(queue, share)
-    served = tokens_served(queue, 20_000)
-    assert served["three"] == pytest.approx(3 * served["one"], rel=0.02)
-
-
 def test_new_weight_counts_from_the_next_request_on() -> None:
     queue = opened()
     for _ in range(1000):
@@ -82,30 +72,6 @@ def test_new_weight_counts_from_the_next_request_on() -> None:
     wait(queue, TenantShare("a", weight=4.0))
     served = tokens_served(queue, 10_000)
     assert served["a"] == pytest.approx(4 * served["b"], rel=0.02)
-
-
-def test_tenant_does_not_wait_for_the_backlog_of_another() -> None:
-    queue = opened()
-    for _ in range(1000):
-        wait(queue, A, tokens=500)
-    for _ in range(5):
-        serve(queue)
-    for _ in range(50):
-        short = wait(queue, B)
-        assert short in serve(queue) + serve(queue)
-
-
-def test_time_without_requests_earns_nothing() -> None:
-    queue = opened()
-    wait(queue, B)
-    for _ in range(500):
-        wait(queue, A)
-    for _ in range(300):
-        serve(queue)
-    for _ in range(200):
-        wait(queue, B)
-    served = tokens_served(queue, 200)
-    assert served["a"] == pytest.approx(served["b"], abs=20)
 
 
 def test_work_that_nobody_waited_for_costs_nothing_later() -> None:
