@@ -489,7 +489,10 @@ def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[tu
 def test_a_put_hashes_each_file_once_and_parses_the_tensors_once(
     server: Server, archive, monkeypatch: pytest.MonkeyPatch, preload: bool
 ) -> None:
-    parsed, hashed = counting(monkeypatch, adapter_module, "deserialize"), counting(monkeypatch, manifest_module, "sha256")
+    parsed, hashed = (
+        counting(monkeypatch, adapter_module, "deserialize"),
+        counting(monkeypatch, manifest_module, "sha256"),
+    )
     info, _ = server.manager.install("one", archive=archive("a"), preload=preload)
     assert info.tier == ("cpu" if preload else "disk")
     assert sorted(path.name for (path,) in hashed) == sorted([CONFIG_FILE, WEIGHTS_FILE])
