@@ -69,52 +69,40 @@ class ExtractionOptions:
         ),
     ] = None
     threshold: Annotated[
-        Score | None,
-        Field(description="Lowest score of an entity, 0 to 1. Default: the server's default_threshold."),
+        Score | None, Field(description="Lowest score of an entity, 0 to 1. Default: the server's default_threshold.")
     ] = None
     relation_threshold: Annotated[
         Score | None,
-        Field(
-            description="Lowest score of a relation, 0 to 1. Default: the server's default_relation_threshold.",
-        ),
+        Field(description="Lowest score of a relation, 0 to 1. Default: the server's default_relation_threshold."),
     ] = None
-    flat_ner: Annotated[
-        bool,
-        Field(description="No overlapping entities; false allows nested ones."),
-    ] = True
-    multi_label: Annotated[
-        bool,
-        Field(description="A span may carry several labels."),
-    ] = False
+    flat_ner: Annotated[bool, Field(description="No overlapping entities; false allows nested ones.")] = True
+    multi_label: Annotated[bool, Field(description="A span may carry several labels.")] = False
     adapter_id: Annotated[
-        str | None,
-        Field(description="LoRA adapter to use. Default, and `__base__`: the base model."),
+        str | None, Field(description="LoRA adapter to use. Default, and `__base__`: the base model.")
     ] = None
     long_text: Annotated[
         LongText,
         Field(
             description="What to do with a text longer than the model's maximum length: process it in overlapping "
-            "`window`s, `truncate` it and report where, or `reject` it with 413.",
+            "`window`s, `truncate` it and report where, or `reject` it with 413."
         ),
     ] = "window"
     window_words: Annotated[
         Words | None,
-        Field(
-            description="Words of a window, at most the model's maximum length. Default: the server's window_words.",
-        ),
+        Field(description="Words of a window, at most the model's maximum length. Default: the server's window_words."),
     ] = None
     window_overlap_words: Annotated[
         OverlapWords | None,
         Field(
             description="Words that consecutive windows share, at most; fewer than a window has. "
-            "Default: the server's window_overlap_words.",
+            "Default: the server's window_overlap_words."
         ),
     ] = None
     on_limit: Annotated[
         OnLimit,
         Field(
             description="What to do with more entities or relations than the server's max_entities and max_relations: "
-            "fail with an `error` (422), or `truncate`: return those with the highest scores, and a warning.",
+            "fail with an `error` (422), or `truncate`: return those with the highest scores, and a warning."
         ),
     ] = "error"
 
