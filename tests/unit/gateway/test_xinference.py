@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from gliner_bento.errors import Aborted
-from gliner_bento.gateway import blocked_ids
+from gliner_bento.gateway.policy import blocked_ids
 from gliner_bento.gateway.policy.blocked_ids import BlockedIds
 
 PATH = "/v1/models/any/requests/mine/abort"
