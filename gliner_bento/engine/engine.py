@@ -6,6 +6,9 @@ Holds the weights and what depends only on them. The state of a batch is in argu
 from __future__ import annotations
 
 import logging
+import os
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -43,6 +46,7 @@ from gliner_bento.engine.text.prepare import ItemPreparer
 from gliner_bento.engine.text.subwords import ModelLimits
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.errors import AdapterNotFound, DoesNotFit, LimitExceeded
+from gliner_bento.fairness.constants import LANE_NICE
 from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.base import BASE_ADAPTER_ID, Item
 from gliner_bento.tasks.extraction import Extraction, ExtractionItem
@@ -348,10 +352,13 @@ class GLiNEREngine:
             torch.cuda.synchronize(self._device)
 
     def start_lane(self) -> None:
-        """On a GPU, give the calling thread a stream of its own."""
+        """On a GPU, give the calling thread a stream of its own; on a CPU, let the gateway have the cores first."""
         if self._device.type == "cuda":
             self._synchronize()
             torch.cuda.set_stream(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
+        elif sys.platform == "linux":  # there, a thread has a priority, and the threads that it starts inherit it
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + LANE_NICE)
 
     def _is_runnable(self) -> bool:
         probe = _PROBE if self.info.supports_relations else replace(_PROBE, relations={})

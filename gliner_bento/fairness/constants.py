@@ -41,6 +41,9 @@ SLICE_S = 0.01
 PAUSE_S = 0.002
 """All other threads: one that works through a long text without a pause keeps Python's interpreter lock from them."""
 
+LANE_NICE = 5
+"""Refusals and probes on a machine without a GPU: the threads that compute give way to those that answer."""
+
 # Estimated costs, in tokens
 
 TOKENS_PER_CHARACTER, REMEMBERED_CHARACTERS = 0.3, 100_000
