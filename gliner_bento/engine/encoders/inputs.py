@@ -39,10 +39,11 @@ class PromptTokens:
     @classmethod
     def inline(cls, config: Any, *, relations: bool) -> PromptTokens:
         """The tokens of a model with labels, and relations, in its prompt. config: gliner's."""
+        label_shift = int(not config.embed_ent_token)
         if not relations:
-            return cls(config.class_token_index, label_shift=not config.embed_ent_token)
-        shifts = not config.embed_ent_token, not config.embed_rel_token
-        return cls(config.class_token_index, config.rel_token_index, *shifts)
+            return cls(config.class_token_index, label_shift=label_shift)
+        relation_shift = int(not config.embed_rel_token)
+        return cls(config.class_token_index, config.rel_token_index, label_shift, relation_shift)
 
     def positions(self, token_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Positions of the embeddings of labels and of relations, in order. token_ids: on the CPU."""
