@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gliner_bento.status_types import AbortResponse, ModelCard, ModelInfo, SelfTest
-from gliner_bento.tasks.base import BASE_ADAPTER_ID, ExtractionWarning, RequestOptions, Usage
+from gliner_bento.tasks.base import BASE_ADAPTER_ID, ExtractionWarning, Usage
 from gliner_bento.tasks.extraction import (
     LIMIT_WARNINGS,
     MAX_ENTITIES,
@@ -24,8 +24,6 @@ from gliner_bento.tasks.extraction import (
     StreamedEntity,
 )
 from gliner_bento.tasks.extraction import ExtractionItem as Item
-from gliner_bento.tasks.fields import Name, Names, Score, Strict
-from gliner_bento.tasks.labels import LabelOptions, Labels, RelationOptions, Relations
 
 __all__ = [
     "BASE_ADAPTER_ID",
@@ -44,22 +42,13 @@ __all__ = [
     "ExtractionOptions",
     "ExtractionWarning",
     "Item",
-    "LabelOptions",
-    "Labels",
     "LongText",
     "ModelCard",
     "ModelInfo",
-    "Name",
-    "Names",
     "Relation",
     "RelationArgument",
-    "RelationOptions",
-    "Relations",
-    "RequestOptions",
-    "Score",
     "SelfTest",
     "StreamedEnd",
     "StreamedEntity",
-    "Strict",
     "Usage",
 ]
