@@ -220,7 +220,7 @@ def test_scores_that_are_not_numbers_fail_the_item(family: str, checkpoint: Any,
 
 
 def test_a_refused_prompt_is_not_cached(ner: GLiNEREngine) -> None:
-    cached = ner._preparer._tokenizer._prompts._cached
+    cached = ner._preparer._tokenizer.prompts._cached
     size = cached.cache_info().currsize
     with pytest.raises(InvalidField, match="tokens"):
         ner.prepare(Item("x", named(["word " * POSITIONS])))

@@ -11,10 +11,10 @@ import pytest
 from gateway_options import OPTIONS
 from overloaded_server import serving
 from overloading import REQUEST, measured
-from prometheus_client import REGISTRY
 
 from gliner_bento.gateway.refuse_early import EarlyRefusal
 from gliner_bento.storage.api_keys import hash_of
+from gliner_bento.telemetry.metrics import process_metrics
 
 BODY = json.dumps(REQUEST).encode()
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)
@@ -260,11 +260,13 @@ def test_every_refusal_is_in_the_metrics_and_the_access_log(caplog):
     caplog.set_level(logging.INFO, "gliner_bento.access")
     labels = {"route": "/v1/extract", "method": "POST", "status": "429"}
 
+    registry = process_metrics().registry
+
     def counted():
         return [
-            REGISTRY.get_sample_value("gliner_http_requests_total", labels) or 0,
-            REGISTRY.get_sample_value("gliner_http_request_seconds_count", {"route": "/v1/extract"}) or 0,
-            REGISTRY.get_sample_value("gliner_errors_total", {"code": "queue_full"}) or 0,
+            registry.get_sample_value("gliner_http_requests_total", labels) or 0,
+            registry.get_sample_value("gliner_http_request_seconds_count", {"route": "/v1/extract"}) or 0,
+            registry.get_sample_value("gliner_errors_total", {"code": "queue_full"}) or 0,
         ]
 
     async def scene():
