@@ -1,7 +1,7 @@
 """Floods: short texts with known answers beside floods of the same tenant, over a long time.
 
 One flood is `gliner-bento bulk`, job after job. The other one is 64 connections that send long texts, give up after two
-seconds and repeat at once. They take turns; short texts are sent all the time, one after another.
+seconds and repeat immediately. They take turns; short texts are sent all the time, one after another.
 """
 
 from __future__ import annotations

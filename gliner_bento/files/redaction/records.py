@@ -129,7 +129,7 @@ def csv_records(
         cells = list(_csv_cells(cell, row.raw, delimiter)) if row.cells else []
         fault = row.fault
         if not fault and [text for text, _ in cells] != row.cells:
-            fault = "its cells cannot be told apart"
+            fault = "where its cells begin is ambiguous"
         if names is None:
             if fault:
                 _skip_or_raise(row.first, fault, None)

@@ -1,0 +1,191 @@
+"""Who needs shares of batches and a reserved lane (decision 18): the real queue and dispatcher on a simulated clock.
+
+`python docs/measurements/lanes.py` prints lanes.txt. Nothing runs a model: a batch takes as long as its tokens say.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import sys
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from gliner_bento.engine.base import Prepared
+from gliner_bento.fairness.queue import TenantShare
+from gliner_bento.scheduler import dispatcher
+from gliner_bento.scheduler.batching import NO_ADAPTERS
+from gliner_bento.scheduler.queue import WaitingQueue
+from gliner_bento.types import Item
+
+SHORT, SHORT_TOKENS = Item("Ada Lovelace wrote a program in London, and Charles Babbage built it.", {"p": "p"}), 60
+LONG, PASS_TOKENS, PASSES = Item("x" * 60_000, {"p": "p"}), 600, 40
+BATCH_S, GAIN = 0.002, 0.7
+"""Fixed time of a batch, and how much faster a lane is while another one is idle."""
+RULES = ("no rule", "shares of batches", "and a lane")
+FLOODS = ("impatient connections", "bulk requests", "long texts")
+
+
+class Simulation:
+    """One dispatcher. rules: how many of RULES[1:] hold. rate: tokens per second and lane."""
+
+    def __init__(self, rules: int, lanes: int, rate: float, batch_tokens: int) -> None:
+        self.now_s, self.tokens, self._rate = 0.0, 0, rate
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = 0
+        self._queue = WaitingQueue(100_000, lambda: self.now_s, packs=True)
+        self._queue.open()
+        engine: Any = SimpleNamespace(batch_tokens=None, slot_state=lambda: NO_ADAPTERS)
+        config = dispatcher.DispatcherConfig(
+            max_batch_size=32, max_batch_tokens=batch_tokens, batch_lookahead=128, inference_lanes=lanes,
+            torch_threads=1, decoding_threads=0, batch_wait_timeout_ms=0,
+        )  # fmt: skip
+        nothing: Any = None
+        made: Any = dispatcher.Dispatcher(
+            engine, config, self._queue, nothing, observer=nothing, watchdog=nothing, clock=lambda: self.now_s
+        )
+        made.wake = lambda: None
+        for lane in range(lanes):
+            made.lanes.set_state(lane, "alive")
+            made.lanes.idle.append(lane)
+        if rules < 2:
+            made._reservation = lambda: None
+        if rules < 1:
+            self._queue.batch_share = lambda *_: None  # type: ignore[method-assign]
+            made._crowds = lambda _: iter(())
+        self._dispatcher = made
+        self._ended: dict[int, Callable[[], None]] = {}
+
+    def after(self, seconds: float, event: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._events, (self.now_s + seconds, self._number, event))
+
+    def send(self, texts: int, share: TenantShare, done: Callable[[], None]) -> None:
+        """A request with short texts."""
+        left = texts
+
+        def ended() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done()
+
+        for entry in self._admit([SHORT] * texts, share):
+            self._ended[entry.sequence] = ended
+            self._queue.put(entry, Prepared(SHORT, SHORT_TOKENS, words=5))
+
+    def send_long(self, share: TenantShare, at_a_time: int, done: Callable[[], None]) -> None:
+        """A request with a text of many passes."""
+        (parent,) = self._admit([LONG], share)
+        chunked: Any = object()
+        self._queue.put(parent, Prepared(LONG, 0, words=0, chunked=chunked))
+        left, running = PASSES, 0
+
+        def fill() -> None:
+            nonlocal left, running
+            while left and running < at_a_time:
+                left, running = left - 1, running + 1
+                self._ended[self._queue.put_pass(parent, Prepared(LONG, PASS_TOKENS, words=5)).sequence] = ended
+
+        def ended() -> None:
+            nonlocal running
+            running -= 1
+            fill()
+            if not left and not running:
+                self._queue.finish(parent)
+                done()
+
+        fill()
+
+    def run(self, until_s: float) -> None:
+        while self._events and self._events[0][0] < until_s:
+            self.now_s, _, event = heapq.heappop(self._events)
+            event()
+            self._dispatch()
+
+    def _admit(self, items: Sequence[Item], share: TenantShare) -> Sequence[Any]:
+        self._number += 1
+        return self._queue.admit(items, f"r{self._number}", None, 0, share=share)
+
+    def _dispatch(self) -> None:
+        one, again = self._dispatcher, True
+        while again:
+            again = False
+            for lane in sorted(one.lanes.idle):
+                if not (one._next_batches or self._queue.waiting_entries):
+                    break
+                one._running.pop(lane, None)
+                if not one._next_batches and (hold_s := one._hold_s()) > 0:
+                    self.after(hold_s + 1e-6, lambda: None)
+                    continue
+                one.lanes.idle.remove(lane)
+                self._start(lane, one._take_batch(lane))
+                again = True
+            if not one.lanes.free and one._may_collate_ahead():
+                formed = one._form(reservation=None)
+                if formed.full and not any(entry.is_pass for entry in formed.entries):
+                    one._next_batches.append(dispatcher.Batch(self._queue.take(formed)))
+                    again = True
+
+    def _start(self, lane: int, batch: Any) -> None:
+        cost = sum(entry.cost for entry in batch.entries)
+
+        def end() -> None:
+            for entry in batch.entries:
+                self.tokens += entry.cost
+                self._queue.finish(entry)
+            self._dispatcher.lanes.idle.append(lane)
+            self._dispatcher._running.pop(lane, None)
+            for entry in batch.entries:
+                self._ended.pop(entry.sequence)()
+
+        self.after(BATCH_S + cost / (self._rate * (1 + GAIN * batch.shared_lanes)), end)
+
+
+def measure(flood: str, *, same: bool, rules: int, lanes: int, rate: float, batch_tokens: int) -> list[float]:
+    """p50 and p95 of short requests in ms, and tokens per second of all."""
+    seconds, every_s = (300, 0.5) if rate < 10_000 else (20, 0.02)
+    scene, rng = Simulation(rules, lanes, rate, batch_tokens), random.Random(1)
+    own = TenantShare("a")
+    other = own if same else TenantShare("b")
+    latencies_ms: list[float] = []
+
+    def short() -> None:
+        sent_s = scene.now_s
+        scene.send(1, own, lambda: latencies_ms.append(1000 * (scene.now_s - sent_s)))
+        scene.after(rng.expovariate(1 / every_s), short)
+
+    def again() -> None:
+        scene.after(0.001, send)
+
+    def send() -> None:
+        if flood == "long texts":
+            scene.send_long(other, 2 * lanes, again)
+        else:
+            scene.send(256 if flood == "bulk requests" else 1, other, again)
+
+    scene.after(0.1, short)
+    for number in range({"": 0, "impatient connections": 64}.get(flood, 4)):
+        scene.after(number / 1000, send)
+    scene.run(seconds)
+    latencies_ms.sort()
+    return [*(latencies_ms[int(part * len(latencies_ms))] for part in (0.5, 0.95)), scene.tokens / seconds]
+
+
+if __name__ == "__main__":
+    sys.stdout.write("p50 ms, p95 ms; tokens/s\n")
+    for lanes, rate, batch_tokens in ((2, 1500, 1024), (4, 1500, 1024), (1, 100_000, 16_384)):
+        of: dict[str, Any] = {"lanes": lanes, "rate": rate, "batch_tokens": batch_tokens}
+        p50, p95, _ = measure("", same=True, rules=2, **of)
+        sys.stdout.write(
+            f"\n{lanes} lanes, {rate} tokens/s each, batches of {batch_tokens} tokens; alone {p50:.0f}, {p95:.0f}\n"
+        )
+        for flood in FLOODS:
+            for same in (True, False):
+                rows = [measure(flood, same=same, rules=rules, **of) for rules in range(len(RULES))]
+                shown = " | ".join(
+                    f"{rule}: {p50:.0f}, {p95:.0f}; {speed:.0f}"
+                    for rule, (p50, p95, speed) in zip(RULES, rows, strict=True)
+                )
+                sys.stdout.write(f"{flood} of {'the same' if same else 'another'} tenant | {shown}\n")
