@@ -2,66 +2,52 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
-from dataclasses import asdict, replace
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, cast
 
-from gliner_bento.adapter_types import AdapterCacheStatus
-from gliner_bento.errors import ErrorDetail, GLiNERBentoError, QueueFull, TooLarge
-from gliner_bento.fairness.constants import PASS_CHARS
+from gliner_bento.errors import ErrorDetail, GLiNERBentoError, TooLarge
 from gliner_bento.gateway import request_id, request_record
-from gliner_bento.gateway.adapters import AdapterApi
-from gliner_bento.gateway.models import ServedModel
+from gliner_bento.gateway.models import ModelTable, Replicas, ServedModel
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.blocked_ids import BlockedIds
-from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.gateway.status import RecentErrors, server_status
-from gliner_bento.gateway.turns import Turns
-from gliner_bento.replicas.base import Call, Outcome, Part, Replica, ReplicaStatus
-from gliner_bento.status_types import AbortResponse, ModelCard, ModelInfo, ReplicaHealth, ReplicaList, ServerStatus
+from gliner_bento.replicas.base import Call, Outcome
+from gliner_bento.status_types import AbortResponse, ServerStatus
 from gliner_bento.tasks.base import Answer, BatchAnswer, Item, Request, Result, answer_of
 
 MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 
 
 class Gateway:
-    """The public API over a replica, within the operator's limits.
+    """The public API over the served models, within the operator's limits.
 
-    read_metrics: reads the metrics of processes on other machines, by replica. policy: see `GatewayApp`.
+    read_metrics: reads the metrics of processes on other machines, by replica.
     """
 
     def __init__(
         self,
-        replica: Replica,
+        replicas: Replicas,
         options: GatewayOptions,
         errors: RecentErrors | None = None,
         read_metrics: MetricsReader | None = None,
-        policy: OverloadPolicy | None = None,
     ) -> None:
         self.read_metrics = read_metrics
         self.options = options
-        self._models: dict[str | None, ServedModel] = {None: ServedModel(replica, options)}
-        self._policy = policy or OverloadPolicy(options)
-        self._looking: asyncio.Future[None] | None = None
-        self._turns = Turns()
+        self.models = ModelTable(replicas, options)
         self._blocked_ids = BlockedIds()
         self._errors = errors or RecentErrors()
         self._started_s = time.monotonic()
 
-    def served(self, name: str | None = None) -> ServedModel:
-        """A model of the table. name: None: the only one."""
-        return self._models[name]
-
     async def run(self, request: Request[Any, Answer, Any]) -> Answer:
         """The answer to a request with one text."""
-        served, call = self.served(request.model), self._call(request)
+        call, served = self._call(request), await self._served(request)
         item = self._item(request, served)
-        (outcome,) = await self._outcomes(served, [item], call)
+        (outcome,) = await served.outcomes([item], call)
         if isinstance(outcome, GLiNERBentoError):
             raise outcome
         return await self._answer(request.task.answer, served, item, outcome)
@@ -69,9 +55,9 @@ class Gateway:
     async def run_stream(self, request: Request[Any, Any, Any]) -> AsyncGenerator[Sequence[Any], None]:
         """Parts of the result of one text, as they become final; then the rest of the answer. The lines of each pass,
         which may have none."""
-        served, call = self.served(request.model), self._call(request, streamed=True)
+        call, served = self._call(request, streamed=True), await self._served(request)
         item, task = self._item(request, served), request.task
-        async with aclosing(self._stream(served, item, call)) as parts:
+        async with aclosing(served.stream(item, call)) as parts:
             async for part in parts:
                 if isinstance(part, Result):
                     end = await self._answer(task.end, served, item, part)
@@ -81,11 +67,11 @@ class Gateway:
 
     async def run_batch(self, request: Request[Any, Any, BatchAnswer]) -> BatchAnswer:
         """One result or error per text, in order. Raises only errors that concern the whole request."""
-        served, call = self.served(request.model), self._call(request)
+        call, served = self._call(request), await self._served(request)
         self.check_size(len(request.inputs), request.param)
         admitted = self._items(request, served)
         items = request.task.share([item for item in admitted if isinstance(item, Item)])
-        run = await self._outcomes(served, items, call) if items else []
+        run = await served.outcomes(items, call) if items else []
         model = await served.info()
         outcomes = iter([_with_warnings(served, *pair) for pair in zip(items, run, strict=True)])
         results = [
@@ -107,106 +93,36 @@ class Gateway:
             raise TooLarge(f"text: {len(text)} characters of at most {limit}", param="text")
 
     async def ready(self) -> bool:
-        """Whether the replica admits items."""
-        try:
-            return (await self.served().replica.status()).ready
-        except GLiNERBentoError:
-            return False
-
-    async def replicas(self) -> ReplicaList:
-        """The state of each replica; raises `NotReady` until one has answered."""
-        status = await self.served().replica.status()
-        alone = ReplicaHealth(
-            name="replica",
-            state="ready" if status.ready else "not_ready",
-            waiting_items=status.waiting_items,
-            running_items=status.running_items,
-            resident_adapters=status.resident_adapters,
-        )
-        return ReplicaList(status.replicas or [alone])
+        """Whether every model admits items."""
+        return all([await served.ready() for served in self.models])
 
     async def abort(self, aborted_id: str, *, block_s: float = 0.0) -> AbortResponse:
         """Abort a request of the current tenant; `aborted` is false if none has this id. block_s: refuse the id so long
         afterwards."""
         if block_s:
             self._blocked_ids.block(tenants.own_id(aborted_id), block_s)
-        return AbortResponse(aborted_id, await self.served().replica.abort(tenants.own_id(aborted_id)))
+        aborted = [await served.replica.abort(tenants.own_id(aborted_id)) for served in self.models]
+        return AbortResponse(aborted_id, any(aborted))
 
-    async def model(self) -> ModelCard:
-        """What is served, and with which limits."""
-        return ModelCard(
-            **asdict(await self.model_info()),
-            max_labels=self.options.max_labels,
-            max_text_chars=self.options.max_text_chars,
-            max_batch_items=self.options.max_batch_items,
-        )
+    def choice(self, name: str | None) -> str | None:
+        """The model that a name means in formats whose clients always send one: with a single model, any name."""
+        return name if len(self.models) > 1 else None
 
-    async def status(self) -> ServerStatus:
-        """What the server does now."""
-        status, adapters = await self.replica_state()
-        return server_status(status, adapters, uptime_s=time.monotonic() - self._started_s, errors=self._errors)
+    async def status(self, served: ServedModel) -> ServerStatus:
+        """What the server does now, with one of its models."""
+        state, uptime_s = await served.state(), time.monotonic() - self._started_s
+        return server_status(state, uptime_s=uptime_s, errors=self._errors)
 
-    async def replica_state(self) -> tuple[ReplicaStatus | None, AdapterCacheStatus | None]:
-        """The replica's status, and its adapters if they are enabled; None for what it does not report."""
-        try:
-            status = await self.served().replica.status()
-            return status, await self.adapters.cache_status() if self.options.enable_lora else None
-        except GLiNERBentoError:
-            return None, None
-
-    async def model_info(self) -> ModelInfo:
-        """The only model."""
-        return await self.served().info()
-
-    @property
-    def adapters(self) -> AdapterApi:
-        """Those of the only model."""
-        return self.served().adapters
-
-    async def _outcomes(self, served: ServedModel, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
-        """The replica's outcomes. Raises `QueueFull` if it is overloaded."""
-        with self._policy.admit(items, call.deadline_s, tenants.current(), call.priority):
-            request_record.current().admitted = True
-            outcomes = await served.replica.extract(items, call)
-            self._observe(served.replica)
-            await self._turns.wait()
-            for item, outcome in zip(items, outcomes, strict=True):
-                if isinstance(outcome, Result):
-                    self._learn(item, outcome)
-                elif isinstance(outcome, QueueFull):
-                    outcome.retry_after_s = self._policy.retry_after_s(len(items))
-        return outcomes
-
-    async def _stream(self, served: ServedModel, item: Item, call: Call) -> AsyncGenerator[Part, None]:
-        """The replica's parts. Raises `QueueFull` if it is overloaded."""
-        passes = 1 + len(item.text) // PASS_CHARS
-        latest_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
-        with self._policy.admit([item], latest_s, tenants.current(), call.priority):
-            request_record.current().admitted = True
-            async with aclosing(served.replica.stream(item, call)) as parts:
-                async for part in parts:
-                    self._observe(served.replica)
-                    if isinstance(part, Result):
-                        self._learn(item, part)
-                    yield part
-
-    def _observe(self, replica: Replica) -> None:
-        """Note the replica's work, and what it has of other gateways."""
-        self._policy.observe(replica.tokens_run)
-        if note := self._policy.look_elsewhere():
-            self._looking = asyncio.ensure_future(_look(replica, note))
+    async def _served(self, request: Request[Any, Any, Any]) -> ServedModel:
+        """The request's model. Raises `ModelNotFound`."""
+        served = await self.models.find(request.model)
+        request_record.current().model = served.given
+        return served
 
     async def _answer(self, kind: type[Answer], served: ServedModel, item: Item, result: Result) -> Answer:
         model = await served.info()
         facts = {"model": model.model, "adapter_id": item.adapter_id, "request_id": request_id.current()}
         return answer_of(kind, result, warnings=served.warnings(item, result), **facts)
-
-    def _learn(self, item: Item, result: Result) -> None:
-        """Note a result, for admission and for the request's record."""
-        self._policy.learn(item, result)
-        record = request_record.current()
-        record.items += 1
-        record.tokens += result.usage.tokens
 
     def _call(self, request: Request[Any, Any, Any], *, streamed: bool = False) -> Call:
         """streamed: `request_timeout_s` is not the limit of the request, but of the time without progress."""
@@ -272,8 +188,3 @@ def _located(error: ErrorDetail, place: int, texts: str) -> ErrorDetail:
         return error
     param = f"texts.{place}" if shared else f"items.{place}.{error.param}"
     return replace(error, param=param, message=f"{param}: {error.message.removeprefix(f'{error.param}: ')}")
-
-
-async def _look(replica: Replica, note: Callable[[int], None]) -> None:
-    with suppress(GLiNERBentoError):
-        note((await replica.status()).unfinished_items)

@@ -45,13 +45,14 @@ _MAX_ID_CHARS = 128
 class RequestRecord:
     """What its handlers note of a request.
 
-    request_id: the one in the body, if there is one. admitted: its items were given to the replica. items: those
-    that were answered. tokens: of all passes, prompts included. error: its code. trace: the `traceparent` of its
-    span, if it is traced.
+    request_id: the one in the body, if there is one. model: the name that its model was given, if it was given one.
+    admitted: its items were given to the replica. items: those that were answered. tokens: of all passes, prompts
+    included. error: its code. trace: the `traceparent` of its span, if it is traced.
     """
 
     request_id: str | None = None
     trace: str | None = None
+    model: str | None = None
     admitted: bool = False
     items: int = 0
     tokens: int = 0
@@ -147,6 +148,7 @@ class Recorder:
             "target": target,
             "status": status,
             "duration_ms": round(seconds * 1000, 1),
+            "model": record.model,
             "items": record.items,
             "tokens": record.tokens,
             "error": record.error,

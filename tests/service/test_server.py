@@ -45,8 +45,8 @@ def test_metrics_count_what_was_run(service):
         "gliner_stage_seconds",
     ):
         assert name in text
-    assert 'gliner_items_total{outcome="completed"}' in text
-    assert 'gliner_self_test{outcome="passed"} 1.0' in text
+    assert 'gliner_items_total{model="demo",outcome="completed"}' in text
+    assert 'gliner_self_test{model="demo",outcome="passed"} 1.0' in text
 
 
 def test_unknown_paths_and_ids_make_no_series(service):

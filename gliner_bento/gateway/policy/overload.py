@@ -1,12 +1,11 @@
-"""The policy of an overloaded server: every refusal before a request costs anything. It is asked three times.
+"""The policy of an overloaded model: every refusal of a request because of the others that are under way.
 
-- before the body, by the HTTP protocol and the middleware: `check`, then `request` while the request lasts;
-- before the items are sent to the replica, when their cost and deadline are known: `admit`;
-- for the headers of an answer: `quota`.
+It is asked by `admission` before the body of a request is read (`check`), and by the gateway before the items are sent
+to the replica, when their cost and deadline are known (`admit`).
 
-A request is refused for its tenant's rate (`rates`), for memory (`max_queued_tokens`; the scheduler and the fleet limit
-waiting items, whatever they cost), and if it would miss its deadline. For that, the gateway knows the requests that it
-has sent and not got back, and measures how many tokens the replica runs per second while it is busy. From these it
+A request is refused for memory (`max_queued_tokens`; the scheduler and the fleet limit waiting items, whatever they
+cost), and if it would miss its deadline. For that, the gateway knows the requests that it has sent and not got back,
+and measures how many tokens the replica runs per second while it is busy. From these it
 estimates how long a new request would wait; until it has measured, it refuses none for its wait. The scheduler shares
 the replica fairly: a short request does not wait for all of a long one of its tenant, which counts for no more than the
 new request itself takes; and while a tenant is served, another one is served in proportion to its weight, but no more
@@ -19,7 +18,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -40,7 +39,6 @@ from gliner_bento.fairness.constants import (
 )
 from gliner_bento.fairness.token_estimate import TokenEstimate
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.policy.rates import Rates
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.tasks.base import Item, Result
 
@@ -89,9 +87,9 @@ class TenantLoad:
 
 
 class OverloadPolicy:
-    """The requests under way, and whether another one may join them. For one event loop.
+    """The requests of one model that are under way, and whether another one may join them. For one event loop.
 
-    request_timeout_s, max_queue_wait_s, max_queued_tokens, max_tenant_*: see the settings. As many items as all
+    request_timeout_s, max_queue_wait_s, max_queued_tokens: see the settings. As many items as all
     instances take in a batch are always admitted, so that batches can be full.
     """
 
@@ -100,7 +98,6 @@ class OverloadPolicy:
         self._max_wait_s = options.max_queue_wait_s or math.inf
         self._batch = options.max_batch_size * options.num_instances
         self._clock = clock
-        self._rates = Rates(options.max_tenant_concurrency, options.max_tenant_requests_per_s, clock)
         self._throughput = Throughput(clock)
         self._estimate = TokenEstimate()
         self._loads: dict[str, TenantLoad] = {}
@@ -109,33 +106,6 @@ class OverloadPolicy:
         self._average = FIRST_AVERAGE_TOKENS
         self._items_elsewhere = 0
         self._looked_s = -math.inf
-
-    # Before the body
-
-    def refuse(self, tenant: Tenant, timeout_s: float, cost: float) -> None:
-        """Raise what `request` would raise for a request that extracts. One that it would not refuse is not counted.
-
-        timeout_s, cost: see `check`.
-        """
-        self._rates.check(tenant)
-        try:
-            self.check(tenant, timeout_s, cost)
-        except QueueFull:
-            with self._rates.request(tenant):
-                raise
-
-    @contextmanager
-    def request(self, tenant: Tenant, *, extracts: bool) -> Iterator[None]:
-        """Count a request that has not been read, until it is answered. Raises `RateLimited` or `QueueFull` instead if
-        it would add to what its tenant or the replica has too much of."""
-        with self._rates.request(tenant):
-            if extracts:
-                self.check(tenant)
-            yield
-
-    def quota(self, tenant: Tenant) -> Mapping[str, str]:
-        """The headers with what the tenant may still send."""
-        return self._rates.headers(tenant)
 
     def check(self, tenant: Tenant, timeout_s: float = math.inf, cost: float = SHORT_TOKENS, priority: int = 0) -> None:
         """Raise `QueueFull` if a request of `tenant` would wait longer than `max_queue_wait_s`, or miss its deadline.
@@ -146,8 +116,6 @@ class OverloadPolicy:
             ahead = load.ahead_of(cost, priority)
             wait_s = (ahead + self._of_others(load, ahead + PASS_TOKENS)) / rate
             self._check_wait(wait_s, min(self._max_wait_s, _max_wait_s(min(timeout_s, self._timeout_s), rate)))
-
-    # Before the replica
 
     @contextmanager
     def admit(self, items: Sequence[Item], deadline_s: float, tenant: Tenant, priority: int = 0) -> Iterator[None]:

@@ -272,7 +272,7 @@ def test_an_item_without_labels_is_named(gateway):
 
 
 def test_the_card_has_the_model_and_the_limits(gateway):
-    card = asyncio.run(gateway.model())
+    card = asyncio.run(gateway.models.default.card())
     assert (card.model, card.dtype, card.max_labels, card.max_text_chars) == ("memory", "float32", 5, 100)
 
 
@@ -306,7 +306,7 @@ def test_the_model_is_requested_once(gateway, replica):
     replica.status = counted
     for _ in range(3):
         extract(gateway)
-        asyncio.run(gateway.model())
+        asyncio.run(gateway.models.default.card())
     assert len(requested) == 1
 
 
