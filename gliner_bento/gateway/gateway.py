@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -101,8 +102,11 @@ class Gateway:
         afterwards."""
         if block_s:
             self._blocked_ids.block(tenants.own_id(aborted_id), block_s)
-        aborted = [await served.replica.abort(tenants.own_id(aborted_id)) for served in self.models]
-        return AbortResponse(aborted_id, any(aborted))
+        asked = (served.replica.abort(tenants.own_id(aborted_id)) for served in self.models)
+        aborted = await asyncio.gather(*asked, return_exceptions=True)
+        if True not in aborted and (failed := [one for one in aborted if isinstance(one, BaseException)]):
+            raise failed[0]
+        return AbortResponse(aborted_id, True in aborted)
 
     def choice(self, name: str | None) -> str | None:
         """The model that a name means in formats whose clients always send one: with a single model, any name."""

@@ -23,6 +23,8 @@ _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FORMATS = tuple(sorted(file.stem for file in (PACKAGE / "gateway" / "compat").glob("[!_]*.py")))
 """Names of other servers' wire formats: a file each."""
 
+NAMED_MODEL = r"^[A-Za-z0-9_.-]{1,64}=\S"
+
 _DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -152,7 +154,7 @@ ApiKeysSource = Annotated[str, AfterValidator(_api_keys)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Model = Annotated[str, AfterValidator(_checkpoint)]
 Models = Annotated[
-    tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}=\S")], ...],
+    tuple[Annotated[str, Field(pattern=NAMED_MODEL)], ...],
     NoDecode,
     BeforeValidator(_comma_separated),
     BeforeValidator(_named),

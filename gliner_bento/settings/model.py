@@ -21,8 +21,9 @@ class ModelFields(BaseSettings):
     )
     models: Models = Field(
         (),
-        description="Several models in one server, instead of model: NAME=CHECKPOINT, in the file also as an object. A "
-        "request names one in its field model; the first is the default. All other settings hold for each.",
+        description="Several models in one server, instead of model: NAME=CHECKPOINT, in the file also as an object, "
+        "as a flag also --model NAME=CHECKPOINT for each. A request names one in its field model; the first is the "
+        "default. All other settings hold for each.",
     )
     revision: str | None = Field(
         None, description="Branch, tag or commit of a model on the Hugging Face hub; unset: its main branch."

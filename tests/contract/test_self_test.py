@@ -238,8 +238,9 @@ def test_status_and_metric_show_a_failure(checkpoint: Any, monkeypatch: pytest.M
     try:
         assert replica.model.self_test == "failed"
         assert replica.model.forward == "gliner's UniEncoderSpanModel, text by text"
-        state = metrics.ReplicaState("span", asyncio.run(replica.status()), None)
-        assert 'gliner_self_test{model="span",outcome="failed"} 1.0' in metrics.exposition([state]).decode()
+        state = metrics.ReplicaState(replica.model.model, asyncio.run(replica.status()), None)
+        failed = f'gliner_self_test{{model="{folder.name}",outcome="failed"}} 1.0'
+        assert failed in metrics.exposition([state]).decode()
     finally:
         replica.close()
 

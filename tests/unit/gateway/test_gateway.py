@@ -6,8 +6,10 @@ import time
 from contextvars import copy_context
 
 import pytest
+from memory_replica import MemoryReplica
 
 from gliner_bento.errors import Aborted, AdapterNotFound, InvalidField, NotReady, TooLarge
+from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.tasks.extraction import EXTRACTION
@@ -341,3 +343,25 @@ def test_a_request_waits_for_a_replica_that_has_not_answered_yet(gateway, replic
 
     replica.status, replica.extract = not_yet, wait_and_run
     assert extract(gateway).entities
+
+
+def test_an_abort_reaches_the_model_of_the_request_while_another_one_does_not_answer(replica, options):
+    async def unreachable(_):
+        raise NotReady("no replica")
+
+    lost = MemoryReplica()
+    lost.abort = unreachable
+    gateway = Gateway({"lost": lost, "other": replica}, options)
+
+    async def scene():
+        replica.step = lambda: False
+        running = asyncio.ensure_future(gateway.run(request_of(request_id="mine", model="other")))
+        while not replica.admitted:
+            await asyncio.sleep(0)
+        assert (await gateway.abort("mine")).aborted
+        with pytest.raises(Aborted):
+            await running
+        with pytest.raises(NotReady):
+            await gateway.abort("mine")
+
+    asyncio.run(scene())
