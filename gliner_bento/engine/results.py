@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import overload
 
 import numpy as np
@@ -14,6 +14,7 @@ from gliner_bento.engine.heads.predictions import Predictions, SpanTable
 from gliner_bento.engine.limits import warning_of
 from gliner_bento.engine.text.words import NO_WORDS
 from gliner_bento.errors import LimitExceeded
+from gliner_bento.tasks.classifications import ClassScores, results_of
 from gliner_bento.types import Entity, Extraction, Relation, RelationArgument, Usage
 
 
@@ -67,7 +68,7 @@ class PassResult:
     """What one pass of a chunked request predicted, in characters of the whole text.
 
     suppressed: entities above the threshold that overlap resolution dropped within the pass.
-    cut: relations were dropped (`max_relations`).
+    classes: of the pass's classifications. cut: relations were dropped (`max_relations`).
     """
 
     entities: EntityTable
@@ -75,6 +76,7 @@ class PassResult:
     relations: Sequence[PairRelation] = ()
     tokens: int = 0
     cut: bool = False
+    classes: ClassScores = field(default_factory=dict)
 
 
 def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | PassResult | LimitExceeded:
@@ -88,13 +90,16 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
     found = _entities(prepared, predictions.spans)
     names = list(item.relations)
     relations = [PairRelation(names[one.relation], one.score, one.head, one.tail) for one in predictions.relations]
+    of_tasks = zip(item.classifications, predictions.classes, strict=True)
+    classes = {name: scores.tolist() for name, scores in of_tasks}
     if prepared.is_pass:
         suppressed = _entities(prepared, predictions.suppressed)
-        return PassResult(found, suppressed, relations, prepared.tokens, cut=bool(predictions.cut))
+        return PassResult(found, suppressed, relations, prepared.tokens, cut=bool(predictions.cut), classes=classes)
     entities = list(found)
     return Extraction(
         entities=entities,
         relations=with_arguments(relations, entities),
+        classifications=results_of(item.classifications, classes),
         truncated=prepared.truncated_at is not None,
         truncated_at=prepared.truncated_at,
         usage=Usage(

@@ -79,6 +79,7 @@ class Predictions:
     """The predictions of one text: spans in order of position, and the relations between them.
 
     suppressed: of a pass of a chunked request: spans above the threshold that overlap resolution dropped.
+    classes: for each classification of the item, in order, the scores of its labels, in order: (labels,).
     cut: limits of the item that dropped something, `max_entities` or `max_relations`.
     error: there are too many results for the item's limits.
     """
@@ -87,6 +88,7 @@ class Predictions:
     suppressed: SpanTable = NO_SPANS
     cut: Sequence[str] = ()
     relations: Sequence[PredictedRelation] = ()
+    classes: Sequence[NDArray[np.float64]] = ()
     error: LimitExceeded | None = None
 
     @classmethod

@@ -28,6 +28,7 @@ from gliner_bento.engine.text.passes import Groups, Names, descriptions, one_pas
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.windows import Cutter, Window
 from gliner_bento.engine.text.words import Words
+from gliner_bento.tasks.classifications import WindowScores
 from gliner_bento.types import Entity, Extraction, Item, Usage
 
 # Passes that one call makes: with many labels and relations a window has thousands.
@@ -77,6 +78,7 @@ class WindowedRequest:
         self._to_make: deque[Iterator[Prepared]] = deque()  # passes of one window each, those for relations first
         self._open: dict[int, _OpenWindow] = {}  # by the id of a pass
         self._truncated_at: int | None = None
+        self._classes = WindowScores()
         self._windows = self._words = self._tokens = 0  # counters for `usage`
 
     def process_windows(self, window_words: int, overlap_words: int) -> None:
@@ -119,6 +121,7 @@ class WindowedRequest:
         with self._lock:
             window = self._open.pop(id(prepared))
             self._tokens += result.tokens
+            self._classes.add(window.window.number, result.classes)
             window.add(self._item, result)
             if result.cut:
                 self._merger.cut.add("max_relations")
@@ -141,6 +144,7 @@ class WindowedRequest:
         return Extraction(
             entities=entities,
             relations=relations,
+            classifications=self._classes.results(self._item.classifications),
             warnings=[warning_of(limit) for limit in sorted(self._merger.cut)],
             truncated=self._truncated_at is not None,
             truncated_at=self._truncated_at,
