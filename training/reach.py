@@ -61,7 +61,7 @@ class Answered:
 async def answers(model: Path, windows: Sequence[str] = tuple(WINDOWS)) -> dict[str, list[Answered]]:
     """The answers of a checkpoint to all probes, by relation window."""
     probes = [one for one in read_questions(PROBES) if one.domain.startswith(DOMAIN)]
-    settings = Settings(model=str(model), device="cpu", dtype="float32")
+    settings = Settings.load({"model": str(model), "device": "cpu", "dtype": "float32"})
     found: dict[str, list[Answered]] = defaultdict(list)
     async with in_process(settings) as client:
         for window in windows:

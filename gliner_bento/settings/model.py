@@ -119,7 +119,7 @@ class ModelFields(BaseSettings):
         "few sentences, with more passes; auto: what the checkpoint's gliner_config.json says, else whole.",
     )
     relation_window_sentences: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Default number of these sentences; unset: the checkpoint's, else 2."
+        None, description="Default number of these sentences; unset: the checkpoint's, else 1."
     )
     relation_window_overlap_sentences: Annotated[int, Field(ge=0)] | None = Field(
         None,

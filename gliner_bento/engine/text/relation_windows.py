@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 
 from gliner_bento.engine.text.sentences import sentence_ends
@@ -32,6 +33,12 @@ _SEARCHED_CHARS = 100_000
 _WRAPPED_CHARS = 50
 
 _SPACES = str.maketrans(dict.fromkeys("\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))  # what `splitlines` splits at
+
+# A full stop after these ends no sentence here, as in Unicode's suppressions (CLDR); UAX 29 has none.
+_ABBREVIATION = regex.compile(
+    r"(?<![\p{L}\p{N}])(\p{Lu}|(?i:mrs?|ms|dr|prof|st|gen|col|lt|capt|sgt|sen|rep|gov|rev|hon|no|nr|fig|vs|approx))\.\s*+\Z"
+)
+_ABBREVIATION_CHARS = 20
 
 _SENTENCE, _LINE, _PARAGRAPH = 1, 2, 4  # flags
 
@@ -101,7 +108,7 @@ class RelationWindows:
                 begin = number
 
 
-_DEFAULT = RelationWindows(2, 1)
+_DEFAULT = RelationWindows(1, 0)
 
 
 def _ends(text: str, words: Words) -> tuple[Indices, Indices]:
@@ -110,7 +117,10 @@ def _ends(text: str, words: Words) -> tuple[Indices, Indices]:
     if end - start > _SEARCHED_CHARS:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     flat = text[start:end].translate(_SPACES)
-    found = [*_line_ends(text[start:end]), *((at, _SENTENCE) for at in sentence_ends(flat, 0, len(flat)))]
+    found = [*_line_ends(text[start:end])]
+    for at in sentence_ends(flat, 0, len(flat)):
+        if not _ABBREVIATION.search(flat, max(0, at - _ABBREVIATION_CHARS), at):
+            found.append((at, _SENTENCE))
     flags = np.zeros(len(words) + 1, np.int64)
     at, flag = np.array(found, np.int64).reshape(-1, 2).T
     np.bitwise_or.at(flags, words.bounds[:, 0].searchsorted(start + at), flag)
