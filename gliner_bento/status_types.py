@@ -128,6 +128,10 @@ class ModelInfo:
     max_labels_per_pass: Annotated[
         int | None, Field(description="Maximum number of labels, and of relations, per pass. Null: no limit.")
     ] = None
+    relation_window_sentences: Annotated[
+        int | None,
+        Field(description="Sentences that the model reads at a time for relations, by default. Null: whole windows."),
+    ] = None
     fingerprint: Annotated[
         str | None,
         Field(

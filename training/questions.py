@@ -72,4 +72,4 @@ def read_questions(folder: Path) -> Iterator[Question]:
                     asked.pop("relations", None)
                 asked[key] = value
             elif line and not line.startswith("# "):
-                yield parse_question(line, asked)
+                yield parse_question(line.replace(r"\n", "\n"), asked)

@@ -43,9 +43,10 @@ from gliner_bento.engine.self_test import cannot_reproduce, self_test, versions
 from gliner_bento.engine.text.collate import CollatedBatch
 from gliner_bento.engine.text.passes import PassLimits, PassPlanner
 from gliner_bento.engine.text.prepare import ItemPreparer
+from gliner_bento.engine.text.relation_windows import RelationWindows
 from gliner_bento.engine.text.subwords import ModelLimits
 from gliner_bento.engine.text.tokenize import ItemTokenizer
-from gliner_bento.errors import AdapterNotFound, DoesNotFit, LimitExceeded
+from gliner_bento.errors import AdapterNotFound, DoesNotFit, InvalidField, LimitExceeded
 from gliner_bento.fairness.constants import LANE_NICE
 from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.base import BASE_ADAPTER_ID, Item
@@ -85,7 +86,9 @@ class GLiNEREngine:
         self._limits = limits
         max_labels = options.max_labels_per_pass or config.max_types or None
         tokenizer = ItemTokenizer(model.data_processor, config, limits, family.prompts, relations=family.relations)
-        planner = PassPlanner(tokenizer, pass_limits(options, limits, max_labels, name))
+        pass_limits = pass_limits_of(options, config, limits, max_labels, name)
+        relation_windows = pass_limits.relation_windows if family.relations else None
+        planner = PassPlanner(tokenizer, pass_limits)
         tasks = ("entities", "relations") if family.relations else ("entities",)
         self._preparer = ItemPreparer(tokenizer, planner, name, tasks)
         self._memory: MemoryModel | None = None
@@ -118,6 +121,7 @@ class GLiNEREngine:
             fingerprint=fingerprint,
             languages=languages,
             cached_subwords=tokenizer.subwords.cached,
+            relation_window_sentences=relation_windows.sentences if relation_windows else None,
         )
 
     def _torch_forward(
@@ -372,12 +376,29 @@ class GLiNEREngine:
         return True
 
 
-def pass_limits(options: EngineOptions, limits: ModelLimits, max_labels: int | None, name: str) -> PassLimits:
-    """Raises ModelError for windows that are longer than the model's maximum length."""
+def pass_limits_of(
+    options: EngineOptions, config: Any, limits: ModelLimits, max_labels: int | None, name: str
+) -> PassLimits:
+    """Raises ModelError for windows that are longer than the model's maximum length, and impossible relation windows.
+
+    config: gliner's; has the relation windows that the checkpoint was measured with."""
     window = options.window_words or limits.words
     if window > limits.words:
         raise ModelError(f"window_words is {window}; the maximum length of {name!r} is {limits.words} words")
-    return PassLimits(limits.words, window, options.window_overlap_words, max_labels)
+    sentences, overlap = (
+        getattr(config, name, None) for name in ("relation_window_sentences", "relation_window_overlap_sentences")
+    )
+    mode = None if options.relation_window == "auto" else options.relation_window
+    try:
+        relation_windows = RelationWindows.chosen(
+            mode,
+            options.relation_window_sentences,
+            options.relation_window_overlap_sentences,
+            RelationWindows.chosen(None, sentences, overlap, None),
+        )
+    except InvalidField as error:
+        raise ModelError(error.message) from error
+    return PassLimits(limits.words, window, options.window_overlap_words, max_labels, relation_windows)
 
 
 def check_options(options: EngineOptions, device: torch.device) -> None:

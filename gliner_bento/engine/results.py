@@ -57,6 +57,19 @@ class EntityTable(Sequence[Entity]):
         for start, end, label, score in zip(*columns, strict=True):
             yield Entity(start, end, self.text[start:end], self.names[label], score)
 
+    @classmethod
+    def joined(cls, text: str, names: Sequence[str], tables: Iterable[EntityTable]) -> EntityTable:
+        """The entities of all tables, whose names are among `names`."""
+        number = {name: index for index, name in enumerate(names)}
+        columns = [np.empty((3, 0), np.int64)]
+        scores = [np.empty(0)]
+        for table in tables:
+            labels = np.array([number[name] for name in table.names], np.int64)
+            columns.append(np.stack([table.start, table.end, labels[table.label]]))
+            scores.append(table.score)
+        start, end, label = np.concatenate(columns, axis=1)
+        return cls(text, names, start, end, label, np.concatenate(scores))
+
     def take(self, which: slice | NDArray[np.intp] | NDArray[np.bool_]) -> EntityTable:
         """Some of the entities."""
         columns = (self.start[which], self.end[which], self.label[which], self.score[which])
@@ -106,6 +119,7 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
             words=prepared.words,
             tokens=prepared.tokens,
             windows=int(prepared.words > 0),
+            passes=int(prepared.words > 0),
             relation_groups=int(bool(names)),
         ),
         warnings=[warning_of(limit) for limit in predictions.cut],

@@ -113,6 +113,18 @@ class ModelFields(BaseSettings):
         32,
         description="Default maximum overlap of consecutive windows, in words; limited to a quarter of the window.",
     )
+    relation_window: Literal["auto", "whole", "sentences"] = Field(
+        "auto",
+        description="Default of what the model reads at a time for relations: the whole window, as gliner does, or a "
+        "few sentences, with more passes; auto: what the checkpoint's gliner_config.json says, else whole.",
+    )
+    relation_window_sentences: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Default number of these sentences; unset: the checkpoint's, else 1."
+    )
+    relation_window_overlap_sentences: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="Default number of sentences that two of these windows share; unset: the checkpoint's, else half.",
+    )
     max_labels_per_pass: CountOrAuto = Field(
         0,
         description="Maximum number of entity labels, and of relation labels, per pass; more labels take several "

@@ -75,6 +75,7 @@ class Usage:
     words: Annotated[int, Field(description="Words of the text that were processed.")] = 0
     tokens: Annotated[int, Field(description="Sub-word tokens of all passes, labels included.")] = 0
     windows: Annotated[int, Field(description="Windows of the text; 0 for a blank text.")] = 0
+    passes: Annotated[int, Field(description="Passes of the model over windows, and over parts of them.")] = 0
     label_groups: Annotated[
         int, Field(description="Groups that the labels were divided into, one pass each per window.")
     ] = 1

@@ -39,9 +39,12 @@ LABELS = ["person", "organization", "date", "location"]
 _RELATIONS = ["founded", "founded in", "headquartered in"]
 
 LongText = Literal["window", "truncate", "reject"]
+RelationWindow = Literal["whole", "sentences"]
 OnLimit = Literal["error", "truncate"]
 Words = Annotated[int, Field(ge=8, le=100_000)]
 OverlapWords = Annotated[int, Field(ge=0, le=100_000)]
+Sentences = Annotated[int, Field(ge=1, le=1000)]
+OverlapSentences = Annotated[int, Field(ge=0, le=1000)]
 
 MAX_ENTITIES, MAX_RELATIONS = 100_000, 20_000  # default limits of one answer
 LIMIT_WARNINGS = frozenset({"max_entities", "max_relations"})  # codes of warnings that results are missing
@@ -117,6 +120,21 @@ class ExtractionOptions:
             "Default: the server's window_overlap_words."
         ),
     ] = None
+    relation_window: Annotated[
+        RelationWindow | None,
+        Field(
+            description="What the model reads at a time for relations: the `whole` window, or a few `sentences`, in "
+            "passes of their own over the entities of the window. Default: the server's relation_window."
+        ),
+    ] = None
+    relation_window_sentences: Annotated[
+        Sentences | None,
+        Field(description="Sentences that relations are scored in at a time. Default: the server's setting."),
+    ] = None
+    relation_window_overlap_sentences: Annotated[
+        OverlapSentences | None,
+        Field(description="Sentences that two of these windows share; fewer than a window has. Default: as above."),
+    ] = None
     on_limit: Annotated[
         OnLimit,
         Field(
@@ -135,7 +153,8 @@ class ExtractionItem(Item):
 
     label_thresholds, relation_thresholds: of those with a threshold of their own, by name. relation_heads,
     relation_tails: of those that do not relate all labels, by name: which they may have, as indexes into `labels`.
-    window_words, window_overlap_words: in words; None: the engine's default.
+    window_words, window_overlap_words: in words; None: the engine's default, as for the three options of relation
+    windows.
     max_entities, max_relations: of the result; see `on_limit`.
     """
 
@@ -150,6 +169,9 @@ class ExtractionItem(Item):
     long_text: LongText = "window"
     window_words: int | None = None
     window_overlap_words: int | None = None
+    relation_window: RelationWindow | None = None
+    relation_window_sentences: int | None = None
+    relation_window_overlap_sentences: int | None = None
     on_limit: OnLimit = "error"
     max_entities: int = MAX_ENTITIES
     max_relations: int = MAX_RELATIONS
@@ -305,6 +327,9 @@ def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extra
         long_text=options.long_text,
         window_words=options.window_words,
         window_overlap_words=options.window_overlap_words,
+        relation_window=options.relation_window,
+        relation_window_sentences=options.relation_window_sentences,
+        relation_window_overlap_sentences=options.relation_window_overlap_sentences,
         on_limit=options.on_limit,
         max_entities=limits.max_entities,
         max_relations=limits.max_relations,

@@ -26,8 +26,12 @@ class Resolved(NamedTuple):
 
 
 def resolve(text: Prepared, spans: SpanTable) -> Resolved:
-    """Resolve the overlaps of a text's spans with the item's options. Raises LimitExceeded."""
+    """Resolve the overlaps of a text's spans with the item's options; of a pass over given entities, return these.
+
+    Raises LimitExceeded."""
     item = text.item
+    if text.payload.entities is not None:
+        return Resolved(text.payload.entities)
     if len(spans) > MAX_CANDIDATES:
         raise too_many_candidates(len(spans))
     kept = resolve_overlaps(spans, flat=item.flat_ner, multi_label=item.multi_label)

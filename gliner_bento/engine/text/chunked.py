@@ -1,10 +1,11 @@
 """The chunked request: a text longer than the model's maximum length, or more labels than one pass takes.
 
     text ──▶ windows ─┬─▶ an entity pass per label group ─▶ entities ─┬─▶ the window's results ──▶ Merger
-                      └── several groups: relation passes ◀───────────┘
+                      └── relation passes between the entities ◀──────┘
 
-With one group of labels (and one of relations) a window is one pass, for both. With several, related entities can have
-labels of different groups, so relations get passes of their own, over the labels of the window's entities: one pass for
+With one group of labels (and one of relations) a window is one pass, for both, unless relations are scored in parts of
+it (`relation_windows`). Relations then get passes of their own, one for each part that has two entities. With several
+groups, too, because related entities can have labels of different groups: over the labels of the entities, one pass for
 each group of relations. If these labels are too many for one pass, they are split into sets of half a pass's size, and
 every pair of sets gets its passes.
 """
@@ -15,16 +16,19 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice, product
+from itertools import combinations, islice, product, starmap
 
 import numpy as np
 
 from gliner_bento.engine.base import AdapterLease, Prepared
+from gliner_bento.engine.heads.predictions import SpanTable
+from gliner_bento.engine.heads.typed_relations import AllowedEnds
 from gliner_bento.engine.limits import MAX_CANDIDATES, too_many_candidates, warning_of
-from gliner_bento.engine.results import PassResult, with_arguments
+from gliner_bento.engine.results import EntityTable, PassResult, with_arguments
 from gliner_bento.engine.text.label_groups import grouped
 from gliner_bento.engine.text.merge import Merger, RelationKey, add_relations, best_relations
 from gliner_bento.engine.text.passes import Groups, Names, descriptions, one_pass
+from gliner_bento.engine.text.relation_windows import RelationWindows
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.windows import Cutter, Window
 from gliner_bento.engine.text.words import Words
@@ -35,6 +39,9 @@ from gliner_bento.types import Entity, Extraction, Item, Usage
 _PASSES_AT_ONCE = 8
 # The pieces of a long word that one call reads, in characters.
 _STEP_CHARS = 10_000
+
+_Part = tuple[Words, Names, EntityTable]
+"""Words that relation passes read, labels of their prompt, the entities there."""
 
 
 @dataclass(slots=True)
@@ -66,10 +73,19 @@ class _OpenWindow:
 class WindowedRequest:
     """A `ChunkedRequest`. Holds the text, the open windows, and the merged result."""
 
-    def __init__(self, item: Item, tokenizer: ItemTokenizer, groups: Groups, lease: AdapterLease | None) -> None:
+    def __init__(
+        self,
+        item: Item,
+        tokenizer: ItemTokenizer,
+        groups: Groups,
+        relation_windows: RelationWindows | None,
+        lease: AdapterLease | None,
+    ) -> None:
         self._item = item
         self._tokenizer = tokenizer
         self._groups = groups
+        self._relation_windows = relation_windows
+        self._allowed = AllowedEnds.of(item)
         self._lease = lease
         self._lock = threading.Lock()
         in_order = list(groups.labels[0]) if len(groups.labels) == 1 else sorted(item.labels)
@@ -79,7 +95,7 @@ class WindowedRequest:
         self._open: dict[int, _OpenWindow] = {}  # by the id of a pass
         self._truncated_at: int | None = None
         self._classes = WindowScores()
-        self._windows = self._words = self._tokens = 0  # counters for `usage`
+        self._windows = self._words = self._tokens = self._ended = 0  # counters for `usage`
 
     def process_windows(self, window_words: int, overlap_words: int) -> None:
         """Process the whole text."""
@@ -122,6 +138,7 @@ class WindowedRequest:
             window = self._open.pop(id(prepared))
             self._tokens += result.tokens
             self._classes.add(window.window.number, result.classes)
+            self._ended += 1
             window.add(self._item, result)
             if result.cut:
                 self._merger.cut.add("max_relations")
@@ -129,9 +146,10 @@ class WindowedRequest:
                 return ()
             if window.relations is None:
                 window.relations = {}
-                if self._groups.relations and (label_sets := self._label_sets(window)):
-                    window.missing = len(label_sets) * len(self._groups.relations)
-                    self._to_make.appendleft(self._passes(window, product(label_sets, self._groups.relations)))
+                if self._groups.relations and (parts := list(self._parts(window))):
+                    window.missing = len(parts) * len(self._groups.relations)
+                    prompts = product(parts, self._groups.relations)
+                    self._to_make.appendleft(self._passes(window, starmap(self._relation_pass, prompts)))
                     return ()
                 for one in window.entity_passes:
                     add_relations(window.relations, one)
@@ -152,6 +170,7 @@ class WindowedRequest:
                 words=self._words,
                 tokens=self._tokens,
                 windows=self._windows,
+                passes=self._ended,
                 label_groups=len(self._groups.labels),
                 relation_groups=len(self._groups.relations) or int(bool(self._item.relations)),
             ),
@@ -189,18 +208,34 @@ class WindowedRequest:
         """A window's first passes."""
         self._windows += 1
         self._words += len(window.words) - window.repeated
-        groups = self._groups.labels
-        relations = () if self._groups.relations else tuple(self._item.relations)
-        prompts = [(labels, relations) for labels in groups]
-        return self._passes(_OpenWindow(window, len(prompts)), prompts)
+        labels = self._groups.labels
+        passes = (self._pass(window.words, group, self._groups.prompted) for group in labels)
+        return self._passes(_OpenWindow(window, len(labels)), passes)
 
-    def _label_sets(self, window: _OpenWindow) -> list[Names]:
-        """The labels of the passes for relations between the entities of a window; none for fewer than two spans."""
-        entities = [one.entities for one in window.entity_passes]
-        spans = np.concatenate([np.stack([one.start, one.end]) for one in entities], axis=1)
-        if not spans.size or (spans == spans[:, :1]).all():
+    def _parts(self, window: _OpenWindow) -> Iterator[_Part]:
+        """What the relation passes of a window are over."""
+        names, words = tuple(self._item.labels), window.window.words
+        entities = EntityTable.joined(self._item.text, names, (one.entities for one in window.entity_passes))
+        entities = entities.take(np.lexsort((entities.end, entities.start)))
+        ranges = [(0, len(words))]
+        if self._relation_windows:
+            spans = np.stack([entities.start, entities.end])
+            ranges = self._relation_windows.parts(self._item.text, words, spans)
+        for start, end in ranges:
+            part = words[start:end]
+            inside = entities.take((entities.start >= part.start) & (entities.end <= part.end))
+            for labels in self._label_sets(inside):
+                yield part, labels, inside
+
+    def _label_sets(self, entities: EntityTable) -> list[Names]:
+        """The labels of the passes for relations between entities; none if there can be no relation."""
+        numbers = np.unique(entities.label)
+        spans = {(start, end) for start, end in zip(entities.start.tolist(), entities.end.tolist(), strict=True)}
+        if len(spans) < 2 or (self._allowed and not self._allowed.pairs(numbers).any()):
             return []
-        labels = {one.names[label] for one in entities for label in np.unique(one.label).tolist()}
+        if len(self._groups.labels) == 1 and self._groups.prompted:
+            return [tuple(self._item.labels)]
+        labels = [entities.names[number] for number in numbers.tolist()]
         label_tokens = {label: self._groups.tokens[label] for label in labels}
         names, tokens = self._groups.half
         label_sets = grouped(label_tokens, max_labels=2 * names, max_tokens=2 * tokens)
@@ -209,20 +244,34 @@ class WindowedRequest:
             label_sets = [tuple(sorted(one + other)) for one, other in combinations(halves, 2)]
         return label_sets
 
-    def _passes(self, window: _OpenWindow, prompts: Iterable[tuple[Names, Names]]) -> Iterator[Prepared]:
-        """A pass of the window for each of these labels and relations, made on demand."""
-        for labels, relations in prompts:
-            prepared = self._pass(window.window, labels, relations)
+    def _passes(self, window: _OpenWindow, passes: Iterable[Prepared]) -> Iterator[Prepared]:
+        """These passes of a window, made on demand."""
+        for prepared in passes:
             self._open[id(prepared)] = window
             yield prepared
 
-    def _pass(self, window: Window, labels: Names, relations: Names) -> Prepared:
+    def _relation_pass(self, part: _Part, relations: Names) -> Prepared:
+        """A pass that scores relations between given entities."""
+        words, labels, entities = part
+        number = np.array([labels.index(name) if name in labels else -1 for name in entities.names], np.int64)
+        label = number[entities.label]
+        first, last = words.bounds[:, 0].searchsorted(entities.start), words.bounds[:, 1].searchsorted(entities.end)
+        spans = SpanTable(first, last, label, entities.score).take(label >= 0)
+        return self._pass(words, labels, relations, spans)
+
+    def _pass(self, words: Words, labels: Names, relations: Names, entities: SpanTable | None = None) -> Prepared:
+        """A pass; without entities, it predicts these, and relations unless there are relation passes."""
+        # The merged entities decide which ends are allowed: another window may give a span another label.
+        ends: dict[str, Sequence[int]] = {}
+        if entities is None and self._groups.relations:
+            ends = dict.fromkeys(relations, ())
         item = replace(
             self._item,
             labels={name: self._item.labels[name] for name in labels},
             relations={name: self._item.relations[name] for name in relations},
-            relation_heads={},  # the merged entities decide: another window may give a span another label
-            relation_tails={},
+            relation_heads=ends,
+            relation_tails=ends,
         )
         prompt = self._tokenizer.prompts.prompt(*descriptions(self._item, labels, relations))
-        return one_pass(item, self._tokenizer.tokenized(window.words, prompt), self._lease, is_pass=True)
+        tokenized = replace(self._tokenizer.tokenized(words, prompt), entities=entities)
+        return one_pass(item, tokenized, self._lease, is_pass=True)

@@ -6,7 +6,6 @@ At a low threshold a window has hundreds of thousands of candidates, so they are
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
@@ -51,7 +50,6 @@ class Merger:
         """labels: of the item, in order of preference among equal scores."""
         self._item = item
         self._labels = labels
-        self._order = {label: number for number, label in enumerate(labels)}
         self._pending: dict[int, tuple[Window, Sequence[EntityTable], Mapping[RelationKey, float]]] = {}
         self._next = 0
         self._windows: list[Window] = []
@@ -68,7 +66,7 @@ class Merger:
 
         Raises LimitExceeded.
         """
-        tables = [self._numbered(table) for one in entity_passes for table in (one.entities, one.suppressed)]
+        tables = [table for one in entity_passes for table in (one.entities, one.suppressed)]
         bounds = Window(window.number, window.words.borders(), next_start=window.next_start)
         self._pending[window.number] = bounds, tables, relations
         parts = len(self._final)
@@ -191,16 +189,8 @@ class Merger:
             self._relations = {key: self._relations[key] for key in best}
             self.cut.add("max_relations")
 
-    def _numbered(self, table: EntityTable) -> EntityTable:
-        """The entities with the numbers of this merger's labels."""
-        numbers = np.array([self._order[name] for name in table.names], np.int64)
-        return replace(table, names=self._labels, label=numbers[table.label])
-
     def _joined(self, tables: Sequence[EntityTable]) -> EntityTable:
-        integers = [np.stack([table.start, table.end, table.label]) for table in tables]
-        start, end, label = np.concatenate([np.empty((3, 0), np.int64), *integers], axis=1)
-        score = np.concatenate([np.empty(0), *(table.score for table in tables)])
-        return EntityTable(self._item.text, self._labels, start, end, label, score)
+        return EntityTable.joined(self._item.text, self._labels, tables)
 
 
 def _contexts(window: Window, entities: EntityTable) -> NDArray[np.float64]:

@@ -39,6 +39,7 @@ class ItemPreparer:
     def prepare(self, item: ExtractionItem, lease: AdapterLease | None) -> Steps[Prepared]:
         """The item as one pass or as a chunked request; without the lease if it needs no pass."""
         window, overlap = self._planner.windows(item)
+        relation_windows = self._planner.relation_windows(item)
         if not item.text or item.text.isspace():
             return Prepared(item, tokens=0, words=0, result=Extraction.blank(item))
         max_words = window if item.long_text == "window" else self._tokenizer.limits.words
@@ -50,22 +51,21 @@ class ItemPreparer:
                 if not words:
                     result = Extraction.blank(item, truncated=truncated_at is not None, truncated_at=truncated_at)
                     return Prepared(item, tokens=0, words=0, truncated_at=truncated_at, result=result)
-                tokenized = self._tokenizer.tokenized(words, prompt)
-                return one_pass(item, tokenized, lease, truncated_at=truncated_at)
-        request = yield from self._windowed(item, window, overlap, lease)
-        return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
-
-    def _windowed(
-        self, item: ExtractionItem, window: int, overlap: int, lease: AdapterLease | None
-    ) -> Steps[WindowedRequest]:
-        groups = yield from self._planner.groups(item)
-        request = WindowedRequest(item, self._tokenizer, groups, lease)
+                if not relation_windows or not relation_windows.may_divide(item.text, words):
+                    tokenized = self._tokenizer.tokenized(words, prompt)
+                    return one_pass(item, tokenized, lease, truncated_at=truncated_at)
+                groups = self._planner.one_group(item, prompt.room, divided=True)
+                request = WindowedRequest(item, self._tokenizer, groups, relation_windows, lease)
+                request.process_words(words, truncated_at)
+                return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
+        groups = yield from self._planner.groups(item, divided=bool(relation_windows))
+        request = WindowedRequest(item, self._tokenizer, groups, relation_windows, lease)
         if item.long_text == "window":
             request.process_windows(window, overlap)
         else:
             words, is_cut = yield from self._tokenizer.read(item.text, groups.room, self._tokenizer.limits.words)
             request.process_words(words, self._truncated_at(item, words, is_cut=is_cut))
-        return request
+        return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
 
     def _truncated_at(self, item: ExtractionItem, words: Words, *, is_cut: bool) -> int | None:
         """The character at which a text is cut; None if it is not. Raises TooLarge if it has to be rejected."""

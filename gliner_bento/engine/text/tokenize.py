@@ -15,6 +15,7 @@ import regex
 from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Steps
+from gliner_bento.engine.heads.predictions import SpanTable
 from gliner_bento.engine.text.prompts import Prompt, Prompts
 from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode
 from gliner_bento.engine.text.word_splitter import WordSplitter
@@ -41,6 +42,7 @@ class Tokenized:
     token_ids: (T,). word_positions: positions of the tokens that gliner pools to the embeddings of words, usually one
     per word. word_numbers: the word of each of these, from 0. bounds: (W, 2), [start, end) of each word in characters
     of the text. labels: the token ids of each label, with separate labels (see `prompts`).
+    entities: those between which relations are scored; None: those that the pass predicts.
     """
 
     token_ids: TokenIds
@@ -48,6 +50,7 @@ class Tokenized:
     word_numbers: NDArray[np.int64]
     bounds: NDArray[np.int64]
     labels: tuple[tuple[int, ...], ...] = ()
+    entities: SpanTable | None = None
 
     @property
     def words(self) -> list[tuple[int, int]]:
