@@ -40,7 +40,7 @@ EXAMPLES = f"""examples:
   gliner-bento redact customers.csv -o customers-redacted.csv --columns name,note --url http://localhost:3000
   {KEY_VARIABLE}=... gliner-bento redact tickets.jsonl -o tickets-redacted.jsonl --style hash
   cat letter.txt | gliner-bento redact - --patterns-only
-  gliner-bento redact --check redacted
+  gliner-bento redact --check redacted --labels person,city --threshold 0.2
 
 exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which;
 {FILES_FAILED} files without a copy, and lines that are not in theirs, one line each;

@@ -18,7 +18,7 @@ from typing import IO
 from gliner_bento.errors import one_line
 from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import FILE_ERRORS, Reading, opened
-from gliner_bento.files.records.sources import Source, refuse_inputs, sources
+from gliner_bento.files.records.sources import Source, refuse_devices, refuse_inputs, sources
 from gliner_bento.files.redaction.parquet_file import ParquetFile
 from gliner_bento.files.redaction.patterns import find_patterns
 from gliner_bento.files.redaction.spans import Span, merged
@@ -69,7 +69,7 @@ class Report:
 
     def fail(self, job: Job, error: Exception) -> None:
         """The file has no copy, or only that of an earlier run."""
-        kept = f"; {job.output} is of an earlier run" if job.output and job.output.exists() else ""
+        kept = f"; {job.output} is of an earlier run" if job.output and job.output.is_file() else ""
         self.failed[str(job.source.path)] = f"{one_line(error)}{kept}"
 
 
@@ -96,7 +96,9 @@ def find_files(
     if repeated := next((name for name, number in names.items() if number > 1), None):
         raise ValueError(f"{repeated}: two inputs have this name")
     read = [job.source.path for job in jobs]
-    refuse_inputs(filter(None, [*(job.output for job in jobs), mapping]), filter(None, [*read, restore]))
+    written = [job.output for job in jobs if job.output]
+    refuse_devices(written)
+    refuse_inputs(filter(None, [*written, mapping]), filter(None, [*read, restore]))
     return jobs, skipped
 
 

@@ -330,6 +330,7 @@ def test_inputs_and_outputs_that_cannot_be_are_refused(tmp_path):
     for inputs, output, message in [
         ([tmp_path], tmp_path / "out", "is inside the input"),
         ([tmp_path / "a.txt"], tmp_path / "a.txt", "is an input"),
+        ([tmp_path / "a.txt"], tmp_path / "fifo.txt", "is a device, a pipe or a socket"),
         ([tmp_path / "gone"], None, "no such file or folder"),
         ([tmp_path / "b.pdf"], None, "must be a file, one of .txt"),
         ([tmp_path / "fifo.txt"], None, "must be a file, one of .txt"),
