@@ -29,6 +29,7 @@ from gliner_bento.client.calls import Call, Labels, extract_items
 from gliner_bento.errors import (
     Forbidden,
     GLiNERBentoError,
+    InternalError,
     NotReady,
     QueueFull,
     RateLimited,
@@ -118,6 +119,8 @@ class Sender:
             results = list(call.read(response).results)
             if len(results) != len(texts):
                 raise httpx.DecodingError(f"the server's answer has {len(results)} results for {len(texts)} texts")
+            if not all(map(_is_of, results, texts)):  # none is trusted: their order may be wrong
+                results = _failed(texts, InternalError("the server's answer has an entity that is not in the text"))
         except (*_OF_THE_CALLER, httpx.UnsupportedProtocol):
             raise
         except httpx.TransportError as error:
@@ -279,6 +282,10 @@ async def _grouped_async(texts: Iterable[Text] | AsyncIterable[Text]) -> AsyncIt
 
 def _failed(texts: Sequence[Text], error: GLiNERBentoError) -> list[BatchResult]:
     return [BatchResult(error=error.detail()) for _ in texts]
+
+
+def _is_of(result: BatchResult, text: Text) -> bool:
+    return not result.result or result.result.is_of(text if isinstance(text, str) else text["text"])
 
 
 def _code(result: BatchResult) -> str | None:

@@ -259,6 +259,13 @@ class Extraction(Result):
         """See `Result`."""
         return replace(self, entities=self.entities[streamed:])
 
+    def is_of(self, text: str) -> bool:
+        """Whether each entity is what `text` has at its offsets: the result may be that of another text."""
+        return all(
+            0 <= one.start < one.end == one.start + len(one.text) and text.startswith(one.text, one.start)
+            for one in self.entities
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractResponse(Extraction):

@@ -22,7 +22,7 @@ from gliner_bento.files.bulk.checkpoint import Checkpoint, load
 from gliner_bento.files.records.columns import Row, pyarrow, result_columns
 from gliner_bento.files.records.readers import Reading, place, read
 from gliner_bento.files.records.scan import Scan, column_check, scan
-from gliner_bento.files.records.sources import Source, digest, refuse_inputs, sources, text_column
+from gliner_bento.files.records.sources import Source, digest, refuse_devices, refuse_inputs, sources, text_column
 from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet, Writer
 from gliner_bento.storage.files import file_lock
 from gliner_bento.types import BatchResult, ExtractItem, ModelCard
@@ -68,6 +68,7 @@ class Job:
         except ValidationError as error:
             fault = error.errors(include_input=False, include_url=False)[0]
             raise StartupError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+        refuse_devices([self.output])
         refuse_inputs([self.output, *map(self.beside, _SIDE_FILES)], (source.path for source in _sources(self)))
 
     def identity(self, model: ModelCard) -> dict[str, Any]:

@@ -9,9 +9,12 @@ import codecs
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import IO, Any, NamedTuple
 
 import msgspec
@@ -32,6 +35,9 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(r"\\(?:[^u]|u(?:[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>[dD][89a-fA-F]..)|))", re.DOTALL)
 
 csv.field_size_limit(MAX_RECORD_BYTES)
 
@@ -80,7 +86,7 @@ def _fault(row: Row | ValueError, source: Source, reading: Reading) -> str | Non
         if isinstance(row, ValueError):
             raise row
         reading.check(source, row)
-    except UnicodeEncodeError:  # of a byte that `_jsonl` has escaped
+    except UnicodeEncodeError:
         return f"not {reading.encoding}; name its encoding with --encoding"
     except ValueError as error:
         return one_line(error)
@@ -118,6 +124,41 @@ def decoded(source: Source, encoding: str, newline: str = "", errors: str = "str
     return io.TextIOWrapper(file, encoding, errors, newline)
 
 
+def limited_lines(file: io.TextIOWrapper) -> Iterator[str]:
+    """Lines with their ends, cut at what a record may have, so that a longer one is invalid and not in memory."""
+    return iter(partial(file.readline, MAX_RECORD_BYTES + 1), "")
+
+
+class JsonLine(NamedTuple):
+    """A line as it is written, and its object: a ValueError if it has none, None if it is blank."""
+
+    raw: str
+    row: Row | ValueError | None
+
+
+def json_lines(lines: Iterable[str]) -> Iterator[JsonLine]:
+    """Lines of JSONL. lines: with their ends."""
+    return (JsonLine(line, _object(line) if line.strip() else None) for line in lines)
+
+
+def without_halves(line: str) -> str:
+    """Valid JSON, as long as `line`, with U+FFFD for halves of surrogate pairs, which no request can have."""
+    if not _SURROGATE.search(line):
+        return line
+    return _ESCAPE.sub(lambda match: "\\ufffd" if match["half"] else match[0], line)
+
+
+def _object(line: str) -> Row | ValueError:
+    try:
+        _check_size(line)
+        row = msgspec.json.decode(without_halves(line))
+    except ValueError as error:  # UnicodeEncodeError: of a byte that `decoded` has escaped
+        return error
+    except RecursionError as error:
+        return ValueError(str(error))
+    return row if isinstance(row, dict) else ValueError("must be a JSON object")
+
+
 class CsvRow(NamedTuple):
     """raw: as it is written. first, last: its lines, from 1. cells: a blank line, and a row with a fault, have none."""
 
@@ -129,8 +170,12 @@ class CsvRow(NamedTuple):
 
 
 def csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[CsvRow]:
-    """Rows as in RFC 4180, with any line ends. lines: with theirs. Raises ValueError for a quote that is not closed."""
+    """Rows as in RFC 4180, with any line ends, as long as the first one, the header. lines: with their ends.
+
+    Raises ValueError for a quote that is not closed, and for a fault of the header.
+    """
     raw: list[str] = []
+    header: list[str] | None = None
 
     def taken() -> Iterator[str]:
         for line in lines:
@@ -149,6 +194,12 @@ def csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[CsvRow]:
                 raise ValueError(f"line {first}: a quote is not closed") from None
             is_quote = "expected after" in str(error)
             fault = "a quote is inside a cell; it must be in quotes, and written twice" if is_quote else str(error)
+        if header is None:
+            header = cells
+            if fault:
+                raise ValueError(f"line {first}: {fault}")
+        elif cells and len(cells) != len(header):
+            fault, cells = f"{len(cells)} fields, the header has {len(header)}", []
         yield CsvRow(first, rows.line_num, "".join(raw), cells, fault)
         raw.clear()
 
@@ -169,36 +220,21 @@ def _text(source: Source, start: int, reading: Reading) -> _Records:
 def _jsonl(source: Source, start: int, reading: Reading) -> _Records:
     """Blank lines are no records, but count as lines."""
     with decoded(source, reading.encoding, "\n", "surrogateescape") as file:
-        number = -1
-        while line := file.readline(MAX_RECORD_BYTES + 1):
-            number += 1
-            if number >= start and line.strip():
-                yield number, _object(line)
-
-
-def _object(line: str) -> Row | ValueError:
-    try:
-        _check_size(line)
-        row = msgspec.json.decode(line)
-    except ValueError as error:
-        return error
-    return row if isinstance(row, dict) else ValueError("must be a JSON object")
+        for number, line in enumerate(json_lines(islice(limited_lines(file), start, None)), start):
+            if line.row is not None:
+                yield number, line.row
 
 
 def _csv(source: Source, start: int, reading: Reading) -> _Records:
     with decoded(source, reading.encoding) as file:
         rows = csv_rows(file, delimiter_of(source))
-        header: list[str] = next((row.cells for row in rows), [])
+        header = next((row.cells for row in rows), list[str]())
         if len(set(header)) < len(header):
             raise ValueError("two columns of the header have the same name")
         for number, row in enumerate(row for row in rows if row.cells or row.fault):
-            if number < start:
-                continue
-            if row.fault or len(row.cells) != len(header):
-                fault = row.fault or f"{len(row.cells)} fields, the header has {len(header)}"
-                yield number, ValueError(f"{fault} (ends at line {row.last})")
-            else:
-                yield number, dict(zip(header, row.cells, strict=True))
+            if number >= start:
+                fault = ValueError(f"{row.fault} (ends at line {row.last})")
+                yield number, fault if row.fault else dict(zip(header, row.cells, strict=True))
 
 
 def _parquet(source: Source, start: int, _reading: Reading) -> _Records:

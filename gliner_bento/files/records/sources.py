@@ -63,6 +63,13 @@ def refuse_inputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
         taken[os.path.realpath(path)] = "would be written twice"
 
 
+def refuse_devices(outputs: Iterable[Path]) -> None:
+    """Raise `StartupError` for an output that a file would replace, but is none."""
+    for path in outputs:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise StartupError(f"{path}: is a device, a pipe or a socket; choose another output")
+
+
 def _identities(path: Path) -> list[str | tuple[int, int]]:
     """The path without links; of a file that exists also its device and inode, which its hard links share."""
     try:
