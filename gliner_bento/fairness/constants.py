@@ -78,7 +78,7 @@ measured for MEASURED_S, nor a request whose maximum wait is longer than REACH x
 HALF_LIFE_S = 5.0
 """The weight of a measured throughput halves in so much busy time, so that the estimate follows the load."""
 
-ELSEWHERE_S = 1.0
+OTHER_GATEWAYS_S = 1.0
 """With several gateway processes: how often a busy one asks the replica for the number of unfinished items, in order to
 know those of the others."""
 
