@@ -48,7 +48,8 @@ _CORS = {
 
 
 class GatewayApp:
-    """The gateway's ASGI app. `bind` sets its replica: BentoML mounts `routes` before it makes the service.
+    """The gateway's ASGI app. `bind` sets its replica later, because BentoML mounts `routes` before it makes the
+    service.
 
     pages: name and path of each page for people.
     """

@@ -15,13 +15,13 @@ from gliner_bento.errors import ErrorDetail, GLiNERBentoError, QueueFull, TooLar
 from gliner_bento.fairness.constants import PASS_CHARS
 from gliner_bento.gateway import request_id, request_record
 from gliner_bento.gateway.adapters import AdapterApi
+from gliner_bento.gateway.loop_pacer import LoopPacer
 from gliner_bento.gateway.models import ServedModel
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.blocked_ids import BlockedIds
 from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.gateway.status import RecentErrors, server_status
-from gliner_bento.gateway.turns import Turns
 from gliner_bento.replicas.base import Call, Outcome, Part, Replica, ReplicaStatus
 from gliner_bento.status_types import AbortResponse, ModelCard, ModelInfo, ReplicaHealth, ReplicaList, ServerStatus
 from gliner_bento.tasks.base import Answer, BatchAnswer, Item, Request, Result, answer_of
@@ -47,8 +47,8 @@ class Gateway:
         self.options = options
         self._models: dict[str | None, ServedModel] = {None: ServedModel(replica, options)}
         self._policy = policy or OverloadPolicy(options)
-        self._looking: asyncio.Future[None] | None = None
-        self._turns = Turns()
+        self._probing: asyncio.Future[None] | None = None
+        self._pacer = LoopPacer()
         self._blocked_ids = BlockedIds()
         self._errors = errors or RecentErrors()
         self._started_s = time.monotonic()
@@ -67,8 +67,8 @@ class Gateway:
         return await self._answer(request.task.answer, served, item, outcome)
 
     async def run_stream(self, request: Request[Any, Any, Any]) -> AsyncGenerator[Sequence[Any], None]:
-        """Parts of the result of one text, as they become final; then the rest of the answer. The lines of each pass,
-        which may have none."""
+        """The lines of the answer to a request with one text: a list for each pass, possibly empty, with the parts that
+        became final; last, the rest of the answer."""
         served, call = self.served(request.model), self._call(request, streamed=True)
         item, task = self._item(request, served), request.task
         async with aclosing(self._stream(served, item, call)) as parts:
@@ -89,14 +89,14 @@ class Gateway:
         model = await served.info()
         outcomes = iter([_with_warnings(served, *pair) for pair in zip(items, run, strict=True)])
         results = [
-            _batch_result(request, next(outcomes) if isinstance(item, Item) else item, place)
-            for place, item in enumerate(admitted)
+            _batch_result(request, next(outcomes) if isinstance(item, Item) else item, index)
+            for index, item in enumerate(admitted)
         ]
         answer: Any = request.task.batch_answer
         return cast(BatchAnswer, answer(results, model.model, request_id.current()))
 
     def check_size(self, texts: int, param: str) -> None:
-        """Raise `TooLarge` for a batch of more than `max_batch_items` texts. param: the field that has them."""
+        """Raise `TooLarge` for a batch of more than `max_batch_items` texts. param: the field with the texts."""
         if texts > self.options.max_batch_items:
             raise TooLarge(f"{param}: {texts} of at most {self.options.max_batch_items}", param=param)
 
@@ -126,8 +126,8 @@ class Gateway:
         return ReplicaList(status.replicas or [alone])
 
     async def abort(self, aborted_id: str, *, block_s: float = 0.0) -> AbortResponse:
-        """Abort a request of the current tenant; `aborted` is false if none has this id. block_s: refuse the id so long
-        afterwards."""
+        """Abort a request of the current tenant; `aborted` is false if none has this id. block_s: refuse requests with
+        this id for so long afterwards."""
         if block_s:
             self._blocked_ids.block(tenants.own_id(aborted_id), block_s)
         return AbortResponse(aborted_id, await self.served().replica.abort(tenants.own_id(aborted_id)))
@@ -155,12 +155,12 @@ class Gateway:
             return None, None
 
     async def model_info(self) -> ModelInfo:
-        """The only model."""
+        """What the only model is; see `ModelInfo`."""
         return await self.served().info()
 
     @property
     def adapters(self) -> AdapterApi:
-        """Those of the only model."""
+        """The adapters of the only model."""
         return self.served().adapters
 
     async def _outcomes(self, served: ServedModel, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
@@ -169,7 +169,7 @@ class Gateway:
             request_record.current().admitted = True
             outcomes = await served.replica.extract(items, call)
             self._observe(served.replica)
-            await self._turns.wait()
+            await self._pacer.wait()
             for item, outcome in zip(items, outcomes, strict=True):
                 if isinstance(outcome, Result):
                     self._learn(item, outcome)
@@ -191,10 +191,10 @@ class Gateway:
                     yield part
 
     def _observe(self, replica: Replica) -> None:
-        """Note the replica's work, and what it has of other gateways."""
+        """Pass the replica's throughput, and from time to time its load from other gateways, to the policy."""
         self._policy.observe(replica.tokens_run)
-        if note := self._policy.look_elsewhere():
-            self._looking = asyncio.ensure_future(_look(replica, note))
+        if note := self._policy.probe_other_gateways():
+            self._probing = asyncio.ensure_future(_probe(replica, note))
 
     async def _answer(self, kind: type[Answer], served: ServedModel, item: Item, result: Result) -> Answer:
         model = await served.info()
@@ -202,14 +202,14 @@ class Gateway:
         return answer_of(kind, result, warnings=served.warnings(item, result), **facts)
 
     def _learn(self, item: Item, result: Result) -> None:
-        """Note a result, for admission and for the request's record."""
+        """Note the cost of a result, for admission and in the request's record."""
         self._policy.learn(item, result)
         record = request_record.current()
         record.items += 1
         record.tokens += result.usage.tokens
 
     def _call(self, request: Request[Any, Any, Any], *, streamed: bool = False) -> Call:
-        """streamed: `request_timeout_s` is not the limit of the request, but of the time without progress."""
+        """The call for a request. streamed: `request_timeout_s` limits the time without progress, not the request."""
         timeout_s = math.inf if request.timeout_ms is None else request.timeout_ms / 1000
         if not streamed:
             timeout_s = min(timeout_s, self.options.request_timeout_s)
@@ -260,22 +260,22 @@ def _with_warnings(served: ServedModel, item: Item, outcome: Outcome) -> Outcome
     return outcome
 
 
-def _batch_result(request: Request[Any, Any, Any], outcome: Outcome, place: int) -> Any:
-    """One item's result. An error that names a field of the item names the item too."""
+def _batch_result(request: Request[Any, Any, Any], outcome: Outcome, index: int) -> Any:
+    """The result of the item at `index`. An error that names a field of the item names the item too."""
     if isinstance(outcome, Result):
         return request.task.batch_result(result=outcome)
-    detail = _located(outcome.detail(), place, request.param)
+    detail = _located(outcome.detail(), index, request.param)
     return request.task.batch_result(error=replace(detail, request_id=request_id.current()))
 
 
-def _located(error: ErrorDetail, place: int, texts: str) -> ErrorDetail:
+def _located(error: ErrorDetail, index: int, texts: str) -> ErrorDetail:
     shared = texts == "texts"
     if not error.param or (shared and error.param != "text"):
         return error
-    param = f"texts.{place}" if shared else f"items.{place}.{error.param}"
+    param = f"texts.{index}" if shared else f"items.{index}.{error.param}"
     return replace(error, param=param, message=f"{param}: {error.message.removeprefix(f'{error.param}: ')}")
 
 
-async def _look(replica: Replica, note: Callable[[int], None]) -> None:
+async def _probe(replica: Replica, note: Callable[[int], None]) -> None:
     with suppress(GLiNERBentoError):
         note((await replica.status()).unfinished_items)

@@ -23,8 +23,8 @@ class ServedModel:
         self._languages = LanguageCheck(())
 
     async def info(self) -> ModelInfo:
-        """What its replica serves; requested once, because a replica serves one model for its whole life. Raises
-        `NotReady` until it has answered: requests ask afterwards, because they wait for a replica."""
+        """What the replica serves. Requested from it once, because its model never changes. Raises `NotReady` until the
+        replica has answered."""
         if self._info is None:
             self._info = (await self.replica.status()).model
             self._languages = LanguageCheck(self._info.languages)
@@ -36,5 +36,6 @@ class ServedModel:
             item.check_supported(self._info.model, self._info.tasks)
 
     def warnings(self, item: Item, result: Result) -> Sequence[ExtractionWarning]:
-        """The replica's, and one for the text's language. An adapter may be trained for other languages."""
+        """The replica's warnings, and one for the text's language; not with an adapter, which may be trained for other
+        languages."""
         return (*result.warnings, *(() if item.adapter_id else self._languages.warnings(item.text)))

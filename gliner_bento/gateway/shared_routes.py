@@ -1,6 +1,6 @@
-"""Routes and error bodies that several servers' formats have: one response serves the clients of all.
+"""Routes and error bodies that several other servers have in common: one response serves the clients of all.
 
-A format's `endpoints` returns the ones that its clients call; they are served while one such format is on.
+A format's `endpoints` returns those that its clients call; they are served if at least one such format is enabled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gliner_bento.gateway.wire_format import WireFormat
 
 @dataclass(frozen=True, slots=True)
 class MessageError:
-    """An error body that is one sentence, as of gliner.serve, Presidio and vllm-factory's dispatcher."""
+    """An error body with one sentence, as in gliner.serve, Presidio and vllm-factory's dispatcher."""
 
     error: str
 
@@ -33,7 +33,7 @@ class MessageError:
 
 @dataclass(frozen=True, slots=True)
 class DetailError:
-    """An error body of FastAPI, with one sentence: that of NeMo's servers, and Fastino's."""
+    """FastAPI's error body with one sentence, as in NeMo's and Fastino's servers."""
 
     detail: str
 
@@ -103,6 +103,6 @@ MODELS = WireFormat().get(
     list_models,
     "list_models",
     "The served model as OpenAI's API lists it",
-    description="A list of one, for clients that choose a model by it. /v1/model has more.",
+    description="A list with one model, for clients that choose a model from a list. /v1/model has more.",
     answer=ListedModels,
 )

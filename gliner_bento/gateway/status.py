@@ -20,19 +20,19 @@ class RecentErrors:
         self._errors: deque[RecentError] = deque(maxlen=_KEPT)
 
     def add(self, status: int, code: str, answered_id: str) -> None:
-        """An answer was an error."""
+        """Add an answer. answered_id: the request's id."""
         moment = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._errors.appendleft(RecentError(code, status, answered_id, moment))
 
     def latest_first(self) -> list[RecentError]:
-        """All that are kept."""
+        """The latest errors, at most `_KEPT`."""
         return list(self._errors)
 
 
 def server_status(
     status: ReplicaStatus | None, adapters: AdapterCacheStatus | None, *, uptime_s: float, errors: RecentErrors
 ) -> ServerStatus:
-    """status: None if the replica cannot be reached. adapters: None if they are not enabled."""
+    """The answer. status: None if the replica cannot be reached. adapters: None if they are not enabled."""
     return ServerStatus(
         version=__version__,
         model=status.model.model if status else None,

@@ -22,7 +22,8 @@ class TrailingSlash:
 
 
 def _without_slash(scope: Scope) -> Scope:
-    """The scope itself if only the root or a folder is left, or if the slash is part of a name (`%2F`)."""
+    """The scope with the slash removed; unchanged for the root or a folder, or if the slash is part of a name
+    (`%2F`)."""
     raw_path = scope.get("raw_path")
     if raw_path and not raw_path.endswith(b"/"):
         return scope

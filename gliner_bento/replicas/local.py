@@ -45,7 +45,7 @@ class ReplicaObserver(SchedulerObserver, AdapterObserver, Protocol):
 
 
 class LocalReplica:
-    """A `Replica` in this process. `load` makes one that is warm; the constructor takes a loaded engine."""
+    """A `Replica` in this process. `load` loads its model and warms it up; the constructor takes a loaded engine."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class LocalReplica:
         """Load the model that `settings` name, and warm it up. Blocks; raises `StartupError`, `ModelError` included.
 
         on_hang: called once with the reason when a thread of the model hangs; all items have failed then.
-        tracer: observes the timing of items whose `Call` has a trace. cores: default: all that the process may use.
+        tracer: observes the timing of items whose `Call` has a trace. cores: by default all that the process may use.
         """
         from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports torch

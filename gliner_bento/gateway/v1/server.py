@@ -92,7 +92,7 @@ ENDPOINTS = [
         operation=Operation(
             name="get_status",
             tag="server",
-            summary="What the server does now, for people",
+            summary="The current state of the server, for people",
             description="Queue, lanes, throughput, adapters and the latest errors. For monitoring, read /metrics.",
             answer=ServerStatus,
         ),

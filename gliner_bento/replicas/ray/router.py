@@ -9,7 +9,8 @@ from gliner_bento.replicas.ray import running
 
 
 class NamedReplicaRouter(RequestRouter):
-    """The fleet has chosen the replica: calls have a keyword argument `replica`, its name. Reports those that run."""
+    """Routes each call to the replica that the fleet has chosen: its keyword argument `replica`. Reports to the fleet
+    which replicas run."""
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Called by Ray when replicas have been started or stopped, or are about to be."""
