@@ -54,7 +54,7 @@ exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, 
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own, and those of `backend`, which has `--labels`."""
+    """Add this command's flags, and those of `backend`."""
     parser.add_argument("inputs", nargs="+", metavar="FILE|FOLDER|-", help=f"{READABLE}; - for standard input")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="PATH", help="a folder; for one input file, the file to write"
@@ -217,9 +217,9 @@ def _print(options: argparse.Namespace, report: Report) -> None:
     for path, one in report.left:
         to.write(f"{path}:{one.line}: {one.label}: {one.text}\n")
     if report.skipped:
-        to.write(f"skipped, hidden, a linked folder, or of no format to read: {', '.join(report.skipped)}\n")
+        to.write(f"skipped (hidden, a linked folder, or not a readable format): {', '.join(report.skipped)}\n")
     if options.check:
-        to.write(f"{len(report.left)} left by the pattern rules\n")
+        to.write(f"{counted(len(report.left), 'match', 'matches')} of the pattern rules\n")
     if options.output or not options.check:
         counts = ", ".join(f"{number} {label}" for label, number in report.redacted.most_common()) or "nothing replaced"
         to.write(f"{counted(report.files, 'file')}{', restored' if options.restore else f': {counts}'}\n")

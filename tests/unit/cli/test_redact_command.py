@@ -94,7 +94,7 @@ def test_check_shows_what_is_left_and_the_exit_code_says_so(folder, capsys):
     assert capsys.readouterr().out.splitlines() == [
         f"{folder}/in/a.txt:1: email address: ada@example.org",
         f"{folder}/in/a.txt:1: email address: ADA@example.org",
-        "2 left by the pattern rules",
+        "2 matches of the pattern rules",
     ]
     assert redact(folder, "{}/in", "-o", "{}/out", "--patterns-only", "--check", "--json") == 0
     report = json.loads(capsys.readouterr().out)
