@@ -1,4 +1,4 @@
-"""The types of `/v1/model`, `/v1/status` and `/v1/replicas`: what a server serves, and what it does now."""
+"""The types of `/v1/model`, `/v1/status` and `/v1/replicas`: the served model, and the current state."""
 
 from __future__ import annotations
 

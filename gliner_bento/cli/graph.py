@@ -38,7 +38,7 @@ _SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", "": "csv"}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own, and those of `backend`."""
+    """Add this command's flags, and those of `backend`."""
     parser.add_argument(
         "inputs",
         nargs="+",
@@ -103,7 +103,7 @@ def _documents(
 
 
 def _add_results(documents: Iterable[tuple[str, Document]], builder: GraphBuilder, failed: dict[str, str]) -> int:
-    """Add the rows that have a result; the number of texts, which have none."""
+    """Add the rows that have a result. Returns the number of texts, which have no result yet."""
     texts = 0
     for place, document in documents:
         if isinstance(document, str):

@@ -214,10 +214,10 @@ def _print(options: argparse.Namespace, report: Report) -> None:
     for path, one in report.left:
         to.write(f"{path}:{one.line}: {one.label}: {one.text}\n")
     if report.skipped:
-        to.write(f"skipped, hidden, a linked folder, or of no format to read: {', '.join(report.skipped)}\n")
+        to.write(f"skipped (hidden, a linked folder, or not a readable format): {', '.join(report.skipped)}\n")
     if options.check:
         model = " and the model" if options.labels and not options.patterns_only else ""
-        to.write(f"{len(report.left)} left by the pattern rules{model}\n")
+        to.write(f"{counted(len(report.left), 'match', 'matches')} of the pattern rules{model}\n")
     if options.output or not options.check:
         counts = ", ".join(f"{number} {label}" for label, number in report.redacted.most_common()) or "nothing replaced"
         to.write(f"{counted(report.files, 'file')}{', restored' if options.restore else f': {counts}'}\n")

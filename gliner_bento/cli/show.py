@@ -1,4 +1,5 @@
-"""An extraction in a terminal: entities in the text, or in a table. Text never controls the terminal."""
+"""Shows an extraction in a terminal: entities in the text, or in a table. Control characters of the text are
+replaced."""
 
 from __future__ import annotations
 
@@ -15,17 +16,17 @@ _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"} | {
     code: 0xFFFD for code in range(0x7F, 0xA0)
 }
-"""Control characters, each as one character that is shown."""
+"""Replaces each control character by a visible one."""
 
 _PIPE_COLUMNS = 10_000
 
 
 def console() -> Console:
-    """The console of standard output; lines are not wrapped where it is no terminal."""
-    made = Console(highlight=False, soft_wrap=True)
-    if not made.is_terminal:
-        made.width = _PIPE_COLUMNS
-    return made
+    """The console of standard output. Lines are not wrapped if it is not a terminal."""
+    output = Console(highlight=False, soft_wrap=True)
+    if not output.is_terminal:
+        output.width = _PIPE_COLUMNS
+    return output
 
 
 def in_text(text: str, result: Extraction) -> Text:

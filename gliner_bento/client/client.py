@@ -39,7 +39,7 @@ class Client:
 
     `options` are the other fields of the request (`relations`, `threshold`, `request_id`, ...; see `ExtractRequest`).
     `api_key` is by default the environment's `GLINER_CLIENT_API_KEY`.
-    Every method raises the `GLiNERBentoError` that the server answered, or httpx's own error where none arrived.
+    Every method raises the `GLiNERBentoError` of an error answer, or httpx's own error if no answer arrived.
 
         with Client() as client:
             for entity in client.extract("Ada Lovelace lived in London.", ["person", "city"]).entities:
@@ -55,7 +55,7 @@ class Client:
         return self._send(calls.extract(text, labels, options))
 
     def extract_stream(self, text: str, labels: Labels, **options: Any) -> Iterator[Entity | StreamedEnd]:
-        """Entities of one text, in order of position, as they become final; last the rest of the answer.
+        """Entities of one text, in order of position, as they become final; then the rest of the answer.
 
         Ending the iteration early stops the server's work on the text.
         """
@@ -99,9 +99,9 @@ class Client:
         `Retry-After` and some jitter.
 
         texts: texts, or mappings with a `text` and options of its own (`labels`, `adapter_id`, ...). Read as needed.
-        window: texts that have been read and whose results have not been taken, at most.
-        retry_s: for how long a request may be refused, or the server be unreachable; then its error is raised.
-        """
+        window: maximum number of texts that have been read and whose results have not been taken.
+        retry_s: how long a request is repeated while it is refused or the server is unreachable; then the error is
+        raised."""
         _check_window(window)
         own = AsyncClient(self._url, api_key=self._api_key, timeout_s=self._timeout_s)
         sender = Sender([own.send], labels, options, window=window, retry_s=retry_s)
@@ -142,7 +142,7 @@ class Client:
         adapter: a `Path` is uploaded: the folder that PEFT saved, or a .zip or .tar.gz of it. A string names a source
             of the server: a folder in its `adapter_root`, or `hub:owner/name` (of `revision`). None: the adapter is
             installed already.
-        pinned: evicted from memory last; None leaves that as it is.
+        pinned: whether it is evicted from memory last; None changes nothing.
         preload: load it before this returns, instead of at its first request.
         replace: replace an adapter of this id with other content, instead of raising `Conflict`.
         """

@@ -44,14 +44,14 @@ Text = str | Mapping[str, Any]
 """A text, or a text with options of its own: the fields of `ExtractItem`."""
 
 MAX_TEXTS = 16
-"""Of one request."""
+"""Maximum number of texts in one request."""
 
 DEFAULT_WINDOW = 512
 DEFAULT_RETRY_S = 120.0
 
 _MAX_CHARS = 2**18
 _REST_S = 1.0
-"""Of a server that does not answer, at least; others are sent its texts meanwhile."""
+"""Least time for which a server that does not answer is avoided; its texts are sent to others."""
 _TRANSIENT = {QueueFull.code, RateLimited.code, NotReady.code}
 _OF_THE_CALLER = (Unauthorized, Forbidden, RouteNotFound)
 
@@ -60,7 +60,8 @@ Send = Callable[[Call[ExtractBatchResponse]], Awaitable[httpx.Response]]
 
 @dataclass(eq=False)
 class _Server:
-    """A server and what it may be sent. resting_until_s: it has refused; others are preferred until then."""
+    """A server, and how many texts it may be sent. resting_until_s: after a refusal, others are preferred until
+    then."""
 
     send: Send
     window: SendWindow
@@ -70,8 +71,8 @@ class _Server:
 class Sender:
     """Sends groups of texts to one or several servers that serve the same model.
 
-    retry_s: for how long a group may be refused (429, 503) or not be answered. window: texts of each server, at most.
-    """
+    retry_s: how long a group is repeated while it is refused (429, 503) or not answered. window: maximum number of
+    texts under way per server."""
 
     def __init__(
         self,
@@ -90,17 +91,16 @@ class Sender:
     async def send(self, texts: Sequence[Text]) -> list[BatchResult]:
         """A result or an error for each text.
 
-        Raises the error of a request that no text has caused: the key is wrong, or no server has accepted the group
-        for `retry_s`.
+        Raises an error that no text has caused: the key is wrong, or no server has accepted the group for `retry_s`.
         """
         results: dict[int, BatchResult] = {}
         waiting, attempt, end_s = list(range(len(texts))), 0, time.monotonic() + self._retry_s
         while True:
-            answered, retry_after_s = await self._request([texts[place] for place in waiting])
+            answered, retry_after_s = await self._request([texts[index] for index in waiting])
             results.update(zip(waiting, answered, strict=True))
-            waiting = [place for place in waiting if _code(results[place]) in _TRANSIENT]
+            waiting = [index for index in waiting if _code(results[index]) in _TRANSIENT]
             if not waiting:
-                return [results[place] for place in range(len(texts))]
+                return [results[index] for index in range(len(texts))]
             pause_s = delay_s(attempt, retry_after_s)
             if time.monotonic() + pause_s > end_s:
                 error = results[waiting[0]].error
@@ -110,7 +110,8 @@ class Sender:
             attempt += 1
 
     async def _request(self, texts: Sequence[Text]) -> tuple[list[BatchResult], float]:
-        """One request; then one for each text whose result would be another one alone. The seconds of `Retry-After`."""
+        """Send the texts in one request, and then again alone each text whose result depends on the batch. Returns the
+        results, and the seconds of `Retry-After`."""
         call = extract_items(texts, self._labels, self._options)
         server = await self._reserve(len(texts))
         sent_in = server.window.round
@@ -136,10 +137,10 @@ class Sender:
             retry_after_s = 1.0
         await self._release(server, len(texts), results, sent_in, retry_after_s)
         if len(texts) > 1:
-            again = [place for place, result in enumerate(results) if _depends_on_the_batch(result)]
-            alone = await asyncio.gather(*(self.send([texts[place]]) for place in again))
-            for place, (result,) in zip(again, alone, strict=True):
-                results[place] = result
+            again = [index for index, result in enumerate(results) if _depends_on_the_batch(result)]
+            alone = await asyncio.gather(*(self.send([texts[index]]) for index in again))
+            for index, (result,) in zip(again, alone, strict=True):
+                results[index] = result
         return results, retry_after_s
 
     async def _divided(self, texts: Sequence[Text], parts: int) -> list[BatchResult]:
@@ -148,7 +149,7 @@ class Sender:
         return [result for part in await asyncio.gather(*map(self.send, groups)) for result in part]
 
     async def _reserve(self, texts: int) -> _Server:
-        """The server with the fewest texts under way that has room, as soon as one has."""
+        """Wait for a server that may be sent so many texts; of several, the one with the fewest under way."""
         async with self._changed:
             while not (server := self._with_room(texts)):
                 await self._changed.wait()
@@ -184,7 +185,8 @@ class Sender:
 async def in_order(
     texts: Iterable[Text] | AsyncIterable[Text], sender: Sender, window: int
 ) -> AsyncGenerator[BatchResult, None]:
-    """One result or error per text. window: texts that are read and whose results are not taken, at most, or so."""
+    """One result or error per text. window: approximate maximum of texts that have been read and whose results have not
+    been taken."""
     waiting: deque[asyncio.Task[list[BatchResult]]] = deque()
     try:
         async for group in _grouped_async(texts):
@@ -244,14 +246,14 @@ def _loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 class _Groups:
-    """Collects what one request may have."""
+    """Collects the texts of one request."""
 
     def __init__(self) -> None:
         self.group: list[Text] = []
         self._chars = 0
 
     def add(self, text: Text) -> list[Text] | None:
-        """The group, if it is complete."""
+        """Add a text. Returns the group if it is complete now."""
         self.group.append(text)
         self._chars += len(text if isinstance(text, str) else str(text.get("text", "")))
         if len(self.group) < MAX_TEXTS and self._chars < _MAX_CHARS:
@@ -293,13 +295,14 @@ def _code(result: BatchResult) -> str | None:
 
 
 def _depends_on_the_batch(result: BatchResult) -> bool:
-    """The texts of a batch share a deadline and the limits of the answer, and messages name the place in the batch."""
+    """Whether a result may differ when the text is sent alone: the texts of a batch share a deadline and the limits of
+    the answer, and error messages contain the index in the batch."""
     if result.error:
         return result.error.code not in _TRANSIENT
     return any(warning.code in LIMIT_WARNINGS for warning in result.result.warnings) if result.result else False
 
 
 def _retry_after_s(response: httpx.Response) -> float:
-    """A date counts as absent: the server's clock may differ."""
+    """The seconds of the header Retry-After; 0 without one, or for a date, because the server's clock may differ."""
     value = response.headers.get("Retry-After", "")
     return float(value) if value.isdigit() else 0.0

@@ -20,7 +20,8 @@ Rows = Literal["entities", "relations"]
 
 
 class ExtractAnswer(ExtractResponse):
-    """An `ExtractResponse` that knows its text. A copy does not, and is shown as data."""
+    """An `ExtractResponse` with its text, so that notebooks show it as HTML. A copy has no text, and is shown as
+    data."""
 
     __slots__ = ("_text",)
     _text: str
@@ -39,7 +40,7 @@ class ExtractAnswer(ExtractResponse):
 
 
 class ExtractBatchAnswer(ExtractBatchResponse):
-    """An `ExtractBatchResponse` that knows its texts. A copy does not, and is shown as data."""
+    """An `ExtractBatchResponse` with its texts, see `ExtractAnswer`."""
 
     __slots__ = ("_texts",)
     _texts: Sequence[str]
@@ -107,10 +108,13 @@ def _html(text: str, result: Extraction) -> str:
 
 
 def _pieces(text: str, entities: Sequence[Entity]) -> Iterator[str]:
-    """The text, cut where an entity begins or ends; each piece in the colour of the shortest entity around it."""
+    """The text as HTML, cut where an entity begins or ends; each piece in the colour of the shortest entity around
+    it."""
     waiting = sorted(entities, key=lambda one: -one.start)
     around: list[Entity] = []
-    for start, end in pairwise(sorted({0, len(text), *(place for one in entities for place in (one.start, one.end))})):
+    for start, end in pairwise(
+        sorted({0, len(text), *(offset for one in entities for offset in (one.start, one.end))})
+    ):
         while waiting and waiting[-1].start == start:
             around.append(waiting.pop())
         around = sorted((one for one in around if one.end > start), key=lambda one: one.end - one.start)

@@ -22,7 +22,7 @@ MAX_SMALL_ITEMS = 32
 """Protects small requests: a request that is charged as more items is large; lanes and batches are kept free of it."""
 
 CHARS_PER_CHARGED_ITEM = 250
-"""Protects small requests from long texts: a text is charged as one item more for each of so many characters."""
+"""Protects small requests from long texts: a text is charged as one more item per so many characters."""
 
 CHARGED_ITEMS_OF_PASS = 8
 """Protects small requests from chunked ones: a pass is charged as so many items."""
@@ -86,7 +86,7 @@ LARGE_FRACTION = 7 / 8
 """Protects short requests: requests that cost more than a pass fill at most this part of `max_queued_tokens`."""
 
 PASS_CHARS = 2048
-"""The estimated deadline of a stream: `request_timeout_s` for each so many characters."""
+"""The estimated deadline of a stream: `request_timeout_s` per so many characters."""
 
 MAX_READ_BYTES = 2**16
 """Keeps refusals cheap: a larger body is not searched for its `timeout_ms` before the app reads it."""

@@ -16,7 +16,8 @@ RUNNER = "GLiNERRunner"
 class Instance:
     """A process that holds the model. name: of its BentoML service.
 
-    cuda_device: the only one that it sees; None: all. after: the instance that has to be ready before this one loads.
+    cuda_device: the only CUDA device that it sees; None: all. after: the instance that must be ready before this one
+    loads.
     """
 
     name: str

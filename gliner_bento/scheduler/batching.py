@@ -123,8 +123,8 @@ def is_full(batch: Sequence[Candidate], waiting_items: int, limits: BatchLimits,
 
 
 def _fill_packed(window: Sequence[Candidate], limits: BatchLimits, adapters: AdapterChoice) -> list[int]:
-    """Take items in order while they fit. A smaller item may bypass one that does not fit, and one whose adapter is
-    resident one whose adapter is not."""
+    """Take items in order while they fit. Items whose adapter is not resident come last. A smaller item may bypass an
+    item that does not fit."""
     batch, budget = [0], limits.max_batch_tokens - window[0].cost
     adapters.join(window[0].adapter)
     resident = adapters.slots.resident | {None, window[0].adapter}

@@ -21,14 +21,14 @@ from gliner_bento.storage.other_models import no_checkpoint
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FORMATS = tuple(sorted(file.stem for file in (PACKAGE / "gateway" / "compat").glob("[!_]*.py")))
-"""Names of other servers' wire formats: a file each."""
+"""Names of other servers' wire formats; each is a file."""
 
 _DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def _checkpoint(value: str) -> str:
-    """The absolute path of a checkpoint folder, relative to the working directory, bundle or package, or of an archive;
-    else a hub id."""
+    """The absolute path of a checkpoint folder or archive, or a hub id as it is. A relative folder is looked up in the
+    working directory, the bundle and the package. Raises ValueError."""
     if value.endswith(SUFFIXES):
         if not (archive := Path(value).expanduser()).is_file():
             raise ValueError("no such archive")
@@ -82,7 +82,8 @@ def _api_keys(value: str) -> str:
 
 
 def _needs(package: str) -> Callable[[bool], bool]:
-    """A check that raises ValueError for true if the package, of the extra with its name, is not installed."""
+    """A check of a setting that needs `package`, which is an extra of the same name: raises ValueError for true if the
+    package is not installed."""
 
     def check(value: bool) -> bool:
         if value and not find_spec(package):

@@ -96,8 +96,9 @@ class ModelFields(BaseSettings):
     )
     max_model_len: CountOrAuto = Field(
         0,
-        description="Maximum sequence length of the model, in words; 0: the checkpoint's (max_len). A longer one takes "
-        "longer texts in one pass, as far as the encoder's positions go, and may be longer than in training.",
+        description="Maximum sequence length of the model, in words; 0: the checkpoint's (max_len). With a higher "
+        "value, longer texts are processed in one pass, up to the encoder's maximum number of positions; they may be "
+        "longer than in training.",
     )
     max_span_width: CountOrAuto = Field(
         0,

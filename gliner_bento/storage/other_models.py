@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 _KINDS = {"extractor": "a GLiNER2", "GLiClass": "a GLiClass"}
-"""By `model_type` of config.json."""
+"""Names for messages, by `model_type` of config.json."""
 
 
 def no_checkpoint(folder: Path) -> str:

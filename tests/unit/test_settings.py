@@ -114,7 +114,7 @@ def test_an_unknown_name_is_an_error_that_names_the_nearest(monkeypatch, setting
         ("services: {GLiNERRunner: {worker: 2}}", "GLiNERRunner: unknown key worker; did you mean workers"),
         ("services: {GLiNERRunner: {workers: 2}}", "GLiNERRunner: workers: must be 1"),
         ("services: {GLiNERService: {traffic: {max_concurrency: 1}}}", "max_concurrency: use queue_capacity"),
-        ("services: {GLiNERService: {metrics: {enabled: true}}}", "metrics: BentoML's have a series for every path"),
+        ("services: {GLiNERService: {metrics: {enabled: true}}}", "metrics: BentoML's have a series per path"),
         ("gliner: {config: other.yaml}", "unknown setting config"),
         ("gliner: [max_labels]", "gliner: must be a mapping"),
         ("- gliner", "must be a mapping"),

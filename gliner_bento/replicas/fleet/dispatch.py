@@ -19,7 +19,7 @@ AFFINITY_SHARE = 32
 """A home may have so much more outstanding than the least loaded replica: `max_outstanding_tokens` / 32."""
 
 _SEARCHED_REPLICAS = 32
-"""For an adapter with many homes, so many of the least loaded replicas are searched for one."""
+"""For an adapter with many homes, only so many of the least loaded replicas are searched."""
 
 
 @dataclass(slots=True, eq=False)

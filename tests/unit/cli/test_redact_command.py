@@ -94,7 +94,7 @@ def test_check_shows_what_is_left_and_the_exit_code_says_so(folder, capsys):
     assert capsys.readouterr().out.splitlines() == [
         f"{folder}/in/a.txt:1: email address: ada@example.org",
         f"{folder}/in/a.txt:1: email address: ADA@example.org",
-        "2 left by the pattern rules",
+        "2 matches of the pattern rules",
     ]
     assert redact(folder, "{}/in", "-o", "{}/out", "--patterns-only", "--check", "--json") == 0
     report = json.loads(capsys.readouterr().out)
@@ -126,7 +126,7 @@ def test_with_labels_the_model_checks_too(folder, capsys, monkeypatch):
 
     monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
     assert redact(folder, "--check", "{}/in", "--labels", "verb", "--no-patterns") == 3
-    assert capsys.readouterr().out == f"{folder}/in/a.txt:1: verb: Write\n1 left by the pattern rules and the model\n"
+    assert capsys.readouterr().out == f"{folder}/in/a.txt:1: verb: Write\n1 match of the pattern rules and the model\n"
     assert asked == [["verb"]]
     assert redact(folder, "--check", "{}/in", "--no-patterns") == 1
     assert "--no-patterns leaves nothing to look for" in capsys.readouterr().err
