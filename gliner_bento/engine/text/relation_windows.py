@@ -36,7 +36,7 @@ _SPACES = str.maketrans(dict.fromkeys("\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " 
 
 # A full stop after these ends no sentence here, as in Unicode's suppressions (CLDR); UAX 29 has none.
 _ABBREVIATION = regex.compile(
-    r"(?<![\p{L}\p{N}])(\p{Lu}|(?i:mrs?|ms|dr|prof|st|gen|col|lt|capt|sgt|sen|rep|gov|rev|hon|no|nr|fig|vs|approx))\.\s*+\Z"
+    r"(?<![\p{L}\p{N}])(?i:mrs?|ms|dr|prof|st|gen|col|lt|capt|sgt|sen|rep|gov|rev|hon|no|nr|fig|vs|approx)\.\s*+\Z"
 )
 _ABBREVIATION_CHARS = 20
 
