@@ -16,9 +16,9 @@ from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_reading
 from gliner_bento.cli.texts import counted
 from gliner_bento.errors import install
-from gliner_bento.files.graph.build import GraphBuilder
-from gliner_bento.files.graph.documents import Document, check_document, read_documents
+from gliner_bento.files.graph.build import Document, GraphBuilder, check_document, read_documents
 from gliner_bento.files.graph.formats import FORMATS, written_files
+from gliner_bento.files.records.columns import result_columns
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.records.scan import scan
 from gliner_bento.files.records.sources import READABLE, refuse_inputs, sources
@@ -142,10 +142,4 @@ async def _add_texts(
             if one.result is None:
                 failed[place] = one.error.message
             else:
-                builder.add(*_plain(one.result))
-
-
-def _plain(result: Any) -> tuple[list[Any], list[Any]]:
-    from dataclasses import asdict  # noqa: PLC0415
-
-    return [asdict(one) for one in result.entities], [asdict(one) for one in result.relations]
+                builder.add(**result_columns(one.result))

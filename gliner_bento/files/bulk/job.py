@@ -8,7 +8,8 @@ from __future__ import annotations
 import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from gliner_bento.errors import InvalidField, StartupError
 from gliner_bento.files.bulk.checkpoint import Checkpoint, load
 from gliner_bento.files.records.columns import Row, pyarrow, result_columns
 from gliner_bento.files.records.readers import Reading, place, read
-from gliner_bento.files.records.scan import Scan, column_check, scan
+from gliner_bento.files.records.scan import column_check, scan
 from gliner_bento.files.records.sources import Source, digest, refuse_devices, refuse_inputs, sources, text_column
 from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet, Writer
 from gliner_bento.storage.files import file_lock
@@ -54,7 +55,7 @@ class Job:
     skip_invalid: bool = False
 
     def check(self) -> None:
-        """Raise `StartupError` for what no record can have a result with, and for an output that is an input."""
+        """Raise `StartupError` for what no record can have a result with, and for an output that cannot be written."""
         if not str(self.output).endswith(FORMATS):
             raise StartupError(f"{self.output}: must end in {', '.join(FORMATS)}")
         if not self.output.parent.is_dir():
@@ -69,12 +70,17 @@ class Job:
             fault = error.errors(include_input=False, include_url=False)[0]
             raise StartupError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
         refuse_devices([self.output])
-        refuse_inputs([self.output, *map(self.beside, _SIDE_FILES)], (source.path for source in _sources(self)))
+        refuse_inputs([self.output, *map(self.beside, _SIDE_FILES)], (source.path for source in self.sources()))
+
+    def sources(self) -> Iterator[Source]:
+        """Its files. Raises `StartupError`."""
+        return sources(self.inputs, [self.output])
 
     def identity(self, model: ModelCard) -> dict[str, Any]:
         """What the output depends on."""
         return {
             "inputs": list(self.inputs),
+            "files": digest(self.sources()),
             "labels": self.labels,
             **self.options,
             "columns": [self.text_column, self.labels_column, self.adapter_column],
@@ -142,28 +148,20 @@ async def run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, o
     texts: what was written until then is kept, and another run continues.
     """
     lock = job.beside("lock")
-    try:
-        with file_lock(lock, wait=False):
-            try:
-                return await _run(job, clients, progress, overwrite=overwrite)
-            finally:
-                lock.unlink(missing_ok=True)
-    except BlockingIOError:
-        raise StartupError(f"{job.output}: another run writes it") from None
-
-
-async def _run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, overwrite: bool) -> Report:
-    identity = job.identity(await _model(job, clients))
-    checkpoint = _begin(job, identity, overwrite=overwrite)
-    resumed = checkpoint.done
-    run = _Run(job, checkpoint, progress)
-    progress(checkpoint.done, checkpoint.failed, checkpoint.records)
-    if not checkpoint.complete:
-        sender = Sender([client.send for client in clients], job.labels, {"priority": PRIORITY, **job.options})
-        async for result in in_order(run.texts(), sender, DEFAULT_WINDOW * len(clients)):
-            run.take(result)
-        run.end()
-    return run.finish(resumed)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(file_lock(lock, wait=False))
+        except BlockingIOError:
+            raise StartupError(f"{job.output}: another run writes it") from None
+        stack.callback(lock.unlink, missing_ok=True)
+        checkpoint = _begin(job, job.identity(await _model(job, clients)), overwrite=overwrite)
+        begun = _Run(job, checkpoint, progress)
+        if not checkpoint.complete:
+            sender = Sender([client.send for client in clients], job.labels, {"priority": PRIORITY, **job.options})
+            async for result in in_order(begun.texts(), sender, DEFAULT_WINDOW * len(clients)):
+                begun.take(result)
+            begun.commit(complete=True)
+        return begun.finish(checkpoint.done)
 
 
 async def _model(job: Job, clients: Sequence[AsyncClient]) -> ModelCard:
@@ -183,16 +181,14 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
     """The checkpoint of an earlier run, or the first one."""
     path, unfinished = job.beside("checkpoint"), job.beside("unfinished")
     written = [job.output, job.beside("errors.jsonl")]
-    inputs = digest(_sources(job))
     if not overwrite:
-        if checkpoint := load(path):
-            checkpoint.check(identity, inputs, path)
+        if checkpoint := load(path, identity):
             return checkpoint
         if there := next((file for file in (*written, unfinished) if file.exists()), None):
             raise StartupError(f"{there}: exists; choose another name, or --overwrite")
     invalid: list[str] = []
     found = scan(
-        _sources(job),
+        job.sources(),
         job.reading(lambda place, _: invalid.append(place)),
         [job.text_column, *job.more_columns],
         typed=job.output.suffix == ".parquet",
@@ -200,7 +196,8 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
     if not found.records:
         raise StartupError(next(iter(found.skipped.values()), f"{', '.join(job.inputs)}: no records"))
     records = found.records + sum(place.rpartition(": ")[0] not in found.skipped for place in invalid)
-    checkpoint = Checkpoint(identity, inputs, records, found.skipped, _serialized(found))
+    schema = None if found.schema is None else bytes(found.schema.serialize()).hex()
+    checkpoint = Checkpoint(identity, records, found.skipped, schema)
     for file in (path, *written):
         file.unlink(missing_ok=True)
     if unfinished.is_dir():
@@ -209,14 +206,6 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
         unfinished.unlink(missing_ok=True)
     checkpoint.save(path)
     return checkpoint
-
-
-def _serialized(found: Scan) -> str | None:
-    return None if found.schema is None else bytes(found.schema.serialize()).hex()
-
-
-def _sources(job: Job) -> Iterator[Source]:
-    return sources(job.inputs, [job.output])
 
 
 class _Run:
@@ -238,6 +227,7 @@ class _Run:
             self._error_lines.resume(checkpoint.errors)
         else:
             self._writer.position = checkpoint.output
+        progress(checkpoint.done, checkpoint.failed, checkpoint.records)
 
     def _open(self) -> Writer:
         unfinished = self._job.beside("unfinished")
@@ -250,7 +240,7 @@ class _Run:
     def texts(self) -> Iterator[Text]:
         """The texts from the checkpoint on, with the options that their records have."""
         reading = self._job.reading(self._skip)
-        for file, source in enumerate(_sources(self._job)):
+        for file, source in enumerate(self._job.sources()):
             if file < self._checkpoint.file or str(source.path) in self._checkpoint.skipped:
                 continue
             start = self._checkpoint.number if file == self._checkpoint.file else 0
@@ -288,22 +278,20 @@ class _Run:
         if len(self._rows) + len(self._errors) >= CHUNK_RECORDS or self._chars >= _CHUNK_CHARS:
             self.commit()
 
-    def end(self) -> None:
-        """Write what is left."""
-        self._errors += self._invalid
-        self.commit(complete=True)
-
     def commit(self, *, complete: bool = False) -> None:
-        """Write the chunk, then the checkpoint."""
+        """Write the chunk, then the checkpoint. complete: it is the last one."""
+        if complete:
+            self._errors += self._invalid
         if self._rows:
             self._writer.write(self._rows)
         if self._errors:
             self._error_lines.write(self._errors)
         done, failed = self._counts()
         self._rows, self._errors, self._chars = [], [], 0
-        position = {"file": self._last.file, "number": self._last.number + 1} if self._last else {}
-        self._checkpoint = self._checkpoint.after(
-            **position,
+        if self._last:
+            self._checkpoint = replace(self._checkpoint, file=self._last.file, number=self._last.number + 1)
+        self._checkpoint = replace(
+            self._checkpoint,
             done=done,
             failed=failed,
             output=self._writer.position,

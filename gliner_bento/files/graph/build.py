@@ -1,19 +1,28 @@
-"""Merges the entities of documents by label and normalized name, and their relations. Needs networkx."""
+"""Documents of a graph: results that were extracted before, or texts whose results are needed; and the graph.
+
+Entities are merged by label and normalized name. Needs networkx.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gliner_bento.files.mentions import normalized
+from gliner_bento.files.records.columns import Row
+from gliner_bento.files.records.readers import Reading, place, read
+from gliner_bento.files.records.sources import Source, text_column
 
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
 
 Node = tuple[str, str]
 """Label and normalized name."""
+
+Document = str | Mapping[str, Any]
+"""A text, or a row that has `entities` and `relations`."""
 
 
 @dataclass(slots=True)
@@ -79,6 +88,20 @@ class GraphBuilder:
             shown = _shown(relation)
             graph.add_edge(_id(head), _id(tail), key=shown, relation=shown, **counts.attributes())
         return graph
+
+
+def check_document(source: Source, row: Row, column: str) -> None:
+    """Raises ValueError for a row that is no document. column: of the text in rows without entities."""
+    if "entities" not in row and not isinstance(row.get(text_column(source, column), 0), str | None):
+        raise ValueError(f"has neither 'entities' nor a text {column!r}")
+
+
+def read_documents(files: Iterable[Source], column: str, reading: Reading) -> Iterator[tuple[str, Document]]:
+    """Place and content of each document, which `check_document` has accepted."""
+    for source in files:
+        name = text_column(source, column)
+        for number, row in read(source, 0, reading):
+            yield place(source, number), row if "entities" in row else row[name] or ""
 
 
 def _node(mention: Mapping[str, Any]) -> Node:

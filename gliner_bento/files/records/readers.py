@@ -1,6 +1,6 @@
 """Reads the records of a file one after another, in memory that does not depend on the file.
 
-The only reader of CSV, and of a text's encoding; `redaction` uses these parts to keep what it does not replace.
+The only reader of JSONL and CSV, and of encodings; `redaction` uses these parts to keep what it does not replace.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import IO, Any, NamedTuple
 
 import msgspec
@@ -65,7 +64,7 @@ def read(source: Source, start: int = 0, reading: Reading = Reading()) -> Iterat
     """Each record from number `start` on, and its number. Raises `Unreadable`."""
     number = start - 1
     try:
-        for number, row in _READERS[source.kind](source, start, reading):
+        for number, row in (_parquet if source.kind == "parquet" else _rows)(source, start, reading):
             if reason := _fault(row, source, reading):
                 if not reading.invalid:
                     raise Unreadable(f"{place(source, number)}: {reason}")
@@ -116,29 +115,65 @@ def not_encoded(error: UnicodeDecodeError) -> str:
     return f"not {error.encoding}: {error.reason}; name its encoding with --encoding"
 
 
-def decoded(source: Source, encoding: str, newline: str = "", errors: str = "strict") -> io.TextIOWrapper:
-    """The text behind the mark, opened. encoding: of a text without one."""
+def decoded(source: Source, encoding: str, errors: str = "strict") -> io.TextIOWrapper:
+    """The text behind the mark, opened, its line ends kept. encoding: of a text without one."""
     mark, encoding = byte_order_mark(source, encoding)
     file = opened(source)
     file.seek(len(mark))
-    return io.TextIOWrapper(file, encoding, errors, newline)
+    return io.TextIOWrapper(file, encoding, errors, newline="\n" if source.kind == "jsonl" else "")
 
 
-def limited_lines(file: io.TextIOWrapper) -> Iterator[str]:
+def lines_of(file: io.TextIOWrapper) -> Iterator[str]:
     """Lines with their ends, cut at what a record may have, so that a longer one is invalid and not in memory."""
     return iter(partial(file.readline, MAX_RECORD_BYTES + 1), "")
 
 
-class JsonLine(NamedTuple):
-    """A line as it is written, and its object: a ValueError if it has none, None if it is blank."""
+class Record(NamedTuple):
+    """A record of text. number: from 0. line: its first one, from 1. raw: as it is written.
 
+    row: a ValueError says what is wrong with it; None: a blank line, or the header of CSV. cells: of CSV.
+    """
+
+    number: int
+    line: int
     raw: str
     row: Row | ValueError | None
+    cells: Sequence[str] = ()
 
 
-def json_lines(lines: Iterable[str]) -> Iterator[JsonLine]:
-    """Lines of JSONL. lines: with their ends."""
-    return (JsonLine(line, _object(line) if line.strip() else None) for line in lines)
+_Records = Iterator[Record]
+
+
+def records(kind: str, lines: Iterable[str], delimiter: str) -> _Records:
+    """Of a text, JSONL or CSV file. lines: with their ends. Raises ValueError where it cannot be read any further."""
+    return _FORMATS[kind](lines, delimiter)
+
+
+def _text(lines: Iterable[str], _delimiter: str) -> _Records:
+    content, chars = list[str](), 0
+    for line in lines:
+        chars += len(line)
+        _check_size(chars)
+        content.append(line)
+    text = "".join(content)
+    yield Record(0, 1, text, {"text": text})
+
+
+def _jsonl(lines: Iterable[str], _delimiter: str) -> _Records:
+    """Blank lines count as lines."""
+    for number, line in enumerate(lines):
+        yield Record(number, number + 1, line, _object(line) if line.strip() else None)
+
+
+def _object(line: str) -> Row | ValueError:
+    try:
+        _check_size(len(line))
+        row = msgspec.json.decode(without_halves(line))
+    except ValueError as error:  # UnicodeEncodeError: of a byte that `decoded` has escaped
+        return error
+    except RecursionError as error:
+        return ValueError(str(error))
+    return row if isinstance(row, dict) else ValueError("must be a JSON object")
 
 
 def without_halves(line: str) -> str:
@@ -148,34 +183,9 @@ def without_halves(line: str) -> str:
     return _ESCAPE.sub(lambda match: "\\ufffd" if match["half"] else match[0], line)
 
 
-def _object(line: str) -> Row | ValueError:
-    try:
-        _check_size(line)
-        row = msgspec.json.decode(without_halves(line))
-    except ValueError as error:  # UnicodeEncodeError: of a byte that `decoded` has escaped
-        return error
-    except RecursionError as error:
-        return ValueError(str(error))
-    return row if isinstance(row, dict) else ValueError("must be a JSON object")
-
-
-class CsvRow(NamedTuple):
-    """raw: as it is written. first, last: its lines, from 1. cells: a blank line, and a row with a fault, have none."""
-
-    first: int
-    last: int
-    raw: str
-    cells: list[str]
-    fault: str | None
-
-
-def csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[CsvRow]:
-    """Rows as in RFC 4180, with any line ends, as long as the first one, the header. lines: with their ends.
-
-    Raises ValueError for a quote that is not closed, and for a fault of the header.
-    """
+def _csv(lines: Iterable[str], delimiter: str) -> _Records:
+    """Rows as in RFC 4180, with any line ends, as long as the first one, the header."""
     raw: list[str] = []
-    header: list[str] | None = None
 
     def taken() -> Iterator[str]:
         for line in lines:
@@ -183,61 +193,63 @@ def csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[CsvRow]:
             yield line
 
     rows = csv.reader(taken(), delimiter=delimiter, strict=True)
+    header: list[str] = []
+    number = -1
     while True:
-        first, fault, cells = rows.line_num + 1, None, list[str]()
-        try:
-            cells = next(rows)
-        except StopIteration:
+        line = rows.line_num + 1
+        cells, fault = _cells(rows)
+        if not raw:
             return
-        except csv.Error as error:
-            if "end of data" in str(error):
-                raise ValueError(f"line {first}: a quote is not closed") from None
-            is_quote = "expected after" in str(error)
-            fault = "a quote is inside a cell; it must be in quotes, and written twice" if is_quote else str(error)
-        if header is None:
+        if line == 1:
             header = cells
             if fault:
-                raise ValueError(f"line {first}: {fault}")
+                raise ValueError(f"line 1: {fault}")
         elif cells and len(cells) != len(header):
-            fault, cells = f"{len(cells)} fields, the header has {len(header)}", []
-        yield CsvRow(first, rows.line_num, "".join(raw), cells, fault)
+            fault = f"{len(cells)} fields, the header has {len(header)}"
+        row: Row | ValueError | None = None
+        if fault:
+            row = ValueError(f"{fault} (ends at line {rows.line_num})")
+        elif line > 1 and cells:
+            row = dict(zip(header, cells, strict=True))
+        number += row is not None
+        yield Record(number, line, "".join(raw), row, cells)
         raw.clear()
 
 
-_Records = Iterator[tuple[int, Row | ValueError]]
-"""A record with its number, or what is wrong with it."""
+def _cells(rows: Any) -> tuple[list[str], str]:
+    """Cells and fault of the next row of csv's reader; none at the end."""
+    line = rows.line_num + 1
+    try:
+        return next(rows, []), ""
+    except csv.Error as error:
+        if "end of data" in str(error):
+            raise ValueError(f"line {line}: a quote is not closed") from None
+        is_quote = "expected after" in str(error)
+        return [], "a quote is inside a cell; it must be in quotes, and written twice" if is_quote else str(error)
 
 
-def _text(source: Source, start: int, reading: Reading) -> _Records:
-    if start:
-        return
-    with decoded(source, reading.encoding) as file:
-        content = file.read(MAX_RECORD_BYTES + 1)
-    _check_size(content)
-    yield 0, {"file": source.name, "text": content}
+def _check_size(chars: int) -> None:
+    if chars > MAX_RECORD_BYTES:
+        raise ValueError(f"longer than {MAX_RECORD_BYTES // 2**20} MiB")
 
 
-def _jsonl(source: Source, start: int, reading: Reading) -> _Records:
-    """Blank lines are no records, but count as lines."""
-    with decoded(source, reading.encoding, "\n", "surrogateescape") as file:
-        for number, line in enumerate(json_lines(islice(limited_lines(file), start, None)), start):
-            if line.row is not None:
-                yield number, line.row
+_FORMATS: dict[str, Callable[[Iterable[str], str], _Records]] = {"text": _text, "jsonl": _jsonl, "csv": _csv}
+_Rows = Iterator[tuple[int, Row | ValueError]]
 
 
-def _csv(source: Source, start: int, reading: Reading) -> _Records:
-    with decoded(source, reading.encoding) as file:
-        rows = csv_rows(file, delimiter_of(source))
-        header = next((row.cells for row in rows), list[str]())
-        if len(set(header)) < len(header):
-            raise ValueError("two columns of the header have the same name")
-        for number, row in enumerate(row for row in rows if row.cells or row.fault):
-            if number >= start:
-                fault = ValueError(f"{row.fault} (ends at line {row.last})")
-                yield number, fault if row.fault else dict(zip(header, row.cells, strict=True))
+def _rows(source: Source, start: int, reading: Reading) -> _Rows:
+    errors = "surrogateescape" if source.kind == "jsonl" else "strict"  # a line with other bytes may fail alone
+    more = {"file": source.name} if source.kind == "text" else {}
+    with decoded(source, reading.encoding, errors) as file:
+        for record in records(source.kind, lines_of(file), delimiter_of(source)):
+            if record.row is None:
+                if len(set(record.cells)) < len(record.cells):
+                    raise ValueError("two columns of the header have the same name")
+            elif record.number >= start:
+                yield record.number, record.row if isinstance(record.row, ValueError) else more | record.row
 
 
-def _parquet(source: Source, start: int, _reading: Reading) -> _Records:
+def _parquet(source: Source, start: int, _reading: Reading) -> _Rows:
     pq = pyarrow().parquet
     number = 0
     with pq.ParquetFile(source.path) as file:
@@ -254,19 +266,6 @@ def _parquet(source: Source, start: int, _reading: Reading) -> _Records:
                     if place >= start:
                         yield place, row
             number += batch.num_rows
-
-
-def _check_size(content: str) -> None:
-    if len(content) > MAX_RECORD_BYTES:
-        raise ValueError(f"longer than {MAX_RECORD_BYTES // 2**20} MiB")
-
-
-_READERS: dict[str, Callable[[Source, int, Reading], _Records]] = {
-    "text": _text,
-    "jsonl": _jsonl,
-    "csv": _csv,
-    "parquet": _parquet,
-}
 
 
 def parquet_file(source: Source) -> tuple[int, Any]:

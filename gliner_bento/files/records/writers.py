@@ -1,5 +1,9 @@
-"""Writes records in chunks, each of which is on the disk before the next begins. A killed run continues after the last
-chunk that its checkpoint names; the file has its name when it is complete."""
+"""Writes records in chunks, each of which is on the disk before the next begins.
+
+A killed run continues after the last chunk that its checkpoint names. All writers have `position`, which `resume` needs
+to drop what was written after it (0: everything), `write` to append a chunk, and `finish` to give the file its name,
+which may be repeated.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -22,21 +26,6 @@ FORMATS = (".jsonl", ".jsonl.gz", ".csv", ".parquet")
 _GROUP_ROWS, _GROUP_BYTES = 20_000, 64 * 2**20
 
 
-class Writer(Protocol):
-    """position: what `resume` needs to continue after the last chunk."""
-
-    position: int
-
-    def resume(self, position: int) -> None:
-        """Drop what was written after `position`; 0: everything."""
-
-    def write(self, rows: Sequence[Row]) -> None:
-        """Append a chunk."""
-
-    def finish(self) -> None:
-        """Give the file its name. May be repeated."""
-
-
 class JsonLines:
     """Chunks are appended to one file; compressed, each is a member of the gzip file."""
 
@@ -45,7 +34,7 @@ class JsonLines:
         self.position = 0
 
     def resume(self, position: int) -> None:
-        """See `Writer`; bytes."""
+        """position: bytes."""
         with self._unfinished.open("ab") as file:
             if file.tell() < position:
                 raise StartupError(f"{self._unfinished}: shorter than its checkpoint says; start with --overwrite")
@@ -53,7 +42,7 @@ class JsonLines:
         self.position = position
 
     def write(self, rows: Sequence[Row]) -> None:
-        """See `Writer`."""
+        """Append a chunk."""
         self._append(self._encoded(rows))
 
     def _encoded(self, rows: Sequence[Row]) -> bytes:
@@ -73,7 +62,7 @@ class JsonLines:
             self.position = file.tell()
 
     def finish(self) -> None:
-        """See `Writer`."""
+        """Give the file its name."""
         if self._unfinished.exists():
             os.replace(self._unfinished, self._path)
 
@@ -84,7 +73,7 @@ class Csv(JsonLines):
     COLUMNS = ("file", "record", "start", "end", "text", "label", "score")
 
     def resume(self, position: int) -> None:
-        """See `Writer`; bytes."""
+        """As `JsonLines`."""
         super().resume(position)
         if not position:
             self._append(",".join(self.COLUMNS).encode() + b"\r\n")
@@ -106,7 +95,7 @@ class Parquet:
         self.position = 0
 
     def resume(self, position: int) -> None:
-        """See `Writer`; chunks."""
+        """position: chunks."""
         self._folder.mkdir(exist_ok=True)
         kept = {self._part(number) for number in range(position)}
         for file in set(self._folder.iterdir()) - kept:
@@ -116,7 +105,7 @@ class Parquet:
         self.position = position
 
     def write(self, rows: Sequence[Row]) -> None:
-        """See `Writer`."""
+        """Append a chunk."""
         pa = pyarrow()
         part = self._part(self.position)
         try:
@@ -128,7 +117,7 @@ class Parquet:
         self.position += 1
 
     def finish(self) -> None:
-        """See `Writer`."""
+        """Give the file its name."""
         if not self._folder.exists():
             return
         merged = self._folder / "merged"
@@ -141,17 +130,18 @@ class Parquet:
 
     def _groups(self) -> Iterator[Any]:
         """Row groups of a size that readers like."""
-        tables: list[Any] = []
+        group = self._schema.empty_table()
         for number in range(self.position):
-            tables.append(self._pq.read_table(self._part(number), schema=self._schema))
-            if (
-                sum(table.num_rows for table in tables) >= _GROUP_ROWS
-                or sum(table.nbytes for table in tables) >= _GROUP_BYTES
-            ):
-                yield pyarrow().concat_tables(tables)
-                tables = []
-        if tables:
-            yield pyarrow().concat_tables(tables)
+            part = self._pq.read_table(self._part(number), schema=self._schema)
+            group = pyarrow().concat_tables([group, part])
+            if group.num_rows >= _GROUP_ROWS or group.nbytes >= _GROUP_BYTES:
+                yield group
+                group = self._schema.empty_table()
+        if group.num_rows:
+            yield group
 
     def _part(self, number: int) -> Path:
         return self._folder / f"{number:08}.parquet"
+
+
+Writer = JsonLines | Parquet

@@ -12,6 +12,7 @@ import re
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -107,32 +108,31 @@ class _Copy:
 
     def __init__(self, job: Job, reading: Reading) -> None:
         self.job = job
-        self.failed = False
-        self._stack = contextlib.ExitStack()
-        self._temporary: Path | None = None
+        self.failed = self._complete = False
         with contextlib.ExitStack() as stack:
-            self._open = contextlib.ExitStack()
-            stack.callback(self._open.close)
             out: IO[bytes] = io.BytesIO()
             if job.output and job.written:
                 job.output.parent.mkdir(parents=True, exist_ok=True)
-                self._temporary = job.output.with_name(f".{job.output.name}.{os.getpid()}.part")
-                stack.callback(self._temporary.unlink, missing_ok=True)
-                out = self._open.enter_context(_created(self._temporary, compressed=job.written.gzip))
+                part = job.output.with_name(f".{job.output.name}.{os.getpid()}.part")
+                stack.callback(part.unlink, missing_ok=True)
+                stack.push(partial(self._name, part))
+                out = stack.enter_context(_created(part, compressed=job.written.gzip))
             self.content: TextFile | ParquetFile
             if job.source.kind == "parquet":
-                self.content = ParquetFile(self._open.enter_context(opened(job.source)), out, reading)
+                self.content = ParquetFile(stack.enter_context(opened(job.source)), out, reading)
             else:
                 self.content = TextFile(job.source, out, reading)
             self._stack = stack.pop_all()
 
+    def _name(self, part: Path, fault: type[BaseException] | None, *_: object) -> None:
+        if self._complete and not fault and self.job.output:
+            part.replace(self.job.output)
+
     def finish(self) -> None:
         """Give the copy its name."""
-        with self._stack:
-            self.content.close()
-            self._open.close()
-            if self._temporary and self.job.output:
-                self._temporary.replace(self.job.output)
+        self.content.close()
+        self._complete = True
+        self._stack.close()
 
     def discard(self) -> None:
         """Leave nothing."""

@@ -13,17 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import IO, Any
 
-from gliner_bento.files.records.readers import (
-    Reading,
-    byte_order_mark,
-    csv_rows,
-    decoded,
-    json_lines,
-    limited_lines,
-    not_encoded,
-    opened,
-    without_halves,
-)
+from gliner_bento.files.records import readers
+from gliner_bento.files.records.readers import Reading, byte_order_mark, decoded, not_encoded, opened
 from gliner_bento.files.records.sources import Source, delimiter_of
 from gliner_bento.files.redaction.redact import Redacted, Replacement, redactions, restore_anyway, substituted
 from gliner_bento.files.redaction.spans import Span
@@ -79,10 +70,6 @@ def redact_record(record: Record, spans: Iterable[Iterable[Span]], replace: Repl
     )
 
 
-_Texts = Iterator[tuple[int, str, Sequence[Field] | ValueError]]
-"""Line, content and texts of a record, or what is wrong with it."""
-
-
 def records_of(
     kind: str,
     lines: Iterable[str],
@@ -94,28 +81,34 @@ def records_of(
 
     invalid: called with line and fault of a record that is left out; None: it raises ValueError.
     """
-    for line, raw, fields in _FORMATS[kind](lines, columns, delimiter):
-        if not isinstance(fields, ValueError):
-            yield Record(line, raw, fields)
-        elif invalid is None:
-            raise ValueError(f"line {line}: {fields}")
-        else:
-            invalid(line, str(fields))
-
-
-def _whole_text(lines: Iterable[str], _columns: Sequence[str], _delimiter: str) -> _Texts:
-    text = "".join(lines)
-    yield 1, text, [Field(text)]
-
-
-def _json_texts(lines: Iterable[str], columns: Sequence[str], _delimiter: str) -> _Texts:
-    for number, line in enumerate(json_lines(lines), 1):
+    names: Sequence[str] = ()
+    for read in readers.records(kind, lines, delimiter):
         try:
-            if isinstance(line.row, ValueError):
-                raise line.row
-            yield number, line.raw, [] if line.row is None else _json_fields(without_halves(line.raw), columns)
+            if isinstance(read.row, ValueError):
+                raise read.row
+            if kind == "csv" and read.row is None and read.cells:
+                names = read.cells
+                _check_columns(names, columns)
+            fields = [] if read.row is None else _fields(kind, read, columns, names, delimiter)
         except ValueError as error:
-            yield number, line.raw, error
+            if invalid is None or read.row is None:
+                raise ValueError(f"line {read.line}: {error}") from None
+            invalid(read.line, str(error))
+        else:
+            yield Record(read.line, read.raw, fields)
+
+
+def _fields(
+    kind: str, record: readers.Record, columns: Sequence[str], names: Sequence[str], delimiter: str
+) -> list[Field]:
+    if kind == "text":
+        return [Field(record.raw)]
+    if kind == "jsonl":
+        return _json_fields(readers.without_halves(record.raw), columns)
+    cells = list(_csv_cells(record.raw, delimiter))
+    if [one.text for one in cells] != record.cells:
+        raise ValueError("where its cells begin is ambiguous")
+    return [one for one, name in zip(cells, names, strict=True) if name in columns]
 
 
 def _json_fields(line: str, columns: Sequence[str]) -> list[Field]:
@@ -147,25 +140,10 @@ def _end(pattern: re.Pattern[str], line: str, position: int) -> int:
     return match.end() if match else position
 
 
-def _csv_texts(lines: Iterable[str], columns: Sequence[str], delimiter: str) -> _Texts:
+def _csv_cells(raw: str, delimiter: str) -> Iterator[Field]:
+    """The cells of a row that the reader could read."""
     special = re.escape(delimiter)
     cell = re.compile(rf'("(?:[^"]|"")*"|[^"{special}\r\n][^{special}\r\n]*|)({special}|\r\n|\n|\r|$)')
-    rows = csv_rows(lines, delimiter)
-    header = next(rows, None)
-    names = header.cells if header else []
-    _check_columns(names, columns)
-    for row in [header] if header else []:
-        yield row.first, row.raw, []
-    for row in rows:
-        cells = list(_csv_cells(cell, row.raw, delimiter)) if row.cells else []
-        if row.fault or [one.text for one in cells] != row.cells:
-            yield row.first, row.raw, ValueError(row.fault or "where its cells begin is ambiguous")
-        else:
-            yield row.first, row.raw, [one for one, name in zip(cells, names, strict=False) if name in columns]
-
-
-def _csv_cells(cell: re.Pattern[str], raw: str, delimiter: str) -> Iterator[Field]:
-    """The cells of a row that `csv_rows` could read."""
     position = 0
     while match := cell.match(raw, position):
         start, end = match.span(1)
@@ -183,13 +161,6 @@ def _check_columns(names: Sequence[str], columns: Sequence[str]) -> None:
     if missing := [name for name in columns if name not in names]:
         there = ", ".join(map(repr, names)) or "none"
         raise ValueError(f"no column {missing[0]!r}; there are {there}: choose with --columns")
-
-
-_FORMATS: dict[str, Callable[[Iterable[str], Sequence[str], str], _Texts]] = {
-    "text": _whole_text,
-    "jsonl": _json_texts,
-    "csv": _csv_texts,
-}
 
 
 class TextFile:
@@ -215,8 +186,8 @@ class TextFile:
         """With their ends, `\\n`, `\\r` or `\\r\\n`. Raises ValueError if their bytes in the encoding are others."""
         given, kept = hashlib.sha256(), hashlib.sha256(self._mark)
         try:
-            with decoded(self._source, self._encoding, "\n" if self._source.kind == "jsonl" else "") as file:
-                for line in limited_lines(file):
+            with decoded(self._source, self._encoding) as file:
+                for line in readers.lines_of(file):
                     kept.update(self._encoded(line))
                     yield line
         except UnicodeDecodeError as error:
