@@ -28,8 +28,7 @@ Load = Callable[[StoredAdapter], LoadedAdapter]
 class _Entry:
     """An adapter that is loaded, being loaded or pending. An entry that fails to load is removed.
 
-    users: number of open leases. load: replaces the cache's `load`. loading: whether it was submitted to a loading
-    thread; still true once it is loaded.
+    users: number of open leases. load: replaces the cache's `load`. loading: loading has begun, or has ended.
     """
 
     stored: StoredAdapter
@@ -129,8 +128,7 @@ class AdapterCache:
     def remove(self, adapter_id: str, delete: Callable[[], object], timeout_s: float) -> None:
         """Refuse new leases of the adapter, wait until no item uses it, call `delete`, and drop it from memory.
 
-        Raises DeadlineExceeded if the adapter is still in use after `timeout_s`, and what `delete` raises; new leases
-        are then granted again.
+        Raises DeadlineExceeded if it is still in use after `timeout_s`, and what `delete` raises. It is then kept.
         """
         with self._changed:
             if adapter_id in self._removing:
@@ -178,8 +176,7 @@ class AdapterCache:
         self._report(evicted)
 
     def _load_pending(self) -> list[Key]:
-        """Start to load pending entries up to the capacity. Returns the keys of evicted ones. Called with the lock
-        held."""
+        """Start to load pending entries up to the capacity; returns the evicted keys. Called with the lock held."""
         evicted = []
         for entry in [entry for entry in self._entries.values() if not entry.loading]:
             while self._loading() >= self._capacity and (key := self._evictable()) is not None:

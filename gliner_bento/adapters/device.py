@@ -24,8 +24,7 @@ class Sink(Protocol):
     """A part of the model that adapters change: the engine's side of a slot."""
 
     def prepare(self, updates: Mapping[str, LowRank]) -> Any:
-        """Convert an adapter's updates, on the CPU, to what `write` takes; None: the adapter does not change this
-        part."""
+        """Convert an adapter's updates, on the CPU, for `write`; None: the adapter does not change this part."""
 
     def write(self, slot: int, prepared: Any) -> None:
         """Write an adapter into `slot`, which no batch has reserved; None: the base model."""
@@ -84,8 +83,7 @@ class DeviceSlots:
     def hold(self, adapters: Collection[LoadedAdapter]) -> Iterator[dict[LoadedAdapter, int]]:
         """The slot of each of `adapters`, which are all different. Reserved while the context lasts.
 
-        Waits, in the order of calls, while other batches have reserved the slots. Raises ValueError for too many
-        adapters.
+        Waits, in the order of calls, while other batches hold the slots. Raises ValueError for too many adapters.
         """
         if len(adapters) > len(self._slots):
             raise ValueError(f"{len(adapters)} adapters do not fit {len(self._slots)} slots")
@@ -173,6 +171,5 @@ class DeviceSlots:
 
 
 def _eviction_order(slot: _Slot) -> tuple[bool, bool, int]:
-    """Sort key: free slots first, then those of adapters that are not pinned; of equal ones, the least recently
-    used."""
+    """Sort key: free slots first, then those of adapters that are not pinned; the least recently used first."""
     return slot.adapter is not None, slot.adapter is not None and slot.adapter.pinned, slot.last_use

@@ -105,8 +105,7 @@ class AdapterStore:
         return stored
 
     def verified(self, stored: StoredAdapter) -> Path:
-        """The folder of `stored`, after its files were compared with their hashes. The operator's adapters have no
-        hashes.
+        """The folder of `stored`, after a check of its files' hashes, which the operator's adapters do not have.
 
         Raises `AdapterNotFound` if the adapter was removed or replaced, `AdapterInvalid` if it is damaged.
         """
@@ -132,15 +131,13 @@ class AdapterStore:
         pinned: bool = False,
         replace: bool = False,
     ) -> tuple[StoredAdapter, T]:
-        """Install the files that `fill` writes, if `check` of their folder raises nothing. Returns the adapter, and the
-        result of `check`.
+        """Install the files that `fill` writes, if `check` of their folder raises nothing; returns its result too.
 
         pinned: pin the adapter; False does not unpin an installed one.
         replace: replace an adapter of this id that has other content; if that was pinned, the new one is too.
 
-        Installing the same content twice changes nothing. Raises `Conflict` if the id is in the operator's folder, or
-        has other content and `replace` is False; `TooLarge`, `StorageFull`, `InvalidField`, and what `fill` and `check`
-        raise.
+        Installing the same content twice changes nothing. Raises `Conflict` if the id is the operator's, or has other
+        content and `replace` is False; `TooLarge`, `StorageFull`, `InvalidField`, and what `fill` and `check` raise.
         """
         self.check_id(adapter_id)
         self._refuse_operators(adapter_id)
@@ -169,8 +166,7 @@ class AdapterStore:
             return self.find(adapter_id)
 
     def remove(self, adapter_id: str) -> bool:
-        """Remove an installed adapter, also a damaged one. Returns whether it existed. Raises `Conflict` for an adapter
-        in the operator's folder."""
+        """Remove an installed adapter; returns whether it existed. Raises `Conflict` for one of the operator's."""
         self.check_id(adapter_id)
         self._refuse_operators(adapter_id)
         if not (self._adapters / adapter_id).exists():

@@ -1,5 +1,4 @@
-"""Shows an extraction in a terminal: entities in the text, or in a table. Control characters of the text are
-replaced."""
+"""Shows an extraction in a terminal: entities in the text, or in a table. Replaces control characters."""
 
 from __future__ import annotations
 

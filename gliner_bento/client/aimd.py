@@ -35,8 +35,7 @@ class SendWindow:
         self.size = min(self.most, self.size + growth)
 
     def refused(self, sent_in: int) -> None:
-        """The server has refused a request. sent_in: `round` when it was sent, so that one overload halves the window
-        only once."""
+        """The server has refused a request. sent_in: `round` when it was sent: one overload halves the window once."""
         if sent_in == self.round:
             self.size = max(min(self.step, self.most), self.size / 2)
             self.round += 1

@@ -124,8 +124,7 @@ def delete_adapter(adapter_id: str) -> Call[None]:
 
 
 def _parsed(kind: type[Answer]) -> Callable[[bytes], Answer]:
-    """A parser of a dataclass from JSON. It raises httpx.DecodingError; its message has no content of the answer, which
-    must not be logged."""
+    """A parser of a dataclass from JSON. It raises httpx.DecodingError, whose message has no content of the answer."""
 
     def parse(content: bytes) -> Answer:
         try:

@@ -60,8 +60,7 @@ Send = Callable[[Call[ExtractBatchResponse]], Awaitable[httpx.Response]]
 
 @dataclass(eq=False)
 class _Server:
-    """A server, and how many texts it may be sent. resting_until_s: after a refusal, others are preferred until
-    then."""
+    """A server, and its window. resting_until_s: after a refusal, other servers are preferred until then."""
 
     send: Send
     window: SendWindow
@@ -185,8 +184,7 @@ class Sender:
 async def in_order(
     texts: Iterable[Text] | AsyncIterable[Text], sender: Sender, window: int
 ) -> AsyncGenerator[BatchResult, None]:
-    """One result or error per text. window: approximate maximum of texts that have been read and whose results have not
-    been taken."""
+    """One result or error per text. window: about how many texts may be read before their results are taken."""
     waiting: deque[asyncio.Task[list[BatchResult]]] = deque()
     try:
         async for group in _grouped_async(texts):

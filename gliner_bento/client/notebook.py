@@ -20,8 +20,7 @@ Rows = Literal["entities", "relations"]
 
 
 class ExtractAnswer(ExtractResponse):
-    """An `ExtractResponse` with its text, so that notebooks show it as HTML. A copy has no text, and is shown as
-    data."""
+    """An `ExtractResponse` with its text, which notebooks show as HTML. A copy has no text, and is shown as data."""
 
     __slots__ = ("_text",)
     _text: str
@@ -108,13 +107,10 @@ def _html(text: str, result: Extraction) -> str:
 
 
 def _pieces(text: str, entities: Sequence[Entity]) -> Iterator[str]:
-    """The text as HTML, cut where an entity begins or ends; each piece in the colour of the shortest entity around
-    it."""
+    """The text as HTML, cut where an entity begins or ends; a piece has the colour of the shortest entity around it."""
     waiting = sorted(entities, key=lambda one: -one.start)
     around: list[Entity] = []
-    for start, end in pairwise(
-        sorted({0, len(text), *(offset for one in entities for offset in (one.start, one.end))})
-    ):
+    for start, end in pairwise(sorted({0, len(text), *(edge for one in entities for edge in (one.start, one.end))})):
         while waiting and waiting[-1].start == start:
             around.append(waiting.pop())
         around = sorted((one for one in around if one.end > start), key=lambda one: one.end - one.start)

@@ -30,16 +30,13 @@ CHARGED_ITEMS_OF_PASS = 8
 # Sharing lanes, batches and preparation threads
 
 SENDS_S = 2.0
-"""Protects tenants that send little: for so long after one of their items, no other work may fill all lanes or a
-batch."""
+"""Protects tenants that send little: so long after one of their items, no other work fills all lanes or a batch."""
 
 QUOTAS_PER_BATCH = 4
-"""Protects tenants that send little: work of each other tenant is at most this part of a batch (1/4), so that the batch
-ends soon."""
+"""Protects tenants that send little: another tenant has at most 1/4 of a batch, so that the batch ends soon."""
 
 SLICE_S = 0.01
-"""Protects items that wait for preparation: a burst leaves its thread after so much CPU time, and when another tenant
-waits."""
+"""Protects waiting preparations: a burst leaves its thread after so much CPU time, and if another tenant waits."""
 
 PAUSE_S = 0.002
 """Protects all other threads: one that processes a long text without pauses would keep Python's interpreter lock."""
@@ -62,8 +59,7 @@ BYTES_PER_TOKEN = 5
 """Estimates the cost of a request from its Content-Length, so that a long one is refused before it is read."""
 
 FIRST_AVERAGE_TOKENS, AVERAGE_WEIGHT = 64.0, 0.1
-"""A request that is being read counts as the average cost: the average's first value, and the weight of each further
-request in it."""
+"""A request that is being read counts as the average cost: first value, and weight of each further request."""
 
 # Refusals
 
@@ -79,8 +75,7 @@ HALF_LIFE_S = 5.0
 """The weight of a measured throughput halves in so much busy time, so that the estimate follows the load."""
 
 OTHER_GATEWAYS_S = 1.0
-"""With several gateway processes: how often a busy one asks the replica for the number of unfinished items, in order to
-know those of the others."""
+"""How often a busy gateway process asks the replica for all unfinished items, to count those of other gateways."""
 
 LARGE_FRACTION = 7 / 8
 """Protects short requests: requests that cost more than a pass fill at most this part of `max_queued_tokens`."""

@@ -55,8 +55,7 @@ class Waiting(Protocol):
 W = TypeVar("W", bound=Waiting)
 
 Rank = tuple[int, float, int]
-"""Key of the order among tenants: priority of the tenant's first work (0 unless `crosses_tenants`), virtual time,
-number of that work."""
+"""Key of the order among tenants: priority of the first work (0 unless `crosses_tenants`), virtual time, its number."""
 
 
 @dataclass(slots=True, eq=False)

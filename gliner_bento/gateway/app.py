@@ -48,8 +48,7 @@ _CORS = {
 
 
 class GatewayApp:
-    """The gateway's ASGI app. `bind` sets its replica later, because BentoML mounts `routes` before it makes the
-    service.
+    """The gateway's ASGI app. `bind` sets its replica later: BentoML mounts `routes` before it makes the service.
 
     pages: name and path of each page for people.
     """

@@ -108,8 +108,7 @@ class EndpointTable:
         return self._at(path).get(method)
 
     def nearest(self, method: str, path: str) -> Endpoint | None:
-        """As `find`; if the path has no endpoint for this method, its endpoint of another method, because all errors of
-        a path have one format."""
+        """As `find`; if the path has none for this method, that of another one, whose errors have the same format."""
         methods = self._at(path)
         return methods.get(method) or next(iter(methods.values()), None)
 

@@ -88,8 +88,7 @@ async def respond(
     request: type[Any] | None = None,
     body: type[ErrorType] = ErrorBody,
 ) -> Response:
-    """Wait for `answer`; an error that concerns the caller becomes an error response. Any other exception is a fault of
-    the server and propagates to the middleware.
+    """Wait for `answer`; an error that concerns the caller becomes an error response. Any other propagates.
 
     statuses: by error code. request: class of the request's body; its fields are suggested for an unknown one. body:
     class of the error body.

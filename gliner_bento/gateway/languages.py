@@ -115,8 +115,7 @@ _RUNS = regex.compile(
 class LanguageCheck:
     """The two tests, for one model.
 
-    languages: from the model's card. If there are none, more than `_MAX_LANGUAGES`, or some that are not in the tables,
-    no text gets a warning.
+    languages: of its card. Without any, with many, or with some that the tables lack, no text gets a warning.
     """
 
     def __init__(self, languages: Sequence[str]) -> None:

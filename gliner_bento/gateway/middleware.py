@@ -29,8 +29,7 @@ logger = logging.getLogger("gliner_bento.gateway")
 _BODY_METHODS = {"POST", "PUT", "PATCH"}
 _OWN_HEADERS = {"content-length", "content-type"}
 _OF_BENTOML = "application/vnd.bentoml"
-"""Beginning of media types that BentoML's services use among themselves. BentoML answers a client that sends one with a
-traceback, even without a body."""
+"""Media types between BentoML's services. To a client that sends one, BentoML would answer with a traceback."""
 
 
 class GatewayMiddleware:

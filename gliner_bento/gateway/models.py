@@ -36,6 +36,5 @@ class ServedModel:
             item.check_supported(self._info.model, self._info.tasks)
 
     def warnings(self, item: Item, result: Result) -> Sequence[ExtractionWarning]:
-        """The replica's warnings, and one for the text's language; not with an adapter, which may be trained for other
-        languages."""
+        """The replica's warnings, and one for the text's language. An adapter may be trained for other languages."""
         return (*result.warnings, *(() if item.adapter_id else self._languages.warnings(item.text)))

@@ -79,8 +79,7 @@ class EarlyRefusal:
             await app(scope, receive, send)
 
     def refuse(self, scope: Scope, body: bytes | None = None) -> tuple[Message, Message] | None:
-        """The response to an extraction that is refused; None if the app should answer. body: None if it has not been
-        read."""
+        """The response to a refused extraction; None: the app should answer. body: None if it has not been read."""
         started_s = time.perf_counter()
         headers = Headers(scope=scope)
         if self._cors and "origin" in headers:

@@ -76,8 +76,7 @@ def _suggestion(loc: Sequence[str | int], model: type[Any] | None) -> str:
 
 
 def _fields(parents: Iterable[str | int], model: type[Any] | None) -> Sequence[str]:
-    """The fields of the model at the path `parents` in `model`. Parts that name no field (numbers, branches of unions,
-    keys of dictionaries) are skipped."""
+    """The fields of the model at a path in `model`. Skips parts that name no field (numbers, branches, keys)."""
     for part in parents:
         if model is not None and part in (fields := _annotations(model)):
             model = _model_in(fields[str(part)])

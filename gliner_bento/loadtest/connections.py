@@ -33,8 +33,7 @@ class Response:
 class Connections:
     """Sends POST requests to `url`; a connection has one request under way at a time.
 
-    limit: maximum number of connections, beyond which requests wait; 0: no limit. opened: number of connections that
-    were opened.
+    limit: maximum number of connections, beyond which requests wait; 0: no limit. opened: how many were opened.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], limit: int = 0) -> None:

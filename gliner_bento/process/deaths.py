@@ -1,5 +1,4 @@
-"""Makes `bentoml serve` restart a process as soon as it has died. BentoML itself checks for dead processes every 10
-s."""
+"""Makes `bentoml serve` restart a process as soon as it has died. BentoML itself checks every 10 s."""
 
 from __future__ import annotations
 

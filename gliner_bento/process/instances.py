@@ -16,8 +16,7 @@ RUNNER = "GLiNERRunner"
 class Instance:
     """A process that holds the model. name: of its BentoML service.
 
-    cuda_device: the only CUDA device that it sees; None: all. after: the instance that must be ready before this one
-    loads.
+    cuda_device: the only one that it sees; None: all. after: an instance that must be ready before this one loads.
     """
 
     name: str

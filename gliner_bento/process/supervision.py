@@ -164,8 +164,7 @@ class ServiceProcess:
         self._report("ready")
 
     def serve(self, *, needed_by: str | None, begin: Callable[[], object], fail: Callable[[], object]) -> None:
-        """The service is ready: start its heartbeat, and install the signal handlers that end it within
-        `shutdown_timeout_s`.
+        """The service is ready: start its heartbeat; from now on a signal ends it within `shutdown_timeout_s`.
 
         needed_by: a service that sends requests to this one, and ends before it. begin: called in the signal handler.
         fail: fails the requests that still run.
@@ -197,8 +196,7 @@ class ServiceProcess:
         self._report("stopped")
 
     def _needed_by(self, service: str) -> Callable[[], bool]:
-        """A function that returns whether processes of `service` still finish their requests. All processes get the
-        same signal, at about the same time."""
+        """Whether processes of `service` still finish requests, as a function. All get the signal at about one time."""
         asked_s: list[float] = []
 
         def needed() -> bool:
@@ -273,8 +271,7 @@ class ServiceProcess:
 
     @contextmanager
     def _ended_by_signals(self) -> Iterator[None]:
-        """In this context, signals end the process immediately; uvicorn's handlers would wait until the service has
-        started."""
+        """Signals end the process immediately; uvicorn's handlers would wait until the service has started."""
         if not self._folder or threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -59,8 +59,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a run. skipped: number of blocks that an earlier run has written. errors: number of rows without a
-    result, by code."""
+    """The result of a run. skipped: blocks that an earlier run has written. errors: rows without a result, by code."""
 
     blocks: int
     skipped: int
@@ -126,8 +125,7 @@ class Extractor:
         self._replica = LocalReplica.load(own, cores=max(1, int(job.cpus)))
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
-        """Write the output file of each block in the batch. Returns the number of errors by code, as JSON, per
-        block."""
+        """Write the output file of each block in the batch; returns the number of errors by code, as JSON, of each."""
         rows = ({name: _plain(values[row]) for name, values in batch.items()} for row in range(len(batch["file"])))
         return {"errors": [json.dumps(self._run(Block(**row))) for row in rows]}
 

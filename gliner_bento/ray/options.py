@@ -19,8 +19,7 @@ MIN_CONCURRENT_CALLS = 256
 """Least number of concurrent calls that Ray lets into a replica, so that its scheduler can form full batches."""
 
 HEAD_NODE = {"node:__internal_head__": 0.001}
-"""Gateways run on the head node, with Ray's control processes, so that losing another node closes no client's
-connection."""
+"""Gateways run on the head node, like Ray's control processes: losing another node closes no connection."""
 
 NO_ACCESS_LOG = {"enable_access_log": False}
 """The gateway has an access log of its own."""
@@ -61,8 +60,7 @@ def check(settings: Settings, *, proxied: bool) -> None:
 
 
 def replica_options(settings: Settings, *, has_gpus: bool, cores: int | None = None) -> dict[str, Any]:
-    """Options of the deployment of the model. has_gpus: whether the cluster has GPUs. cores: of this node, divided
-    among the replicas."""
+    """Options of the model's deployment. has_gpus: the cluster has GPUs. cores: of this node; replicas divide them."""
     most = max(settings.num_instances, settings.max_instances)
     gpus = 1 if settings.device == "cuda" or (settings.device == "auto" and has_gpus) else 0
     cpus = 1 if gpus else max(1, (cores or usable_cores()) // most)

@@ -21,8 +21,7 @@ _ADDED = {**arrow_types(), "error": pa.string()}
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows of a file. first: number of the first row; offset: position of its first byte, in JSONL. output: name of the
-    output file."""
+    """Rows of a file. first: number of the first row; offset: its first byte, in JSONL. output: name of its file."""
 
     file: str
     first: int

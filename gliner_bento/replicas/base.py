@@ -63,8 +63,7 @@ class ReplicaStatus:
     """A replica's model, readiness and load. Tokens are costs of items, as the scheduler counts them.
 
     ready: it admits items and all of its threads are alive.
-    waiting_items, running_items: passes of chunked requests included. unfinished_items: waiting or running, without
-        passes.
+    waiting_items, running_items: passes of chunked requests included. unfinished_items: both, without passes.
     resident_adapters: ids of the adapters in memory.
     lanes: number of lanes; those that are neither idle nor busy have died.
     replicas: the members of a fleet; empty for a single replica.

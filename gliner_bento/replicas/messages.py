@@ -174,8 +174,7 @@ async def stream_messages(replica: Replica, message: bytes) -> AsyncGenerator[by
 
 
 def _decoded(kind: Any, message: bytes) -> Any:
-    """A message of this kind. Its first field, the task, follows two bytes in msgpack: array, and length of the
-    task."""
+    """A message of this kind. In msgpack, two bytes precede its first field, the task: array, length of the task."""
     name = message[2 : 2 + (message[1] & 0x1F)].decode()
     return _decoder_of(kind, TASKS.get(name)).decode(message)
 

@@ -12,8 +12,7 @@ _MAX_UNREAD = 32
 
 
 class PartialResults:
-    """A scheduler's `Sink`. Created and iterated over once, in the event loop; `put` and `end` are called by
-    threads."""
+    """A scheduler's `Sink`. Made and iterated over once, in the event loop; `put` and `end` are called by threads."""
 
     def __init__(self, resume: Callable[[], None]) -> None:
         """resume: called when the sink is no longer full."""

@@ -1,5 +1,4 @@
-"""Adapter archives while they arrive: a file each, locked by its process. Files of processes that have ended are
-deleted later."""
+"""Adapter archives while they arrive: a file each, locked by its process, and deleted once that has ended."""
 
 from __future__ import annotations
 

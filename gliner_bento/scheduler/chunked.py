@@ -138,8 +138,7 @@ class ChunkedRequests:
                 request.cost -= entry.cost
 
     def _make_more(self, request: _Request) -> None:
-        """Submit the making of the request's next passes to the pool, if too few wait or run. Called with the lock
-        held."""
+        """Make the request's next passes, in the pool, if too few wait or run. Called with the lock held."""
         if request.making or (request.passes >= self._passes and request.cost >= self._cost):
             return
         item = next((item for item in request.items.values() if item.wants_passes), None)

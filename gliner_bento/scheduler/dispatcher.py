@@ -152,8 +152,7 @@ class Dispatcher:
             self._items.expire()
 
     def _forward(self, batch: Batch) -> bool:
-        """Run the model with the threads of the lane and of the idle lanes that it may use; False: nothing to
-        decode."""
+        """Run the model, with threads of the lane and of idle lanes that it may use; False: nothing to decode."""
         return self._stages.forward(batch, self._config.torch_threads * (1 + batch.shared_lanes))
 
     def _postprocess(self, batch: Batch, previous: Future[None] | None) -> Future[None] | None:

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Measuring:
+class _Preparing:
     """An entry that is being prepared. steps: what is left to do; None before the first step and after the last.
     spent_s: time in its steps so far."""
 
@@ -78,26 +78,25 @@ class Preparation:
         """Prepare the entries of a request. Called with the lock held, so that requests reach the pool in the order of
         their admission."""
         for burst in self._bursts(entries):
-            self._pool.submit(burst[0].share, partial(self._prepare, deque(map(_Measuring, burst))))
+            self._pool.submit(burst[0].share, partial(self._prepare, deque(map(_Preparing, burst))))
 
     def _bursts(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """The parts of a request that are put into the queue together: at most a batch each, smaller to use all
-        threads."""
+        """The parts of a request that enter the queue together: at most a batch each, smaller to use all threads."""
         size = max(1, min(self._max_burst, ceil(len(entries) / self._threads)))
         return (entries[start : start + size] for start in range(0, len(entries), size))
 
-    def _prepare(self, burst: deque[_Measuring]) -> None:
+    def _prepare(self, burst: deque[_Preparing]) -> None:
         """Measure entries until the slice ends, then put them into the queue together, so that one batch can take them.
         Entries whose adapter is not in memory yet follow when it is. Submits the rest of the burst again."""
         share = burst[0].entry.share
         until_s = time.thread_time() + SLICE_S
         measured = []
         while burst:
-            one = burst[0]
-            prepared = self._measure(one, until_s)
+            work = burst[0]
+            prepared = self._measure(work, until_s)
             if prepared is not None:
-                measured.append((one.entry, prepared))
-            if one.steps is None:
+                measured.append((work.entry, prepared))
+            if work.steps is None:
                 burst.popleft()
             if self._slice_ends(share.tenant, until_s):
                 break
@@ -123,22 +122,22 @@ class Preparation:
         for lease, when_loaded in loading:
             lease.ready.add_done_callback(when_loaded)
 
-    def _measure(self, one: _Measuring, until_s: float) -> Prepared | None:
+    def _measure(self, work: _Preparing, until_s: float) -> Prepared | None:
         """Prepare an entry. None if it has finished (aborted, with an error, or a blank text), or if the slice has
         ended: its `steps` are then continued later."""
-        entry = one.entry
+        entry = work.entry
         started_s = self._clock()
         try:
             with self._watchdog.watch("preparation", [entry]):
-                prepared = self._advance(one, until_s)
+                prepared = self._advance(work, until_s)
         except BaseException as error:  # the pool would swallow it, and the item would never finish
-            one.steps = None
+            work.steps = None
             self._items.finish(entry, public_error(error, entry.request_id, "preparation"))
             return None
-        one.spent_s += self._clock() - started_s
+        work.spent_s += self._clock() - started_s
         if prepared is None:
             return None
-        self._observer.on_stage("prepare", one.spent_s)
+        self._observer.on_stage("prepare", work.spent_s)
         if prepared.adapter:
             self._hold_lease(entry, prepared.adapter)
         if prepared.result is None:
@@ -146,15 +145,15 @@ class Preparation:
         self._items.finish(entry, prepared.result)
         return None
 
-    def _advance(self, one: _Measuring, until_s: float) -> Prepared | None:
+    def _advance(self, work: _Preparing, until_s: float) -> Prepared | None:
         """Run the steps of an entry until it is prepared, has finished, or the slice ends."""
-        steps = one.steps or self._engine.prepare_in_steps(one.entry.item)
-        one.steps = None
+        steps = work.steps or self._engine.prepare_in_steps(work.entry.item)
+        work.steps = None
         try:
-            while not one.entry.finished:
+            while not work.entry.finished:
                 next(steps)
-                if self._slice_ends(one.entry.tenant.name, until_s):
-                    one.steps = steps
+                if self._slice_ends(work.entry.tenant.name, until_s):
+                    work.steps = steps
                     return None
         except StopIteration as end:
             prepared: Prepared = end.value

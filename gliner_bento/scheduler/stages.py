@@ -174,8 +174,7 @@ class Stages:
                 self._observer.on_traced(timing)
 
     def _report(self, batch: Batch, error: BaseException, doing: str) -> None:
-        """Finish the entry of a batch of one with its error; of a larger batch, only log the error, because the entry
-        that failed is unknown."""
+        """Finish the entry of a batch of one with its error. In a larger batch it is not known which one failed."""
         if len(batch.entries) == 1:
             entry = batch.entries[0]
             if isinstance(error, ScoresNotFinite):

@@ -1,8 +1,8 @@
 """Fair order among the requests of one tenant: each waiting request gets the same service.
 
-A tenant's virtual time counts the items that each of its waiting requests was served. An item is ordered by the virtual
-time at which it finishes: a short request does not wait for all of a large one, or of many, and none waits for ever. A
-long text is charged as several items.
+A tenant's virtual time is the number of items that each of its waiting requests has been served. Items are ordered by
+the virtual time at which they finish: a short request does not wait for all of a large one, or for all of many
+requests, and none waits for ever. A long text is charged as several items.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def charged_items(items: Sequence[Item]) -> list[int]:
-    """How many items each of them is charged as."""
+    """For each item, the number of items that it is charged as."""
     return [1 + len(item.text) // CHARS_PER_CHARGED_ITEM + (MAX_SMALL_ITEMS if item.is_large else 0) for item in items]
 
 

@@ -82,8 +82,7 @@ def _api_keys(value: str) -> str:
 
 
 def _needs(package: str) -> Callable[[bool], bool]:
-    """A check of a setting that needs `package`, which is an extra of the same name: raises ValueError for true if the
-    package is not installed."""
+    """A check of a setting that needs an extra and its `package`: ValueError for true if that is not installed."""
 
     def check(value: bool) -> bool:
         if value and not find_spec(package):

@@ -68,8 +68,7 @@ def is_content(source: str) -> bool:
 
 
 def read_keys(source: str) -> Sequence[ApiKey]:
-    """The entries of a YAML or JSON file, or of `source` itself. Raises ValueError; its message never has content of
-    the file."""
+    """The entries of a YAML or JSON file, or of `source` itself. Raises ValueError, without content of the file."""
     try:
         text = source if is_content(source) else Path(source).read_text(encoding="utf-8")
         keys = _entries.validate_python(yaml.safe_load(text))

@@ -95,8 +95,8 @@ class _Budget:
 
 
 class _Reader(io.BufferedReader):
-    """The archive's file. Limits the size of one read: zipfile reads a zip's directory in one call, of the size that
-    the archive claims."""
+    """The archive's file. Limits a read: zipfile reads the directory in one call, of the size that the archive
+    claims."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > _MAX_HEADER_BYTES:

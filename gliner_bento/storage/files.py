@@ -1,5 +1,4 @@
-"""Files that processes share: locks that end with their process, durable writes, checksums; which processes are
-alive."""
+"""Files that processes share: locks that end with their process, durable writes, checksums; live processes."""
 
 from __future__ import annotations
 

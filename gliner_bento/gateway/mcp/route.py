@@ -82,8 +82,7 @@ async def _list_tools(*_: object) -> ListToolsResult:
 
 
 async def _call(gateway: Gateway, _: object, params: CallToolRequestParams) -> CallToolResult:
-    """The result of a tool. As the protocol requires, an error that concerns the caller is a result too, so that the
-    language model can react."""
+    """The result of a tool. As the protocol requires, an error is a result too: the language model can react."""
     tool = _TOOLS.get(params.name)
     if tool is None:
         return _failed(f"no such tool: {params.name[:100]}; there are {', '.join(_TOOLS)}")

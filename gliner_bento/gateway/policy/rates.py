@@ -19,8 +19,7 @@ from gliner_bento.gateway.policy.tenants import Tenant
 
 @dataclass(slots=True)
 class Use:
-    """A tenant's use of its limits. left: tokens in its bucket at `since_s`, one per request. running: requests under
-    way."""
+    """A tenant's use of its limits. left: requests in its bucket at `since_s`. running: requests under way."""
 
     left: float
     since_s: float
@@ -62,8 +61,7 @@ class Rates:
                 self._forget()
 
     def check(self, tenant: Tenant) -> Use | None:
-        """The tenant's use of its limits; None if it has none. Raises `RateLimited` if another request is one too
-        many."""
+        """The tenant's use; None if it has no limits. Raises `RateLimited` if another request is one too many."""
         concurrency, rate = self._limits_of(tenant)
         if not concurrency and not rate:
             return None
@@ -78,8 +76,7 @@ class Rates:
         return use
 
     def headers(self, tenant: Tenant) -> Mapping[str, str]:
-        """The headers X-RateLimit-*, for the limit of which the tenant has least left. Reset: seconds until nothing of
-        the limit is used."""
+        """The headers X-RateLimit-*, for the limit of which least is left. Reset: seconds until all of it is left."""
         concurrency, rate = self._limits_of(tenant)
         if not concurrency and not rate:
             return {}

@@ -65,8 +65,7 @@ async def _abort(gateway: Gateway, request: Request) -> Response:
 
 
 class _Lines(StreamingResponse):
-    """A response with a line for each part. Closes `rest` at its end, so that the item is aborted if the client has
-    disconnected."""
+    """A response with a line for each part. Closes `rest` at its end: if the client has left, the item is aborted."""
 
     def __init__(self, first: Sequence[Any], rest: AsyncGenerator[Sequence[Any], None]) -> None:
         self._rest = rest

@@ -26,8 +26,7 @@ _SEARCHED_REPLICAS = 32
 class Ticket:
     """Work for one replica. cost: estimate, in tokens. order: see `fairness.queue`; set when the ticket waits.
 
-    replica: number of the replica, once one is assigned. error: why none will be. notify: called when a waiting ticket
-    gets either.
+    replica: its number, once one is assigned. error: why none will be. notify: called at either, if the ticket waited.
     """
 
     cost: int
@@ -100,8 +99,7 @@ class Dispatcher:
             del self._order[bisect_left(self._order, self._key(replica))]
 
     def submit(self, ticket: Ticket, *, first: bool = False) -> bool:
-        """Assign the ticket to a replica now, or let it wait; returns whether it is assigned. first: before all tickets
-        that wait, except others with `first`."""
+        """Assign the ticket now, or let it wait; returns whether it is assigned. first: before all without `first`."""
         if not self._repeated and (first or not self._waiting):
             replica = self._choose(ticket.adapter_id)
             if replica is not None:

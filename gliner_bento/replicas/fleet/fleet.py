@@ -1,5 +1,4 @@
-"""Several replicas of one model as one `Replica`: distributes work, repeats the work of lost replicas, merges
-statuses."""
+"""Several replicas of one model as one `Replica`: distributes work, repeats that of lost ones, merges statuses."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ class Fleet:
         self._health.start()
 
     def remove(self, name: str) -> None:
-        """Remove a replica: it gets no more work. Calls under way on it continue; if it is lost, they are repeated on
-        another one."""
+        """Remove a replica: it gets no more work. Its calls continue; those of a lost one are repeated elsewhere."""
         number = next(number for number, member in self._members.items() if member.name == name)
         self._health.remove(self._members.pop(number))
 
@@ -124,8 +122,7 @@ class Fleet:
                     task.cancel()
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
-        """See `Replica`. If a replica is lost, the stream is repeated once if it has not begun; else it raises
-        `NotReady`."""
+        """See `Replica`. If a replica is lost, a stream that has begun raises `NotReady`, another is repeated once."""
         with self._request(call) as request:
             (_, cost), *_ = self._pieces([item])
             for repeated in (False, True):
@@ -258,8 +255,7 @@ class Fleet:
             self._dispatcher.end(ticket)
 
     def _count_tokens(self, member: Member) -> None:
-        """Add the tokens that the member has run since its last answer; the count of a restarted process begins at
-        0."""
+        """Add the tokens that the member has run since its last answer. A restarted process counts from 0."""
         tokens_run = member.replica.tokens_run
         self.tokens_run += max(0, tokens_run - member.tokens_run)
         member.tokens_run = tokens_run

@@ -13,8 +13,7 @@ from gliner_bento.replicas.messages import frame
 from gliner_bento.replicas.remote import CONTROL_S, Connection, RemoteReplica
 
 _DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
-"""The connection was closed by the other side, possibly an idle keep-alive one just when a request was written to
-it."""
+"""The server has closed the connection; an idle one possibly just when a request was written to it."""
 
 
 class HttpReplica(RemoteReplica):

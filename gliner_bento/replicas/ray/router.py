@@ -9,8 +9,7 @@ from gliner_bento.replicas.ray import running
 
 
 class NamedReplicaRouter(RequestRouter):
-    """Routes each call to the replica that the fleet has chosen: its keyword argument `replica`. Reports to the fleet
-    which replicas run."""
+    """Routes a call to its keyword argument `replica`, which the fleet has chosen. Reports which replicas run."""
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Called by Ray when replicas have been started or stopped, or are about to be."""
