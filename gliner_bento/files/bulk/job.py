@@ -5,7 +5,6 @@ The content of the output depends on the input and the options alone, not on whe
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,7 +23,7 @@ from gliner_bento.files.records.columns import Row, pyarrow, result_columns
 from gliner_bento.files.records.readers import Reading, place, read
 from gliner_bento.files.records.scan import column_check, scan
 from gliner_bento.files.records.sources import Source, digest, refuse_devices, refuse_inputs, sources, text_column
-from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet, Writer
+from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet
 from gliner_bento.storage.files import file_lock
 from gliner_bento.types import BatchResult, ExtractItem, ModelCard
 
@@ -32,7 +31,7 @@ CHUNK_RECORDS = 500
 PRIORITY = 100
 """Of the requests: other ones of the same tenant are served first."""
 _CHUNK_CHARS = 2**24
-_SIDE_FILES = ("checkpoint", "errors.jsonl", "unfinished", "checkpoint.new", "lock")
+_SIDE_FILES = ("checkpoint", "errors.jsonl", "unfinished", "merged", "checkpoint.new", "lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +197,8 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
     records = found.records + sum(place.rpartition(": ")[0] not in found.skipped for place in invalid)
     schema = None if found.schema is None else bytes(found.schema.serialize()).hex()
     checkpoint = Checkpoint(identity, records, found.skipped, schema)
-    for file in (path, *written):
+    for file in (path, *written, unfinished):
         file.unlink(missing_ok=True)
-    if unfinished.is_dir():
-        shutil.rmtree(unfinished)
-    else:
-        unfinished.unlink(missing_ok=True)
     checkpoint.save(path)
     return checkpoint
 
@@ -229,7 +224,7 @@ class _Run:
             self._writer.position = checkpoint.output
         progress(checkpoint.done, checkpoint.failed, checkpoint.records)
 
-    def _open(self) -> Writer:
+    def _open(self) -> JsonLines:
         unfinished = self._job.beside("unfinished")
         if self._checkpoint.schema is None:
             return (Csv if self._job.is_csv else JsonLines)(self._job.output, unfinished)
