@@ -213,15 +213,13 @@ class _Run:
         self._errors: list[Row] = []
         self._chars = 0
         self._warnings: Counter[str] = Counter()
-        self._last: _Taken | None = None
+        self._next = checkpoint.file, checkpoint.number
         self._invalid: list[Row] = []
         self._error_lines = JsonLines(job.beside("errors.jsonl"))
         self._writer = self._open()
         if not checkpoint.complete:
             self._writer.resume(checkpoint.output)
             self._error_lines.resume(checkpoint.errors)
-        else:
-            self._writer.position = checkpoint.output
         progress(checkpoint.done, checkpoint.failed, checkpoint.records)
 
     def _open(self) -> JsonLines:
@@ -258,7 +256,8 @@ class _Run:
 
     def take(self, result: BatchResult) -> None:
         """The result of the oldest record; writes the chunk if it is complete."""
-        self._last = taken = self._taken.popleft()
+        taken = self._taken.popleft()
+        self._next = taken.file, taken.number + 1
         self._errors += taken.invalid
         if result.result:
             kept = {"file": taken.source.name, "record": taken.number + 1} if self._job.is_csv else taken.row
@@ -283,10 +282,11 @@ class _Run:
             self._error_lines.write(self._errors)
         done, failed = self._counts()
         self._rows, self._errors, self._chars = [], [], 0
-        if self._last:
-            self._checkpoint = replace(self._checkpoint, file=self._last.file, number=self._last.number + 1)
+        file, number = self._next
         self._checkpoint = replace(
             self._checkpoint,
+            file=file,
+            number=number,
             done=done,
             failed=failed,
             output=self._writer.position,
