@@ -151,7 +151,7 @@ async def _redact(
     options: argparse.Namespace, flags: Mapping[str, Any], jobs: list[Job], reading: Reading, report: Report
 ) -> None:
     """Redact, then check. The model checks if there are labels to look for."""
-    writes, checks = any(job.output for job in jobs), bool(options.labels) and not options.patterns_only
+    writes, checks = any(job.copy for job in jobs), bool(options.labels) and not options.patterns_only
     if options.check and options.no_patterns and not checks:
         raise SettingsError("redact: --check: --no-patterns leaves nothing to look for without --labels")
     styles = _styles(options)
@@ -161,7 +161,7 @@ async def _redact(
             if writes:
                 await run(jobs, answers=answers, mapping=mapping)
             if options.check:
-                copies = [job.written or job.source for job in jobs]
+                copies = [job.copy or job.source for job in jobs]
                 jobs = [Job(one, None, one.name) for one in copies if one.path.exists()]
                 await run(jobs, answers=answers if checks else _nothing, mapping=None)
 
@@ -201,18 +201,10 @@ def _print(options: argparse.Namespace, report: Report) -> None:
         write_line(f"redact: {path}: {reason}")
     to = sys.stderr if options.inputs == ["-"] and not options.check else sys.stdout
     if options.json:
-        shown = {
-            "files": report.files,
-            "records": report.records,
-            "redacted": dict(report.redacted),
-            "failed": report.failed,
-            "skipped": report.skipped,
-            "left": [{"file": path, **asdict(one)} for path, one in report.left],
-        }
-        to.write(json.dumps(shown, ensure_ascii=False) + "\n")
+        to.write(json.dumps(asdict(report) | {"redacted": report.redacted}, ensure_ascii=False) + "\n")
         return
-    for path, one in report.left:
-        to.write(f"{path}:{one.line}: {one.label}: {one.text}\n")
+    for one in report.left:
+        to.write(f"{one.file}:{one.line}: {one.label}: {one.text}\n")
     if report.skipped:
         to.write(f"skipped (hidden, a linked folder, or not a readable format): {', '.join(report.skipped)}\n")
     if options.check:

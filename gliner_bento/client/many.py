@@ -120,7 +120,7 @@ class Sender:
             if len(results) != len(texts):
                 raise httpx.DecodingError(f"the server's answer has {len(results)} results for {len(texts)} texts")
             if not all(map(_is_of, results, texts)):  # none is trusted: their order may be wrong
-                results = _failed(texts, InternalError("the server's answer has an entity that is not in the text"))
+                results = _failed(texts, InternalError("the server's answer is none, or has an entity not in the text"))
         except (*_OF_THE_CALLER, httpx.UnsupportedProtocol):
             raise
         except httpx.TransportError as error:
@@ -285,7 +285,9 @@ def _failed(texts: Sequence[Text], error: GLiNERBentoError) -> list[BatchResult]
 
 
 def _is_of(result: BatchResult, text: Text) -> bool:
-    return not result.result or result.result.is_of(text if isinstance(text, str) else text["text"])
+    if not result.result:
+        return result.error is not None
+    return result.result.is_of(text if isinstance(text, str) else text["text"])
 
 
 def _code(result: BatchResult) -> str | None:

@@ -5,7 +5,6 @@ The content of the output depends on the input and the options alone, not on whe
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,7 +23,7 @@ from gliner_bento.files.records.columns import Row, pyarrow, result_columns
 from gliner_bento.files.records.readers import Reading, place, read
 from gliner_bento.files.records.scan import column_check, scan
 from gliner_bento.files.records.sources import Source, digest, refuse_devices, refuse_inputs, sources, text_column
-from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet, Writer
+from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet
 from gliner_bento.storage.files import file_lock
 from gliner_bento.types import BatchResult, ExtractItem, ModelCard
 
@@ -32,7 +31,7 @@ CHUNK_RECORDS = 500
 PRIORITY = 100
 """Of the requests: other ones of the same tenant are served first."""
 _CHUNK_CHARS = 2**24
-_SIDE_FILES = ("checkpoint", "errors.jsonl", "unfinished", "checkpoint.new", "lock")
+_SIDE_FILES = ("checkpoint", "errors.jsonl", "unfinished", "merged", "checkpoint.new", "lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +197,8 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
     records = found.records + sum(place.rpartition(": ")[0] not in found.skipped for place in invalid)
     schema = None if found.schema is None else bytes(found.schema.serialize()).hex()
     checkpoint = Checkpoint(identity, records, found.skipped, schema)
-    for file in (path, *written):
+    for file in (path, *written, unfinished):
         file.unlink(missing_ok=True)
-    if unfinished.is_dir():
-        shutil.rmtree(unfinished)
-    else:
-        unfinished.unlink(missing_ok=True)
     checkpoint.save(path)
     return checkpoint
 
@@ -218,18 +213,16 @@ class _Run:
         self._errors: list[Row] = []
         self._chars = 0
         self._warnings: Counter[str] = Counter()
-        self._last: _Taken | None = None
+        self._next = checkpoint.file, checkpoint.number
         self._invalid: list[Row] = []
         self._error_lines = JsonLines(job.beside("errors.jsonl"))
         self._writer = self._open()
         if not checkpoint.complete:
             self._writer.resume(checkpoint.output)
             self._error_lines.resume(checkpoint.errors)
-        else:
-            self._writer.position = checkpoint.output
         progress(checkpoint.done, checkpoint.failed, checkpoint.records)
 
-    def _open(self) -> Writer:
+    def _open(self) -> JsonLines:
         unfinished = self._job.beside("unfinished")
         if self._checkpoint.schema is None:
             return (Csv if self._job.is_csv else JsonLines)(self._job.output, unfinished)
@@ -263,7 +256,8 @@ class _Run:
 
     def take(self, result: BatchResult) -> None:
         """The result of the oldest record; writes the chunk if it is complete."""
-        self._last = taken = self._taken.popleft()
+        taken = self._taken.popleft()
+        self._next = taken.file, taken.number + 1
         self._errors += taken.invalid
         if result.result:
             kept = {"file": taken.source.name, "record": taken.number + 1} if self._job.is_csv else taken.row
@@ -288,10 +282,11 @@ class _Run:
             self._error_lines.write(self._errors)
         done, failed = self._counts()
         self._rows, self._errors, self._chars = [], [], 0
-        if self._last:
-            self._checkpoint = replace(self._checkpoint, file=self._last.file, number=self._last.number + 1)
+        file, number = self._next
         self._checkpoint = replace(
             self._checkpoint,
+            file=file,
+            number=number,
             done=done,
             failed=failed,
             output=self._writer.position,

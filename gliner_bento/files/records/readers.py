@@ -250,29 +250,9 @@ def _rows(source: Source, start: int, reading: Reading) -> _Rows:
 
 
 def _parquet(source: Source, start: int, _reading: Reading) -> _Rows:
-    pq = pyarrow().parquet
-    number = 0
-    with pq.ParquetFile(source.path) as file:
-        groups: list[int] = []
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            if groups or number + rows > start:
-                groups.append(group)
-            else:
-                number += rows
-        for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups):
-            if number + batch.num_rows > start:
-                for place, row in enumerate(batch.to_pylist(), number):
-                    if place >= start:
-                        yield place, row
-            number += batch.num_rows
-
-
-def parquet_file(source: Source) -> tuple[int, Any]:
-    """Rows and Arrow schema. Raises `Unreadable`."""
-    pa = pyarrow()
-    try:
-        with pa.parquet.ParquetFile(source.path) as file:
-            return file.metadata.num_rows, file.schema_arrow
-    except (OSError, pa.ArrowInvalid) as error:
-        raise Unreadable(f"{source.path}: {one_line(error)}") from None
+    first = 0
+    with pyarrow().parquet.ParquetFile(source.path) as file:
+        for batch in file.iter_batches(_BATCH_ROWS):
+            if first + batch.num_rows > start:
+                yield from ((number, row) for number, row in enumerate(batch.to_pylist(), first) if number >= start)
+            first += batch.num_rows

@@ -9,7 +9,7 @@ from typing import Any
 
 from gliner_bento.errors import StartupError, one_line
 from gliner_bento.files.records.columns import Row, arrow_types, check_columns, pyarrow
-from gliner_bento.files.records.readers import Reading, Unreadable, parquet_file, read
+from gliner_bento.files.records.readers import Reading, Unreadable, read
 from gliner_bento.files.records.sources import Source
 
 _ROWS = 1000
@@ -68,14 +68,15 @@ def _type_of(column: str, rows: Sequence[Row], pa: Any) -> Any:
 
 
 def _parquet_block(source: Source, columns: Sequence[str]) -> tuple[int, Any]:
-    rows, schema = parquet_file(source)
     try:
+        with pyarrow().parquet.ParquetFile(source.path) as file:
+            rows, schema = file.metadata.num_rows, file.schema_arrow
         check_columns(schema.names, columns)
         kind = schema.field(columns[0]).type
         if str(kind) not in ("string", "large_string", "string_view", "null"):
             raise ValueError(f"column {columns[0]!r} must be strings, not {kind}")
-    except ValueError as error:
-        raise Unreadable(f"{source.path}: {error}") from None
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{source.path}: {one_line(error)}") from None
     return rows, schema.remove_metadata()
 
 

@@ -24,12 +24,16 @@ READABLE = f"{', '.join(SUFFIXES)} (all but .parquet also as .gz)"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file. name: its path as it was given, or within the folder that was given. gzip: it is compressed."""
+    """A file. name: its path as it was given, or within the folder that was given."""
 
     path: Path
     name: str
     kind: str
-    gzip: bool
+
+    @property
+    def gzip(self) -> bool:
+        """Whether it is compressed."""
+        return self.path.suffix.lower() == ".gz"
 
 
 def sources(
@@ -122,4 +126,4 @@ def _source(path: Path, name: str) -> Source | None:
         return None
     gzip = path.suffix.lower() == ".gz"
     kind = SUFFIXES.get((path.with_suffix("") if gzip else path).suffix.lower())
-    return None if kind is None or (gzip and kind == "parquet") else Source(path, name, kind, gzip)
+    return None if kind is None or (gzip and kind == "parquet") else Source(path, name, kind)

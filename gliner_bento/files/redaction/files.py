@@ -39,19 +39,15 @@ class Job:
     """A file to read, the copy to write, and its name in mappings: the path below the input folder."""
 
     source: Source
-    output: Path | None
+    copy: Source | None
     name: str
-
-    @property
-    def written(self) -> Source | None:
-        """The copy; compressed if its name says so."""
-        return replace(self.source, path=self.output, gzip=self.output.suffix.lower() == ".gz") if self.output else None
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What is left in a file. line: or row, of Parquet."""
 
+    file: str
     line: int
     label: str
     text: str
@@ -66,11 +62,11 @@ class Report:
     redacted: Counter[str] = field(default_factory=Counter)
     failed: dict[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
-    left: list[tuple[str, Finding]] = field(default_factory=list)
+    left: list[Finding] = field(default_factory=list)
 
     def fail(self, job: Job, error: Exception) -> None:
         """The file has no copy, or only that of an earlier run."""
-        kept = f"; {job.output} is of an earlier run" if job.output and job.output.is_file() else ""
+        kept = f"; {job.copy.path} is of an earlier run" if job.copy and job.copy.path.is_file() else ""
         self.failed[str(job.source.path)] = f"{one_line(error)}{kept}"
 
 
@@ -90,14 +86,15 @@ def find_files(
             raise ValueError(f"{output}: is inside the input {given}")
         for source in sources([str(given)], skipped=skipped):
             name = source.name if in_folder else source.path.name
-            jobs.append(Job(source, output if alone or not output else output / name, name))
+            copy = replace(source, path=output if alone else output / name) if output else None
+            jobs.append(Job(source, copy, name))
             if source.kind == "parquet":
                 pyarrow()
     names = Counter(job.name for job in jobs)
     if repeated := next((name for name, number in names.items() if number > 1), None):
         raise ValueError(f"{repeated}: two inputs have this name")
     read = [job.source.path for job in jobs]
-    written = [job.output for job in jobs if job.output]
+    written = [job.copy.path for job in jobs if job.copy]
     refuse_devices(written)
     refuse_inputs(filter(None, [*written, mapping]), filter(None, [*read, restore]))
     return jobs, skipped
@@ -111,12 +108,13 @@ class _Copy:
         self.failed = self._complete = False
         with contextlib.ExitStack() as stack:
             out: IO[bytes] = io.BytesIO()
-            if job.output and job.written:
-                job.output.parent.mkdir(parents=True, exist_ok=True)
-                part = job.output.with_name(f".{job.output.name}.{os.getpid()}.part")
+            if job.copy:
+                path = job.copy.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part = path.with_name(f".{path.name}.{os.getpid()}.part")
                 stack.callback(part.unlink, missing_ok=True)
-                stack.push(partial(self._name, part))
-                out = stack.enter_context(_created(part, compressed=job.written.gzip))
+                stack.push(partial(self._name, part, path))
+                out = stack.enter_context(_created(part, compressed=job.copy.gzip))
             self.content: TextFile | ParquetFile
             if job.source.kind == "parquet":
                 self.content = ParquetFile(stack.enter_context(opened(job.source)), out, reading)
@@ -124,9 +122,9 @@ class _Copy:
                 self.content = TextFile(job.source, out, reading)
             self._stack = stack.pop_all()
 
-    def _name(self, part: Path, fault: type[BaseException] | None, *_: object) -> None:
-        if self._complete and not fault and self.job.output:
-            part.replace(self.job.output)
+    def _name(self, part: Path, path: Path, fault: type[BaseException] | None, *_: object) -> None:
+        if self._complete and not fault:
+            part.replace(path)
 
     def finish(self) -> None:
         """Give the copy its name."""
@@ -143,7 +141,7 @@ class _Copy:
 
 def _remove_unfinished(jobs: Sequence[Job]) -> None:
     """Remove what runs that were killed have left of these copies: the files of their names that no run has locked."""
-    outputs = {job.output for job in jobs if job.output}
+    outputs = {job.copy.path for job in jobs if job.copy}
     for folder in {output.parent for output in outputs if output.parent.is_dir()}:
         for path in [*folder.glob(".*.part")]:
             name = re.fullmatch(r"\.(.+)\.\d+\.part", path.name)
@@ -175,7 +173,7 @@ class _Step:
     def texts(self) -> list[str]:
         """What the model reads: of a copy that is checked, not its placeholders."""
         texts = [one.text for one in self.record.fields] if self.record else []
-        return texts if self.copy.job.output else [PLACEHOLDER.sub(_blank, text) for text in texts]
+        return texts if self.copy.job.copy else [PLACEHOLDER.sub(_blank, text) for text in texts]
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -194,7 +192,7 @@ async def redact_files(
 ) -> None:
     """Write the redacted copies. A file with an error has none, and the others are not affected.
 
-    A job without an output is checked: what would be redacted is reported. styles: the replacement of a document (a
+    A job without a copy is checked: what would be redacted is reported. styles: the replacement of a document (a
     text file, or a record). patterns: also redact what the pattern rules find.
     """
     _remove_unfinished(jobs)
@@ -209,8 +207,8 @@ async def redact_files(
                     copy.finish()
                     copies.remove(copy)
                     report.files += 1
-                elif copy.job.output is None:
-                    report.left += [(str(copy.job.source.path), one) for one in _findings(step, patterns)]
+                elif copy.job.copy is None:
+                    report.left += _findings(step, patterns)
                 else:
                     for entry in copy.content.redact(step.record, _spans(step, patterns), styles()):
                         report.redacted[entry["label"]] += 1
@@ -283,10 +281,11 @@ def _spans(step: _Step, patterns: bool) -> list[list[Span]]:
 
 def _findings(step: _Step, patterns: bool) -> Iterator[Finding]:
     assert step.record
+    path, raw = str(step.copy.job.source.path), step.record.raw
     for one, spans in zip(step.record.fields, _spans(step, patterns), strict=True):
         for span in spans:
-            lines = step.record.raw.count("\n", 0, one.placed(span).start) if isinstance(step.record.raw, str) else 0
-            yield Finding(step.record.line + lines, span.label, one.text[span.start : span.end])
+            lines = raw.count("\n", 0, one.placed(span).start) if isinstance(raw, str) else 0
+            yield Finding(path, step.record.line + lines, span.label, one.text[span.start : span.end])
 
 
 def restore_files(jobs: Sequence[Job], reading: Reading, mapping: Iterable[str], report: Report) -> None:

@@ -287,16 +287,20 @@ def test_an_answer_in_another_order_is_not_trusted(kind, monkeypatch):
 
 
 @KINDS
-@pytest.mark.parametrize("moved", [{"start": 1, "end": 2}, {"end": 9}, {"start": -1, "end": 0}, {"end": 0, "text": ""}])
-def test_an_entity_that_is_not_at_its_offsets_is_an_error_of_its_text(kind, monkeypatch, moved):
+@pytest.mark.parametrize(
+    "moved", [{"start": 1, "end": 2}, {"end": 9}, {"start": -1, "end": 0}, {"end": 0, "text": ""}, None]
+)
+def test_an_entity_that_is_not_at_its_offsets_and_no_result_are_errors_of_their_text(kind, monkeypatch, moved):
     class Wrong(Server):
         def result(self, item: dict, items: list[dict]) -> dict:
             result = super().result(item, items)
             if item["text"] == "wrong":
+                if moved is None:
+                    return {}
                 result["result"]["entities"][0].update(moved)
             return result
 
     right, wrong = run(kind, Wrong(), ["right", "wrong"], monkeypatch)
     assert words_of([right]) == ["right"]
     assert wrong.result is None
-    assert "not in the text" in wrong.error.message
+    assert "has an entity not in the text" in wrong.error.message

@@ -280,7 +280,7 @@ def test_a_file_whose_check_is_not_whole_has_failed(tmp_path, cut):
     (tmp_path / "a.txt").write_text("[PERSON_1]\n[PERSON_6ac3c336e4094835] met\nAda")
     (tmp_path / "b.txt").write_text("x")
     report, _ = redact_folder(tmp_path, None, model=model)
-    assert [(one.line, one.text) for _, one in report.left] == [(3, "Ada")]
+    assert [(one.line, one.text) for one in report.left] == [(3, "Ada")]
     assert [*report.failed] == [str(tmp_path / "b.txt")]
 
 
@@ -317,7 +317,7 @@ def test_check_reports_what_is_left_with_its_line(tmp_path):
     (tmp_path / "a.txt").write_text("x\r\nwrite to ada@example.org\n")
     (tmp_path / "b.jsonl").write_text('{"text": "x"}\n{"text": "4111 1111 1111 1111"}\n')
     report, _ = redact_folder(tmp_path, None, model=nobody)
-    assert [(name.rpartition("/")[2], one.line, one.label, one.text) for name, one in report.left] == [
+    assert [(one.file.rpartition("/")[2], one.line, one.label, one.text) for one in report.left] == [
         ("a.txt", 2, "email address", "ada@example.org"),
         ("b.jsonl", 2, "credit card number", "4111 1111 1111 1111"),
     ]
