@@ -156,7 +156,7 @@ async def _redact(
         raise SettingsError("redact: --check: --no-patterns leaves nothing to look for without --labels")
     styles = _styles(options)
     run = partial(redact_files, reading=reading, styles=styles, patterns=not options.no_patterns, report=report)
-    with _mapping(options.mapping) as mapping:
+    with _mapping(options.mapping if writes else None) as mapping:
         async with _answers(options, flags, checks or (writes and not options.patterns_only)) as answers:
             if writes:
                 await run(jobs, answers=answers, mapping=mapping)

@@ -34,7 +34,6 @@ from gliner_bento.errors import (
     QueueFull,
     RateLimited,
     RouteNotFound,
-    TooLarge,
     Unauthorized,
     from_detail,
 )
@@ -129,9 +128,6 @@ class Sender:
         except GLiNERBentoError as error:
             results = _failed(texts, error)
             retry_after_s = _retry_after_s(response)
-            if error.code not in _TRANSIENT and len(texts) > 1:
-                await self._release(server, len(texts))
-                return await self._divided(texts, 2 if isinstance(error, TooLarge) else len(texts)), 0.0
         else:
             retry_after_s = 1.0
         await self._release(server, len(texts), results, sent_in, retry_after_s)
@@ -141,11 +137,6 @@ class Sender:
             for index, (result,) in zip(again, alone, strict=True):
                 results[index] = result
         return results, retry_after_s
-
-    async def _divided(self, texts: Sequence[Text], parts: int) -> list[BatchResult]:
-        size = -(-len(texts) // parts)
-        groups = [texts[start : start + size] for start in range(0, len(texts), size)]
-        return [result for part in await asyncio.gather(*map(self.send, groups)) for result in part]
 
     async def _reserve(self, texts: int) -> _Server:
         """Wait for a server that may be sent so many texts; of several, the one with the fewest under way."""
@@ -247,24 +238,25 @@ class _Groups:
     """Collects the texts of one request."""
 
     def __init__(self) -> None:
-        self.group: list[Text] = []
+        self._group: list[Text] = []
         self._chars = 0
 
-    def add(self, text: Text) -> list[Text] | None:
-        """Add a text. Returns the group if it is complete now."""
-        self.group.append(text)
-        self._chars += len(text if isinstance(text, str) else str(text.get("text", "")))
-        if len(self.group) < MAX_TEXTS and self._chars < _MAX_CHARS:
-            return None
-        complete, self.group, self._chars = self.group, [], 0
-        return complete
+    def add(self, text: Text) -> list[Text]:
+        """The group, if it is complete; else none."""
+        self._group.append(text)
+        self._chars += len(_chars_of(text))
+        return self.rest() if len(self._group) == MAX_TEXTS or self._chars >= _MAX_CHARS else []
+
+    def rest(self) -> list[Text]:
+        """What is collected."""
+        group, self._group, self._chars = self._group, [], 0
+        return group
 
 
 def _grouped(texts: Iterable[Text]) -> Iterator[list[Text]]:
     groups = _Groups()
     yield from filter(None, map(groups.add, texts))
-    if groups.group:
-        yield groups.group
+    yield from filter(None, [groups.rest()])
 
 
 async def _grouped_async(texts: Iterable[Text] | AsyncIterable[Text]) -> AsyncIterator[list[Text]]:
@@ -274,10 +266,14 @@ async def _grouped_async(texts: Iterable[Text] | AsyncIterable[Text]) -> AsyncIt
         return
     groups = _Groups()
     async for text in texts:
-        if complete := groups.add(text):
-            yield complete
-    if groups.group:
-        yield groups.group
+        if group := groups.add(text):
+            yield group
+    if group := groups.rest():
+        yield group
+
+
+def _chars_of(text: Text) -> str:
+    return text if isinstance(text, str) else str(text.get("text", ""))
 
 
 def _failed(texts: Sequence[Text], error: GLiNERBentoError) -> list[BatchResult]:
@@ -285,9 +281,7 @@ def _failed(texts: Sequence[Text], error: GLiNERBentoError) -> list[BatchResult]
 
 
 def _is_of(result: BatchResult, text: Text) -> bool:
-    if not result.result:
-        return result.error is not None
-    return result.result.is_of(text if isinstance(text, str) else text["text"])
+    return result.result.is_of(_chars_of(text)) if result.result else result.error is not None
 
 
 def _code(result: BatchResult) -> str | None:

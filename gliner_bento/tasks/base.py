@@ -159,7 +159,9 @@ class RequestOptions(Strict):
         default=None, description="Milliseconds until it fails with 504; except streams, at most request_timeout_s."
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
-        default=0, description="Lower values are scheduled earlier among the tenant's waiting requests."
+        default=0,
+        description="Lower values are scheduled earlier among the tenant's waiting requests. Below 0, a large request "
+        "(more than 32 texts, or 8,000 characters) has the priority 0.",
     )
 
 
