@@ -29,7 +29,7 @@ WINDOWS: Mapping[str, Mapping[str, Any]] = {
             "relation_window_sentences": sentences,
             "relation_window_overlap_sentences": overlap,
         }
-        for sentences, overlap in ((1, 0), (2, 1), (3, 1), (3, 2))
+        for sentences, overlap in ((1, 0), (2, 1))
     },
 }
 

@@ -23,7 +23,7 @@ import numpy as np
 from gliner_bento.engine.base import AdapterLease, Prepared
 from gliner_bento.engine.heads.predictions import SpanTable
 from gliner_bento.engine.heads.typed_relations import AllowedEnds
-from gliner_bento.engine.limits import MAX_CANDIDATES, too_many_candidates, warning_of
+from gliner_bento.engine.limits import MAX_CANDIDATES, too_many, too_many_candidates, warning_of
 from gliner_bento.engine.results import EntityTable, PassResult, with_arguments
 from gliner_bento.engine.text.label_groups import grouped
 from gliner_bento.engine.text.merge import Merger, RelationKey, add_relations, best_relations
@@ -140,19 +140,19 @@ class WindowedRequest:
             self._classes.add(window.window.number, result.classes)
             self._ended += 1
             window.add(self._item, result)
-            if result.cut:
+            if result.cut and window.relations is not None:
                 self._merger.cut.add("max_relations")
             if window.missing:
                 return ()
             if window.relations is None:
                 window.relations = {}
-                if self._groups.relations and (parts := list(self._parts(window))):
+                if parts := self._parts(window):
                     window.missing = len(parts) * len(self._groups.relations)
                     prompts = product(parts, self._groups.relations)
                     self._to_make.appendleft(self._passes(window, starmap(self._relation_pass, prompts)))
                     return ()
-                for one in window.entity_passes:
-                    add_relations(window.relations, one)
+                for one in window.entity_passes if parts is None else ():
+                    self._add_own_relations(window.relations, one)
             return self._merger.add(window.window, window.entity_passes, window.relations)
 
     def result(self) -> Extraction:
@@ -212,8 +212,18 @@ class WindowedRequest:
         passes = (self._pass(window.words, group, self._groups.prompted) for group in labels)
         return self._passes(_OpenWindow(window, len(labels)), passes)
 
-    def _parts(self, window: _OpenWindow) -> Iterator[_Part]:
-        """What the relation passes of a window are over."""
+    def _add_own_relations(self, relations: dict[RelationKey, float], result: PassResult) -> None:
+        """Add the relations that an entity pass predicted. Raises LimitExceeded."""
+        if result.cut and self._item.on_limit == "error":
+            raise too_many(self._item, "max_relations")
+        if result.cut:
+            self._merger.cut.add("max_relations")
+        add_relations(relations, result)
+
+    def _parts(self, window: _OpenWindow) -> list[_Part] | None:
+        """What the relation passes of a window are over; None: its entity passes have the relations."""
+        if not self._groups.relations:
+            return None
         names, words = tuple(self._item.labels), window.window.words
         entities = EntityTable.joined(self._item.text, names, (one.entities for one in window.entity_passes))
         entities = entities.take(np.lexsort((entities.end, entities.start)))
@@ -221,11 +231,14 @@ class WindowedRequest:
         if self._relation_windows:
             spans = np.stack([entities.start, entities.end])
             ranges = self._relation_windows.parts(self._item.text, words, spans)
+        if self._groups.prompted and ranges == [(0, len(words))]:
+            return None
+        parts: list[_Part] = []
         for start, end in ranges:
             part = words[start:end]
             inside = entities.take((entities.start >= part.start) & (entities.end <= part.end))
-            for labels in self._label_sets(inside):
-                yield part, labels, inside
+            parts += [(part, labels, inside) for labels in self._label_sets(inside)]
+        return parts
 
     def _label_sets(self, entities: EntityTable) -> list[Names]:
         """The labels of the passes for relations between entities; none if there can be no relation."""
@@ -260,18 +273,16 @@ class WindowedRequest:
         return self._pass(words, labels, relations, spans)
 
     def _pass(self, words: Words, labels: Names, relations: Names, entities: SpanTable | None = None) -> Prepared:
-        """A pass; without entities, it predicts these, and relations unless there are relation passes."""
-        # The merged entities decide which ends are allowed: another window may give a span another label.
-        ends: dict[str, Sequence[int]] = {}
-        if entities is None and self._groups.relations:
-            ends = dict.fromkeys(relations, ())
+        """A pass; without entities, it predicts them."""
         item = replace(
             self._item,
             labels={name: self._item.labels[name] for name in labels},
             relations={name: self._item.relations[name] for name in relations},
-            relation_heads=ends,
-            relation_tails=ends,
+            relation_heads={},  # the merged entities decide: another window may give a span another label
+            relation_tails={},
         )
+        if entities is None and self._groups.relations:  # its own relations count only if no relation pass follows
+            item = replace(item, on_limit="truncate")
         prompt = self._tokenizer.prompts.prompt(*descriptions(self._item, labels, relations))
         tokenized = replace(self._tokenizer.tokenized(words, prompt), entities=entities)
         return one_pass(item, tokenized, self._lease, is_pass=True)

@@ -83,7 +83,7 @@ class RelationWindows:
     def parts(self, text: str, words: Words, spans: Indices) -> list[WordRange]:
         """The parts with two entities or more. spans: (2, E), starts and ends of entities, in characters of the text.
 
-        Nothing ends inside an entity ("Mr. Smith").
+        Nothing ends inside an entity ("Mr. Smith"). A part with one entity has the sentence before it, too.
         """
         spans = np.unique(spans, axis=1)
         places, ends = _ends(text, words)
@@ -93,18 +93,29 @@ class RelationWindows:
         sentences = [0, *places[outside][kept > 0].tolist(), len(words)]
         first = words.bounds[:, 0].searchsorted(spans[0], "right") - 1
         last = words.bounds[:, 1].searchsorted(spans[1])
-        ranges = self._ranges(sentences, [*kept[kept > 0].tolist(), _PARAGRAPH])
-        parts = [(start, end) for start, end in ranges if np.count_nonzero((start <= first) & (last < end)) > 1]
+        parts: list[WordRange] = []
+        for begin, start, stop in self._ranges([*kept[kept > 0].tolist(), _PARAGRAPH]):
+            for at in (start, max(begin, start - 1)):
+                part = sentences[at], sentences[stop]
+                if (entities := np.count_nonzero((part[0] <= first) & (last < part[1]))) != 1:
+                    break
+            if entities > 1:
+                if parts and parts[-1][0] >= part[0]:
+                    parts.pop()  # this one contains it
+                parts.append(part)
         together = -(-len(parts) // max(_MAX_PARTS, len(words) // _WORDS_PER_PART)) or 1
         return [(parts[at][0], parts[at : at + together][-1][1]) for at in range(0, len(parts), together)]
 
-    def _ranges(self, sentences: Sequence[int], ends: Sequence[int]) -> Iterator[WordRange]:
-        """All parts. sentences: their first words, and the end of the last one. ends: what ends with each."""
+    def _ranges(self, ends: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+        """Numbers of sentences: the first of the paragraph or row, the first of a part, and one past its last one.
+
+        ends: what ends with each sentence.
+        """
         begin = 0
         for number, end in enumerate(ends, 1):
             if end != _SENTENCE:
                 for start in range(begin, max(begin + 1, number - self.overlap), self.sentences - self.overlap):
-                    yield sentences[start], sentences[min(start + self.sentences, number)]
+                    yield begin, start, min(start + self.sentences, number)
                 begin = number
 
 

@@ -16,11 +16,13 @@ ONE, TWO, THREE = RelationWindows(1, 0), RelationWindows(2, 1), RelationWindows(
 # Entities are in brackets; of the parts, only the letters count.
 TEXTS = {
     "a sentence each": (ONE, "[A] met [B]. [C] met [D].", ["AmetB", "CmetD"]),
-    "a sentence with one entity has no relations": (
+    "one with one entity has the sentence before it": (
         ONE,
-        "[A] met [B]. It rained on [C]. [D] met [E].",
-        ["AmetB", "DmetE"],
+        "[A] met [B]. It is in [C]. [D] ran. [E].",
+        ["AmetBItisinC", "ItisinCDran", "DranE"],
     ),
+    "in its paragraph": (ONE, "[A] met [B].\n\nIt is in [C].", ["AmetB"]),
+    "and one without entities has no relations": (ONE, "[A] met [B]. It rained. It rained on [C].", ["AmetB"]),
     "two, overlapping": (TWO, "[A] ran. [B] ran. [C] ran.", ["AranBran", "BranCran"]),
     "the last part is complete": (THREE, "[A] a. [B] b. [C] c. [D] d.", ["AaBbCc", "CcDd"]),
     "none for one entity": (TWO, "[A] ran. It rained.", []),
