@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from gliner_bento.adapter_types import AdapterCacheStatus
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, QueueFull, TooLarge
-from gliner_bento.fairness.constants import CHARS_PER_PLACE, ITEMS_PER_TURN, PASS_CHARS
+from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, MAX_SMALL_ITEMS, PASS_CHARS
 from gliner_bento.gateway import request_id, request_record
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.loop_pacer import LoopPacer
@@ -218,8 +218,8 @@ class Gateway:
         own_id = tenants.own_id(request_id.current())
         self._blocked_ids.check(own_id)
         tenant = tenants.current()
-        places = sum(1 + len(text) // CHARS_PER_PLACE for text, _ in request.inputs)
-        urgent = places <= ITEMS_PER_TURN or tenant.crosses_tenants  # a large request would hold up all others
+        charged_items = sum(1 + len(text) // CHARS_PER_CHARGED_ITEM for text, _ in request.inputs)
+        urgent = charged_items <= MAX_SMALL_ITEMS or tenant.crosses_tenants  # a large request would hold up all others
         return Call(
             own_id,
             time.monotonic() + timeout_s,
