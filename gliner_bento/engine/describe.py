@@ -17,6 +17,7 @@ from gliner_bento.engine.checkpoint.resolve import find_checkpoint
 from gliner_bento.engine.checkpoint.weights import damaged, read_pickled, refuse_pointer
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import AdapterInvalid
+from gliner_bento.storage.other_models import MAX_TOKENS, OTHER_CONFIG, is_gliclass
 
 __all__ = ["EngineOptions", "adapter_fit", "class_of", "describe", "pick_device"]
 
@@ -29,11 +30,12 @@ _MAX_WORDS, _MAX_SPAN_WIDTH = 384, 12
 def describe(model: str, *, device: str, dtype: DType, options: EngineOptions) -> dict[str, Any]:
     """Plain values, without loading the model. Raises ModelError."""
     checkpoint = find_checkpoint(model, options)
-    weights, config = checkpoint.weights(), read_json(checkpoint.folder / CONFIG)
+    classifies = is_gliclass(checkpoint.folder)
+    weights, config = checkpoint.weights(), read_json(checkpoint.folder / (OTHER_CONFIG if classifies else CONFIG))
     tensors = _pickled_headers(weights) if weights.pickled else _headers(weights)
     parameters = sum(prod(shape) for shape, _ in tensors)
     stored = {kind for _, kind in tensors if kind}
-    family = class_of(config)
+    family = f"GLiClass ({config.get('architecture_type', 'uni-encoder')})" if classifies else class_of(config)
     where = pick_device(device)
     return {
         "model": checkpoint.name,
@@ -44,7 +46,7 @@ def describe(model: str, *, device: str, dtype: DType, options: EngineOptions) -
         "stored_dtype": stored.pop() if len(stored) == 1 else "mixed",
         "family": family,
         "supports_relations": "Relex" in family,
-        "max_words": options.max_model_len or config.get("max_len", _MAX_WORDS),
+        "max_words": options.max_model_len or (MAX_TOKENS if classifies else config.get("max_len", _MAX_WORDS)),
         "max_span_width": (options.max_span_width or config.get("max_width", _MAX_SPAN_WIDTH))
         if "Span" in family
         else None,

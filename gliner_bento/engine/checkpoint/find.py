@@ -14,6 +14,7 @@ from stat import S_ISREG
 from typing import Any, NamedTuple
 
 from gliner_bento.errors import StartupError, one_line
+from gliner_bento.storage.other_models import OTHER_CONFIG, is_gliclass
 
 CONFIG = "gliner_config.json"
 # In order of preference. An index names the files of weights in several files.
@@ -73,7 +74,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def check_config(folder: Path) -> dict[str, Any]:
     """The content of gliner_config.json. Raises ModelError if it names code, or a kind of model that is not served."""
-    config = read_json(folder / CONFIG)
+    config = read_json(folder / (OTHER_CONFIG if is_gliclass(folder) else CONFIG))
     if config.get("model_type") == "gliner_streaming_span":
         raise ModelError("streaming GLiNER models keep a session between calls; they are not served")
     if config.get("precomputed_prompts_mode"):

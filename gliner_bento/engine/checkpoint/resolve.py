@@ -26,7 +26,7 @@ from gliner_bento.engine.checkpoint.find import (
 )
 from gliner_bento.engine.checkpoint.hub import Hub, is_hub_id
 from gliner_bento.engine.options import CheckpointOptions
-from gliner_bento.storage.other_models import no_checkpoint
+from gliner_bento.storage.other_models import is_gliclass, no_checkpoint
 
 # Configurations, tokenizers and the card.
 _TEXTS = ["*.json", "*.txt", "*.model", "README.md"]
@@ -76,7 +76,7 @@ def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | Non
         if not is_hub_id(model):
             raise ModelError(f"{model!r} is neither a folder nor a hub id (owner/name)")
         folder = _downloaded(model, hub, options.revision, onnx_file)
-    if not is_file(folder / CONFIG):
+    if not is_file(folder / CONFIG) and not is_gliclass(folder):
         raise ModelError(f"{model!r} is {no_checkpoint(folder)}")
     if onnx_file and not is_file(folder / onnx_file):
         raise ModelError(f"{model!r} has no {onnx_file}{_instead(folder)}")
@@ -125,6 +125,8 @@ def how_to_place(model: str) -> str:
 def _check_backbones(checkpoint: Checkpoint) -> None:
     """Check the configuration, and download what the folder lacks of its backbones. Raises ModelError."""
     config = check_config(checkpoint.folder)
+    if is_gliclass(checkpoint.folder):  # it has its encoder's configuration, and the tokenizer
+        return
     for key, backbone in BACKBONES.items():
         source = config.get(key) or (_DEFAULT_BACKBONE if key == "model_name" else None)
         if source is None:
