@@ -82,7 +82,8 @@ class Difference:
     def __str__(self) -> str:
         *spans, name = self.key
         words = " → ".join(repr(self.text[start:end]) for start, end in spans or [(0, len(self.text))])
-        return f"{name!r} of {words} has score {self.engine:.5f}, {'gliner' if spans else 'gliclass'}'s is {self.reference:.5f}"
+        package = "gliner" if spans else "gliclass"
+        return f"{name!r} of {words} has score {self.engine:.5f}, {package}'s is {self.reference:.5f}"
 
 
 def self_test(engine: Engine, model: Any) -> str | None:
