@@ -129,11 +129,14 @@ class GLiNEREngine:
         layers = LayerFactory(
             model.model.eval(), slots=slots, int8=int8, threads=threads, padded=padded, kernels=kernels
         )
-        forward = (
-            GlinerForward(model, family, layers)
-            if gliner_forward
-            else make_forward(model.model, family, options, layers)
-        )
+        forward: Forward | GlinerForward
+        if not gliner_forward:
+            forward = make_forward(model.model, family, options, layers)
+        elif family.own_modules is None:
+            forward = GlinerForward(model, family, layers)
+        else:
+            plain = replace(options, quantization="none", enable_compilation=False, enable_sequence_packing=False)
+            forward = make_forward(model.model, family.own_modules, plain, layers)
         self._invariant_threads = layers.threads if layers.batch_invariant and forward.packs else ()
         if slots:
             self.adaptable_layers = layers.describe()
