@@ -112,11 +112,14 @@ class GLiNEREngine:
         else:
             fingerprint = fingerprint_of(model.model)
             dtype = str(next(model.model.parameters()).dtype).removeprefix("torch.")
-            make = (
-                partial(GlinerForward, model, family)
-                if gliner_forward
-                else partial(make_forward, model.model, family, options)
-            )
+            make: Callable[[LayerFactory], Forward | GlinerForward]
+            if not gliner_forward:
+                make = partial(make_forward, model.model, family, options)
+            elif family.own_modules is None:
+                make = partial(GlinerForward, model, family)
+            else:
+                plain = replace(options, quantization="none", enable_compilation=False, enable_sequence_packing=False)
+                make = partial(make_forward, model.model, family.own_modules, plain)
             self._forward = self._torch_forward(model, make, options, padded=padded)
         self.packs = self._forward.packs
         self.info = ModelInfo(

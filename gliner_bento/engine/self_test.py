@@ -8,6 +8,7 @@ compared, not only those of answers: the thresholds are 0. Knows engines and gli
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -126,7 +127,8 @@ def cannot_reproduce(failure: str) -> str:
 
 def versions() -> str:
     """Versions of the libraries that compute the answers."""
-    return ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers", "gliner"))
+    names = ["torch", "transformers", "tokenizers", "gliner", *(["gliner2"] if "gliner2" in sys.modules else [])]
+    return ", ".join(f"{name} {version(name)}" for name in names)
 
 
 def _items(info: ModelInfo) -> list[Item]:
@@ -195,10 +197,17 @@ def _comparable(ours: Scores, reference: Scores, words: frozenset[CharSpan]) -> 
 def engine_scores(result: PassResult) -> Scores:
     """The scores in the engine's result for a text."""
     spans = [(entity.start, entity.end) for entity in result.entities]
-    scores: dict[Key, float] = {
-        ((entity.start, entity.end), entity.label): entity.score for entity in (*result.entities, *result.suppressed)
-    }
-    scores |= {(spans[one.head], spans[one.tail], one.relation): one.score for one in result.relations}
+    scores: dict[Key, float] = {}
+    for entity in (
+        *result.entities,
+        *result.suppressed,
+    ):  # GLiNER2: with and without a full stop that is not the text's
+        key = (entity.start, entity.end), entity.label
+        scores[key] = max(entity.score, scores.get(key, 0.0))
+    ends = [*spans, *result.ends]
+    for one in result.relations:
+        if (head := ends[one.head]) != (tail := ends[one.tail]):  # GLiNER2 also relates a span to itself
+            scores[head, tail, one.relation] = one.score
     return Scores(scores, frozenset(spans))
 
 

@@ -18,7 +18,7 @@ from gliner_bento.engine.checkpoint.find import ModelError, read_json
 from gliner_bento.engine.checkpoint.limits import check_vocabulary, token_limit
 from gliner_bento.engine.checkpoint.reasons import reason
 from gliner_bento.errors import install
-from gliner_bento.storage.other_models import MAX_TOKENS, OTHER_CONFIG
+from gliner_bento.storage.other_models import GLICLASS_TOKENS, GLINER2_CONFIG
 
 _ARCHITECTURE = "uni-encoder"
 
@@ -35,7 +35,7 @@ class GLiClass:
         self.model, self.tokenizer, self.config = model, tokenizer, model.config
         encoder = model.model.encoder_model
         check_vocabulary(encoder, tokenizer)
-        limits = max_tokens or MAX_TOKENS, token_limit(encoder, tokenizer)
+        limits = max_tokens or GLICLASS_TOKENS, token_limit(encoder, tokenizer)
         self.limit: int = min(one for one in limits if one is not None)
         pipeline = package().ZeroShotClassificationPipeline
         self.pipeline = pipeline(model, tokenizer, max_length=self.limit, device=model.device, progress_bar=False).pipe
@@ -90,7 +90,7 @@ def package() -> Any:
 
 def _checked(folder: Path) -> dict[str, Any]:
     """The configuration. Raises ModelError for what is not served, or would make gliclass look elsewhere for it."""
-    config = read_json(folder / OTHER_CONFIG)
+    config = read_json(folder / GLINER2_CONFIG)
     architecture = config.get("architecture_type", _ARCHITECTURE)
     if architecture != _ARCHITECTURE:
         raise ModelError(
@@ -99,5 +99,5 @@ def _checked(folder: Path) -> dict[str, Any]:
     encoder = config.get("encoder_config")
     kind = encoder.get("model_type", "deberta-v2") if isinstance(encoder, dict) else None
     if kind not in CONFIG_MAPPING:
-        raise ModelError(f"{OTHER_CONFIG}: encoder_config is of no encoder that transformers has ({kind!r})")
+        raise ModelError(f"{GLINER2_CONFIG}: encoder_config is of no encoder that transformers has ({kind!r})")
     return config

@@ -37,10 +37,11 @@ _OVERLAP_DIVISOR = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassInput:
-    """The input of a pass: its tokens, special ones included; the number of labels."""
+    """The input of a pass: its tokens, special ones included; the numbers of its labels and its words."""
 
     token_ids: TokenIds
     labels: int
+    own_words: int
 
 
 class Piece(NamedTuple):
@@ -83,12 +84,12 @@ class ClassTokenizer:
                     param=param,
                 )
 
-    def input_of(self, text: str, classification: Classification) -> ClassInput:
-        """The input of a pass, for checked labels. Raises InvalidField (`text`)."""
+    def input_of(self, text: str, classification: Classification, words: int) -> ClassInput:
+        """The input of a pass over so many words, for checked labels. Raises InvalidField (`text`)."""
         ids = self.token_ids(text, classification)
         if self._has_marker(text) or ids.count(self._label_token) != len(classification.labels):
             raise InvalidField("text: contains a marker that the model reserves for its labels", param="text")
-        return ClassInput(token_array(ids), len(classification.labels))
+        return ClassInput(token_array(ids), len(classification.labels), words)
 
     def longest(self, classifications: Mapping[str, Classification]) -> Classification:
         """The one with the most tokens."""
@@ -207,7 +208,7 @@ class ClassPreparer:
         is_pass: bool = False,
     ) -> Prepared:
         (classification,) = item.classifications.values()
-        given = self.tokenizer.input_of(text, classification)
+        given = self.tokenizer.input_of(text, classification, words)
         tokens = len(given.token_ids)
         return Prepared(
             item,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations, islice, product
 
 import numpy as np
@@ -24,7 +24,7 @@ from gliner_bento.engine.limits import MAX_CANDIDATES, too_many_candidates, warn
 from gliner_bento.engine.results import PassResult, with_arguments
 from gliner_bento.engine.text.label_groups import grouped
 from gliner_bento.engine.text.merge import Merger, RelationKey, add_relations, best_relations
-from gliner_bento.engine.text.passes import Groups, Names, descriptions, one_pass
+from gliner_bento.engine.text.passes import Groups, Names, one_pass, part_of
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.windows import Cutter, Window
 from gliner_bento.engine.text.words import Words
@@ -73,7 +73,7 @@ class WindowedRequest:
         self._lease = lease
         self._lock = threading.Lock()
         in_order = list(groups.labels[0]) if len(groups.labels) == 1 else sorted(item.labels)
-        self._merger = Merger(item, in_order)
+        self._merger = Merger(item, in_order, schema=tokenizer.prompts.schema)
         self._windows_to_come: Iterator[Sequence[Window]] | None = None
         self._to_make: deque[Iterator[Prepared]] = deque()  # passes of one window each, those for relations first
         self._open: dict[int, _OpenWindow] = {}  # by the id of a pass
@@ -140,7 +140,8 @@ class WindowedRequest:
     def result(self) -> Extraction:
         """See `ChunkedRequest`."""
         entities = list(self._merger.entities)
-        relations = with_arguments(self._merger.relations(), entities)
+        found, ends = self._merger.relations()
+        relations = with_arguments(found, entities, self._item.text, ends)
         return Extraction(
             entities=entities,
             relations=relations,
@@ -196,6 +197,8 @@ class WindowedRequest:
 
     def _label_sets(self, window: _OpenWindow) -> list[Names]:
         """The labels of the passes for relations between the entities of a window; none for fewer than two spans."""
+        if self._tokenizer.prompts.schema:  # relations need no labels
+            return [()]
         entities = [one.entities for one in window.entity_passes]
         spans = np.concatenate([np.stack([one.start, one.end]) for one in entities], axis=1)
         if not spans.size or (spans == spans[:, :1]).all():
@@ -217,12 +220,6 @@ class WindowedRequest:
             yield prepared
 
     def _pass(self, window: Window, labels: Names, relations: Names) -> Prepared:
-        item = replace(
-            self._item,
-            labels={name: self._item.labels[name] for name in labels},
-            relations={name: self._item.relations[name] for name in relations},
-            relation_heads={},  # the merged entities decide: another window may give a span another label
-            relation_tails={},
-        )
-        prompt = self._tokenizer.prompts.prompt(*descriptions(self._item, labels, relations))
-        return one_pass(item, self._tokenizer.tokenized(window.words, prompt), self._lease, is_pass=True)
+        item = part_of(self._item, labels, relations)
+        tokenized = self._tokenizer.tokenized(item.text, window.words, self._tokenizer.prompts.prompt(item))
+        return one_pass(item, tokenized, self._lease, is_pass=True)

@@ -28,11 +28,12 @@ class ItemPreparer:
         """The item. Raises InvalidField for a task or options that the model does not support."""
         if not isinstance(item, ExtractionItem):
             raise InvalidField(f"{self._model} does not support the task {item.task}")
-        if not item.abilities:
+        schema = self._tokenizer.prompts.schema
+        if not item.labels and not item.classifications and not (schema and item.relations):
             raise InvalidField("labels: at least one is required", param="labels")
         item.check_supported(self._model, self._tasks)
         for param, names in (("labels", item.labels), ("relations", item.relations)):
-            if len(set(names.values())) < len(names):
+            if not schema and len(set(names.values())) < len(names):
                 raise InvalidField(f"{param}: two names have the same description", param=param)
         return item
 
@@ -50,7 +51,7 @@ class ItemPreparer:
                 if not words:
                     result = Extraction.blank(item, truncated=truncated_at is not None, truncated_at=truncated_at)
                     return Prepared(item, tokens=0, words=0, truncated_at=truncated_at, result=result)
-                tokenized = self._tokenizer.tokenized(words, prompt)
+                tokenized = self._tokenizer.tokenized(item.text, words, prompt)
                 return one_pass(item, tokenized, lease, truncated_at=truncated_at)
         request = yield from self._windowed(item, window, overlap, lease)
         return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
