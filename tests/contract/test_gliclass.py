@@ -176,7 +176,10 @@ def asking(choices: Iterable[str], text: str = "a", **options: Any) -> Item:
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        (asking("ab", labels={"x": "x"}), "labels: 'fixed0' does not support the task entities, but classifications"),
+        (
+            asking("ab", labels={"x": "x"}),
+            "labels: 'fixed0' does not support the task entities",
+        ),
         (Item("a"), "classifications: Field required"),
         (asking("abcdef"), "classifications: 6 labels of at most 5"),
         (asking(["person " * 80, "b"]), "classifications.c: the labels have"),
