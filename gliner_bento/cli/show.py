@@ -29,7 +29,8 @@ def console() -> Console:
 
 
 def in_text(text: str, result: Extraction) -> Text:
-    """The text with its entities in colour, each followed by its label; then a line for each relation."""
+    """The text with its entities in colour, each followed by its label; then a line for each relation, and for each
+    classification."""
     shown = Text(text.translate(_VISIBLE))
     for entity in result.entities:
         shown.stylize(f"bold {_color(entity.label)}", entity.start, entity.end)
@@ -44,18 +45,25 @@ def in_text(text: str, result: Extraction) -> Text:
         joined.append_text(piece)
         for entity in labels.get(end, ()):
             joined.append(f" [{entity.label}]".translate(_VISIBLE), f"dim {_color(entity.label)}")
-    for line in _relations(result):
+    for line in (*_relations(result), *_classifications(result)):
         joined.append("\n").append_text(line)
     return joined
 
 
 def tables(result: Extraction) -> Iterator[Table]:
-    """The entities, and the relations if there are any."""
+    """The entities, and the relations and classifications if there are any."""
     table = Table("start", "end", "text", "label", "score", box=None, pad_edge=False)
     for one in result.entities:
         label = Text(_shown(one.label), _color(one.label))
         table.add_row(str(one.start), str(one.end), Text(_shown(one.text)), label, f"{one.score:.2f}")
-    yield table
+    if result.entities or not result.classifications:
+        yield table
+    if result.classifications:
+        table = Table("classification", "label", "score", box=None, pad_edge=False)
+        for name, classified in result.classifications.items():
+            for best in classified.labels:
+                table.add_row(Text(_shown(name)), Text(_shown(best.label)), f"{best.score:.2f}")
+        yield table
     if result.relations:
         table = Table("head", "relation", "tail", "score", box=None, pad_edge=False)
         for relation in result.relations:
@@ -68,6 +76,14 @@ def _relations(result: Extraction) -> Iterator[Text]:
     for one in result.relations:
         line = f"{_shown(one.head.text)} --{_shown(one.relation)}--> {_shown(one.tail.text)}"
         yield Text(line).append(f" {one.score:.2f}", "dim")
+
+
+def _classifications(result: Extraction) -> Iterator[Text]:
+    for name, one in result.classifications.items():
+        line = Text(f"{_shown(name)}:")
+        for label in one.labels:
+            line.append(f" {_shown(label.label)}", f"bold {_color(label.label)}").append(f" {label.score:.2f}", "dim")
+        yield line if one.labels else line.append(" no label", "dim")
 
 
 def _shown(word: str) -> str:

@@ -61,16 +61,16 @@ def batch(task: str, texts: Sequence[str], options: dict[str, Any]) -> Call[Any]
     return Call("POST", f"/v1/{task}/batch", _parsed(TASKS[task].batch_answer), {"texts": list(texts), **options})
 
 
-def extract(text: str, labels: Labels, options: dict[str, Any]) -> Call[ExtractAnswer]:
+def extract(text: str, labels: Labels | None, options: dict[str, Any]) -> Call[ExtractAnswer]:
     """`POST /v1/extract`."""
-    body = {"text": text, "labels": labels, **options}
+    body = {"text": text, **_given(labels), **options}
     return Call("POST", "/v1/extract", lambda content: _parsed(ExtractAnswer)(content).of(text), body)
 
 
-def extract_batch(texts: Sequence[str], labels: Labels, options: dict[str, Any]) -> Call[ExtractBatchAnswer]:
+def extract_batch(texts: Sequence[str], labels: Labels | None, options: dict[str, Any]) -> Call[ExtractBatchAnswer]:
     """`POST /v1/extract/batch`, with options that all texts share."""
     given = list(texts)
-    body = {"texts": given, "labels": labels, **options}
+    body = {"texts": given, **_given(labels), **options}
     return Call("POST", "/v1/extract/batch", lambda content: _parsed(ExtractBatchAnswer)(content).of(given), body)
 
 
@@ -79,8 +79,12 @@ def extract_items(
 ) -> Call[ExtractBatchResponse]:
     """`POST /v1/extract/batch`, with texts that may have options of their own."""
     items = [{"text": text} if isinstance(text, str) else dict(text) for text in texts]
-    body = {"items": items, **({} if labels is None else {"labels": labels}), **options}
+    body = {"items": items, **_given(labels), **options}
     return Call("POST", "/v1/extract/batch", _parsed(ExtractBatchResponse), body)
+
+
+def _given(labels: Labels | None) -> dict[str, Any]:
+    return {} if labels is None else {"labels": labels}
 
 
 def abort(request_id: str) -> Call[AbortResponse]:

@@ -50,11 +50,11 @@ class Client:
         self._url, self._api_key, self._timeout_s = url, api_key, timeout_s
         self._http = httpx.Client(base_url=url, timeout=timeout_s, headers=_authorization(api_key))
 
-    def extract(self, text: str, labels: Labels, **options: Any) -> ExtractAnswer:
-        """Entities and relations of one text."""
+    def extract(self, text: str, labels: Labels | None = None, **options: Any) -> ExtractAnswer:
+        """Entities and relations of one text, and its `classifications`."""
         return self._send(calls.extract(text, labels, options))
 
-    def extract_stream(self, text: str, labels: Labels, **options: Any) -> Iterator[Entity | StreamedEnd]:
+    def extract_stream(self, text: str, labels: Labels | None = None, **options: Any) -> Iterator[Entity | StreamedEnd]:
         """Entities of one text, in order of position, as they become final; then the rest of the answer.
 
         Ending the iteration early stops the server's work on the text.
@@ -80,7 +80,7 @@ class Client:
             for line in answer.iter_lines():
                 yield call.answer(line.encode())
 
-    def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchAnswer:
+    def extract_batch(self, texts: Sequence[str], labels: Labels | None = None, **options: Any) -> ExtractBatchAnswer:
         """One result or error per text, in order."""
         return self._send(calls.extract_batch(texts, labels, options))
 
@@ -183,11 +183,13 @@ class AsyncClient:
         headers = _authorization(api_key)
         self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, headers=headers, transport=transport)
 
-    async def extract(self, text: str, labels: Labels, **options: Any) -> ExtractAnswer:
+    async def extract(self, text: str, labels: Labels | None = None, **options: Any) -> ExtractAnswer:
         """As `Client.extract`."""
         return await self._send(calls.extract(text, labels, options))
 
-    async def extract_stream(self, text: str, labels: Labels, **options: Any) -> AsyncIterator[Entity | StreamedEnd]:
+    async def extract_stream(
+        self, text: str, labels: Labels | None = None, **options: Any
+    ) -> AsyncIterator[Entity | StreamedEnd]:
         """As `Client.extract_stream`."""
         async with aclosing(self.run_stream("extract", text, labels=labels, **options)) as lines:
             async for line in lines:
@@ -211,7 +213,9 @@ class AsyncClient:
             async for line in answer.aiter_lines():
                 yield call.answer(line.encode())
 
-    async def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchAnswer:
+    async def extract_batch(
+        self, texts: Sequence[str], labels: Labels | None = None, **options: Any
+    ) -> ExtractBatchAnswer:
         """As `Client.extract_batch`."""
         return await self._send(calls.extract_batch(texts, labels, options))
 

@@ -81,7 +81,8 @@ class PassResult:
     """What one pass of a chunked request predicted, in characters of the whole text.
 
     suppressed: entities above the threshold that overlap resolution dropped within the pass.
-    classes: of the pass's classifications. cut: relations were dropped (`max_relations`).
+    cut: relations were dropped (`max_relations`). ends: the ends of relations that are no entities; their indexes
+    follow the entities'. classes: of the pass's classifications.
     """
 
     entities: EntityTable
@@ -89,6 +90,7 @@ class PassResult:
     relations: Sequence[PairRelation] = ()
     tokens: int = 0
     cut: bool = False
+    ends: Sequence[tuple[int, int]] = ()
     classes: ClassScores = field(default_factory=dict)
 
 
@@ -100,23 +102,24 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
         result: Extraction = prepared.result
         return result
     item = prepared.item
-    found = _entities(prepared, predictions.spans)
+    found, ends = _entities(prepared, predictions.spans), _bounds(prepared, predictions.ends)
     names = list(item.relations)
     relations = [PairRelation(names[one.relation], one.score, one.head, one.tail) for one in predictions.relations]
     of_tasks = zip(item.classifications, predictions.classes, strict=True)
     classes = {name: scores.tolist() for name, scores in of_tasks}
     if prepared.is_pass:
         suppressed = _entities(prepared, predictions.suppressed)
-        return PassResult(found, suppressed, relations, prepared.tokens, cut=bool(predictions.cut), classes=classes)
+        cut = bool(predictions.cut)
+        return PassResult(found, suppressed, relations, prepared.tokens, cut=cut, ends=ends, classes=classes)
     entities = list(found)
     return Extraction(
         entities=entities,
-        relations=with_arguments(relations, entities),
+        relations=with_arguments(relations, entities, item.text, ends),
         classifications=results_of(item.classifications, classes),
         truncated=prepared.truncated_at is not None,
         truncated_at=prepared.truncated_at,
         usage=Usage(
-            words=prepared.words,
+            words=prepared.payload.own_words,
             tokens=prepared.tokens,
             windows=int(prepared.words > 0),
             passes=int(prepared.words > 0),
@@ -126,12 +129,18 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
     )
 
 
-def with_arguments(relations: Iterable[PairRelation], entities: Sequence[Entity]) -> list[Relation]:
-    """Relations with the entities that they hold between."""
-    return [
-        Relation(one.relation, one.score, _argument(one.head, entities), _argument(one.tail, entities))
-        for one in relations
-    ]
+def with_arguments(
+    relations: Iterable[PairRelation], entities: Sequence[Entity], text: str, ends: Sequence[tuple[int, int]]
+) -> list[Relation]:
+    """Relations with what they hold between: entities, or those `ends` of the text whose indexes follow theirs."""
+
+    def argument(index: int) -> RelationArgument:
+        if index < len(entities):
+            return _argument(index, entities[index])
+        start, end = ends[index - len(entities)]
+        return RelationArgument(None, start, end, text[start:end], None)
+
+    return [Relation(one.relation, one.score, argument(one.head), argument(one.tail)) for one in relations]
 
 
 def _entities(prepared: Prepared, spans: SpanTable) -> EntityTable:
@@ -142,6 +151,13 @@ def _entities(prepared: Prepared, spans: SpanTable) -> EntityTable:
     )
 
 
-def _argument(index: int, entities: Sequence[Entity]) -> RelationArgument:
-    entity = entities[index]
+def _bounds(prepared: Prepared, spans: SpanTable) -> Sequence[tuple[int, int]]:
+    """The characters of each span."""
+    if not len(spans):
+        return ()
+    words = prepared.payload.bounds
+    return list(zip(words[spans.first, 0].tolist(), words[spans.last, 1].tolist(), strict=True))
+
+
+def _argument(index: int, entity: Entity) -> RelationArgument:
     return RelationArgument(index, entity.start, entity.end, entity.text, entity.label)

@@ -17,7 +17,7 @@ from gliner_bento.errors import install
 from gliner_bento.settings.configuration import PACKAGE, PROJECT_ROOT
 from gliner_bento.storage.api_keys import is_content, read_keys
 from gliner_bento.storage.archives import SUFFIXES
-from gliner_bento.storage.other_models import no_checkpoint
+from gliner_bento.storage.other_models import config_name, no_checkpoint
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FORMATS = tuple(sorted(file.stem for file in (PACKAGE / "gateway" / "compat").glob("[!_]*.py")))
@@ -36,11 +36,11 @@ def _checkpoint(value: str) -> str:
     for folder in (Path(value).expanduser(), PROJECT_ROOT / value, PACKAGE / value):
         if value and folder.is_dir():
             try:
-                (folder / "gliner_config.json").stat()
-            except FileNotFoundError:
-                raise ValueError(f"the folder is {no_checkpoint(folder)}") from None
+                known = config_name(folder)
             except OSError as error:
                 raise ValueError(f"the folder cannot be read: {error.strerror}") from None
+            if known is None:
+                raise ValueError(f"the folder is {no_checkpoint(folder)}")
             return str(folder.resolve())
     if not _HUB_ID.fullmatch(value):
         raise ValueError("neither a folder nor a hub id (owner/name)")

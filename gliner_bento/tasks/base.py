@@ -64,7 +64,7 @@ class Item:
         """Raise InvalidField for the first field that asks for what the model cannot do. tasks: what it can."""
         for param, task in self.abilities.items():
             if task not in tasks:
-                text = f"{param}: {model!r} does not support the task {task}, but {' and '.join(tasks)}"
+                text = f"{param}: {model!r} does not support the task {task}; it supports {' and '.join(tasks)}"
                 raise InvalidField(text, param=param)
 
 

@@ -41,6 +41,7 @@ _RELATIONS = ["founded", "founded in", "headquartered in"]
 LongText = Literal["window", "truncate", "reject"]
 RelationWindow = Literal["whole", "sentences"]
 OnLimit = Literal["error", "truncate"]
+Overlap = Literal["allow", "nested", "flat", "longest"]
 Words = Annotated[int, Field(ge=8, le=100_000)]
 OverlapWords = Annotated[int, Field(ge=0, le=100_000)]
 Sentences = Annotated[int, Field(ge=1, le=1000)]
@@ -99,6 +100,15 @@ class ExtractionOptions:
     ] = None
     flat_ner: Annotated[bool, Field(description="No overlapping entities; false allows nested ones.")] = True
     multi_label: Annotated[bool, Field(description="A span may carry several labels.")] = False
+    overlap: Annotated[
+        Overlap | None,
+        Field(
+            description="Which entities may overlap, in place of flat_ner. `allow`: all. `nested`: one inside another. "
+            "`flat`: none; those with the highest total score are kept. `longest`: all but those inside another one. "
+            "GLiNER models compare the entities of all labels, GLiNER2 models those of the same label. Default: GLiNER "
+            "models: flat_ner and multi_label; GLiNER2 models: none, and the highest score is kept first."
+        ),
+    ] = None
     adapter_id: Annotated[
         str | None, Field(description="LoRA adapter to use. Default, and `__base__`: the base model.")
     ] = None
@@ -166,6 +176,7 @@ class ExtractionItem(Item):
     relation_threshold: float = 0.5
     flat_ner: bool = True
     multi_label: bool = False
+    overlap: Overlap | None = None
     long_text: LongText = "window"
     window_words: int | None = None
     window_overlap_words: int | None = None
@@ -211,13 +222,13 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class RelationArgument:
-    """One end of a relation: an entity of the same extraction."""
+    """One end of a relation: an entity of the same extraction. GLiNER2 models also relate other spans."""
 
-    entity_idx: Annotated[int, Field(description="Index into `entities`.")]
+    entity_idx: Annotated[int | None, Field(description="Index into `entities`; null for a span that is none.")]
     start: int
     end: int
     text: str
-    label: str
+    label: Annotated[str | None, Field(description="Of the entity.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +341,7 @@ def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extra
         relation_threshold=limits.default_relation_threshold if relation_threshold is None else relation_threshold,
         flat_ner=options.flat_ner,
         multi_label=options.multi_label,
+        overlap=options.overlap,
         adapter_id=None if options.adapter_id == BASE_ADAPTER_ID else options.adapter_id,
         long_text=options.long_text,
         window_words=options.window_words,

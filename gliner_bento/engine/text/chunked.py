@@ -27,7 +27,7 @@ from gliner_bento.engine.limits import MAX_CANDIDATES, too_many, too_many_candid
 from gliner_bento.engine.results import EntityTable, PassResult, with_arguments
 from gliner_bento.engine.text.label_groups import grouped
 from gliner_bento.engine.text.merge import Merger, RelationKey, add_relations, best_relations
-from gliner_bento.engine.text.passes import Groups, Names, descriptions, one_pass
+from gliner_bento.engine.text.passes import Groups, Names, one_pass, part_of
 from gliner_bento.engine.text.relation_windows import RelationWindows
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.windows import Cutter, Window
@@ -40,7 +40,7 @@ _PASSES_AT_ONCE = 8
 # The pieces of a long word that one call reads, in characters.
 _STEP_CHARS = 10_000
 
-_Part = tuple[Words, Names, EntityTable]
+_Part = tuple[Words, Names, EntityTable | None]
 """Words that relation passes read, labels of their prompt, the entities there."""
 
 
@@ -89,7 +89,7 @@ class WindowedRequest:
         self._lease = lease
         self._lock = threading.Lock()
         in_order = list(groups.labels[0]) if len(groups.labels) == 1 else sorted(item.labels)
-        self._merger = Merger(item, in_order)
+        self._merger = Merger(item, in_order, schema=tokenizer.prompts.schema)
         self._windows_to_come: Iterator[Sequence[Window]] | None = None
         self._to_make: deque[Iterator[Prepared]] = deque()  # passes of one window each, those for relations first
         self._open: dict[int, _OpenWindow] = {}  # by the id of a pass
@@ -158,7 +158,8 @@ class WindowedRequest:
     def result(self) -> Extraction:
         """See `ChunkedRequest`."""
         entities = list(self._merger.entities)
-        relations = with_arguments(self._merger.relations(), entities)
+        found, ends = self._merger.relations()
+        relations = with_arguments(found, entities, self._item.text, ends)
         return Extraction(
             entities=entities,
             relations=relations,
@@ -209,7 +210,10 @@ class WindowedRequest:
         self._windows += 1
         self._words += len(window.words) - window.repeated
         labels = self._groups.labels
-        passes = (self._pass(window.words, group, self._groups.prompted) for group in labels)
+        items = (part_of(self._item, group, self._groups.prompted) for group in labels)
+        if self._groups.relations:  # the relations of entity passes count only if no relation pass follows
+            items = (replace(item, on_limit="truncate") for item in items)
+        passes = (self._pass(item, window.words) for item in items)
         return self._passes(_OpenWindow(window, len(labels)), passes)
 
     def _add_own_relations(self, relations: dict[RelationKey, float], result: PassResult) -> None:
@@ -225,6 +229,8 @@ class WindowedRequest:
         if not self._groups.relations:
             return None
         names, words = tuple(self._item.labels), window.window.words
+        if self._tokenizer.prompts.schema:  # relations need no entities
+            return [(words, (), None)]
         entities = EntityTable.joined(self._item.text, names, (one.entities for one in window.entity_passes))
         entities = entities.take(np.lexsort((entities.end, entities.start)))
         ranges = [(0, len(words))]
@@ -264,25 +270,17 @@ class WindowedRequest:
             yield prepared
 
     def _relation_pass(self, part: _Part, relations: Names) -> Prepared:
-        """A pass that scores relations between given entities."""
+        """A pass that scores relations, between given entities if there are any."""
         words, labels, entities = part
+        item = part_of(self._item, labels, relations)
+        if entities is None:
+            return self._pass(item, words)
         number = np.array([labels.index(name) if name in labels else -1 for name in entities.names], np.int64)
         label = number[entities.label]
         first, last = words.bounds[:, 0].searchsorted(entities.start), words.bounds[:, 1].searchsorted(entities.end)
-        spans = SpanTable(first, last, label, entities.score).take(label >= 0)
-        return self._pass(words, labels, relations, spans)
+        return self._pass(item, words, SpanTable(first, last, label, entities.score).take(label >= 0))
 
-    def _pass(self, words: Words, labels: Names, relations: Names, entities: SpanTable | None = None) -> Prepared:
+    def _pass(self, item: Item, words: Words, entities: SpanTable | None = None) -> Prepared:
         """A pass; without entities, it predicts them."""
-        item = replace(
-            self._item,
-            labels={name: self._item.labels[name] for name in labels},
-            relations={name: self._item.relations[name] for name in relations},
-            relation_heads={},  # the merged entities decide: another window may give a span another label
-            relation_tails={},
-        )
-        if entities is None and self._groups.relations:  # its own relations count only if no relation pass follows
-            item = replace(item, on_limit="truncate")
-        prompt = self._tokenizer.prompts.prompt(*descriptions(self._item, labels, relations))
-        tokenized = replace(self._tokenizer.tokenized(words, prompt), entities=entities)
-        return one_pass(item, tokenized, self._lease, is_pass=True)
+        tokenized = self._tokenizer.tokenized(item.text, words, self._tokenizer.prompts.prompt(item))
+        return one_pass(item, replace(tokenized, entities=entities), self._lease, is_pass=True)

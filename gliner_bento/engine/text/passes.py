@@ -7,7 +7,7 @@ and relations, if there are any. An item that fits one pass has no such limit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gliner_bento.engine.base import AdapterLease, Prepared, Steps
 from gliner_bento.engine.text.label_groups import grouped
@@ -75,7 +75,7 @@ class PassPlanner:
         max_labels = self._limits.max_labels
         if self._tokenizer.prompts.inline and max_labels and max(len(item.labels), len(item.relations)) > max_labels:
             return None
-        prompt = self._tokenizer.prompts.prompt(tuple(item.labels.values()), tuple(item.relations.values()))
+        prompt = self._tokenizer.prompts.prompt(item)
         return prompt if prompt.room else None
 
     def windows(self, item: Item) -> tuple[int, int]:
@@ -104,6 +104,8 @@ class PassPlanner:
             item.relation_window_overlap_sentences,
             self._limits.relation_windows,
         )
+        if chosen and self._tokenizer.prompts.schema:
+            raise InvalidField("relation_window: of this model only `whole`", param="relation_window")
         return chosen if item.relations else None
 
     def one_group(self, item: Item, room: int, *, divided: bool) -> Groups:
@@ -141,7 +143,7 @@ class PassPlanner:
     def _tokens(self, names: Mapping[str, str], param: str, share: int) -> Steps[dict[str, int]]:
         tokens: dict[str, int] = {}
         for name, description in names.items():
-            tokens[name] = number = self._tokenizer.prompts.tokens_of(description, param)
+            tokens[name] = number = self._tokenizer.prompts.tokens_of(name, description, param)
             if number > share:
                 raise InvalidField(
                     f"{param}: {shortened(name)} has {number} tokens; the limit in a request of several passes is "
@@ -156,12 +158,18 @@ class PassPlanner:
         return grouped(tokens, max_labels=self._limits.max_labels or len(tokens), max_tokens=share) if tokens else []
 
     def _room(self, item: Item, labels: Names, relations: Names = ()) -> int:
-        return self._tokenizer.prompts.prompt(*descriptions(item, labels, relations)).room
+        return self._tokenizer.prompts.prompt(part_of(item, labels, relations)).room
 
 
-def descriptions(item: Item, labels: Names, relations: Names) -> tuple[Names, Names]:
-    """The descriptions of these names."""
-    return tuple(item.labels[name] for name in labels), tuple(item.relations[name] for name in relations)
+def part_of(item: Item, labels: Names, relations: Names) -> Item:
+    """The item with these labels and relations alone."""
+    return replace(
+        item,
+        labels={name: item.labels[name] for name in labels},
+        relations={name: item.relations[name] for name in relations},
+        relation_heads={},  # the merged entities decide: another window may give a span another label
+        relation_tails={},
+    )
 
 
 def one_pass(

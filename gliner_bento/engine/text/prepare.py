@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gliner_bento.engine.base import AdapterLease, Prepared, Steps
 from gliner_bento.engine.text.chunked import WindowedRequest
 from gliner_bento.engine.text.passes import PassPlanner, one_pass
+from gliner_bento.engine.text.relation_windows import RelationWindows
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.words import Words
 from gliner_bento.errors import InvalidField, TooLarge
@@ -28,11 +29,12 @@ class ItemPreparer:
         """The item. Raises InvalidField for a task or options that the model does not support."""
         if not isinstance(item, ExtractionItem):
             raise InvalidField(f"{self._model} does not support the task {item.task}")
-        if not item.abilities:
+        schema = self._tokenizer.prompts.schema
+        if not item.labels and not item.classifications and not (schema and item.relations):
             raise InvalidField("labels: at least one is required", param="labels")
         item.check_supported(self._model, self._tasks)
         for param, names in (("labels", item.labels), ("relations", item.relations)):
-            if len(set(names.values())) < len(names):
+            if not schema and len(set(names.values())) < len(names):
                 raise InvalidField(f"{param}: two names have the same description", param=param)
         return item
 
@@ -52,12 +54,23 @@ class ItemPreparer:
                     result = Extraction.blank(item, truncated=truncated_at is not None, truncated_at=truncated_at)
                     return Prepared(item, tokens=0, words=0, truncated_at=truncated_at, result=result)
                 if not relation_windows or not relation_windows.may_divide(item.text, words):
-                    tokenized = self._tokenizer.tokenized(words, prompt)
+                    tokenized = self._tokenizer.tokenized(item.text, words, prompt)
                     return one_pass(item, tokenized, lease, truncated_at=truncated_at)
                 groups = self._planner.one_group(item, prompt.room, divided=True)
                 request = WindowedRequest(item, self._tokenizer, groups, relation_windows, lease)
                 request.process_words(words, truncated_at)
                 return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
+        request = yield from self._windowed(item, window, overlap, relation_windows, lease)
+        return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
+
+    def _windowed(
+        self,
+        item: ExtractionItem,
+        window: int,
+        overlap: int,
+        relation_windows: RelationWindows | None,
+        lease: AdapterLease | None,
+    ) -> Steps[WindowedRequest]:
         groups = yield from self._planner.groups(item, divided=bool(relation_windows))
         request = WindowedRequest(item, self._tokenizer, groups, relation_windows, lease)
         if item.long_text == "window":
@@ -65,7 +78,7 @@ class ItemPreparer:
         else:
             words, is_cut = yield from self._tokenizer.read(item.text, groups.room, self._tokenizer.limits.words)
             request.process_words(words, self._truncated_at(item, words, is_cut=is_cut))
-        return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
+        return request
 
     def _truncated_at(self, item: ExtractionItem, words: Words, *, is_cut: bool) -> int | None:
         """The character at which a text is cut; None if it is not. Raises TooLarge if it has to be rejected."""

@@ -56,12 +56,15 @@ class GraphBuilder:
         self._edges: dict[tuple[Node, Node, str], _Counts] = {}
 
     def add(self, entities: Sequence[Mapping[str, Any]], relations: Sequence[Mapping[str, Any]]) -> None:
-        """A document's entities and relations, as the API returns them. Raises ValueError for anything else."""
+        """A document's entities and relations, as the API returns them. Raises ValueError for anything else.
+
+        Relations of spans that are no entities (GLiNER2) are left out: they have no node."""
         try:
             nodes = [(_node(one), str(one["text"]), float(one["score"])) for one in entities]
             edges = [
                 ((_node(one["head"]), _node(one["tail"]), str(one["relation"])), float(one["score"]))
                 for one in relations
+                if one["head"]["label"] is not None and one["tail"]["label"] is not None
             ]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not entities and relations as the API returns them: {error!r}") from None

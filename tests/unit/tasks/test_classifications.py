@@ -178,7 +178,9 @@ def test_a_model_that_cannot_classify_is_named_before_it_is_called() -> None:
         assert len(replica.calls) == before
         return messages
 
-    refused = "classifications: 'ner-only' does not support the task classifications, but entities and relations"
+    refused = (
+        "classifications: 'ner-only' does not support the task classifications; it supports entities and relations"
+    )
     missing = "labels: Field required, or classifications"
     assert ask(replica, scene) == [refused, missing, refused, missing]
 
