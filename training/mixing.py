@@ -79,7 +79,7 @@ class Mixer:
     def pack(self, max_words: int) -> list[Record]:
         """Records of one source that together have at most `max_words` words (a longer one makes a pack of its own)."""
         source = self._rng.choices(self._names, self._weights)[0]
-        drawn = self._crowd() if source == "crowds" else (self._next(source) for _ in range(self._rng.choice(LENGTHS)))
+        drawn = self.crowd() if source == "crowds" else (self._next(source) for _ in range(self._rng.choice(LENGTHS)))
         pack: list[Record] = []
         size = 0
         for record in drawn:
@@ -89,7 +89,7 @@ class Mixer:
             pack.append(record)
         return [noisy(record, self._rng) for record in pack] if self._rng.random() < NOISE else pack
 
-    def _crowd(self) -> Iterator[Record]:
+    def crowd(self) -> Iterator[Record]:
         """2 to 12 short texts that state or deny the same one to four relations, or the rows of a table."""
         rng, count = self._rng, self._rng.randint(2, 12)
         if rng.random() < TABLES:

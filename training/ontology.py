@@ -141,8 +141,8 @@ def load_ontology(labels_file: Path | None) -> Ontology:
             ontology.parents.setdefault(child, parent)
         for name, synonyms in labels["ENT"].items():
             ontology.add_type(name, None, list(dict.fromkeys(synonyms)))
-        for name, (forward, inverse) in labels["REL"].items():
-            forward, inverse = ([o for o in dict.fromkeys(names) if o not in UNDIRECTED] for names in (forward, inverse))
+        for name, directions in labels["REL"].items():
+            forward, inverse = ([one for one in dict.fromkeys(given) if one not in UNDIRECTED] for given in directions)
             ontology.add_relation(name, forward)
             # A symmetric relation lists its own name as the inverse.
             ontology.relations[name].inverse.extend(inverse)

@@ -145,22 +145,27 @@ def load_library(ontology: Ontology, *, held_out: bool = False) -> Library:
         for name, values in parse_lists(lines).items():
             library.lists.setdefault(name, []).extend(values)
         domain = path.stem.partition("-")[0]
-        frame: Frame | None = None
-        for line in lines:
-            if DIRECTIVE.match(line):
-                _declare(line, domain, library, ontology)
-            elif line.startswith("@frame "):
-                frame = parse_frame(line)
-            elif line.startswith("@table "):
-                head, _, row = line.removeprefix("@table ").partition(" : ")
-                library.tables.append((head, parse_template(row, domain)))
-            elif frame and line[:2] in ("+ ", "- "):
-                library.templates.extend(parse_template(text, domain) for text in spread(frame.expand(line)))
-            elif line and not line.startswith("# ") and line != "#":
-                library.templates.append(parse_template(line, domain))
+        _read_lines(lines, domain, library, ontology)
     for template in (*library.templates, *(row for _, row in library.tables)):
         _check(template, library, ontology)
     return library
+
+
+def _read_lines(lines: Iterable[str], domain: str, library: Library, ontology: Ontology) -> None:
+    """Everything but the lists of a file."""
+    frame: Frame | None = None
+    for line in lines:
+        if DIRECTIVE.match(line):
+            _declare(line, domain, library, ontology)
+        elif line.startswith("@frame "):
+            frame = parse_frame(line)
+        elif line.startswith("@table "):
+            head, _, row = line.removeprefix("@table ").partition(" : ")
+            library.tables.append((head, parse_template(row, domain)))
+        elif frame and line[:2] in ("+ ", "- "):
+            library.templates.extend(parse_template(text, domain) for text in spread(frame.expand(line)))
+        elif line and not line.startswith("# ") and line != "#":
+            library.templates.append(parse_template(line, domain))
 
 
 def _check(template: Template, library: Library, ontology: Ontology) -> None:
