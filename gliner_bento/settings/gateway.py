@@ -87,6 +87,14 @@ class GatewayFields(BaseSettings):
         ("person", "organization", "location", "date", "event", "product"),
         description="Entity types between which a request to /gliner-2 or /pooling finds relations if it names none.",
     )
+    huggingface_labels: LabelNames = Field(
+        ("person", "organization", "location", "date", "event", "product"),
+        description="Entity types of Hugging Face's token-classification requests, which name none.",
+    )
+    tei_labels: LabelNames = Field(
+        ("positive", "negative", "neutral"),
+        description="Labels that /tei/predict chooses from: requests to text-embeddings-inference name none.",
+    )
     route_prefix: str = Field(
         "/gliner",
         pattern=r"^(/[A-Za-z0-9._~-]+)+$",
