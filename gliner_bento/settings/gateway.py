@@ -89,6 +89,14 @@ class GatewayFields(BaseSettings):
         description="Entity types of a request to /gliner-2 or /pooling that asks for relations and names no entity "
         "types.",
     )
+    huggingface_labels: LabelNames = Field(
+        ("person", "organization", "location", "date", "event", "product"),
+        description="Entity types of Hugging Face's token-classification requests, which name none.",
+    )
+    tei_labels: LabelNames = Field(
+        ("positive", "negative", "neutral"),
+        description="Labels that /tei/predict chooses from: requests to text-embeddings-inference name none.",
+    )
     route_prefix: str = Field(
         "/gliner",
         pattern=r"^(/[A-Za-z0-9._~-]+)+$",
