@@ -49,7 +49,7 @@ def test_offsets_are_characters_whatever_the_script(service):
 @pytest.mark.parametrize("text", ["", " ", "\n\t\u3000"])
 def test_a_blank_text_has_no_entities(service, text):
     answer = service.extract(text=text, labels=LABELS).json()
-    usage = {"words": 0, "tokens": 0, "windows": 0, "label_groups": 1, "relation_groups": 0}
+    usage = {"words": 0, "tokens": 0, "windows": 0, "passes": 0, "label_groups": 1, "relation_groups": 0}
     assert (answer["entities"], answer["usage"]) == ([], usage)
 
 

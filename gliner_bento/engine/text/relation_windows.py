@@ -3,8 +3,8 @@
     window ──▶ paragraphs, rows ──▶ sentences ──▶ parts:   ├──────────┤
                                                                 ├──────────┤
 
-No part reaches over the end of a paragraph, nor over a line break between two lines with two entities each, as the rows
-of tables and the items of lists have. A line break that wraps a line is white space.
+No part reaches over the end of a paragraph, nor over a line break between rows of a table or items of a list: lines
+with the same marks, or with two entities each. A line break that wraps a line is white space.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _ABBREVIATION = regex.compile(
     r"(?<![\p{L}\p{N}])(?i:mrs?|ms|dr|prof|st|gen|col|lt|capt|sgt|sen|rep|gov|rev|hon|no|nr|fig|vs|approx)\.\s*+\Z"
 )
 _ABBREVIATION_CHARS = 20
+_ITEM = regex.compile(r"\s*+(?:[-*+\u2022\u2023\u2013]|\p{N}{1,3}[.)])\s")
 
 _SENTENCE, _LINE, _PARAGRAPH = 1, 2, 4  # flags
 
@@ -154,8 +155,13 @@ def _line_ends(text: str) -> Iterator[tuple[int, int]]:
                 place += len(line)
                 needed = len(line.rstrip()) + 1 + len(following.split(maxsplit=1)[0])
                 if needed <= longest or longest < _WRAPPED_CHARS:
-                    yield place, _LINE
+                    yield place, _PARAGRAPH if any(_marks(line)) and _marks(line) == _marks(following) else _LINE
         at += sum(map(len, lines))
+
+
+def _marks(line: str) -> tuple[int, ...]:
+    """What makes a line an item of a list, or a row of a table."""
+    return bool(_ITEM.match(line)), *(line.count(mark) for mark in "\t|;,")
 
 
 def _without_lines(ends: Indices, line_of: Indices) -> Indices:

@@ -33,7 +33,9 @@ TEXTS = {
         ["AmetProfB", "CandJDmetno5"],
     ),
     "a paragraph ends a part": (TWO, "[A] met [B].\n\n[C] met [D].", ["AmetB", "CmetD"]),
-    "so does a row of a table": (TWO, "Name, Employer\n[A], [B]\r\n[C], [D]\n[E], [F]", ["NameEmployerAB", "CD", "EF"]),
+    "so does a row of a table": (TWO, "Name, Employer\n[A], [B]\r\n[C], [D]\n[E], [F]", ["AB", "CD", "EF"]),
+    "whatever its entities are": (ONE, "[A], [B]\n[C], d\n[E], [F]", ["AB", "EF"]),
+    "so does an item of a list": (ONE, "- [A] of [B]\n- [C]\n- [D] of [E]", ["AofB", "DofE"]),
     "a row beside a heading does not": (ONE, "Team\n[A], [B]\nOther team\n[C], [D]", ["TeamABOtherteamCD"]),
     "lines with an entity each are one": (ONE, "Name: [A]\nEmployer: [B]\nCity: [C]", ["NameAEmployerBCityC"]),
     "a wrapped line is a sentence": (
