@@ -1,4 +1,4 @@
-"""The types of adapters: what a client asks for, and what the server knows of them."""
+"""The types of adapters in requests and answers."""
 
 from __future__ import annotations
 

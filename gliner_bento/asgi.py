@@ -22,7 +22,7 @@ from gliner_bento.telemetry import log
 
 
 def create_app(settings: Settings | None = None) -> Starlette:
-    """An ASGI app that loads the models when it starts, and drains when it stops."""
+    """An ASGI app that loads the models when it starts, and finishes running requests when it stops."""
     settings = settings or load_or_exit()
     if settings.num_instances > 1 or settings.max_instances:
         name = "num_instances" if settings.num_instances > 1 else "max_instances"

@@ -1,10 +1,10 @@
 """The error tree: every error that a caller may see, with its code and public message. The gateway maps codes to HTTP
 statuses.
 
-An error travels between processes as data (`ErrorDetail`), never as a pickled exception. Anything that is not in this
-tree is an internal fault: it is logged with its traceback where it happens and reported as `internal`.
+An error is sent between processes as data (`ErrorDetail`), never as a pickled exception. An exception that is not in
+this tree is an internal fault: it is logged with its traceback where it happens, and reported as `internal`.
 
-What keeps a process from starting is a `StartupError`, for the operator: one line, and no part of the tree.
+An error that keeps a process from starting is a `StartupError`, which is not in the tree: one line for the operator.
 """
 
 from __future__ import annotations
@@ -260,5 +260,5 @@ def one_line(error: BaseException) -> str:
 
 
 def install(extra: str) -> str:
-    """How to install a missing `extra`: the end of an error message."""
+    """The end of an error message: how to install a missing `extra`."""
     return f"install the extra {extra} in the clone: pip install -e '.[{extra}]' (docs/quickstart.md)"

@@ -1,4 +1,4 @@
-"""The types of `/v1/model`, `/v1/status` and `/v1/replicas`: what a server serves, and what it does now."""
+"""The types of `/v1/model`, `/v1/status` and `/v1/replicas`: the served model, and the current state."""
 
 from __future__ import annotations
 
@@ -115,6 +115,10 @@ class ModelInfo:
         str, Field(description="gliner's class for the checkpoint.", examples=["UniEncoderSpanRelexGLiNER"])
     ]
     supports_relations: bool
+    tasks: Annotated[
+        Sequence[str],
+        Field(description="What it can be asked for; other fields of a request are refused.", examples=[["entities"]]),
+    ] = ("entities",)
     supports_adapters: bool
     device: str
     dtype: str
@@ -123,6 +127,10 @@ class ModelInfo:
     max_span_width: Annotated[int | None, Field(description="Words of the longest entity; null for token models.")]
     max_labels_per_pass: Annotated[
         int | None, Field(description="Maximum number of labels, and of relations, per pass. Null: no limit.")
+    ] = None
+    relation_window_sentences: Annotated[
+        int | None,
+        Field(description="Sentences that the model reads at a time for relations, by default. Null: whole windows."),
     ] = None
     fingerprint: Annotated[
         str | None,

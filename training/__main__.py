@@ -1,7 +1,8 @@
-"""Command line: `python -m training train|report`.
+"""Command line: `python -m training train|report|reach`.
 
 `train` makes the bundled model, from scratch or from `--start`; interrupted, it continues from its last checkpoint in
-`--work`, with the result that it would have had. `report` scores a checkpoint.
+`--work`, with the result that it would have had. `report` scores a checkpoint, `reach` only its relations in texts of
+several facts.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from training import reach
 from training.evaluate import evaluate, report
 from training.probing import write_report
 from training.stages import run_stages
@@ -35,8 +37,11 @@ def parse_arguments() -> argparse.Namespace:
     training.add_argument("--start", type=Path, help="checkpoint folder to continue from: runs the last stage alone")
     training.add_argument("--trial", type=int, metavar="STEPS", help="stop every stage after STEPS steps")
     scores = commands.add_parser("report")
-    scores.add_argument("--model", type=Path, default=DEMO, help="checkpoint folder (default: models/demo)")
-    scores.add_argument("--threshold", type=float, default=0.5)
+    relations = commands.add_parser("reach")
+    relations.add_argument("--output", type=Path, help="file for the counts at all thresholds (JSON)")
+    for command in (scores, relations):
+        command.add_argument("--model", type=Path, default=DEMO, help="checkpoint folder (default: models/demo)")
+        command.add_argument("--threshold", type=float, default=0.5)
     for command in (training, scores):
         command.add_argument(
             "--data",
@@ -56,6 +61,8 @@ def main() -> None:
         run_stages(arguments.data, arguments.out, arguments.work, arguments.start, arguments.trial)
         print(f"trained in {(time.monotonic() - begin) / 60:.1f} minutes")
         print(report(evaluate(arguments.out, arguments.data)))
+    elif arguments.command == "reach":
+        print(reach.report(arguments.model, arguments.threshold, arguments.output))
     else:
         write_report(arguments.model, arguments.data, arguments.threshold)
 

@@ -11,7 +11,7 @@ import torch
 
 from training.sampling import Example
 
-MAX_PAIRS = 240
+MAX_PAIRS = 600
 
 
 @dataclass(slots=True)

@@ -10,6 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 NAME = "all-MiniLM-L6-v2"
+RELATION_WINDOW_SENTENCES = 1
+"""What this project's server reads at a time for relations: the best of those that `reach` measures."""
 
 
 def save_checkpoint(model: Any, folder: Path) -> None:
@@ -25,6 +27,7 @@ def save_checkpoint(model: Any, folder: Path) -> None:
     scratch.replace(folder / "model.safetensors")
     config = json.loads(model.config.to_json_string(use_diff=False))
     config["model_name"] = NAME
+    config["relation_window_sentences"] = RELATION_WINDOW_SENTENCES
     _clean(config)
     (folder / "gliner_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     model.data_processor.transformer_tokenizer.save_pretrained(folder)

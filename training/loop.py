@@ -17,8 +17,8 @@ from training.batching import Batch
 from training.model import FastForward
 
 POSITIVE_WEIGHT = 2.0
-RELATION_WEIGHT = 2.0
-WORDS = "token_rep_layer.bert_layer.model.embeddings.word_embeddings"
+ENCODER = "token_rep_layer.bert_layer.model"
+WORDS = f"{ENCODER}.embeddings.word_embeddings"
 """The encoder's word embeddings: 42 % of the weights."""
 
 
@@ -43,6 +43,9 @@ class Settings:
     save_every: int = 400
     freeze_words: bool = False
     """Leave the encoder's word embeddings as they are, which saves work."""
+    freeze_layers: int = 0
+    """Leave so many of the encoder's lowest layers, and all embeddings, as they are."""
+    relation_weight: float = 2.0
 
 
 def binary_loss(logits: Tensor, targets: Tensor) -> Tensor:
@@ -155,6 +158,10 @@ def train(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     core = model.model.to(device)
     core.get_submodule(WORDS).weight.requires_grad_(not settings.freeze_words)
+    if settings.freeze_layers:
+        encoder = core.get_submodule(ENCODER)
+        encoder.embeddings.requires_grad_(False)
+        encoder.encoder.layer[: settings.freeze_layers].requires_grad_(False)
     forward = FastForward(core)
     optimizer = make_optimizer(core, settings)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, settings))
@@ -168,7 +175,7 @@ def train(
         batch = next(batches).to(device)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=halved):
             entity, relation = losses(forward, batch)
-        loss = entity + RELATION_WEIGHT * relation
+        loss = entity + settings.relation_weight * relation
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(core.parameters(), settings.clip, foreach=True)

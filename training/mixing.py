@@ -4,39 +4,52 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from training.noise import noisy
 from training.records import Record
-from training.templates import Library, Writer
+from training.templates import OWN_RELATIONS, Library, Template, Writer
 
 WEIGHTS = {
-    "multiconer2_en": 0.15,
-    "btc": 0.05,
-    "wnut17_train": 0.035,
-    "wikigold": 0.045,
+    "multiconer2_en": 0.14,
+    "btc": 0.03,
+    "wnut17_train": 0.02,
+    "wikigold": 0.04,
     "sec_filings": 0.01,
-    "stackoverflow_ner": 0.03,
-    "presidio_synth": 0.04,
-    "slurp_devel": 0.015,
-    "snips": 0.02,
-    "fire": 0.03,
-    "redocred": 0.12,
-    "docred_test_ents": 0.02,
+    "stackoverflow_ner": 0.02,
+    "presidio_synth": 0.03,
+    "slurp_devel": 0.01,
+    "snips": 0.015,
+    "fire": 0.015,
+    "redocred": 0.08,
+    "docred_test_ents": 0.04,
     "fewrel_val": 0.02,
-    "templates": 0.135,
-    "frames": 0.36,
+    "templates": 0.16,
+    "frames": 0.15,
+    "crowds": 0.22,
 }
 """Share of the training texts by source: largest for prose with many types and relations, smallest for chat.
 
 `frames` are `relations-*.txt`, `breadth-*.txt` and `everyday*.txt` of `data/templates`, `templates` the other files.
+`crowds` are many short sentences of `frames` about the same few relations, and tables.
 """
+
+GENERATED = ("templates", "frames", "crowds")
 
 FRAMES = frozenset({"relations", "everyday", "breadth"})
 """Domains of the template files that count as `frames`."""
 
 NOISE = 0.2
 """Share of the packs with typing errors."""
+
+TABLES = 0.2
+"""Share of the crowds that are tables."""
+
+SHORT = 16
+"""Words of the longest sentences in crowds, about."""
+
+MARKS = ("", "", "", "", "-", "-", "*", "•", "1.")
+"""What is before each text of a crowd: mostly nothing."""
 
 LENGTHS = (1, 1, 1, 2, 2, 3, 3, 4, 5, 6)
 """Records per text, drawn uniformly."""
@@ -55,30 +68,58 @@ class Mixer:
             self._by_source[record.source].append(record)
         self._queues: dict[str, list[Record]] = {}
         self._orders: dict[str, list[int]] = {}
-        names = [name for name in WEIGHTS if name in self._by_source or name in ("templates", "frames")]
+        names = [name for name in WEIGHTS if name in self._by_source or name in GENERATED]
         self._names, self._weights = names, [WEIGHTS[name] for name in names]
+        self._about: dict[tuple[str, str], list[Template]] = defaultdict(list)
+        for one in library.templates:
+            if sum(len(piece.split()) for piece in one.pieces) + 2 * len(one.slots) <= SHORT:
+                for name in {name for _, _, name in one.triples}:
+                    self._about[one.domain, name].append(one)
 
     def pack(self, max_words: int) -> list[Record]:
         """Records of one source that together have at most `max_words` words (a longer one makes a pack of its own)."""
         source = self._rng.choices(self._names, self._weights)[0]
-        pack = [self._next(source)]
-        size = len(pack[0].words)
-        for _ in range(self._rng.choice(LENGTHS) - 1):
-            record = self._next(source)
+        drawn = self.crowd() if source == "crowds" else (self._next(source) for _ in range(self._rng.choice(LENGTHS)))
+        pack: list[Record] = []
+        size = 0
+        for record in drawn:
             size += len(record.words)
-            if size > max_words:
+            if pack and size > max_words:
                 break
             pack.append(record)
         return [noisy(record, self._rng) for record in pack] if self._rng.random() < NOISE else pack
 
+    def crowd(self) -> Iterator[Record]:
+        """2 to 12 short texts that state or deny the same one to four relations, or the rows of a table."""
+        rng, count = self._rng, self._rng.randint(2, 12)
+        if rng.random() < TABLES:
+            yield from self._writer.write_table(*rng.choice(self._library.tables), count, rng)
+            return
+        seed = self._template("frames")
+        while not seed.triples or seed.domain not in OWN_RELATIONS:
+            seed = self._template("frames")
+        names = [name for domain, name in self._about if domain == seed.domain]
+        asked = [seed.triples[0][2], *rng.sample(names, rng.choice((0, 0, 1, 2, 3)))]
+        group = [one for name in asked for one in self._about[seed.domain, name]] or [seed]
+        if rng.random() < 0.4:  # the same few phrasings again and again, with other names
+            group = rng.sample(group, min(len(group), rng.randint(1, 2)))
+        mark = rng.choice(MARKS)
+        for number in range(1, count + 1):
+            record = self._writer.write(rng.choice(group), rng)
+            yield record.behind(f"{number}" if mark == "1." else mark) if mark else record
+
+    def _template(self, source: str) -> Template:
+        """The next template of a source: every one once before any is repeated."""
+        order = self._orders.setdefault(source, [])
+        if not order:
+            templates = enumerate(self._library.templates)
+            order.extend(i for i, one in templates if (one.domain in FRAMES) == (source == "frames"))
+            self._rng.shuffle(order)
+        return self._library.templates[order.pop()]
+
     def _next(self, source: str) -> Record:
-        if source in ("templates", "frames"):
-            order = self._orders.setdefault(source, [])
-            if not order:
-                templates = enumerate(self._library.templates)
-                order.extend(i for i, one in templates if (one.domain in FRAMES) == (source == "frames"))
-                self._rng.shuffle(order)
-            return self._writer.write(self._library.templates[order.pop()], self._rng)
+        if source in GENERATED:
+            return self._writer.write(self._template(source), self._rng)
         queue = self._queues.setdefault(source, [])
         if not queue:
             queue.extend(self._by_source[source])

@@ -52,6 +52,9 @@ SYNONYMS = {
     "musician": ["singer"],
 }
 
+UNDIRECTED = frozenset({"parent", "child"})
+"""Names in the label file that do not say who is whose: they are not used."""
+
 RELATION_FAMILIES = (
     ("located in", "country", "part of", "headquartered in", "capital of", "founded at", "next to water",
      "takes place in"),
@@ -138,11 +141,11 @@ def load_ontology(labels_file: Path | None) -> Ontology:
             ontology.parents.setdefault(child, parent)
         for name, synonyms in labels["ENT"].items():
             ontology.add_type(name, None, list(dict.fromkeys(synonyms)))
-        for name, (forward, inverse) in labels["REL"].items():
-            ontology.add_relation(name, list(dict.fromkeys(forward)))
-            relation = ontology.relations[name]
+        for name, directions in labels["REL"].items():
+            forward, inverse = ([one for one in dict.fromkeys(given) if one not in UNDIRECTED] for given in directions)
+            ontology.add_relation(name, forward)
             # A symmetric relation lists its own name as the inverse.
-            relation.inverse.extend(dict.fromkeys(inverse))
+            ontology.relations[name].inverse.extend(inverse)
     for name, synonyms in SYNONYMS.items():
         ontology.add_type(name, None, synonyms)
     return ontology

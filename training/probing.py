@@ -13,6 +13,7 @@ from typing import Any
 
 from gliner import GLiNER
 
+from training import reach
 from training.evaluate import Counts, ask, evaluate, evaluate_held_out, report
 from training.questions import PROBES, QUESTIONS, Question, read_questions
 
@@ -76,8 +77,10 @@ def _cells(counts: Counts) -> str:
 def write_report(folder: Path, data: Path | None, threshold: float = 0.5) -> None:
     """Print the report of a checkpoint; with `data` also the scores of the development split."""
     model = GLiNER.from_pretrained(str(folder), local_files_only=True)
-    outcomes = [answer(model, probe, threshold) for probe in read_questions(PROBES)]
+    probes = [probe for probe in read_questions(PROBES) if not probe.domain.startswith(reach.DOMAIN)]
+    outcomes = [answer(model, probe, threshold) for probe in probes]
     print(f"## Probes at threshold {threshold}\n\n{table(outcomes)}\n")
+    print(f"## Relations in texts of several facts\n\n{reach.report(folder, threshold)}\n")
     asked = [answer(model, question, threshold) for question in read_questions(QUESTIONS)]
     print(f"## Questions, on which scores are calibrated\n\n{table(asked)}\n")
     print(f"## Types and relations that were never trained\n\n{report(evaluate_held_out(model, threshold))}\n")

@@ -32,7 +32,7 @@ class Question:
 
 def parse_question(line: str, asked: dict[str, str]) -> Question:
     """One line with marked entities; raises `ValueError` where an answer does not fit the question."""
-    marked, _, tail = line.partition(" => ")
+    marked, _, tail = line.replace("\\n", "\n").partition(" => ")
     types, relations = (_names(asked.get(key, "")) for key in ("types", "relations"))
     question = Question("", types, relations, asked["domain"], asked.get("noise", "none"))
     ids: dict[str, tuple[int, int]] = {}
@@ -72,4 +72,4 @@ def read_questions(folder: Path) -> Iterator[Question]:
                     asked.pop("relations", None)
                 asked[key] = value
             elif line and not line.startswith("# "):
-                yield parse_question(line, asked)
+                yield parse_question(line.replace(r"\n", "\n"), asked)

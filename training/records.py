@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,11 @@ class Record:
     """Relations that the text denies or that it only seems to state: they belong into the prompt as negatives."""
     undecided: frozenset[tuple[int, int, str]] = frozenset()
     """Triples that the text leaves open."""
+
+    def behind(self, mark: str) -> Record:
+        """The record as an item of a list: behind one more word."""
+        mentions = [Mention(one.first + 1, one.last + 1, one.type) for one in self.mentions]
+        return replace(self, words=[mark, *self.words], mentions=mentions)
 
     def text_of(self, mention: Mention) -> str:
         """The words of a mention, joined by spaces."""

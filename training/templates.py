@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from training.frames import ALTERNATIVES, Frame, parse_frame, spread
@@ -21,6 +21,9 @@ DATA = Path(__file__).parent / "data"
 SLOT = re.compile(r"\{(~?)([^{}#@]+)(?:#([^{}#@]+))?(?:@([^{}#@]+))?\}")
 DIRECTIVE = re.compile(r"@(?:type|list|rel)\s")
 RELATION = re.compile(r"^(?:(not|maybe) )?(.+?)\(([^(),]+),([^(),]+)\)$")
+COLUMN = "¦"
+"""What separates the columns of a table."""
+
 Triple = tuple[int, int, str]
 
 OWN_RELATIONS = frozenset({"relations", "breadth", "held_out"})
@@ -64,6 +67,8 @@ class Library:
     """All templates with their lists and declarations, the latter also by file (`domain`)."""
 
     templates: list[Template] = field(default_factory=list)
+    tables: list[tuple[str, Template]] = field(default_factory=list)
+    """The head of a table and its row."""
     lists: dict[str, list[str]] = field(default_factory=dict)
     types: dict[str, set[str]] = field(default_factory=dict)
     relations: dict[str, set[str]] = field(default_factory=dict)
@@ -140,19 +145,27 @@ def load_library(ontology: Ontology, *, held_out: bool = False) -> Library:
         for name, values in parse_lists(lines).items():
             library.lists.setdefault(name, []).extend(values)
         domain = path.stem.partition("-")[0]
-        frame: Frame | None = None
-        for line in lines:
-            if DIRECTIVE.match(line):
-                _declare(line, domain, library, ontology)
-            elif line.startswith("@frame "):
-                frame = parse_frame(line)
-            elif frame and line[:2] in ("+ ", "- "):
-                library.templates.extend(parse_template(text, domain) for text in spread(frame.expand(line)))
-            elif line and not line.startswith("# ") and line != "#":
-                library.templates.append(parse_template(line, domain))
-    for template in library.templates:
+        _read_lines(lines, domain, library, ontology)
+    for template in (*library.templates, *(row for _, row in library.tables)):
         _check(template, library, ontology)
     return library
+
+
+def _read_lines(lines: Iterable[str], domain: str, library: Library, ontology: Ontology) -> None:
+    """Everything but the lists of a file."""
+    frame: Frame | None = None
+    for line in lines:
+        if DIRECTIVE.match(line):
+            _declare(line, domain, library, ontology)
+        elif line.startswith("@frame "):
+            frame = parse_frame(line)
+        elif line.startswith("@table "):
+            head, _, row = line.removeprefix("@table ").partition(" : ")
+            library.tables.append((head, parse_template(row, domain)))
+        elif frame and line[:2] in ("+ ", "- "):
+            library.templates.extend(parse_template(text, domain) for text in spread(frame.expand(line)))
+        elif line and not line.startswith("# ") and line != "#":
+            library.templates.append(parse_template(line, domain))
 
 
 def _check(template: Template, library: Library, ontology: Ontology) -> None:
@@ -220,6 +233,14 @@ class Writer:
             asked=frozenset(name for _, _, name in denied),
             undecided=frozenset(undecided),
         )
+
+    def write_table(self, head: str, row: Template, count: int, rng: random.Random) -> list[Record]:
+        """`count` rows of a table; the first also has the head, if there is one."""
+        mark = rng.choice(("|", "|", ";", ",", "-", ""))
+        rows = [replace(row, pieces=[piece.replace(COLUMN, mark) for piece in row.pieces])] * count
+        shown = _choose(head, rng).replace(COLUMN, mark)
+        first = replace(rows[0], pieces=[f"{shown} {rows[0].pieces[0]}", *rows[0].pieces[1:]])
+        return [self.write(one, rng) for one in [first, *rows[1:]]]
 
     def _values(self, slots: Sequence[Slot], rng: random.Random) -> list[str]:
         """A value for each slot, without using one twice in a text."""

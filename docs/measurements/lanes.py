@@ -52,8 +52,8 @@ class Simulation:
         if rules < 2:
             made._reservation = lambda: None
         if rules < 1:
-            self._queue.batch_share = lambda *_: None  # type: ignore[method-assign]
-            made._crowds = lambda _: iter(())
+            self._queue.batch_quota = lambda *_: None  # type: ignore[method-assign]
+            made._classes_on = lambda _: iter(())
         self._dispatcher = made
         self._ended: dict[int, Callable[[], None]] = {}
 

@@ -1,4 +1,4 @@
-"""LoRA adapters: their format, and where they are: on disk, in memory, in slots of the device.
+"""LoRA adapters: their format, and the tiers that hold them: disk, memory, slots of the device.
 
 PUT, adapter_root, hub ──▶ disk.py ──▶ adapter.py ──▶ cache.py ──▶ device.py
                            files       checked,       in memory,   in a slot, while

@@ -22,8 +22,8 @@ from gliner_bento.adapters.peft_config import check_patterns, rank_and_scale, re
 from gliner_bento.storage.archives import shown
 
 ModelLayers = Mapping[str, tuple[int, int] | str]
-"""Every module of the model by name: (in, out) of a linear layer that adapters may change, else why not
-("an embedding")."""
+"""Every module of the model by name: (in, out) of a linear layer that adapters may change; for other modules, the
+reason why they may not ("an embedding")."""
 
 TEXT_ENCODER = "token_rep_layer.bert_layer.model."
 # An adapter was trained on the model, on gliner's wrapper of it, or on its text encoder. To get the model's layer names
@@ -58,7 +58,7 @@ class LowRank:
 class Adapter:
     """An adapter and its tensors.
 
-    rank: the highest of its layers'.
+    rank: the highest rank of its layers.
     updates: by the layer's name in the model.
     """
 
@@ -95,8 +95,8 @@ def check_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Adapte
 
 
 def read_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Adapter:
-    """The adapter in `folder`; raises `AdapterInvalid`, also for numbers that are not finite."""
-    with _files(folder) as (config, weights):  # not mapped: the operator may overwrite the file
+    """Read the adapter in `folder`; raises `AdapterInvalid`, also for numbers that are not finite."""
+    with _files(folder) as (config, weights):  # read, not memory-mapped: the operator may overwrite the file
         fields, tensors = read_config(config), dict(deserialize(weights.read()))  # type: ignore[no-untyped-call]
     shapes = _shapes((name, tensor["dtype"], tensor["shape"]) for name, tensor in tensors.items())
     plan = _plan(fields, shapes, layers, max_rank)
@@ -148,7 +148,7 @@ def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: Mod
 
 
 def _names_in_model(saved: Iterable[str], layers: ModelLayers) -> dict[str, str]:
-    """Saved layer name -> the model's name; all saved names are relative to the same module."""
+    """The name of each saved layer in the model. All saved names are relative to one module (see `_TRAINED_ON`)."""
     candidates = [
         {name: added + name.removeprefix(removed) for name in saved if name.startswith(removed)}
         for removed, added in _TRAINED_ON
@@ -178,7 +178,7 @@ def _check_shapes(saved_as: str, layer: tuple[int, int] | str, parts: Mapping[st
 
 
 def _layer(saved_as: str, config: LoraConfig, parts: Mapping[str, tuple[int, ...]]) -> LayerPlan:
-    """A layer's configuration, which must agree with its tensors."""
+    """The plan of a layer. Raises `AdapterInvalid` if its configuration contradicts its tensors."""
     where = f"layer {shown(saved_as)}"
     rank, scale = rank_and_scale(config, saved_as)
     if rank != parts["lora_A.weight"][0]:
@@ -190,7 +190,7 @@ def _layer(saved_as: str, config: LoraConfig, parts: Mapping[str, tuple[int, ...
 
 
 def _low_rank(layer: LayerPlan, tensors: Mapping[str, Mapping[str, Any]]) -> LowRank:
-    """tensors: as safetensors reads them."""
+    """The tensors of a layer, scaled. tensors: as safetensors reads them."""
 
     def part(name: str, scale: float) -> torch.Tensor:
         saved = tensors[f"base_model.model.{layer.saved_as}.{name}"]

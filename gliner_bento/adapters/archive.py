@@ -38,11 +38,11 @@ def check_complete(names: Collection[str]) -> None:
 def unpack(archive: Path, into: Path, *, max_bytes: int) -> None:
     """Write the adapter's two files, from a zip or a tar, gzipped or not, into the folder `into`.
 
-    They may be at the top of the archive or in one folder. After an error, `into` may hold incomplete files.
+    Both files may be at the top of the archive, or in one folder. After an error, `into` may contain incomplete files.
 
-    max_bytes: of all files of the archive, unpacked.
+    max_bytes: limit on all files of the archive together, unpacked.
 
-    Raises `AdapterInvalid` for anything else, and `TooLarge` beyond `max_bytes`, 64 entries, or 200 times the
+    Raises `AdapterInvalid` for any other archive, and `TooLarge` beyond `max_bytes`, 64 entries, or 200 times the
     archive's own size.
     """
     seen: set[PurePosixPath] = set()
@@ -51,7 +51,7 @@ def unpack(archive: Path, into: Path, *, max_bytes: int) -> None:
             seen.add(file.path)
             wanted = file.path.name in FILES
             if wanted:
-                _check_place(file.path, seen)
+                _check_folder(file.path, seen)
             with (into / file.path.name).open("xb") if wanted else open(os.devnull, "wb") as target:
                 target.writelines(file.content)
     except ArchiveTooLarge as error:
@@ -61,7 +61,7 @@ def unpack(archive: Path, into: Path, *, max_bytes: int) -> None:
     check_complete({path.name for path in seen})
 
 
-def _check_place(path: PurePosixPath, seen: set[PurePosixPath]) -> None:
+def _check_folder(path: PurePosixPath, seen: set[PurePosixPath]) -> None:
     """Raises `AdapterInvalid` unless both files are at the top or in the same folder."""
     if len(path.parts) > 2:
         raise invalid(f"the archive holds {shown(path)}; the files may be in one folder, not deeper")

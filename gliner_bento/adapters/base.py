@@ -31,8 +31,8 @@ class StoredAdapter:
 
     version: identifies the content: two adapters of one id and version are the same.
     folder: holds `adapter_config.json` and `adapter_model.safetensors`.
-    size_bytes: of both files.
-    pinned: evicted from memory last.
+    size_bytes: of both files together.
+    pinned: whether it is evicted from memory last.
     """
 
     adapter_id: str
@@ -45,7 +45,8 @@ class StoredAdapter:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Adapters on the device. slots: limit of one batch. resident: those in a slot. in_use: by running batches."""
+    """Adapters on the device. slots: their number, which limits the adapters of a batch. resident: the adapters in
+    slots. in_use: those that running batches use."""
 
     slots: int = 0
     resident: frozenset[Hashable] = frozenset()

@@ -26,9 +26,9 @@ Load = Callable[[StoredAdapter], LoadedAdapter]
 
 @dataclass(slots=True)
 class _Entry:
-    """users: number of open leases. load: replaces the cache's `load`. loading: submitted to a loading thread.
+    """An adapter that is loaded, being loaded or pending. An entry that fails to load is removed.
 
-    An entry that fails to load is removed.
+    users: number of open leases. load: replaces the cache's `load`. loading: loading has begun, or has ended.
     """
 
     stored: StoredAdapter
@@ -40,7 +40,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class Uses:
-    """How often an adapter was requested, and when last, in seconds since 1970."""
+    """How often an adapter was requested, and the last time, in seconds since 1970."""
 
     count: int = 0
     last_s: float | None = None
@@ -58,8 +58,8 @@ class Lease:
 class AdapterCache:
     """At most `capacity` adapters in memory. Thread-safe.
 
-    find: looks an id up on disk; raises an error for an unknown one. load: reads an adapter. on_evict: called with the
-    key of each adapter that leaves the memory. start_thread: called first in each loading thread.
+    find: looks up an id on disk, and raises an error for an unknown one. load: reads an adapter. on_evict: called with
+    the key of each adapter that leaves the memory. start_thread: called at the start of each loading thread.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class AdapterCache:
         self._uses: dict[str, Uses] = {}
 
     def acquire(self, adapter_id: str, *, count: bool = True, load: Load | None = None) -> Lease:
-        """A lease on the adapter, which is loaded if it is not in memory. Does not wait.
+        """A lease on the adapter; starts to load it if it is not in memory. Does not wait.
 
-        count: whether this is a use. load: replaces the cache's `load`, unless loading has begun (a PUT has the tensors
-        already).
+        count: whether this counts as a use. load: replaces the cache's `load`, unless loading has begun (for a PUT,
+        which already has the tensors).
 
-        Raises what `find` raises, AdapterNotFound for one that is being removed, and NotReady after `close`.
+        Raises what `find` raises, AdapterNotFound for an adapter that is being removed, and NotReady after `close`.
         """
         stored = self._find(adapter_id)
         key = (stored.adapter_id, stored.version)
@@ -99,7 +99,7 @@ class AdapterCache:
             if self._closed:
                 raise _closed()
             entry = self._entries.setdefault(key, _Entry(stored))
-            if entry.loading:  # a pending entry keeps its place in the queue
+            if entry.loading:  # a pending entry keeps its position in the queue
                 self._entries.move_to_end(key)
             else:
                 entry.load = entry.load or load
@@ -128,7 +128,7 @@ class AdapterCache:
     def remove(self, adapter_id: str, delete: Callable[[], object], timeout_s: float) -> None:
         """Refuse new leases of the adapter, wait until no item uses it, call `delete`, and drop it from memory.
 
-        Raises DeadlineExceeded if it is in use after `timeout_s`, and what `delete` raises; it is then served again.
+        Raises DeadlineExceeded if it is still in use after `timeout_s`, and what `delete` raises. It is then kept.
         """
         with self._changed:
             if adapter_id in self._removing:
@@ -176,7 +176,7 @@ class AdapterCache:
         self._report(evicted)
 
     def _load_pending(self) -> list[Key]:
-        """Start to load pending entries up to the capacity; returns what was evicted. Called with the lock held."""
+        """Start to load pending entries up to the capacity; returns the evicted keys. Called with the lock held."""
         evicted = []
         for entry in [entry for entry in self._entries.values() if not entry.loading]:
             while self._loading() >= self._capacity and (key := self._evictable()) is not None:
@@ -198,7 +198,7 @@ class AdapterCache:
         return min(idle, key=lambda key: self._entries[key].stored.pinned, default=None)
 
     def _run(self, entry: _Entry) -> None:
-        """In a loading thread."""
+        """Load an entry, in a loading thread."""
         stored = entry.stored
         load, entry.load = entry.load or self._load, None
         try:

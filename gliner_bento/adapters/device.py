@@ -1,7 +1,7 @@
-"""The device tier: which adapter has which slot.
+"""The device tier: which adapter is in which slot.
 
-A batch reserves the slots of all its adapters while it runs. An adapter without a slot gets the least recently used one
-that no batch has reserved. Slots are written only here.
+A batch reserves the slots of all its adapters while it runs. An adapter without a slot gets the least recently used
+slot that no batch has reserved. Only this module writes slots.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Sink(Protocol):
     """A part of the model that adapters change: the engine's side of a slot."""
 
     def prepare(self, updates: Mapping[str, LowRank]) -> Any:
-        """What `write` needs of an adapter's updates, on the CPU; None: the adapter does not change this part."""
+        """Convert an adapter's updates, on the CPU, for `write`; None: the adapter does not change this part."""
 
     def write(self, slot: int, prepared: Any) -> None:
         """Write an adapter into `slot`, which no batch has reserved; None: the base model."""
@@ -57,16 +57,16 @@ class _Slot:
 
 @dataclass(slots=True, eq=False)
 class _Reservation:
-    """The slots of one batch; reservations are granted in order."""
+    """The adapters of one batch, and the slots that it has reserved for them. Reservations are granted in order."""
 
     adapters: Collection[LoadedAdapter]
     slots: list[_Slot] = field(default_factory=list)
 
 
 class DeviceSlots:
-    """`count` slots over the sinks of a model. Thread-safe.
+    """`count` slots; each sink of the model has a part of every slot. Thread-safe.
 
-    synchronize: called after slots were written, before a batch uses them (it waits for all streams of a GPU).
+    synchronize: called after slots were written, before a batch uses them; on a GPU it waits for all streams.
     """
 
     def __init__(self, sinks: Sequence[Sink], count: int, synchronize: Callable[[], None] = lambda: None) -> None:
@@ -81,9 +81,9 @@ class DeviceSlots:
 
     @contextmanager
     def hold(self, adapters: Collection[LoadedAdapter]) -> Iterator[dict[LoadedAdapter, int]]:
-        """The slot of each of different `adapters`, reserved while the context lasts.
+        """The slot of each of `adapters`, which are all different. Reserved while the context lasts.
 
-        Waits, in the order of calls, while other batches have the slots. Raises ValueError for too many adapters.
+        Waits, in the order of calls, while other batches hold the slots. Raises ValueError for too many adapters.
         """
         if len(adapters) > len(self._slots):
             raise ValueError(f"{len(adapters)} adapters do not fit {len(self._slots)} slots")
@@ -107,7 +107,7 @@ class DeviceSlots:
                 self._notify()
 
     def state(self) -> SlotState:
-        """The adapters on the device. Does not take the lock, which is held while slots are written."""
+        """The adapters on the device, without waiting for the lock, which is held while slots are written."""
         return self._state
 
     def contents(self) -> tuple[Key | None, ...]:
@@ -124,7 +124,7 @@ class DeviceSlots:
             self._notify()
 
     def _notify(self) -> None:
-        """Publish the state. Called with the lock held."""
+        """Publish the state and wake waiting batches. Called with the lock held."""
         resident = frozenset(slot.adapter.key for slot in self._slots if slot.adapter)
         in_use = frozenset(slot.adapter.key for slot in self._slots if slot.adapter and slot.users)
         self._state = SlotState(len(self._slots), resident, in_use)
@@ -137,7 +137,7 @@ class DeviceSlots:
         return missing <= sum(not slot.users and slot.adapter not in requested for slot in self._slots)
 
     def _reserve(self, reservation: _Reservation) -> None:
-        """A slot for each adapter; there are enough."""
+        """Reserve a slot for each adapter. `_has_slots_for` is true."""
         self._uses += 1
         slot_of = {slot.adapter: slot for slot in self._slots if slot.adapter}
         missing = [adapter for adapter in reservation.adapters if adapter not in slot_of]
@@ -162,7 +162,7 @@ class DeviceSlots:
         reservation.slots.clear()
 
     def _write(self, slot: _Slot, adapter: LoadedAdapter | None) -> None:
-        """If writing fails, the slot is free."""
+        """Write an adapter into a slot, or clear it. If writing fails, the slot is free."""
         slot.adapter = None
         prepared = adapter.prepared if adapter else [None] * len(self.sinks)
         for sink, part in zip(self.sinks, prepared, strict=True):
@@ -171,5 +171,5 @@ class DeviceSlots:
 
 
 def _eviction_order(slot: _Slot) -> tuple[bool, bool, int]:
-    """Free slots first, then those of adapters that are not pinned; the least recently used first."""
+    """Sort key: free slots first, then those of adapters that are not pinned; the least recently used first."""
     return slot.adapter is not None, slot.adapter is not None and slot.adapter.pinned, slot.last_use

@@ -3,7 +3,7 @@ folder.
 
     disk_cache_dir/<fingerprint>/    the store of one base model
         adapters/<id>/    the two files and manifest.json, written elsewhere and renamed
-        adapters/.<...>/  being installed or removed; left over by a crash if no process has locked it
+        adapters/.<...>/  being installed or removed; a leftover of a crash if no process has locked it
         pins/<id>         exists if the id is pinned
         lock
     adapter_root/<id>/    the operator's, never written to
@@ -45,9 +45,9 @@ T = TypeVar("T")
 
 
 class AdapterStore:
-    """The adapters of the cache and of the operator's folder, which has precedence. Thread-safe and process-safe.
+    """The adapters in the cache and in the operator's folder, which has precedence. Thread-safe and process-safe.
 
-    fingerprint: the base model's. Stores with the same one share their adapters; the others do not see them.
+    fingerprint: of the base model. Stores with the same fingerprint share their installed adapters.
     """
 
     def __init__(self, settings: AdapterSettings, fingerprint: str) -> None:
@@ -68,7 +68,7 @@ class AdapterStore:
         _report_unattributed(self.cache_dir)
 
     def check_writable(self) -> None:
-        """Raises `OSError` if nothing can be installed. A disk that is full is reported by an installation."""
+        """Raises `OSError` if nothing can be installed. Does not detect a full disk; `install` does."""
         with self._locked():
             TemporaryFile(dir=self._adapters).close()
 
@@ -83,7 +83,7 @@ class AdapterStore:
     def find(self, adapter_id: str) -> StoredAdapter:
         """The adapter on disk. Costs a few `stat` calls.
 
-        Raises `InvalidField`, `AdapterNotFound`, or `AdapterInvalid` where its manifest is damaged.
+        Raises `InvalidField`, `AdapterNotFound`, or `AdapterInvalid` if its manifest is damaged.
         """
         self.check_id(adapter_id)
         stored = self._in_root(adapter_id) or self._in_cache(adapter_id)
@@ -93,7 +93,7 @@ class AdapterStore:
         return stored if stored.pinned == pinned else replace(stored, pinned=pinned)
 
     def all(self) -> list[StoredAdapter]:
-        """Every adapter, by id; of two with the same id, the operator's."""
+        """Every adapter, by id. If an id is in both folders, the operator's adapter."""
         stored = []
         for adapter_id in sorted({*_names(self._adapters), *_names(self._root)}):
             try:
@@ -105,9 +105,9 @@ class AdapterStore:
         return stored
 
     def verified(self, stored: StoredAdapter) -> Path:
-        """The folder of `stored`, after comparing its files with their hashes; the operator's have none.
+        """The folder of `stored`, after a check of its files' hashes, which the operator's adapters do not have.
 
-        Raises `AdapterNotFound` if it was removed or replaced, `AdapterInvalid` if it is damaged.
+        Raises `AdapterNotFound` if the adapter was removed or replaced, `AdapterInvalid` if it is damaged.
         """
         folder = stored.folder
         if folder.parent != self._adapters:
@@ -131,13 +131,13 @@ class AdapterStore:
         pinned: bool = False,
         replace: bool = False,
     ) -> tuple[StoredAdapter, T]:
-        """Install what `fill` writes, if `check` of the folder raises nothing; returns the check's result too.
+        """Install the files that `fill` writes, if `check` of their folder raises nothing; returns its result too.
 
-        pinned: pin it; False does not unpin an installed adapter.
-        replace: replace an adapter of this id with other content, which stays pinned if it was.
+        pinned: pin the adapter; False does not unpin an installed one.
+        replace: replace an adapter of this id that has other content; if that was pinned, the new one is too.
 
-        Installing the same content twice changes nothing. Raises `Conflict` if the id has other content and `replace`
-        is False, or is the operator's; `TooLarge`, `StorageFull`, `InvalidField`, and what `fill` and `check` raise.
+        Installing the same content twice changes nothing. Raises `Conflict` if the id is the operator's, or has other
+        content and `replace` is False; `TooLarge`, `StorageFull`, `InvalidField`, and what `fill` and `check` raise.
         """
         self.check_id(adapter_id)
         self._refuse_operators(adapter_id)
@@ -152,7 +152,7 @@ class AdapterStore:
             for name in (*FILES, MANIFEST_FILE, "."):
                 sync(folder / name)
             with self._locked():
-                discarded = self._put(adapter_id, folder, manifest, pinned=pinned, replace=replace)
+                discarded = self._publish(adapter_id, folder, manifest, pinned=pinned, replace=replace)
                 stored = self.find(adapter_id)
             for path in discarded:
                 shutil.rmtree(path, ignore_errors=True)
@@ -166,7 +166,7 @@ class AdapterStore:
             return self.find(adapter_id)
 
     def remove(self, adapter_id: str) -> bool:
-        """Remove an installed adapter, damaged or not; whether it existed. Raises `Conflict` for the operator's."""
+        """Remove an installed adapter; returns whether it existed. Raises `Conflict` for one of the operator's."""
         self.check_id(adapter_id)
         self._refuse_operators(adapter_id)
         if not (self._adapters / adapter_id).exists():
@@ -175,20 +175,20 @@ class AdapterStore:
             with self._locked():
                 if not (self._adapters / adapter_id).exists():
                     return False
-                aside = self._aside(adapter_id)
+                discarded = self._move_aside(adapter_id)
                 self._pin(adapter_id, False)
                 sync(self._adapters)
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(discarded, ignore_errors=True)
         return True
 
     def touch(self, stored: StoredAdapter) -> None:
-        """Mark an adapter from the hub as used now, for LRU eviction. Best effort."""
+        """Note that an adapter from the hub is used now, for LRU eviction. Ignores errors."""
         if stored.source == "hub":
             with suppress(OSError):
                 os.utime(stored.folder)
 
     def _is_id(self, name: str) -> bool:
-        """Whether it matches the pattern and is a safe name of one folder."""
+        """Whether `name` matches the pattern and is a safe name of a folder."""
         return (
             bool(name and self._id_pattern.fullmatch(name))
             and name.isprintable()
@@ -236,8 +236,8 @@ class AdapterStore:
                 param="adapter_id",
             )
 
-    def _put(self, adapter_id: str, folder: Path, manifest: Manifest, *, pinned: bool, replace: bool) -> list[Path]:
-        """Rename `folder` to the adapter's; returns what has to be deleted. Called with the lock held."""
+    def _publish(self, adapter_id: str, folder: Path, manifest: Manifest, *, pinned: bool, replace: bool) -> list[Path]:
+        """Rename `folder` to the adapter's folder. Returns the folders to delete. Called with the lock held."""
         self._refuse_operators(adapter_id)
         target = self._adapters / adapter_id
         existing = Manifest.read(target)
@@ -256,14 +256,14 @@ class AdapterStore:
         victims = [] if occupied else self._victims()
         if pinned or not occupied:
             self._pin(adapter_id, pinned)
-        discarded = [self._aside(adapter_id)] if occupied else []
+        discarded = [self._move_aside(adapter_id)] if occupied else []
         os.rename(folder, target)
-        discarded += [self._aside(victim) for victim in victims]
+        discarded += [self._move_aside(victim) for victim in victims]
         sync(self._adapters)
         return discarded
 
     def _victims(self) -> list[str]:
-        """Adapters to evict for one more; raises `StorageFull`."""
+        """The adapters to evict so that one more fits. Raises `StorageFull` if too few can be evicted."""
         ids = _names(self._adapters)
         excess = len(ids) + 1 - self.max_disk_adapters
         if excess <= 0:
@@ -283,11 +283,11 @@ class AdapterStore:
             )
         return [name for _, name in sorted(evictable)[:excess]]
 
-    def _aside(self, adapter_id: str) -> Path:
-        """Rename an adapter's folder, to be deleted. Called with the lock held."""
-        aside = self._adapters / f"{_ASIDE}{uuid4().hex}"
-        os.rename(self._adapters / adapter_id, aside)
-        return aside
+    def _move_aside(self, adapter_id: str) -> Path:
+        """Rename an adapter's folder before its deletion. Returns the new path. Called with the lock held."""
+        path = self._adapters / f"{_ASIDE}{uuid4().hex}"
+        os.rename(self._adapters / adapter_id, path)
+        return path
 
     def _pin(self, adapter_id: str, pinned: bool) -> None:
         path = self._pins / adapter_id
@@ -299,14 +299,14 @@ class AdapterStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Exclusive among all processes and threads."""
+        """Hold the store's lock, which excludes all other processes and threads."""
         self._adapters.mkdir(parents=True, exist_ok=True)
         with file_lock(self._lock_file):
             yield
 
     @contextmanager
     def _staging(self) -> Iterator[Path]:
-        """A folder to fill, on the same file system. Removed afterwards; after a crash, by the next start."""
+        """An empty folder on the same file system. Removed afterwards; after a crash, at the next start."""
         staging = self._adapters / f"{_STAGED}{uuid4().hex}"
         try:
             with ExitStack() as stack:
@@ -320,7 +320,7 @@ class AdapterStore:
             shutil.rmtree(staging, ignore_errors=True)
 
     def _sweep(self) -> None:
-        """Remove what a crash left over."""
+        """Remove the leftovers of a crash."""
         if not self._adapters.is_dir():
             return
         try:
@@ -330,11 +330,11 @@ class AdapterStore:
                     with suppress(BlockingIOError, FileNotFoundError), file_lock(path / _STAGING_LOCK, wait=False):
                         shutil.rmtree(path, ignore_errors=True)
         except OSError as error:
-            logger.warning("cannot remove what a crash left over in the adapter cache: %s", error)
+            logger.warning("cannot remove the leftovers of a crash in the adapter cache: %s", error)
 
 
 def _names(folder: Path | None) -> list[str]:
-    """The names in a folder, without hidden ones."""
+    """The names in a folder, without hidden ones; empty without a folder."""
     try:
         return [name for name in os.listdir(folder) if not name.startswith(".")] if folder else []
     except (FileNotFoundError, NotADirectoryError):
@@ -349,13 +349,13 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _stamp(folder: Path) -> tuple[int, int, int] | None:
-    """Changes with each installation; None where nothing is installed."""
+    """A value that changes with each installation; None if nothing is installed."""
     status = _status(folder / MANIFEST_FILE)
     return None if status is None else (status.st_mtime_ns, status.st_ino, status.st_size)
 
 
 def _report_unattributed(cache_dir: Path) -> None:
-    """Log adapters of an earlier version, which stored those of all models in one folder."""
+    """Warn about adapters of an earlier version, which stored the adapters of all models in one folder."""
     if _names(cache_dir / "adapters"):
         logger.warning(
             "the adapters in %s are not served: an earlier version stored them without their base model; PUT them "

@@ -32,7 +32,7 @@ _CACHED_PLANS = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Installed:
-    """The result of an installation: what is on disk, and its tensors, which were parsed for the check."""
+    """The result of an installation: the adapter on disk, and its tensors, which were parsed for the check."""
 
     stored: StoredAdapter
     adapter: Adapter
@@ -76,7 +76,7 @@ class AdapterManager:
         return self._cache.acquire(adapter_id)
 
     def start(self) -> None:
-        """Log how many adapters are stored, and where; load pinned ones into memory, without waiting for them."""
+        """Log how many adapters are stored, and where. Start to load pinned ones into memory."""
         adapters = self._store.all()
         operators = sum(stored.folder.parent == self._root for stored in adapters)
         root = f", {operators} in {self._root} (adapter_root)" if self._root else ""
@@ -121,8 +121,8 @@ class AdapterManager:
         Idempotent.
 
         archive: a .zip or .tar.gz. source: a folder below `adapter_root`, or `hub:owner/name` (of `revision`).
-        replace: also if the id belongs to an adapter with other content; running items finish with that one.
-        preload: wait until it is in memory, at most a minute (all adapters in memory may be in use).
+        replace: install also if the id belongs to an adapter with other content; running items still use that one.
+        preload: wait until it is in memory, at most a minute, because all adapters in memory may be in use.
 
         Raises AdapterInvalid, Conflict, StorageFull, TooLarge, …
         """
@@ -145,12 +145,12 @@ class AdapterManager:
         except AdapterNotFound:
             if installed is None:
                 raise
-            info = self._info(installed.stored, installed)  # another request has removed or replaced it since
+            info = self._info(installed.stored, installed)  # another request has removed or replaced it meanwhile
         return info, adapter_id not in known
 
     def remove(self, adapter_id: str, timeout_s: float) -> None:
         """Refuse new items, wait for running ones, delete. Raises AdapterNotFound, Conflict, DeadlineExceeded."""
-        with suppress(AdapterInvalid):  # a damaged one can be removed
+        with suppress(AdapterInvalid):  # a damaged adapter can be removed
             if self._store.find(adapter_id).folder.parent == self._root:
                 self._store.remove(adapter_id)  # raises Conflict before new leases are refused
         self._cache.remove(adapter_id, lambda: self._store.remove(adapter_id), timeout_s)
@@ -220,7 +220,7 @@ class AdapterManager:
             self._observer.on_evict()
 
     def _read(self, stored: StoredAdapter, installed: _Installed | None) -> LoadedAdapter:
-        """Use the tensors of a PUT if they are of this version, else read from disk."""
+        """Load an adapter: from the tensors of a PUT if these are of its version, else from disk."""
         if installed is not None and installed.stored.version == stored.version:
             adapter = installed.adapter
         else:
@@ -229,7 +229,7 @@ class AdapterManager:
         return load_for(self._slots.sinks, (stored.adapter_id, stored.version), adapter, pinned=stored.pinned)
 
     def _info(self, stored: StoredAdapter, installed: _Installed | None = None) -> AdapterInfo:
-        """Reads no file if `installed` is this version."""
+        """The info of an adapter. Reads no file if `installed` is of its version."""
         if installed is not None and installed.stored.version == stored.version:
             rank, layers = installed.adapter.rank, installed.adapter.updates.keys()
         else:

@@ -15,7 +15,7 @@ MANIFEST_FILE = "manifest.json"
 
 
 class Manifest(BaseModel):
-    """Describes an installed adapter. sha256: of configuration and weights, in hexadecimal."""
+    """Describes an installed adapter. sha256: of its configuration and of its weights, in hexadecimal."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,7 +38,7 @@ class Manifest(BaseModel):
             return None
 
     def write(self, folder: Path) -> None:
-        """Write it into `folder`."""
+        """Write the manifest into `folder`."""
         (folder / MANIFEST_FILE).write_text(self.model_dump_json(), encoding="utf-8")
 
     @property

@@ -1,7 +1,7 @@
 """`adapter_config.json`: PEFT's LoRA fields, read strictly, and the rank and scale of each layer.
 
-PEFT itself defines the fields and which layers a pattern matches. Nothing that a field names is imported, and patterns
-are matched in a process of their own first.
+PEFT defines the fields, and which layers a pattern matches. Nothing that a field names is imported. Patterns are first
+matched in a separate process, because matching may hang.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gliner_bento.storage.archives import shown
 
 PATTERN_CPU_S = 1
 PATTERN_TIMEOUT_S = 10.0
-"""Time that matching all patterns may take: of a core, and on a busy machine."""
+"""Limits on the time of matching all patterns: CPU time, and elapsed time, for a busy machine."""
 
 _MAX_BYTES = 256 * 2**10
 _MAX_PLAIN_PATTERNS = 256
@@ -54,7 +54,7 @@ _WITHOUT_EFFECT = {
     "runtime_config",
     "task_type",
 }
-# Initializations that do not change the model's own weights; the others need the changed weights.
+# Initializations that do not change the model's own weights. An adapter with another one needs the changed weights.
 _INITIALIZATIONS = {"gaussian", "eva", "orthogonal", "mica"}
 
 _TRY_PATTERNS = """
@@ -93,7 +93,7 @@ class _Fields(BaseModel):
 
 
 def read_config(file: BinaryIO) -> LoraConfig:
-    """The fields for inference; raises `AdapterInvalid` for anything but plain LoRA."""
+    """Read the fields that inference needs; raises `AdapterInvalid` for anything but plain LoRA."""
     content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise invalid(f"{CONFIG_FILE} has more than {_MAX_BYTES} bytes")
@@ -125,7 +125,7 @@ def check_patterns(config: LoraConfig, names: list[str]) -> None:
     """Raises `AdapterInvalid` for an invalid pattern, and for one that takes too long to match these layer names.
 
     Matching a pattern of ten characters can take years, and Python's matching blocks the whole process. So patterns
-    are matched, as PEFT does it, in a process that can be killed; plain names are not patterns.
+    are matched, in the same way as PEFT, in a process that can be killed. Plain names skip this.
     """
     keys = [(field, key) for field in ("rank_pattern", "alpha_pattern") for key in getattr(config, field)]
     stacks = config.layers_pattern or []
@@ -156,7 +156,7 @@ def check_patterns(config: LoraConfig, names: list[str]) -> None:
 
 
 def rank_and_scale(config: LoraConfig, name: str) -> tuple[int, float]:
-    """Rank and scale of the layer of this name; raises `AdapterInvalid` if the configuration does not target it.
+    """Rank and scale of the layer of this name; raises `AdapterInvalid` if the configuration does not target the layer.
 
     Call `check_patterns` before.
     """

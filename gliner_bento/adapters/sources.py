@@ -30,12 +30,12 @@ _CHUNK_BYTES = 2**20
 
 
 def from_archive(archive: Path, max_bytes: int) -> Fill:
-    """From a zip or tar file; see `unpack`."""
+    """Fill from a zip or tar file; see `unpack`."""
     return partial(unpack, archive, max_bytes=max_bytes)
 
 
 def from_folder(source: Path, max_bytes: int) -> Fill:
-    """From the two files in another folder; links out of it are refused."""
+    """Fill from the two files in another folder; links out of that folder are refused."""
 
     def fill(folder: Path) -> None:
         home = source.resolve()
@@ -48,7 +48,7 @@ def from_folder(source: Path, max_bytes: int) -> Fill:
 
 
 def from_hub(repo_id: str, revision: str | None, max_bytes: int) -> Fill:
-    """From a repository, or from huggingface_hub's cache if the hub cannot be reached.
+    """Fill from a repository on the hub, or from huggingface_hub's cache if the hub cannot be reached.
 
     Raises `InvalidField` for an invalid id, `AdapterNotFound` if the repository or revision does not exist or is not
     accessible, and `InternalError` for other failures.

@@ -1,4 +1,4 @@
-"""A disk that is full or cannot be written to, as errors with a message."""
+"""Turns system errors of a disk that is full or cannot be written to into errors with a message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNAVAILABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE,
 
 @contextmanager
 def storage_errors() -> Iterator[None]:
-    """Raise `StorageFull` for a full disk, `StorageUnavailable` for one that cannot be written to."""
+    """Raise `StorageFull` for a full disk, `StorageUnavailable` for a disk that cannot be written to."""
     try:
         yield
     except OSError as error:

@@ -28,7 +28,7 @@ exit codes: 0 done; 1 an argument or the server's answer is wrong, and one line 
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The actions, and those of each."""
+    """Add the actions and their flags."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listed = command(actions, "list", "show all adapters", EXAMPLES)
     put = command(actions, "put", "upload a folder or archive, or install one that the server can read", EXAMPLES)

@@ -1,4 +1,4 @@
-"""What `extract` and `bulk` ask: servers, by their URLs, or the model in this process."""
+"""What `extract`, `bulk` and similar commands call: servers, by their URLs, or the model in this process."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SETTINGS = (
     *("model", "revision", "token", "cache_dir", "device", "dtype", "runtime", "quantization"),
     *("inference_lanes", "torch_threads", "max_batch_tokens", "enable_lora", "disk_cache_dir", "config"),
 )
-"""Those of the model in this process that are flags here; the others come from the environment and the file."""
+"""Settings of the model in this process that are flags; the others come from the environment and the file."""
 
 _TIMEOUT_S = 600.0
 
 
 @contextmanager
 def failing_in_one_line(command: str, url: str = "") -> Iterator[None]:
-    """Raise what goes wrong with a file, the model or the server as a `SettingsError` that begins with the command."""
+    """Turn any error of a file, the model or the server into a `SettingsError` that begins with the command's name."""
     import httpx  # noqa: PLC0415  # not every command needs it
 
     try:
@@ -43,16 +43,20 @@ def failing_in_one_line(command: str, url: str = "") -> Iterator[None]:
 
 
 def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
-    """What to extract, and who does it. several: URLs."""
+    """Add flags for what to extract, and for the server. several: whether `--url` may be repeated."""
     parser.add_argument(
         "--labels", metavar="NAMES", help="separated by commas; or @FILE: YAML or JSON, a list or {name: description}"
     )
     parser.add_argument("--relations", metavar="NAMES", help="as --labels")
     parser.add_argument("--threshold", type=float, metavar="X", help="lowest score of an entity, 0 to 1")
     parser.add_argument("--relation-threshold", type=float, metavar="X", help="lowest score of a relation, 0 to 1")
+    parser.add_argument(
+        "--relation-window", choices=["whole", "sentences"], help="read at a time for relations (default: the model's)"
+    )
+    parser.add_argument("--relation-window-sentences", type=int, metavar="N", help="of them (default: the model's)")
     parser.add_argument("--adapter-id", metavar="ID", help="LoRA adapter to use")
     parser.add_argument("--nested", action="store_true", help="allow entities inside other entities")
-    more = ", several times for several ones" if several else ""
+    more = ", repeat it for several" if several else ""
     add_server(parser, f"of a server{more}; default: load the model here", action="append", default=[])
 
 
@@ -62,6 +66,8 @@ def request_options(options: argparse.Namespace) -> dict[str, Any]:
         "relations": names(options.relations, "--relations"),
         "threshold": options.threshold,
         "relation_threshold": options.relation_threshold,
+        "relation_window": options.relation_window,
+        "relation_window_sentences": options.relation_window_sentences,
         "adapter_id": options.adapter_id,
         "flat_ner": False if options.nested else None,
     }
@@ -92,7 +98,7 @@ async def clients(
 ) -> AsyncIterator[Sequence[Any]]:
     """An `AsyncClient` for each URL, or one for the model in this process. adjust: changes that model's settings."""
     if options.url and flags:
-        raise SettingsError(f"{flag_name(next(iter(flags)))}: is of the model in this process; leave out --url")
+        raise SettingsError(f"{flag_name(next(iter(flags)))}: is for a model in this process; leave out --url")
     async with AsyncExitStack() as stack:
         if options.url:
             from gliner_bento.client import AsyncClient  # noqa: PLC0415
@@ -116,9 +122,9 @@ async def clients(
 async def client(
     options: argparse.Namespace, flags: Mapping[str, Any], adjust: Callable[[Settings], Settings] = lambda given: given
 ) -> AsyncIterator[Any]:
-    """As `clients`, of at most one URL, whose errors are reported in one line."""
+    """As `clients`, for at most one URL; errors are reported in one line."""
     if len(options.url) > 1:
-        raise SettingsError(f"{options.command}: --url: one is enough")
+        raise SettingsError(f"{options.command}: --url: give only one")
     with failing_in_one_line(options.command, *options.url):
         async with clients(options, flags, adjust) as (one,):
             yield one

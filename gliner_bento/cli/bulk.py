@@ -40,7 +40,7 @@ _CONTINUE = "start the same command again to continue"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own, beside those of `backend`."""
+    """Add this command's flags, and those of `backend`."""
     parser.add_argument(
         "inputs",
         nargs="+",
@@ -107,7 +107,7 @@ def _print(report: Report, *, as_json: bool) -> None:
         sys.stdout.write(msgspec.json.encode(asdict(report)).decode() + "\n")
         return
     line = f"{report.output}: {counted(report.records - report.failed, 'record')}"
-    line += f", {report.resumed} of all from an earlier run" if report.resumed else ""
+    line += f"; {report.resumed} from an earlier run" if report.resumed else ""
     line += f"; {report.failed} failed, see {report.errors}" if report.failed else ""
     line += "".join(f"; {number} with the warning {code}" for code, number in report.warnings.items())
     sys.stdout.write(line + "\n")

@@ -59,10 +59,10 @@ def parse(argv: Sequence[str] | None) -> tuple[str, argparse.Namespace, dict[str
 
     Raises `SettingsError` for a missing command, an unknown flag, and a wrong value of an option.
     """
-    made = parser()
-    options, unknown = made.parse_known_args(argv)
-    options.parser = made  # `completion` describes it
-    known = list(flags_of(commands_of(made)[options.command]))
+    all_commands = parser()
+    options, unknown = all_commands.parse_known_args(argv)
+    options.parser = all_commands  # for `completion`
+    known = list(flags_of(commands_of(all_commands)[options.command]))
     refuse_unknown((word.partition("=")[0] for word in unknown), known, f"{options.command}: unknown flag")
     return options.command, options, settings_of(options)
 
@@ -73,7 +73,7 @@ def arguments() -> list[str]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of all commands."""
+    """The parser of all commands."""
     made = Parser(
         prog="gliner-bento",
         description="Serve GLiNER models.",

@@ -6,9 +6,11 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,9 @@ from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_reading
 from gliner_bento.cli.texts import counted
 from gliner_bento.errors import install
-from gliner_bento.files.graph.build import GraphBuilder
-from gliner_bento.files.graph.documents import Document, check_document, read_documents
+from gliner_bento.files.graph.build import Document, GraphBuilder, check_document, read_documents
 from gliner_bento.files.graph.formats import FORMATS, written_files
+from gliner_bento.files.records.columns import result_columns
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.records.scan import scan
 from gliner_bento.files.records.sources import READABLE, refuse_inputs, sources
@@ -38,7 +40,7 @@ _SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", "": "csv"}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own, and those of `backend`."""
+    """Add this command's flags, and those of `backend`."""
     parser.add_argument(
         "inputs",
         nargs="+",
@@ -64,9 +66,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         raise SettingsError(f"graph: networkx is not installed; {install('graph')}")
     builder, failed = GraphBuilder(), dict[str, str]()
     with backend.failing_in_one_line("graph"):
-        documents = _documents(options, kind, failed)
-        if _add_results(documents(), builder, failed):
-            asyncio.run(_add_texts(options, flags, documents(), builder, failed))
+        asyncio.run(_add(options, flags, _documents(options, kind, failed), builder, failed))
         graph = builder.graph()
         options.output.parent.mkdir(parents=True, exist_ok=True)
         FORMATS[kind](graph, options.output)
@@ -82,9 +82,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     return DOCUMENTS_FAILED if failed else 0
 
 
-def _documents(
-    options: argparse.Namespace, kind: str, failed: dict[str, str]
-) -> Callable[[], Iterator[tuple[str, Document]]]:
+def _documents(options: argparse.Namespace, kind: str, failed: dict[str, str]) -> Iterator[tuple[str, Document]]:
     """Reads the documents of all files that can be read; the others, and lines that are skipped, have failed."""
     column = options.text_column
     reading = Reading(
@@ -99,53 +97,42 @@ def _documents(
         raise ValueError(next(iter(found.skipped.values()), f"{', '.join(options.inputs)}: no documents"))
     for path, fault in found.skipped.items():
         failed[path] = fault.removeprefix(f"{path}: ")
-    return lambda: read_documents((one for one in files if str(one.path) not in found.skipped), column, reading)
+    return read_documents((one for one in files if str(one.path) not in found.skipped), column, reading)
 
 
-def _add_results(documents: Iterable[tuple[str, Document]], builder: GraphBuilder, failed: dict[str, str]) -> int:
-    """Add the rows that have a result; the number of texts, which have none."""
-    texts = 0
-    for place, document in documents:
-        if isinstance(document, str):
-            texts += 1
-        elif document.get("error"):
-            failed[place] = str(document["error"])
-        else:
-            try:
-                builder.add(document["entities"] or (), document.get("relations") or ())
-            except ValueError as error:
-                raise ValueError(f"{place}: {error}") from None
-    return texts
-
-
-async def _add_texts(
+async def _add(
     options: argparse.Namespace,
     flags: Mapping[str, Any],
     documents: Iterable[tuple[str, Document]],
     builder: GraphBuilder,
     failed: dict[str, str],
 ) -> None:
-    labels = backend.names(options.labels, "--labels")
-    if not labels:
-        raise SettingsError("graph: --labels is required for texts: names, separated by commas")
-    waiting: list[str] = []
+    """Add all documents. There is a model, or a server, from the first text on, which has no result yet."""
+    waiting: deque[str] = deque()
 
-    def texts() -> Iterator[str]:
+    def add_results() -> Iterator[str]:
         for place, document in documents:
             if isinstance(document, str):
                 waiting.append(place)
                 yield document
+            elif document.get("error"):
+                failed[place] = str(document["error"])
+            else:
+                try:
+                    builder.add(document["entities"] or (), document.get("relations") or ())
+                except ValueError as error:
+                    raise ValueError(f"{place}: {error}") from None
 
+    texts = add_results()
+    if (first := next(texts, None)) is None:
+        return
+    labels = backend.names(options.labels, "--labels")
+    if not labels:
+        raise SettingsError("graph: --labels is required for texts: names, separated by commas")
     async with backend.client(options, flags) as client:
-        async for one in client.extract_many(texts(), labels, **backend.request_options(options)):
-            place = waiting.pop(0)
+        async for one in client.extract_many(chain([first], texts), labels, **backend.request_options(options)):
+            place = waiting.popleft()
             if one.result is None:
                 failed[place] = one.error.message
             else:
-                builder.add(*_plain(one.result))
-
-
-def _plain(result: Any) -> tuple[list[Any], list[Any]]:
-    from dataclasses import asdict  # noqa: PLC0415
-
-    return [asdict(one) for one in result.entities], [asdict(one) for one in result.relations]
+                builder.add(**result_columns(one.result))

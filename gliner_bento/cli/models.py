@@ -1,4 +1,4 @@
-"""`gliner-bento models list|show|fetch`: the checkpoints on this machine, what one needs, and a copy of one."""
+"""`gliner-bento models list|show|fetch`: list the checkpoints on this machine; show what one needs; copy one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ does not fit the model"""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The actions, and those of each."""
+    """Add the actions and their flags."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listed = command(actions, "list", "list the checkpoints in folders and in the hub's cache", EXAMPLES)
     listed.add_argument(
@@ -84,16 +84,16 @@ def _show(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     )
 
     decided = settings.decided_for(str(pick_device(settings.device)), usable_cores())
-    asked: dict[str, Any] = {"device": decided.device, "dtype": decided.dtype, "options": decided.view(EngineOptions)}
-    found = describe(decided.model, **asked)
+    runs_on: dict[str, Any] = {"device": decided.device, "dtype": decided.dtype, "options": decided.view(EngineOptions)}
+    report = describe(decided.model, **runs_on)
     if options.adapter:
         backend.announce_loading(decided.model)
-        found["adapter"] = adapter_fit(options.adapter, decided.model, max_rank=decided.max_lora_rank, **asked)
+        report["adapter"] = adapter_fit(options.adapter, decided.model, max_rank=decided.max_lora_rank, **runs_on)
     if options.json:
-        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.write(json.dumps(report) + "\n")
     else:
-        sys.stdout.writelines(f"{name:20} {_shown(value)}\n" for name, value in found.items())
-    return 0 if found.get("adapter", {}).get("fits", True) else DOES_NOT_FIT
+        sys.stdout.writelines(f"{name:20} {_shown(value)}\n" for name, value in report.items())
+    return 0 if report.get("adapter", {}).get("fits", True) else DOES_NOT_FIT
 
 
 def _fetch(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Parsers of commands: how each is made, and settings as flags."""
+"""Makes the parsers of commands, with settings as flags."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _ModelAction(argparse.Action):
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Fits the terminal: wraps paragraphs, and the lines of examples, which are indented, where a shell may."""
+    """Fits the help to the terminal: wraps paragraphs, and example commands with a backslash, as a shell allows."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = []
@@ -82,8 +82,8 @@ def command(commands: Any, name: str, text: str, examples: str | None = None) ->
 def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown: bool = False) -> None:
     """One flag per setting, one per alias, and `--no-X` for a setting X that is true or false.
 
-    shown: whether the help explains them, in groups; else it lists their names and refers to the help of serve. It
-        never has aliases.
+    shown: whether the help explains the settings, in groups; else it lists their names and refers to the help of serve.
+        Aliases are never shown.
     """
     if not shown and names:
         flags = ", ".join(map(flag_name, names)) if len(names) < len(Settings.model_fields) else "every setting"
@@ -100,7 +100,7 @@ def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown
 
 
 def _add_setting(parser: Any, name: str, text: str | None) -> None:
-    """text: its help; None: it is hidden."""
+    """Add the flags of a setting. text: its help; None: hidden."""
     is_bool = Settings.model_fields[name].annotation is bool
     text = argparse.SUPPRESS if text is None else text.replace("%", "%%")
     bare: dict[str, Any] = {"nargs": "?", "const": "true"} if is_bool else {}
@@ -153,12 +153,12 @@ def server_url(given: str) -> str:
 
 
 def add_json(parser: argparse.ArgumentParser, text: str = "print JSON") -> None:
-    """`--json`."""
+    """Add `--json`."""
     parser.add_argument("--json", action="store_true", help=text)
 
 
 def setting_dest(name: str) -> str:
-    """Where argparse puts the value of a setting."""
+    """The attribute in which argparse stores the value of a setting."""
     return f"{_SETTING}{name}"
 
 
@@ -168,7 +168,7 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def commands_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
-    """Its commands, or actions, by name."""
+    """The commands, or actions, of a parser, by name."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return action.choices
@@ -176,7 +176,7 @@ def commands_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Argume
 
 
 def flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Its flags, and those of its actions."""
+    """The flags of a parser, and of its actions."""
     for action in parser._actions:
         yield from action.option_strings
     for one in commands_of(parser).values():

@@ -10,8 +10,9 @@ import stat
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,14 +21,7 @@ from gliner_bento.cli.parsers import add_json, add_reading
 from gliner_bento.cli.texts import counted
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.records.sources import READABLE, SUFFIXES
-from gliner_bento.files.redaction.files import (
-    Job,
-    Report,
-    check_files,
-    find_files,
-    redact_files,
-    restore_files,
-)
+from gliner_bento.files.redaction.files import Answers, Job, Report, find_files, redact_files, restore_files
 from gliner_bento.files.redaction.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
 from gliner_bento.settings.configuration import SettingsError
@@ -46,7 +40,7 @@ EXAMPLES = f"""examples:
   gliner-bento redact customers.csv -o customers-redacted.csv --columns name,note --url http://localhost:3000
   {KEY_VARIABLE}=... gliner-bento redact tickets.jsonl -o tickets-redacted.jsonl --style hash
   cat letter.txt | gliner-bento redact - --patterns-only
-  gliner-bento redact --check redacted
+  gliner-bento redact --check redacted --labels person,city --threshold 0.2
 
 exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which;
 {FILES_FAILED} files without a copy, and lines that are not in theirs, one line each;
@@ -85,7 +79,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     doing.add_argument(
         "--check",
         action="store_true",
-        help="show e-mail addresses, phone numbers, IBANs and card numbers in the files; with -o, in the copies",
+        help="show what the pattern rules, and with --labels the model, find in the files; with -o, in the copies",
     )
     rules = parser.add_mutually_exclusive_group()
     rules.add_argument("--patterns-only", action="store_true", help="use no model")
@@ -117,12 +111,8 @@ def _run(
     if options.restore:
         with options.restore.open(encoding="utf-8") as mapping:
             restore_files(jobs, reading, mapping, report)
-    elif output is not None:
-        with _mapping(options.mapping) as mapping:
-            asyncio.run(_redact(options, flags, jobs, reading, mapping, report))
-    if options.check:
-        checked = [job.written or job.source for job in jobs]
-        check_files([Job(one, None, one.name) for one in checked if one.path.exists()], reading, report)
+        return
+    asyncio.run(_redact(options, flags, jobs, reading, report))
 
 
 @contextmanager
@@ -158,26 +148,33 @@ def _mapping(path: Path | None) -> Iterator[IO[str] | None]:
 
 
 async def _redact(
-    options: argparse.Namespace,
-    flags: Mapping[str, Any],
-    jobs: list[Job],
-    reading: Reading,
-    mapping: IO[str] | None,
-    report: Report,
+    options: argparse.Namespace, flags: Mapping[str, Any], jobs: list[Job], reading: Reading, report: Report
 ) -> None:
-    styles, patterns = _styles(options), not options.no_patterns
-    if options.patterns_only:
-        await redact_files(jobs, reading, styles, _nothing, patterns=patterns, mapping=mapping, report=report)
+    """Redact, then check. The model checks if there are labels to look for."""
+    writes, checks = any(job.copy for job in jobs), bool(options.labels) and not options.patterns_only
+    if options.check and options.no_patterns and not checks:
+        raise SettingsError("redact: --check: --no-patterns leaves nothing to look for without --labels")
+    styles = _styles(options)
+    run = partial(redact_files, reading=reading, styles=styles, patterns=not options.no_patterns, report=report)
+    with _mapping(options.mapping if writes else None) as mapping:
+        async with _answers(options, flags, checks or (writes and not options.patterns_only)) as answers:
+            if writes:
+                await run(jobs, answers=answers, mapping=mapping)
+            if options.check:
+                copies = [job.copy or job.source for job in jobs]
+                jobs = [Job(one, None, one.name) for one in copies if one.path.exists()]
+                await run(jobs, answers=answers if checks else _nothing, mapping=None)
+
+
+@asynccontextmanager
+async def _answers(options: argparse.Namespace, flags: Mapping[str, Any], by_model: bool) -> AsyncIterator[Answers]:
+    """What the model, or nobody, finds in texts."""
+    if not by_model:
+        yield _nothing
         return
-    fields = backend.request_options(options)
-    labels = backend.names(options.labels, "--labels") or list(LABELS)
+    labels, fields = backend.names(options.labels, "--labels") or list(LABELS), backend.request_options(options)
     async with backend.client(options, flags) as client:
-
-        def answers(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
-            found: AsyncIterator[BatchResult] = client.extract_many(texts, labels, window=_WINDOW, **fields)
-            return found
-
-        await redact_files(jobs, reading, styles, answers, patterns=patterns, mapping=mapping, report=report)
+        yield lambda texts: client.extract_many(texts, labels, window=_WINDOW, **fields)
 
 
 async def _nothing(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
@@ -204,22 +201,15 @@ def _print(options: argparse.Namespace, report: Report) -> None:
         write_line(f"redact: {path}: {reason}")
     to = sys.stderr if options.inputs == ["-"] and not options.check else sys.stdout
     if options.json:
-        shown = {
-            "files": report.files,
-            "records": report.records,
-            "redacted": dict(report.redacted),
-            "failed": report.failed,
-            "skipped": report.skipped,
-            "left": [{"file": path, **asdict(one)} for path, one in report.left],
-        }
-        to.write(json.dumps(shown, ensure_ascii=False) + "\n")
+        to.write(json.dumps(asdict(report) | {"redacted": report.redacted}, ensure_ascii=False) + "\n")
         return
-    for path, one in report.left:
-        to.write(f"{path}:{one.line}: {one.label}: {one.text}\n")
+    for one in report.left:
+        to.write(f"{one.file}:{one.line}: {one.label}: {one.text}\n")
     if report.skipped:
-        to.write(f"skipped, hidden, a linked folder, or of no format to read: {', '.join(report.skipped)}\n")
+        to.write(f"skipped (hidden, a linked folder, or not a readable format): {', '.join(report.skipped)}\n")
     if options.check:
-        to.write(f"{len(report.left)} left by the pattern rules\n")
+        model = " and the model" if options.labels and not options.patterns_only else ""
+        to.write(f"{counted(len(report.left), 'match', 'matches')} of the pattern rules{model}\n")
     if options.output or not options.check:
         counts = ", ".join(f"{number} {label}" for label, number in report.redacted.most_common()) or "nothing replaced"
         to.write(f"{counted(report.files, 'file')}{', restored' if options.restore else f': {counts}'}\n")

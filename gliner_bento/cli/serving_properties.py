@@ -1,4 +1,4 @@
-"""DJL Serving's serving.properties: its keys, and what they are here (docs/migrate/djl-serving.md)."""
+"""DJL Serving's serving.properties: its keys, and our settings for them (docs/migrate/djl-serving.md)."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ SETTINGS = {
 """Keys that are a setting with the same values."""
 
 _NO_MEANING = {
-    "engine": "there is one",
+    "engine": "there is only one",
     "max_idle_time": "replicas are not stopped when idle",
     "reserved_memory_mb": "set target_memory_fraction, a share of the device",
     "required_memory_mb": "memory is measured at start",
     "gpu.required_memory_mb": "memory is measured at start",
     "translatorFactory": "there are no translators",
     "option.entryPoint": "there are no handlers",
-    "option.model_loading_timeout": "a start takes as long as it takes",
+    "option.model_loading_timeout": "the start has no time limit",
 }
 
 
 class Properties(NamedTuple):
-    """settings: by name. warnings: a line for each key that does nothing."""
+    """The content of a file. settings: values by name. warnings: a line for each key without effect."""
 
     settings: Mapping[str, str]
     warnings: list[str]
 
 
 def read(file: Path, flags: Mapping[str, object]) -> Properties:
-    """What a file sets that no flag and no environment variable does. Raises SettingsError.
+    """The settings in a file, without those that a flag or an environment variable sets. Raises SettingsError.
 
     Without `option.model_id`, the model is the file's folder if it is a checkpoint.
     """
@@ -92,7 +92,7 @@ def _translated(given: Mapping[str, str], file: str) -> tuple[dict[str, str], li
             else:
                 warnings.append(_warning(key, f"load_on_devices does not name the {found['device']}"))
         elif key != "load_on_devices":
-            warnings.append(_warning(key, _NO_MEANING.get(key, "it has no meaning here")))
+            warnings.append(_warning(key, _NO_MEANING.get(key, "this server has no such option")))
     if workers:
         replicas = workers.get("max") or workers["min"]
         settings["num_instances"] = str(int(replicas) * len(settings.get("cuda_devices", "1").split(",")))
@@ -128,4 +128,4 @@ def _checked(value: str, key: str, file: str) -> str:
 
 
 def _warning(key: str, why: str) -> str:
-    return f"serving.properties: {key} does nothing: {why}"
+    return f"serving.properties: {key} has no effect: {why}"

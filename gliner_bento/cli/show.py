@@ -1,4 +1,4 @@
-"""An extraction in a terminal: entities in the text, or in a table. Text never controls the terminal."""
+"""Shows an extraction in a terminal: entities in the text, or in a table. Replaces control characters."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"} | {
     code: 0xFFFD for code in range(0x7F, 0xA0)
 }
-"""Control characters, each as one character that is shown."""
+"""Replaces each control character by a visible one."""
 
 _PIPE_COLUMNS = 10_000
 
 
 def console() -> Console:
-    """The console of standard output; lines are not wrapped where it is no terminal."""
-    made = Console(highlight=False, soft_wrap=True)
-    if not made.is_terminal:
-        made.width = _PIPE_COLUMNS
-    return made
+    """The console of standard output. Lines are not wrapped if it is not a terminal."""
+    output = Console(highlight=False, soft_wrap=True)
+    if not output.is_terminal:
+        output.width = _PIPE_COLUMNS
+    return output
 
 
 def in_text(text: str, result: Extraction) -> Text:
-    """The text with its entities in colour, each followed by its label; then a line for each relation."""
+    """The text with its entities in colour, each followed by its label; then a line for each relation, and for each
+    classification."""
     shown = Text(text.translate(_VISIBLE))
     for entity in result.entities:
         shown.stylize(f"bold {_color(entity.label)}", entity.start, entity.end)
@@ -44,18 +45,25 @@ def in_text(text: str, result: Extraction) -> Text:
         joined.append_text(piece)
         for entity in labels.get(end, ()):
             joined.append(f" [{entity.label}]".translate(_VISIBLE), f"dim {_color(entity.label)}")
-    for line in _relations(result):
+    for line in (*_relations(result), *_classifications(result)):
         joined.append("\n").append_text(line)
     return joined
 
 
 def tables(result: Extraction) -> Iterator[Table]:
-    """The entities, and the relations if there are any."""
+    """The entities, and the relations and classifications if there are any."""
     table = Table("start", "end", "text", "label", "score", box=None, pad_edge=False)
     for one in result.entities:
         label = Text(_shown(one.label), _color(one.label))
         table.add_row(str(one.start), str(one.end), Text(_shown(one.text)), label, f"{one.score:.2f}")
-    yield table
+    if result.entities or not result.classifications:
+        yield table
+    if result.classifications:
+        table = Table("classification", "label", "score", box=None, pad_edge=False)
+        for name, classified in result.classifications.items():
+            for best in classified.labels:
+                table.add_row(Text(_shown(name)), Text(_shown(best.label)), f"{best.score:.2f}")
+        yield table
     if result.relations:
         table = Table("head", "relation", "tail", "score", box=None, pad_edge=False)
         for relation in result.relations:
@@ -68,6 +76,14 @@ def _relations(result: Extraction) -> Iterator[Text]:
     for one in result.relations:
         line = f"{_shown(one.head.text)} --{_shown(one.relation)}--> {_shown(one.tail.text)}"
         yield Text(line).append(f" {one.score:.2f}", "dim")
+
+
+def _classifications(result: Extraction) -> Iterator[Text]:
+    for name, one in result.classifications.items():
+        line = Text(f"{_shown(name)}:")
+        for label in one.labels:
+            line.append(f" {_shown(label.label)}", f"bold {_color(label.label)}").append(f" {label.score:.2f}", "dim")
+        yield line if one.labels else line.append(" no label", "dim")
 
 
 def _shown(word: str) -> str:

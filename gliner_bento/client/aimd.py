@@ -1,4 +1,4 @@
-"""How many requests one server is sent concurrently, and when a refused request is sent again. Without IO."""
+"""How many texts a client sends to one server concurrently, and when it repeats a refused request. Without IO."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _FIRST_DELAY_S, _MAX_DELAY_S = 0.25, 8.0
 
 @dataclass(eq=False)
 class SendWindow:
-    """The number of texts that a server may have: additive increase, multiplicative decrease (AIMD), as in TCP.
+    """The maximum number of unanswered texts: additive increase, multiplicative decrease (AIMD), as in TCP.
 
-    It doubles until the first refusal. step: what it then grows by, per window of accepted texts; its least size.
-    under_way: texts that are sent and not answered.
+    It doubles until the first refusal, and then grows by `step` per window of accepted texts. most, step: its largest
+    and smallest size. under_way: texts that are sent and not answered. round: number of decreases.
     """
 
     most: int
@@ -26,16 +26,16 @@ class SendWindow:
         self.size = self.size or min(2 * self.step, self.most)
 
     def has_room(self, texts: int) -> bool:
-        """Whether so many more may be sent; always if there are none."""
+        """Whether so many more texts may be sent; always true if none is under way."""
         return not self.under_way or self.under_way + texts <= self.size
 
     def accepted(self, texts: int) -> None:
-        """The server has answered so many."""
+        """The server has answered so many texts."""
         growth = texts if not self.round else texts * self.step / self.size
         self.size = min(self.most, self.size + growth)
 
     def refused(self, sent_in: int) -> None:
-        """The server has refused a request. sent_in: `round` at that time: one overload shrinks the window once."""
+        """The server has refused a request. sent_in: `round` when it was sent: one overload halves the window once."""
         if sent_in == self.round:
             self.size = max(min(self.step, self.most), self.size / 2)
             self.round += 1

@@ -1,4 +1,4 @@
-"""What a call sends and how its answer is parsed: shared by both clients, without IO."""
+"""The requests of both clients, and the parsing of their answers. Without IO."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Labels = list[str] | Mapping[str, str | LabelOptions]
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Answer]):
-    """One request, and how its answer is read.
+    """One request. answer: parses the content of a successful answer.
 
-    body: sent as JSON. upload: archive or folder of an adapter, sent instead.
+    body: sent as JSON. upload: archive or folder of an adapter, sent as the body instead.
     """
 
     method: str
@@ -52,7 +52,7 @@ def one(task: str, text: str, options: dict[str, Any]) -> Call[Any]:
 
 
 def stream(task: str, text: str, options: dict[str, Any]) -> Call[Any]:
-    """`POST /v1/{task}/stream`; the answer is a line's."""
+    """`POST /v1/{task}/stream`; `Call.answer` parses one line."""
     return Call("POST", f"/v1/{task}/stream", partial(_line, TASKS[task]), {"text": text, **options})
 
 
@@ -61,16 +61,16 @@ def batch(task: str, texts: Sequence[str], options: dict[str, Any]) -> Call[Any]
     return Call("POST", f"/v1/{task}/batch", _parsed(TASKS[task].batch_answer), {"texts": list(texts), **options})
 
 
-def extract(text: str, labels: Labels, options: dict[str, Any]) -> Call[ExtractAnswer]:
+def extract(text: str, labels: Labels | None, options: dict[str, Any]) -> Call[ExtractAnswer]:
     """`POST /v1/extract`."""
-    body = {"text": text, "labels": labels, **options}
+    body = {"text": text, **_given(labels), **options}
     return Call("POST", "/v1/extract", lambda content: _parsed(ExtractAnswer)(content).of(text), body)
 
 
-def extract_batch(texts: Sequence[str], labels: Labels, options: dict[str, Any]) -> Call[ExtractBatchAnswer]:
+def extract_batch(texts: Sequence[str], labels: Labels | None, options: dict[str, Any]) -> Call[ExtractBatchAnswer]:
     """`POST /v1/extract/batch`, with options that all texts share."""
     given = list(texts)
-    body = {"texts": given, "labels": labels, **options}
+    body = {"texts": given, **_given(labels), **options}
     return Call("POST", "/v1/extract/batch", lambda content: _parsed(ExtractBatchAnswer)(content).of(given), body)
 
 
@@ -79,8 +79,12 @@ def extract_items(
 ) -> Call[ExtractBatchResponse]:
     """`POST /v1/extract/batch`, with texts that may have options of their own."""
     items = [{"text": text} if isinstance(text, str) else dict(text) for text in texts]
-    body = {"items": items, **({} if labels is None else {"labels": labels}), **options}
+    body = {"items": items, **_given(labels), **options}
     return Call("POST", "/v1/extract/batch", _parsed(ExtractBatchResponse), body)
+
+
+def _given(labels: Labels | None) -> dict[str, Any]:
+    return {} if labels is None else {"labels": labels}
 
 
 def abort(request_id: str) -> Call[AbortResponse]:
@@ -124,15 +128,15 @@ def delete_adapter(adapter_id: str) -> Call[None]:
 
 
 def _parsed(kind: type[Answer]) -> Callable[[bytes], Answer]:
-    """A parser of a dataclass from JSON. It raises httpx.DecodingError, without the content, which is not for logs."""
+    """A parser of a dataclass from JSON. It raises httpx.DecodingError, whose message has no content of the answer."""
 
     def parse(content: bytes) -> Answer:
         try:
             return cast(Answer, _adapter_of(cast(Any, kind)).validate_json(content))
         except ValidationError as error:
             fault = error.errors(include_input=False, include_url=False)[0]
-            place = ".".join(map(str, fault["loc"])) or "body"
-            raise httpx.DecodingError(f"the server's answer is malformed: {place}: {fault['msg']}") from None
+            path = ".".join(map(str, fault["loc"])) or "body"
+            raise httpx.DecodingError(f"the server's answer is malformed: {path}: {fault['msg']}") from None
 
     return parse
 
@@ -143,7 +147,7 @@ def _adapter_of(kind: Any) -> TypeAdapter[Any]:
 
 
 def _line(task: AnyTask, line: bytes) -> Any:
-    """Raises the `GLiNERBentoError` of an error line."""
+    """Parse a line of a stream. Raises the `GLiNERBentoError` of an error line."""
     if line.startswith(b'{"error"'):
         raise from_detail(_parsed(ErrorBody)(line).error)
     if task.line and line.startswith(f'{{"{fields(task.line)[0].name}"'.encode()):

@@ -39,7 +39,7 @@ class Client:
 
     `options` are the other fields of the request (`relations`, `threshold`, `request_id`, ...; see `ExtractRequest`).
     `api_key` is by default the environment's `GLINER_CLIENT_API_KEY`.
-    Every method raises the `GLiNERBentoError` that the server answered, or httpx's own error where none arrived.
+    Every method raises the `GLiNERBentoError` of an error answer, or httpx's own error if no answer arrived.
 
         with Client() as client:
             for entity in client.extract("Ada Lovelace lived in London.", ["person", "city"]).entities:
@@ -50,12 +50,12 @@ class Client:
         self._url, self._api_key, self._timeout_s = url, api_key, timeout_s
         self._http = httpx.Client(base_url=url, timeout=timeout_s, headers=_authorization(api_key))
 
-    def extract(self, text: str, labels: Labels, **options: Any) -> ExtractAnswer:
-        """Entities and relations of one text."""
+    def extract(self, text: str, labels: Labels | None = None, **options: Any) -> ExtractAnswer:
+        """Entities and relations of one text, and its `classifications`."""
         return self._send(calls.extract(text, labels, options))
 
-    def extract_stream(self, text: str, labels: Labels, **options: Any) -> Iterator[Entity | StreamedEnd]:
-        """Entities of one text, in order of position, as they become final; last the rest of the answer.
+    def extract_stream(self, text: str, labels: Labels | None = None, **options: Any) -> Iterator[Entity | StreamedEnd]:
+        """Entities of one text, in order of position, as they become final; then the rest of the answer.
 
         Ending the iteration early stops the server's work on the text.
         """
@@ -80,7 +80,7 @@ class Client:
             for line in answer.iter_lines():
                 yield call.answer(line.encode())
 
-    def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchAnswer:
+    def extract_batch(self, texts: Sequence[str], labels: Labels | None = None, **options: Any) -> ExtractBatchAnswer:
         """One result or error per text, in order."""
         return self._send(calls.extract_batch(texts, labels, options))
 
@@ -99,9 +99,9 @@ class Client:
         `Retry-After` and some jitter.
 
         texts: texts, or mappings with a `text` and options of its own (`labels`, `adapter_id`, ...). Read as needed.
-        window: texts that have been read and whose results have not been taken, at most.
-        retry_s: for how long a request may be refused, or the server be unreachable; then its error is raised.
-        """
+        window: maximum number of texts that have been read and whose results have not been taken.
+        retry_s: how long a request is repeated while it is refused or the server is unreachable; then the error is
+        raised."""
         _check_window(window)
         own = AsyncClient(self._url, api_key=self._api_key, timeout_s=self._timeout_s)
         sender = Sender([own.send], labels, options, window=window, retry_s=retry_s)
@@ -142,7 +142,7 @@ class Client:
         adapter: a `Path` is uploaded: the folder that PEFT saved, or a .zip or .tar.gz of it. A string names a source
             of the server: a folder in its `adapter_root`, or `hub:owner/name` (of `revision`). None: the adapter is
             installed already.
-        pinned: evicted from memory last; None leaves that as it is.
+        pinned: whether it is evicted from memory last; None changes nothing.
         preload: load it before this returns, instead of at its first request.
         replace: replace an adapter of this id with other content, instead of raising `Conflict`.
         """
@@ -183,11 +183,13 @@ class AsyncClient:
         headers = _authorization(api_key)
         self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, headers=headers, transport=transport)
 
-    async def extract(self, text: str, labels: Labels, **options: Any) -> ExtractAnswer:
+    async def extract(self, text: str, labels: Labels | None = None, **options: Any) -> ExtractAnswer:
         """As `Client.extract`."""
         return await self._send(calls.extract(text, labels, options))
 
-    async def extract_stream(self, text: str, labels: Labels, **options: Any) -> AsyncIterator[Entity | StreamedEnd]:
+    async def extract_stream(
+        self, text: str, labels: Labels | None = None, **options: Any
+    ) -> AsyncIterator[Entity | StreamedEnd]:
         """As `Client.extract_stream`."""
         async with aclosing(self.run_stream("extract", text, labels=labels, **options)) as lines:
             async for line in lines:
@@ -211,7 +213,9 @@ class AsyncClient:
             async for line in answer.aiter_lines():
                 yield call.answer(line.encode())
 
-    async def extract_batch(self, texts: Sequence[str], labels: Labels, **options: Any) -> ExtractBatchAnswer:
+    async def extract_batch(
+        self, texts: Sequence[str], labels: Labels | None = None, **options: Any
+    ) -> ExtractBatchAnswer:
         """As `Client.extract_batch`."""
         return await self._send(calls.extract_batch(texts, labels, options))
 

@@ -29,11 +29,11 @@ from gliner_bento.client.calls import Call, Labels, extract_items
 from gliner_bento.errors import (
     Forbidden,
     GLiNERBentoError,
+    InternalError,
     NotReady,
     QueueFull,
     RateLimited,
     RouteNotFound,
-    TooLarge,
     Unauthorized,
     from_detail,
 )
@@ -43,14 +43,14 @@ Text = str | Mapping[str, Any]
 """A text, or a text with options of its own: the fields of `ExtractItem`."""
 
 MAX_TEXTS = 16
-"""Of one request."""
+"""Maximum number of texts in one request."""
 
 DEFAULT_WINDOW = 512
 DEFAULT_RETRY_S = 120.0
 
 _MAX_CHARS = 2**18
 _REST_S = 1.0
-"""Of a server that does not answer, at least; others are sent its texts meanwhile."""
+"""Least time for which a server that does not answer is avoided; its texts are sent to others."""
 _TRANSIENT = {QueueFull.code, RateLimited.code, NotReady.code}
 _OF_THE_CALLER = (Unauthorized, Forbidden, RouteNotFound)
 
@@ -59,7 +59,7 @@ Send = Callable[[Call[ExtractBatchResponse]], Awaitable[httpx.Response]]
 
 @dataclass(eq=False)
 class _Server:
-    """A server and what it may be sent. resting_until_s: it has refused; others are preferred until then."""
+    """A server, and its window. resting_until_s: after a refusal, other servers are preferred until then."""
 
     send: Send
     window: SendWindow
@@ -69,8 +69,8 @@ class _Server:
 class Sender:
     """Sends groups of texts to one or several servers that serve the same model.
 
-    retry_s: for how long a group may be refused (429, 503) or not be answered. window: texts of each server, at most.
-    """
+    retry_s: how long a group is repeated while it is refused (429, 503) or not answered. window: maximum number of
+    texts under way per server."""
 
     def __init__(
         self,
@@ -89,17 +89,16 @@ class Sender:
     async def send(self, texts: Sequence[Text]) -> list[BatchResult]:
         """A result or an error for each text.
 
-        Raises the error of a request that no text has caused: the key is wrong, or no server has accepted the group
-        for `retry_s`.
+        Raises an error that no text has caused: the key is wrong, or no server has accepted the group for `retry_s`.
         """
         results: dict[int, BatchResult] = {}
         waiting, attempt, end_s = list(range(len(texts))), 0, time.monotonic() + self._retry_s
         while True:
-            answered, retry_after_s = await self._request([texts[place] for place in waiting])
+            answered, retry_after_s = await self._request([texts[index] for index in waiting])
             results.update(zip(waiting, answered, strict=True))
-            waiting = [place for place in waiting if _code(results[place]) in _TRANSIENT]
+            waiting = [index for index in waiting if _code(results[index]) in _TRANSIENT]
             if not waiting:
-                return [results[place] for place in range(len(texts))]
+                return [results[index] for index in range(len(texts))]
             pause_s = delay_s(attempt, retry_after_s)
             if time.monotonic() + pause_s > end_s:
                 error = results[waiting[0]].error
@@ -109,7 +108,8 @@ class Sender:
             attempt += 1
 
     async def _request(self, texts: Sequence[Text]) -> tuple[list[BatchResult], float]:
-        """One request; then one for each text whose result would be another one alone. The seconds of `Retry-After`."""
+        """Send the texts in one request, and then again alone each text whose result depends on the batch. Returns the
+        results, and the seconds of `Retry-After`."""
         call = extract_items(texts, self._labels, self._options)
         server = await self._reserve(len(texts))
         sent_in = server.window.round
@@ -118,6 +118,8 @@ class Sender:
             results = list(call.read(response).results)
             if len(results) != len(texts):
                 raise httpx.DecodingError(f"the server's answer has {len(results)} results for {len(texts)} texts")
+            if not all(map(_is_of, results, texts)):  # none is trusted: their order may be wrong
+                results = _failed(texts, InternalError("the server's answer is none, or has an entity not in the text"))
         except (*_OF_THE_CALLER, httpx.UnsupportedProtocol):
             raise
         except httpx.TransportError as error:
@@ -126,26 +128,18 @@ class Sender:
         except GLiNERBentoError as error:
             results = _failed(texts, error)
             retry_after_s = _retry_after_s(response)
-            if error.code not in _TRANSIENT and len(texts) > 1:
-                await self._release(server, len(texts))
-                return await self._divided(texts, 2 if isinstance(error, TooLarge) else len(texts)), 0.0
         else:
             retry_after_s = 1.0
         await self._release(server, len(texts), results, sent_in, retry_after_s)
         if len(texts) > 1:
-            again = [place for place, result in enumerate(results) if _depends_on_the_batch(result)]
-            alone = await asyncio.gather(*(self.send([texts[place]]) for place in again))
-            for place, (result,) in zip(again, alone, strict=True):
-                results[place] = result
+            again = [index for index, result in enumerate(results) if _depends_on_the_batch(result)]
+            alone = await asyncio.gather(*(self.send([texts[index]]) for index in again))
+            for index, (result,) in zip(again, alone, strict=True):
+                results[index] = result
         return results, retry_after_s
 
-    async def _divided(self, texts: Sequence[Text], parts: int) -> list[BatchResult]:
-        size = -(-len(texts) // parts)
-        groups = [texts[start : start + size] for start in range(0, len(texts), size)]
-        return [result for part in await asyncio.gather(*map(self.send, groups)) for result in part]
-
     async def _reserve(self, texts: int) -> _Server:
-        """The server with the fewest texts under way that has room, as soon as one has."""
+        """Wait for a server that may be sent so many texts; of several, the one with the fewest under way."""
         async with self._changed:
             while not (server := self._with_room(texts)):
                 await self._changed.wait()
@@ -181,7 +175,7 @@ class Sender:
 async def in_order(
     texts: Iterable[Text] | AsyncIterable[Text], sender: Sender, window: int
 ) -> AsyncGenerator[BatchResult, None]:
-    """One result or error per text. window: texts that are read and whose results are not taken, at most, or so."""
+    """One result or error per text. window: about how many texts may be read before their results are taken."""
     waiting: deque[asyncio.Task[list[BatchResult]]] = deque()
     try:
         async for group in _grouped_async(texts):
@@ -241,27 +235,28 @@ def _loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 class _Groups:
-    """Collects what one request may have."""
+    """Collects the texts of one request."""
 
     def __init__(self) -> None:
-        self.group: list[Text] = []
+        self._group: list[Text] = []
         self._chars = 0
 
-    def add(self, text: Text) -> list[Text] | None:
-        """The group, if it is complete."""
-        self.group.append(text)
-        self._chars += len(text if isinstance(text, str) else str(text.get("text", "")))
-        if len(self.group) < MAX_TEXTS and self._chars < _MAX_CHARS:
-            return None
-        complete, self.group, self._chars = self.group, [], 0
-        return complete
+    def add(self, text: Text) -> list[Text]:
+        """The group, if it is complete; else none."""
+        self._group.append(text)
+        self._chars += len(_chars_of(text))
+        return self.rest() if len(self._group) == MAX_TEXTS or self._chars >= _MAX_CHARS else []
+
+    def rest(self) -> list[Text]:
+        """What is collected."""
+        group, self._group, self._chars = self._group, [], 0
+        return group
 
 
 def _grouped(texts: Iterable[Text]) -> Iterator[list[Text]]:
     groups = _Groups()
     yield from filter(None, map(groups.add, texts))
-    if groups.group:
-        yield groups.group
+    yield from filter(None, [groups.rest()])
 
 
 async def _grouped_async(texts: Iterable[Text] | AsyncIterable[Text]) -> AsyncIterator[list[Text]]:
@@ -271,14 +266,22 @@ async def _grouped_async(texts: Iterable[Text] | AsyncIterable[Text]) -> AsyncIt
         return
     groups = _Groups()
     async for text in texts:
-        if complete := groups.add(text):
-            yield complete
-    if groups.group:
-        yield groups.group
+        if group := groups.add(text):
+            yield group
+    if group := groups.rest():
+        yield group
+
+
+def _chars_of(text: Text) -> str:
+    return text if isinstance(text, str) else str(text.get("text", ""))
 
 
 def _failed(texts: Sequence[Text], error: GLiNERBentoError) -> list[BatchResult]:
     return [BatchResult(error=error.detail()) for _ in texts]
+
+
+def _is_of(result: BatchResult, text: Text) -> bool:
+    return result.result.is_of(_chars_of(text)) if result.result else result.error is not None
 
 
 def _code(result: BatchResult) -> str | None:
@@ -286,13 +289,14 @@ def _code(result: BatchResult) -> str | None:
 
 
 def _depends_on_the_batch(result: BatchResult) -> bool:
-    """The texts of a batch share a deadline and the limits of the answer, and messages name the place in the batch."""
+    """Whether a result may differ when the text is sent alone: the texts of a batch share a deadline and the limits of
+    the answer, and error messages contain the index in the batch."""
     if result.error:
         return result.error.code not in _TRANSIENT
     return any(warning.code in LIMIT_WARNINGS for warning in result.result.warnings) if result.result else False
 
 
 def _retry_after_s(response: httpx.Response) -> float:
-    """A date counts as absent: the server's clock may differ."""
+    """The seconds of the header Retry-After; 0 without one, or for a date, because the server's clock may differ."""
     value = response.headers.get("Retry-After", "")
     return float(value) if value.isdigit() else 0.0

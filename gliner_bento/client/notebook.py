@@ -13,14 +13,17 @@ from gliner_bento.errors import install
 from gliner_bento.types import BatchResult, Entity, ExtractBatchResponse, Extraction, ExtractResponse
 
 _COLORS = ("#fde68a", "#bfdbfe", "#bbf7d0", "#fbcfe8", "#ddd6fe", "#fed7aa", "#a5f3fc", "#e5e7eb")
-_SPAN = ["start", "end", "text", "label", "score"]
-_RELATION = ["head", "relation", "tail", "score"]
+_COLUMNS = {
+    "entities": ["start", "end", "text", "label", "score"],
+    "relations": ["head", "relation", "tail", "score"],
+    "classifications": ["classification", "label", "score"],
+}
 
-Rows = Literal["entities", "relations"]
+Rows = Literal["entities", "relations", "classifications"]
 
 
 class ExtractAnswer(ExtractResponse):
-    """An `ExtractResponse` that knows its text. A copy does not, and is shown as data."""
+    """An `ExtractResponse` with its text, which notebooks show as HTML. A copy has no text, and is shown as data."""
 
     __slots__ = ("_text",)
     _text: str
@@ -34,12 +37,12 @@ class ExtractAnswer(ExtractResponse):
         return _html(self._text, self) if hasattr(self, "_text") else None
 
     def to_pandas(self, rows: Rows = "entities") -> Any:
-        """A DataFrame with a row per entity, or per relation. Raises ImportError without pandas."""
+        """A DataFrame with a row per entity, relation or label of a classification. ImportError without pandas."""
         return _table(list(_rows(self, rows)), _columns(rows))
 
 
 class ExtractBatchAnswer(ExtractBatchResponse):
-    """An `ExtractBatchResponse` that knows its texts. A copy does not, and is shown as data."""
+    """An `ExtractBatchResponse` with its texts, see `ExtractAnswer`."""
 
     __slots__ = ("_texts",)
     _texts: Sequence[str]
@@ -65,14 +68,17 @@ class ExtractBatchAnswer(ExtractBatchResponse):
 
 
 def _columns(rows: Rows) -> list[str]:
-    if rows not in ("entities", "relations"):
-        raise ValueError(f"rows: must be entities or relations, not {rows!r}")
-    return _SPAN if rows == "entities" else _RELATION
+    if rows not in _COLUMNS:
+        raise ValueError(f"rows: must be {', '.join(_COLUMNS)}, not {rows!r}")
+    return _COLUMNS[rows]
 
 
 def _rows(result: Extraction, rows: Rows) -> Iterable[dict[str, Any]]:
     if rows == "entities":
         return map(asdict, result.entities)
+    if rows == "classifications":
+        found = result.classifications.items()
+        return ({"classification": name, **asdict(label)} for name, one in found for label in one.labels)
     return (
         {"head": one.head.text, "relation": one.relation, "tail": one.tail.text, "score": one.score}
         for one in result.relations
@@ -96,9 +102,14 @@ def _message(item: BatchResult) -> str:
 
 
 def _html(text: str, result: Extraction) -> str:
-    """The text with its entities in colour, each followed by its label; relations and warnings, a line each."""
+    """The text with its entities in colour, each followed by its label; relations, classifications and warnings, a
+    line each."""
     relations = (f"{one.head.text} → {one.relation} → {one.tail.text} ({one.score:.2f})" for one in result.relations)
-    lines = [*relations, *(f"Warning: {one.message}" for one in result.warnings)]
+    classes = (
+        f"{name}: {', '.join(f'{label.label} ({label.score:.2f})' for label in one.labels) or 'no label'}"
+        for name, one in result.classifications.items()
+    )
+    lines = [*relations, *classes, *(f"Warning: {one.message}" for one in result.warnings)]
     if result.truncated:
         lines.append(f"Only the first {result.truncated_at} characters were processed.")
     below = "".join(f"<div>{escape(line)}</div>" for line in lines)
@@ -107,10 +118,10 @@ def _html(text: str, result: Extraction) -> str:
 
 
 def _pieces(text: str, entities: Sequence[Entity]) -> Iterator[str]:
-    """The text, cut where an entity begins or ends; each piece in the colour of the shortest entity around it."""
+    """The text as HTML, cut where an entity begins or ends; a piece has the colour of the shortest entity around it."""
     waiting = sorted(entities, key=lambda one: -one.start)
     around: list[Entity] = []
-    for start, end in pairwise(sorted({0, len(text), *(place for one in entities for place in (one.start, one.end))})):
+    for start, end in pairwise(sorted({0, len(text), *(edge for one in entities for edge in (one.start, one.end))})):
         while waiting and waiting[-1].start == start:
             around.append(waiting.pop())
         around = sorted((one for one in around if one.end > start), key=lambda one: one.end - one.start)

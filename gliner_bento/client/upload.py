@@ -16,7 +16,7 @@ _PIECE_BYTES = 2**20
 
 @contextlib.contextmanager
 def opened(adapter: Path | None) -> Iterator[IO[bytes] | None]:
-    """The open archive; a folder is packed into a temporary one first. None for None. Raises OSError."""
+    """The open archive; a folder is packed into a temporary one first. None if `adapter` is None. Raises OSError."""
     if adapter is None:
         yield None
     elif adapter.is_dir():

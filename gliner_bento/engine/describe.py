@@ -11,12 +11,13 @@ from safetensors import safe_open
 
 from gliner_bento.engine.checkpoint.card import languages_of
 from gliner_bento.engine.checkpoint.device import DType, pick_device, pick_dtype
-from gliner_bento.engine.checkpoint.find import CONFIG, WeightFiles, read_json
+from gliner_bento.engine.checkpoint.find import GLINER2_MAX_WORDS, WeightFiles, is_gliner2, read_config
 from gliner_bento.engine.checkpoint.here import size_of
 from gliner_bento.engine.checkpoint.resolve import find_checkpoint
 from gliner_bento.engine.checkpoint.weights import damaged, read_pickled, refuse_pointer
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import AdapterInvalid
+from gliner_bento.storage.other_models import GLICLASS_TOKENS, is_gliclass
 
 __all__ = ["EngineOptions", "adapter_fit", "class_of", "describe", "pick_device"]
 
@@ -24,16 +25,18 @@ _BYTES_OF = {"float32": 4, "bfloat16": 2}
 _NAME_OF = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 # gliner's defaults.
 _MAX_WORDS, _MAX_SPAN_WIDTH = 384, 12
+_GLINER2_SPAN_WIDTH = 8
 
 
 def describe(model: str, *, device: str, dtype: DType, options: EngineOptions) -> dict[str, Any]:
     """Plain values, without loading the model. Raises ModelError."""
     checkpoint = find_checkpoint(model, options)
-    weights, config = checkpoint.weights(), read_json(checkpoint.folder / CONFIG)
+    weights, config = checkpoint.weights(), read_config(checkpoint.folder)
     tensors = _pickled_headers(weights) if weights.pickled else _headers(weights)
     parameters = sum(prod(shape) for shape, _ in tensors)
     stored = {kind for _, kind in tensors if kind}
-    family = class_of(config)
+    gliner2, gliclass = is_gliner2(checkpoint.folder), is_gliclass(checkpoint.folder)
+    family = f"GLiClass ({config.get('architecture_type', 'uni-encoder')})" if gliclass else class_of(config)
     where = pick_device(device)
     return {
         "model": checkpoint.name,
@@ -43,9 +46,11 @@ def describe(model: str, *, device: str, dtype: DType, options: EngineOptions) -
         "parameters": parameters,
         "stored_dtype": stored.pop() if len(stored) == 1 else "mixed",
         "family": family,
-        "supports_relations": "Relex" in family,
-        "max_words": options.max_model_len or config.get("max_len", _MAX_WORDS),
-        "max_span_width": (options.max_span_width or config.get("max_width", _MAX_SPAN_WIDTH))
+        "supports_relations": "Relex" in family or gliner2,
+        "max_words": options.max_model_len
+        or config.get("max_len")
+        or (GLINER2_MAX_WORDS if gliner2 else GLICLASS_TOKENS if gliclass else _MAX_WORDS),
+        "max_span_width": (options.max_span_width or _max_span_width(config, gliner2=gliner2))
         if "Span" in family
         else None,
         "languages": languages_of(checkpoint.folder),
@@ -55,8 +60,18 @@ def describe(model: str, *, device: str, dtype: DType, options: EngineOptions) -
     }
 
 
+def _max_span_width(config: Mapping[str, Any], *, gliner2: bool) -> int:
+    if not gliner2:
+        width: int = config.get("max_width", _MAX_SPAN_WIDTH)
+        return width
+    return int((config.get("span_head") or {}).get("max_width") or config.get("max_width") or _GLINER2_SPAN_WIDTH)
+
+
 def class_of(config: Mapping[str, Any]) -> str:
-    """The class that gliner loads a configuration with, by gliner's rule (`GLiNER._get_gliner_class`)."""
+    """The class that gliner loads a configuration with, by gliner's rule (`GLiNER._get_gliner_class`); of GLiNER2
+    models, ours."""
+    if config.get("model_type") == "extractor":
+        return "GLiNER2Span"
     level = "Token" if config.get("span_mode") == "token_level" else "Span"
     if config.get("relations_layer") is not None:
         return f"UniEncoder{level}RelexGLiNER"

@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -24,11 +25,12 @@ from gliner_bento.engine.checkpoint.card import languages_of
 from gliner_bento.engine.checkpoint.device import DType, pick_device, pick_dtype
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.fingerprint import fingerprint_of
+from gliner_bento.engine.checkpoint.gliclass import GLiClass
 from gliner_bento.engine.checkpoint.limits import limits_of
 from gliner_bento.engine.checkpoint.load import load
 from gliner_bento.engine.checkpoint.onnx_session import OnnxSession, load_onnx
 from gliner_bento.engine.checkpoint.resolve import find_checkpoint
-from gliner_bento.engine.families import Family, family_of
+from gliner_bento.engine.families import family_of
 from gliner_bento.engine.forward import Forward, make_forward
 from gliner_bento.engine.gliner_forward import GlinerForward
 from gliner_bento.engine.heads.predictions import Predictions
@@ -43,15 +45,22 @@ from gliner_bento.engine.self_test import cannot_reproduce, self_test, versions
 from gliner_bento.engine.text.collate import CollatedBatch
 from gliner_bento.engine.text.passes import PassLimits, PassPlanner
 from gliner_bento.engine.text.prepare import ItemPreparer
+from gliner_bento.engine.text.relation_windows import RelationWindows
 from gliner_bento.engine.text.subwords import ModelLimits
 from gliner_bento.engine.text.tokenize import ItemTokenizer
-from gliner_bento.errors import AdapterNotFound, DoesNotFit, LimitExceeded
+from gliner_bento.errors import AdapterNotFound, DoesNotFit, InvalidField, LimitExceeded
 from gliner_bento.fairness.constants import LANE_NICE
 from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.base import BASE_ADAPTER_ID, Item
 from gliner_bento.tasks.extraction import Extraction, ExtractionItem
 
+if TYPE_CHECKING:
+    from gliner_bento.engine.classify.forward import ClassForward
+    from gliner_bento.engine.classify.texts import ClassPreparer
+
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T", bound="Forward | GlinerForward | ClassForward")
 
 _PROBE = ExtractionItem(
     "Nobody was asked, and nothing was found.",
@@ -69,6 +78,15 @@ class GLiNEREngine:
     padded: pad batches to bucketed shapes; None: on a GPU.
     """
 
+    _probe = _PROBE
+    _preparer: ItemPreparer | ClassPreparer
+    _forward: Forward | OnnxForward | GlinerForward | ClassForward
+    _memory: MemoryModel | None = None
+    _acquire: Callable[[str], AdapterLease] | None = None
+    _invariant_threads: Sequence[int] = ()
+    adapter_slots: DeviceSlots | None = None
+    adaptable_layers: Mapping[str, tuple[int, int] | str] = MappingProxyType({})
+
     def __init__(
         self,
         model: Any,
@@ -85,14 +103,11 @@ class GLiNEREngine:
         self._limits = limits
         max_labels = options.max_labels_per_pass or config.max_types or None
         tokenizer = ItemTokenizer(model.data_processor, config, limits, family.prompts, relations=family.relations)
-        planner = PassPlanner(tokenizer, pass_limits(options, limits, max_labels, name))
-        self._preparer = ItemPreparer(tokenizer, planner, name, supports_relations=family.relations)
-        self._memory: MemoryModel | None = None
-        self._forward: Forward | OnnxForward | GlinerForward
-        self.adapter_slots: DeviceSlots | None = None
-        self.adaptable_layers: Mapping[str, tuple[int, int] | str] = {}
-        self._acquire: Callable[[str], AdapterLease] | None = None
-        self._invariant_threads: Sequence[int] = ()
+        pass_limits = pass_limits_of(options, config, limits, max_labels, name)
+        relation_windows = pass_limits.relation_windows if family.relations else None
+        planner = PassPlanner(tokenizer, pass_limits)
+        tasks = ("entities", "relations") if family.relations else ("entities",)
+        self._preparer = ItemPreparer(tokenizer, planner, name, tasks)
         fingerprint: str | None = None
         if isinstance(model.model, OnnxSession):
             self._forward = OnnxForward(model, family)
@@ -100,12 +115,21 @@ class GLiNEREngine:
         else:
             fingerprint = fingerprint_of(model.model)
             dtype = str(next(model.model.parameters()).dtype).removeprefix("torch.")
-            self._forward = self._torch_forward(model, family, options, gliner_forward=gliner_forward, padded=padded)
+            make: Callable[[LayerFactory], Forward | GlinerForward]
+            if not gliner_forward:
+                make = partial(make_forward, model.model, family, options)
+            elif family.own_modules is None:
+                make = partial(GlinerForward, model, family)
+            else:
+                plain = replace(options, quantization="none", enable_compilation=False, enable_sequence_packing=False)
+                make = partial(make_forward, model.model, family.own_modules, plain)
+            self._forward = self._torch_forward(model, make, options, padded=padded)
         self.packs = self._forward.packs
         self.info = ModelInfo(
             model=name,
             family=type(model).__name__,
             supports_relations=family.relations,
+            tasks=tasks,
             supports_adapters=self.adapter_slots is not None,
             device=str(self._device),
             dtype="int8" if options.quantization == "int8" and not gliner_forward else dtype,
@@ -116,12 +140,13 @@ class GLiNEREngine:
             fingerprint=fingerprint,
             languages=languages,
             cached_subwords=tokenizer.subwords.cached,
+            relation_window_sentences=relation_windows.sentences if relation_windows else None,
         )
 
     def _torch_forward(
-        self, model: Any, family: Family, options: EngineOptions, *, gliner_forward: bool, padded: bool | None
-    ) -> Forward | GlinerForward:
-        """The forward pass of gliner's model, and its adapter slots."""
+        self, model: Any, make: Callable[[LayerFactory], T], options: EngineOptions, *, padded: bool | None
+    ) -> T:
+        """The forward pass that `make` makes of the model's layers, and its adapter slots."""
         slots = options.max_device_adapters if options.enable_lora else 0
         threads = thread_counts(options.inference_lanes, options.torch_threads) if options.batch_invariant else ()
         int8 = options.quantization == "int8"
@@ -129,11 +154,7 @@ class GLiNEREngine:
         layers = LayerFactory(
             model.model.eval(), slots=slots, int8=int8, threads=threads, padded=padded, kernels=kernels
         )
-        forward = (
-            GlinerForward(model, family, layers)
-            if gliner_forward
-            else make_forward(model.model, family, options, layers)
-        )
+        forward = make(layers)
         self._invariant_threads = layers.threads if layers.batch_invariant and forward.packs else ()
         if slots:
             self.adaptable_layers = layers.describe()
@@ -181,25 +202,35 @@ class GLiNEREngine:
         )
         picked = pick_dtype(dtype, where)
         loaded = load_in(picked)
-        engine = cls(loaded, name, options, languages, padded=padded)
+        kind = cls._for(loaded)
+        engine = kind(loaded, name, options, languages, padded=padded)
         if dtype == "auto" and picked != torch.float32 and not engine._is_runnable():
             logger.warning("%s does not run in %s on this machine; using float32", name, picked)
             picked = torch.float32
             loaded = load_in(picked)
-            engine = cls(loaded, name, options, languages, padded=padded)
+            engine = kind(loaded, name, options, languages, padded=padded)
         if options.enable_compilation and not engine._is_runnable():
             raise ModelError("enable_compilation: torch.compile failed, see the log (on a CPU it needs a C++ compiler)")
         failure = engine.run_self_test(loaded, options)
         del loaded  # the engine has copied what it needs; memory is measured below
         if failure:
             del engine
-            engine = cls._with_gliner_forward(load_in(picked), name, options, languages, failure)
+            engine = kind._with_gliner_forward(load_in(picked), name, options, languages, failure)
         engine.check_batch_invariance(options)
         if where.type == "cuda":
             engine.measure_memory(CudaAllocator(where), options)
         release_freed_memory()
         logger.info("%s (%s) in %s on %s", name, engine.info.family, engine.info.dtype, engine.info.device)
         return engine
+
+    @classmethod
+    def _for(cls, model: Any) -> type[GLiNEREngine]:
+        """The class for a loaded model."""
+        if not isinstance(model, GLiClass):
+            return cls
+        from gliner_bento.engine.classify.engine import GLiClassEngine  # noqa: PLC0415  # derives from this one
+
+        return GLiClassEngine
 
     @classmethod
     def _with_gliner_forward(
@@ -261,7 +292,7 @@ class GLiNEREngine:
 
     def _run_probe(self, texts: int, tokens: int) -> int:
         """Run a batch of about that shape; returns its cost."""
-        prepared = self.prepare(replace(_PROBE, text="word " * tokens, relations={}, threshold=1.0))
+        prepared = self.prepare(replace(self._probe, text="word " * tokens, relations={}, threshold=1.0))
         self.forward(self.collate([prepared] * texts), torch.get_num_threads())
         return texts * prepared.cost
 
@@ -361,7 +392,7 @@ class GLiNEREngine:
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + LANE_NICE)
 
     def _is_runnable(self) -> bool:
-        probe = _PROBE if self.info.supports_relations else replace(_PROBE, relations={})
+        probe = self._probe if self.info.supports_relations else replace(self._probe, relations={})
         try:
             self.forward(self.collate([self.prepare(probe)]), torch.get_num_threads())
         except Exception:
@@ -370,12 +401,29 @@ class GLiNEREngine:
         return True
 
 
-def pass_limits(options: EngineOptions, limits: ModelLimits, max_labels: int | None, name: str) -> PassLimits:
-    """Raises ModelError for windows that are longer than the model's maximum length."""
+def pass_limits_of(
+    options: EngineOptions, config: Any, limits: ModelLimits, max_labels: int | None, name: str
+) -> PassLimits:
+    """Raises ModelError for windows that are longer than the model's maximum length, and impossible relation windows.
+
+    config: gliner's; has the relation windows that the checkpoint was measured with."""
     window = options.window_words or limits.words
     if window > limits.words:
         raise ModelError(f"window_words is {window}; the maximum length of {name!r} is {limits.words} words")
-    return PassLimits(limits.words, window, options.window_overlap_words, max_labels)
+    sentences, overlap = (
+        getattr(config, name, None) for name in ("relation_window_sentences", "relation_window_overlap_sentences")
+    )
+    mode = None if options.relation_window == "auto" else options.relation_window
+    try:
+        relation_windows = RelationWindows.chosen(
+            mode,
+            options.relation_window_sentences,
+            options.relation_window_overlap_sentences,
+            RelationWindows.chosen(None, sentences, overlap, None),
+        )
+    except InvalidField as error:
+        raise ModelError(error.message) from error
+    return PassLimits(limits.words, window, options.window_overlap_words, max_labels, relation_windows)
 
 
 def check_options(options: EngineOptions, device: torch.device) -> None:

@@ -14,18 +14,21 @@ from gliner import model as gliner_models
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.checkpoint.find import ModelError
+from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
 from gliner_bento.engine.encoders.bi import BiEncoder
 from gliner_bento.engine.encoders.output import Encoder, EncoderOutput
-from gliner_bento.engine.encoders.uni import UniEncoder
+from gliner_bento.engine.encoders.uni import UniEncoder, schema_encoder
 from gliner_bento.engine.heads.decode import decode_padded_spans, decode_padded_tags
 from gliner_bento.engine.heads.predictions import Predictions, SpanTable
 from gliner_bento.engine.heads.relations import RelationHead
+from gliner_bento.engine.heads.schema_head import SchemaHead
 from gliner_bento.engine.heads.span_head import SpanHead
 from gliner_bento.engine.heads.token_head import TokenHead
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.text.collate import PaddedCollator
 from gliner_bento.engine.text.prompts import InlineLabels, Prompts, SeparateLabels
+from gliner_bento.engine.text.schema_prompts import SchemaPrompts
 
 
 class Head(Protocol):
@@ -48,13 +51,14 @@ MakeHead = Callable[[Any, LayerFactory, "RelationHead | None"], Head]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How a checkpoint class is served.
+    """How a class of gliner, or of ours over gliner2, is served.
 
     prompts: where labels go. encoder, head: see above.
     label_projection: labels pass gliner's `prompt_rep_layer` before they are scored.
     relations: the model predicts relations.
     onnx: its ONNX files are served. gliner's export of the others is incomplete: threshold and relations are fixed to
         those of the export's example; a generative decoder cannot be exported.
+    own_modules: what is served after a failed self-test; None: `GlinerForward`.
     """
 
     prompts: type[Prompts]
@@ -63,10 +67,11 @@ class Family:
     label_projection: bool = False
     relations: bool = False
     onnx: bool = False
+    own_modules: Family | None = None
 
     def max_width(self, config: Any) -> int | None:
         """Words of the longest span, by the model's configuration; None: token models have no limit."""
-        return config.max_width if self.head is SpanHead else None
+        return config.max_width if self.head is SpanHead or self.prompts.schema else None
 
     def decode(self, logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
         """The spans above each label's threshold, of gliner's padded logits."""
@@ -86,6 +91,13 @@ FAMILIES: Mapping[type, Family] = {
     gliner_models.BiEncoderTokenGLiNER: Family(SeparateLabels, BiEncoder, TokenHead, onnx=True),
     gliner_models.UniEncoderSpanDecoderGLiNER: Family(InlineLabels, UniEncoder, SpanHead, label_projection=True),
     gliner_models.UniEncoderTokenDecoderGLiNER: Family(InlineLabels, UniEncoder, TokenHead),
+    GLiNER2Span: Family(
+        SchemaPrompts,
+        schema_encoder,
+        SchemaHead.packed,
+        relations=True,
+        own_modules=Family(SchemaPrompts, schema_encoder, SchemaHead.own_modules, relations=True),
+    ),
     gliner_models.UniEncoderSpanRelexGLiNER: Family(
         InlineLabels, UniEncoder, SpanHead, label_projection=True, relations=True
     ),

@@ -10,7 +10,7 @@ import torch
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.checkpoint.find import ModelError
-from gliner_bento.engine.encoders.inputs import Inputs, PaddedInputs, PromptTokens
+from gliner_bento.engine.encoders.inputs import Inputs, PaddedInputs
 from gliner_bento.engine.encoders.output import Encoder, EncoderOutput
 from gliner_bento.engine.families import Family, Head
 from gliner_bento.engine.graphs import CudaCapture, Graphs
@@ -39,7 +39,6 @@ class Forward:
         encoder: Encoder,
         head: Head,
         device: torch.device,
-        prompt: PromptTokens,
         project_labels: Projection | None,
         *,
         padded: bool,
@@ -48,7 +47,6 @@ class Forward:
     ) -> None:
         self._encode = encoder
         self._head = head
-        self._prompt = prompt
         self._project_labels = project_labels
         self._device = device
         self._padded = padded
@@ -68,7 +66,7 @@ class Forward:
         batch = ordered(items, slot_of, slots, device)
         if not batch.texts:
             return batch
-        inputs = Inputs.packed(batch.texts, batch.inputs, self._prompt)
+        inputs = Inputs.packed(batch.texts, batch.inputs)
         if not self._padded:
             return replace(batch, inputs=inputs)
         thresholds = [lowest_threshold(text.item) for text in batch.texts]
@@ -112,15 +110,13 @@ def make_forward(model: Any, family: Family, options: EngineOptions, layers: Lay
     encoder = family.encoder(model, layers, options)
     if options.quantization == "int8" and not encoder.packs:
         raise ModelError(f"quantization int8 needs a packed encoder; this one is {encoder.name}")
-    relations = RelationHead(model, layers) if family.relations else None
+    relations = RelationHead(model, layers) if family.relations and not family.prompts.schema else None
     head = family.head(model, layers, relations)
     device = next(model.parameters()).device
     captures = device.type == "cuda" and layers.padded and not (options.enforce_eager or options.enable_compilation)
     graphs: Graphs[Scores] | None = Graphs(CudaCapture(device), agree) if captures else None
-    inline = family.prompts.inline
-    prompt = PromptTokens.inline(model.config, relations=family.relations) if inline else PromptTokens()
     compiled = options.enable_compilation
-    return Forward(encoder, head, device, prompt, projection, padded=layers.padded, compiled=compiled, graphs=graphs)
+    return Forward(encoder, head, device, projection, padded=layers.padded, compiled=compiled, graphs=graphs)
 
 
 def agree(first: Scores, second: Scores) -> bool:

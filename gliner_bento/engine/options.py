@@ -45,6 +45,9 @@ class EngineOptions(CheckpointOptions):
     torch_threads: int
     window_words: int
     window_overlap_words: int
+    relation_window: Literal["auto", "whole", "sentences"]
+    relation_window_sentences: int | None
+    relation_window_overlap_sentences: int | None
     max_labels_per_pass: int
     max_model_len: int
     max_span_width: int

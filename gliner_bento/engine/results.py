@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import overload
 
 import numpy as np
@@ -14,6 +14,7 @@ from gliner_bento.engine.heads.predictions import Predictions, SpanTable
 from gliner_bento.engine.limits import warning_of
 from gliner_bento.engine.text.words import NO_WORDS
 from gliner_bento.errors import LimitExceeded
+from gliner_bento.tasks.classifications import ClassScores, results_of
 from gliner_bento.types import Entity, Extraction, Relation, RelationArgument, Usage
 
 
@@ -56,6 +57,19 @@ class EntityTable(Sequence[Entity]):
         for start, end, label, score in zip(*columns, strict=True):
             yield Entity(start, end, self.text[start:end], self.names[label], score)
 
+    @classmethod
+    def joined(cls, text: str, names: Sequence[str], tables: Iterable[EntityTable]) -> EntityTable:
+        """The entities of all tables, whose names are among `names`."""
+        number = {name: index for index, name in enumerate(names)}
+        columns = [np.empty((3, 0), np.int64)]
+        scores = [np.empty(0)]
+        for table in tables:
+            labels = np.array([number[name] for name in table.names], np.int64)
+            columns.append(np.stack([table.start, table.end, labels[table.label]]))
+            scores.append(table.score)
+        start, end, label = np.concatenate(columns, axis=1)
+        return cls(text, names, start, end, label, np.concatenate(scores))
+
     def take(self, which: slice | NDArray[np.intp] | NDArray[np.bool_]) -> EntityTable:
         """Some of the entities."""
         columns = (self.start[which], self.end[which], self.label[which], self.score[which])
@@ -67,7 +81,8 @@ class PassResult:
     """What one pass of a chunked request predicted, in characters of the whole text.
 
     suppressed: entities above the threshold that overlap resolution dropped within the pass.
-    cut: relations were dropped (`max_relations`).
+    cut: relations were dropped (`max_relations`). ends: the ends of relations that are no entities; their indexes
+    follow the entities'. classes: of the pass's classifications.
     """
 
     entities: EntityTable
@@ -75,6 +90,8 @@ class PassResult:
     relations: Sequence[PairRelation] = ()
     tokens: int = 0
     cut: bool = False
+    ends: Sequence[tuple[int, int]] = ()
+    classes: ClassScores = field(default_factory=dict)
 
 
 def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | PassResult | LimitExceeded:
@@ -85,34 +102,45 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
         result: Extraction = prepared.result
         return result
     item = prepared.item
-    found = _entities(prepared, predictions.spans)
+    found, ends = _entities(prepared, predictions.spans), _bounds(prepared, predictions.ends)
     names = list(item.relations)
     relations = [PairRelation(names[one.relation], one.score, one.head, one.tail) for one in predictions.relations]
+    of_tasks = zip(item.classifications, predictions.classes, strict=True)
+    classes = {name: scores.tolist() for name, scores in of_tasks}
     if prepared.is_pass:
         suppressed = _entities(prepared, predictions.suppressed)
-        return PassResult(found, suppressed, relations, prepared.tokens, cut=bool(predictions.cut))
+        cut = bool(predictions.cut)
+        return PassResult(found, suppressed, relations, prepared.tokens, cut=cut, ends=ends, classes=classes)
     entities = list(found)
     return Extraction(
         entities=entities,
-        relations=with_arguments(relations, entities),
+        relations=with_arguments(relations, entities, item.text, ends),
+        classifications=results_of(item.classifications, classes),
         truncated=prepared.truncated_at is not None,
         truncated_at=prepared.truncated_at,
         usage=Usage(
-            words=prepared.words,
+            words=prepared.payload.own_words,
             tokens=prepared.tokens,
             windows=int(prepared.words > 0),
+            passes=int(prepared.words > 0),
             relation_groups=int(bool(names)),
         ),
         warnings=[warning_of(limit) for limit in predictions.cut],
     )
 
 
-def with_arguments(relations: Iterable[PairRelation], entities: Sequence[Entity]) -> list[Relation]:
-    """Relations with the entities that they hold between."""
-    return [
-        Relation(one.relation, one.score, _argument(one.head, entities), _argument(one.tail, entities))
-        for one in relations
-    ]
+def with_arguments(
+    relations: Iterable[PairRelation], entities: Sequence[Entity], text: str, ends: Sequence[tuple[int, int]]
+) -> list[Relation]:
+    """Relations with what they hold between: entities, or those `ends` of the text whose indexes follow theirs."""
+
+    def argument(index: int) -> RelationArgument:
+        if index < len(entities):
+            return _argument(index, entities[index])
+        start, end = ends[index - len(entities)]
+        return RelationArgument(None, start, end, text[start:end], None)
+
+    return [Relation(one.relation, one.score, argument(one.head), argument(one.tail)) for one in relations]
 
 
 def _entities(prepared: Prepared, spans: SpanTable) -> EntityTable:
@@ -123,6 +151,13 @@ def _entities(prepared: Prepared, spans: SpanTable) -> EntityTable:
     )
 
 
-def _argument(index: int, entities: Sequence[Entity]) -> RelationArgument:
-    entity = entities[index]
+def _bounds(prepared: Prepared, spans: SpanTable) -> Sequence[tuple[int, int]]:
+    """The characters of each span."""
+    if not len(spans):
+        return ()
+    words = prepared.payload.bounds
+    return list(zip(words[spans.first, 0].tolist(), words[spans.last, 1].tolist(), strict=True))
+
+
+def _argument(index: int, entity: Entity) -> RelationArgument:
     return RelationArgument(index, entity.start, entity.end, entity.text, entity.label)

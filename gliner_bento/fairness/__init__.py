@@ -1,1 +1,1 @@
-"""How those who share a server share it: one fair queue, one rule for room, one estimate of costs."""
+"""How tenants share a server: a fair queue, a shared capacity, an estimate of costs."""

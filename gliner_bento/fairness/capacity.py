@@ -1,4 +1,4 @@
-"""A limit that tenants share: the places of a waiting queue, the tokens under way. No clock, no IO."""
+"""A limit that tenants share, on waiting items or on tokens under way. No clock, no IO."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from gliner_bento.fairness.constants import SHARED_OVERFLOW
 
 
 class SharedCapacity:
-    """What tenants hold of `capacity`. When it is reached, a tenant with less than an equal share of it may still hold
-    more, up to SHARED_OVERFLOW x the capacity in all. total: held by all tenants."""
+    """How much of `capacity` each tenant holds. When it is used up, a tenant that holds less than an equal share of it
+    may still hold more, until all hold SHARED_OVERFLOW x the capacity. total: held by all tenants."""
 
     def __init__(self, capacity: float) -> None:
         self.capacity = capacity
@@ -21,7 +21,7 @@ class SharedCapacity:
         return len(self._held)
 
     def excess(self, tenant: str, amount: int, fraction: float = 1.0) -> float:
-        """By how much `amount` more of `tenant` exceeds this fraction of the capacity; 0: there is room."""
+        """By how much `amount` more for `tenant` would exceed this fraction of the capacity; 0: it may hold that."""
         capacity = fraction * self.capacity
         total, held = self.total + amount, self._held.get(tenant, 0)
         holders = len(self._held) + (not held)
@@ -30,7 +30,7 @@ class SharedCapacity:
         return total - capacity
 
     def hold(self, tenant: str, amount: int) -> None:
-        """`tenant` holds so much more; less, if it is negative."""
+        """Add `amount`, which may be negative, to what `tenant` holds."""
         self.total += amount
         self._held[tenant] += amount
         if not self._held[tenant]:

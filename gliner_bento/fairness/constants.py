@@ -8,88 +8,88 @@ from __future__ import annotations
 # Sharing among tenants
 
 SHARED_OVERFLOW = 2
-"""Tenants with little find room in a full queue, up to so many times its capacity in all: see `SharedCapacity`."""
+"""A full queue still admits tenants that use little of it, up to so many times its capacity: see `SharedCapacity`."""
 
 MAX_REMEMBERED_TENANTS = 1024
-"""Memory: the virtual times of so many tenants without waiting work are kept."""
+"""Limits memory: number of tenants without waiting work whose virtual time is kept."""
 
 MAX_IDLE_TENANTS = 10_000
-"""Memory: the token buckets of so many tenants without requests are kept."""
+"""Limits memory: number of tenants without requests whose token bucket is kept."""
 
 # Sharing among the requests of a tenant
 
-ITEMS_PER_TURN = 32
-"""Small requests: one that counts as more items is large, and leaves lanes and batches to small ones."""
+MAX_SMALL_ITEMS = 32
+"""Protects small requests: a request that is charged as more items is large; lanes and batches are kept free of it."""
 
-CHARS_PER_PLACE = 250
-"""Small requests beside long texts: a text counts as one item more for each of so many characters."""
+CHARS_PER_CHARGED_ITEM = 250
+"""Protects small requests from long texts: a text is charged as one more item per so many characters."""
 
-PLACES_OF_PASS = 8
-"""Small requests beside chunked ones: a pass counts as so many items."""
+CHARGED_ITEMS_OF_PASS = 8
+"""Protects small requests from chunked ones: a pass is charged as so many items."""
 
 # Sharing lanes, batches and preparation threads
 
 SENDS_S = 2.0
-"""Who sends little: for so long after an item of theirs, lanes and batches are kept from what would fill all."""
+"""Protects tenants that send little: so long after one of their items, no other work fills all lanes or a batch."""
 
-SHARES_OF_BATCH = 4
-"""Who sends little: what others send has at most this part of a batch, so that the batch ends soon."""
+QUOTAS_PER_BATCH = 4
+"""Protects tenants that send little: another tenant has at most 1/4 of a batch, so that the batch ends soon."""
 
 SLICE_S = 0.01
-"""Who waits to be prepared: a burst leaves its thread after so much CPU time, and whenever another tenant waits."""
+"""Protects waiting preparations: a burst leaves its thread after so much CPU time, and if another tenant waits."""
 
 PAUSE_S = 0.002
-"""All other threads: one that works through a long text without a pause keeps Python's interpreter lock from them."""
+"""Protects all other threads: one that processes a long text without pauses would keep Python's interpreter lock."""
 
 LANE_NICE = 5
-"""Refusals and probes on a machine without a GPU: the threads that compute give way to those that answer."""
+"""Protects refusals and probes on a CPU: niceness of the threads that compute."""
 
 # Estimated costs, in tokens
 
 TOKENS_PER_CHARACTER, REMEMBERED_CHARACTERS = 0.3, 100_000
-"""The first estimate of an item's cost, and how fast results replace it: half of its weight after so many."""
+"""The first estimate of an item's cost, and how fast results replace it: its weight halves after so many characters."""
 
 ITEM_TOKENS = 256
-"""Balance of replicas: what an item counts besides its tokens where their loads are compared (docs/scaling.md)."""
+"""Balances replicas: added to an item's tokens when the loads of replicas are compared (docs/scaling.md)."""
 
 SHORT_TOKENS, PASS_TOKENS = 64, 512
-"""Short requests: the cost of one that has not been read is between that of a short one and that of a pass."""
+"""Bounds of the estimated cost of a request that has not been read: the costs of a short text, and of one pass."""
 
 BYTES_PER_TOKEN = 5
-"""Long requests are refused before they are read: their cost is estimated from Content-Length."""
+"""Estimates the cost of a request from its Content-Length, so that a long one is refused before it is read."""
 
 FIRST_AVERAGE_TOKENS, AVERAGE_WEIGHT = 64.0, 0.1
-"""Requests that are being read are not forgotten: they count as the average of those before, each with this weight."""
+"""A request that is being read counts as the average cost: first value, and weight of each further request."""
 
 # Refusals
 
 MARGIN, BATCH_TOKENS = 1.5, 1024
-"""The deadlines of admitted requests: one is refused if MARGIN x its estimated time is more than it has, or if less
-than the time of a batch of BATCH_TOKENS is left then, because it ends with its batch."""
+"""Protects the deadlines of admitted requests: a request is refused if MARGIN x (its estimated wait + the time of a
+batch of BATCH_TOKENS) exceeds the time until its deadline."""
 
 MEASURED_S, REACH = 1.0, 2
-"""Ordinary clients of a server that has just started: nobody is refused for a wait before the throughput has been
-measured for MEASURED_S, nor for a wait of more than REACH x the measured time."""
+"""Protects clients of a server that has just started: an estimated wait refuses nobody before the throughput has been
+measured for MEASURED_S, nor a request whose maximum wait is longer than REACH x the measured time."""
 
 HALF_LIFE_S = 5.0
-"""The estimate follows the load: the weight of a measured throughput halves in so much busy time."""
+"""The weight of a measured throughput halves in so much busy time, so that the estimate follows the load."""
 
-ELSEWHERE_S = 1.0
-"""Streams behind several gateway processes: while it is busy, each asks so often what the replica has of the others."""
+OTHER_GATEWAYS_S = 1.0
+"""How often a busy gateway process asks the replica for all unfinished items, to count those of other gateways."""
 
 LARGE_FRACTION = 7 / 8
-"""Short requests: larger ones than a pass fill at most this part of `max_queued_tokens`."""
+"""Protects short requests: requests that cost more than a pass fill at most this part of `max_queued_tokens`."""
 
 PASS_CHARS = 2048
-"""Streams of long texts: each so many characters may take `request_timeout_s`."""
+"""The estimated deadline of a stream: `request_timeout_s` per so many characters."""
 
 MAX_READ_BYTES = 2**16
-"""Cheap refusals: a larger body is not read for its `timeout_ms` before the app gets it."""
+"""Keeps refusals cheap: a larger body is not searched for its `timeout_ms` before the app reads it."""
 
 # Connections
 
 MAX_HEADER_BYTES = 2**16
-"""Memory: of a request without its body, trailers included."""
+"""Limits memory: size of a request without its body, trailers included."""
 
 PACE_BYTES = 2**16
-"""Connections: a body has `body_timeout_s` for so many bytes, or for the rest of it."""
+"""Frees slow connections: a body has `body_timeout_s` for each so many bytes, or for the rest of it."""

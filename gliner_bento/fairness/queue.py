@@ -1,9 +1,9 @@
 """Start-time fair queueing: the order of service of waiting work, fair among tenants by their weights. No clock, no IO.
 
-Each tenant has a virtual time, the cost that it was served divided by its weight, and the one with the lowest is next.
-A tenant that begins to wait starts no earlier than the tenant that is served then: time in which it did not wait earns
-it nothing. The work of one tenant is served by its `order`, of which priority (lower first, as in vLLM) is the first
-part. The scheduler's waiting items, the fleet's tickets and the work of the preparation threads wait in such queues.
+Each tenant has a virtual time: the cost that it was served, divided by its weight. The tenant with the lowest is next.
+A tenant that begins to wait gets at least the virtual time of the tenant that is served then: time in which it did not
+wait earns it nothing. The work of one tenant is served by its `order`, which begins with the priority (lower first, as
+in vLLM). The scheduler's waiting items, the fleet's tickets and the work of preparation threads wait in such queues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gliner_bento.fairness.constants import MAX_REMEMBERED_TENANTS
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """Whose a request is.
+    """The tenant of a request, and its weight.
 
     weight: the tenant's share of the tokens, relative to other tenants; more than 0.
     crosses_tenants: a request's priority also orders it among tenants, not only among the tenant's own requests.
@@ -33,7 +33,7 @@ class TenantShare:
 NO_TENANT = TenantShare()
 
 Order = tuple[int, float, int]
-"""Key of the order of service within a tenant: priority, turn, and a number that no other work has."""
+"""Key of the order of service within a tenant: priority, virtual finish time among its requests, unique number."""
 
 
 class Waiting(Protocol):
@@ -41,11 +41,11 @@ class Waiting(Protocol):
 
     @property
     def share(self) -> TenantShare:
-        """Whose it is. The latest that was added sets the tenant's weight."""
+        """The tenant, whose weight is that of the work that was added last."""
 
     @property
     def order(self) -> Order:
-        """Its place among the work of its tenant."""
+        """Key of the order among the work of its tenant."""
 
     @property
     def cost(self) -> float:
@@ -55,12 +55,12 @@ class Waiting(Protocol):
 W = TypeVar("W", bound=Waiting)
 
 Rank = tuple[int, float, int]
-"""The order among tenants: priority of the first work, if it counts there; virtual time; number of that work."""
+"""Key of the order among tenants: priority of the first work (0 unless `crosses_tenants`), virtual time, its number."""
 
 
 @dataclass(slots=True, eq=False)
 class _Tenant(Generic[W]):
-    """waiting: by `order`. rank: while something waits."""
+    """waiting: sorted by `order`. rank: valid while work waits."""
 
     share: TenantShare
     waiting: list[W] = field(default_factory=list)
@@ -68,13 +68,13 @@ class _Tenant(Generic[W]):
     rank: Rank = (0, 0.0, 0)
 
     def rank_of(self, work: W, virtual_time: float) -> Rank:
-        """Its rank when `work` is its first."""
+        """The tenant's rank if `work` is its first."""
         order = work.order
         return order[0] if self.share.crosses_tenants else 0, virtual_time, order[-1]
 
 
 class FairQueue(Generic[W]):
-    """Iterates over its work in the order of service, as if each was served alone; true if there is any."""
+    """A queue that iterates over its work in the order of service, if no two are taken together; true if work waits."""
 
     def __init__(self) -> None:
         self._tenants: dict[str, _Tenant[W]] = {}  # those with work, and recent ones
@@ -120,17 +120,17 @@ class FairQueue(Generic[W]):
         self._forget()
 
     def serve(self) -> W:
-        """Take the first; there must be one."""
+        """Take the first work of the order; some must wait."""
         work = self._active[0].waiting[0]
         self.take([work])
         return work
 
     def clear(self) -> None:
-        """Nothing waits."""
+        """Remove all work."""
         self._active.clear()
         self._forget()
 
-    def waits_beside(self, tenant: str) -> bool:
+    def others_wait(self, tenant: str) -> bool:
         """Whether work of another tenant waits."""
         return any(active.share.tenant != tenant for active in self._active[:2])
 
@@ -172,18 +172,18 @@ class FairQueue(Generic[W]):
         self._activate(tenant)
 
     def _deactivate(self, tenant: _Tenant[W]) -> None:
-        """Before the rank of a tenant changes."""
+        """Remove a tenant from `_active`, before its rank changes."""
         if tenant.waiting:
             del self._active[bisect_left(self._active, tenant.rank, key=_rank)]
 
     def _activate(self, tenant: _Tenant[W]) -> None:
-        """The tenant has a new rank, if it has waiting work."""
+        """Set the tenant's rank and add it to `_active`, if it has waiting work."""
         if tenant.waiting:
             tenant.rank = tenant.rank_of(tenant.waiting[0], tenant.virtual_time)
             insort(self._active, tenant, key=_rank)
 
     def _forget(self) -> None:
-        """Tenants without work: all if nobody waits, because nobody is behind then, or if there are too many."""
+        """Forget tenants without work if there are too many, or if nothing waits: virtual times then start at 0."""
         if not self._active:
             self._tenants.clear()
             self._virtual_time = 0.0

@@ -18,7 +18,7 @@ class TokenEstimate:
         return (1 + item.chars) * self._tokens / self._characters
 
     def learn(self, item: Item, tokens: int) -> None:
-        """An item cost so many tokens."""
+        """Note the cost of an item."""
         characters = 1 + item.chars
         kept = 0.5 ** (characters / REMEMBERED_CHARACTERS)
         self._tokens = self._tokens * kept + tokens

@@ -1,4 +1,4 @@
-"""Who may call what: finds the tenant of a request, from its API key if the server has keys, before its body is read.
+"""Who may call what: finds the tenant of a request before its body is read, from its API key if the server has keys.
 
 Each `Endpoint` declares the scope that it needs. Probes, pages and the OpenAPI document are open. An unknown path needs
 any valid key, so that a caller without one learns nothing.
@@ -24,7 +24,7 @@ from gliner_bento.gateway.policy.web_pages import WebPages
 from gliner_bento.storage.api_keys import ALL_SCOPES, ApiKey, ApiKeys, KeyScope
 
 OPEN_PATHS_OF_BENTOML = ("/schema.json", "/static_content")
-"""Routes of BentoML that need no key: the types of the API, and the files of the page."""
+"""Routes of BentoML that need no key: the types of the API, and the static files of the index page."""
 
 _BEARER = "bearer "
 
@@ -44,12 +44,12 @@ class Access:
         self._patterns = [(compile_path(path)[0], path) for path in self._scopes if "{" in path]
 
     def admit(self, scope: Scope, headers: Headers, path: str) -> None:
-        """Begin a request as its tenant, if that may call `path` (below the root path)."""
-        tenants.begin(self._at_address(scope, headers))  # the log shows who is refused
+        """Begin a request of its tenant, if that tenant may call `path` (below the root path)."""
+        tenants.begin(self._at_address(scope, headers))  # so that the log has the address of a refused request
         tenants.begin(self.tenant_of(scope, headers, path))
 
     def tenant_of(self, scope: Scope, headers: Headers, path: str) -> Tenant:
-        """The tenant of a request, if that may call `path` (below the root path)."""
+        """The tenant of a request, if it may call `path` (below the root path)."""
         needed = self.needed(scope["method"], path)
         if self._keys is None:
             if needed and not (self._allow_anonymous or _is_local(scope)):
@@ -63,7 +63,7 @@ class Access:
         return tenants.at_address(self._client_address.of(scope, headers))
 
     def needed(self, method: str, path: str) -> frozenset[KeyScope]:
-        """Scopes of which a key must have one to call this; empty for an open route."""
+        """A key must have one of these scopes to call this; empty for an open route."""
         methods = self._scopes.get(path)
         if methods is None:
             if path.startswith(OPEN_PATHS_OF_BENTOML):

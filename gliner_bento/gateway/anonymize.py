@@ -1,6 +1,6 @@
 """Presidio's anonymizer (2.2.366): resolves conflicts of spans, and applies an operator to each.
 
-Encryption is not here: this server keeps no keys, and gets none.
+Encryption is not supported: this server neither stores nor receives encryption keys.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Mask(_Operator):
 
 
 class Hash(_Operator):
-    """Replaces a span with its digest; salt: at least 16 bytes, default: another one for each span."""
+    """Replaces a span with its digest. salt: at least 16 bytes; default: a random one per span."""
 
     type: Literal["hash"]
     hash_type: Literal["sha256", "sha512"] = "sha256"
@@ -105,7 +105,7 @@ class Detected:
 
 @dataclass(frozen=True, slots=True)
 class Anonymized:
-    """What is in a span's place: `text[start:end]` of the anonymized text."""
+    """The replacement of a span: `text[start:end]` of the anonymized text."""
 
     start: int
     end: int
@@ -126,14 +126,14 @@ class AnonymizedText:
 def anonymize(
     text: str, detected: Sequence[Detected], operators: Mapping[str, Operator], max_chars: int
 ) -> AnonymizedText:
-    """Apply to each span the operator of its entity type, that of DEFAULT, or `replace`.
+    """Apply to each span the operator of its entity type; without one, that of DEFAULT; without that, `replace`.
 
-    Raises `InvalidField` for a span outside the text, `TooLarge` for spans or a result of more than `max_chars`
-    characters.
+    Raises `InvalidField` for a span outside the text, `TooLarge` if the spans together, or the result, have more than
+    `max_chars` characters.
     """
-    for place, span in enumerate(detected):
+    for index, span in enumerate(detected):
         if not 0 <= span.start <= span.end <= len(text):
-            param = f"analyzer_results.{place}"
+            param = f"analyzer_results.{index}"
             raise InvalidField(f"{param}: not a span of the text, which has {len(text)} characters", param=param)
     default = operators.get("DEFAULT") or Replace()
     spans = _resolved(text, detected)
@@ -152,8 +152,8 @@ def anonymize(
 
 
 def _resolved(text: str, detected: Sequence[Detected]) -> list[Detected]:
-    """By position: spans of a type that overlap are one, as are those that only spaces separate; what another span
-    contains is dropped."""
+    """The spans without conflicts, by position: spans of one type that overlap, or have only spaces between them, are
+    merged; a span inside another one is dropped."""
     kept: list[Detected] = []
     for span in _outermost(_merged(detected)):
         previous = kept[-1] if kept else None
@@ -166,26 +166,26 @@ def _resolved(text: str, detected: Sequence[Detected]) -> list[Detected]:
 
 
 def _merged(detected: Sequence[Detected]) -> list[Detected]:
-    """Spans of a type that overlap are one, with the highest score and the place of the last one."""
+    """The spans; those of one type that overlap are merged, with the highest score and the index of the last one."""
     merged: list[tuple[int, Detected]] = []
     ordered = sorted(detected, key=lambda span: (span.start, span.end))
     by_type = sorted(enumerate(ordered), key=lambda placed: placed[1].entity_type)
     for _, group in groupby(by_type, key=lambda placed: placed[1].entity_type):
-        (current_place, current), *others = group
-        for place, span in others:
+        (current_index, current), *others = group
+        for index, span in others:
             if min(current.end, span.end) > max(current.start, span.start):
                 current = replace(current, end=max(current.end, span.end), score=max(current.score, span.score))
             else:
-                merged.append((current_place, current))
+                merged.append((current_index, current))
                 current = span
-            current_place = place
-        merged.append((current_place, current))
+            current_index = index
+        merged.append((current_index, current))
     return [span for _, span in sorted(merged, key=lambda placed: placed[0])]
 
 
 def _outermost(spans: Sequence[Detected]) -> list[Detected]:
-    """By position, without those that another one contains; of equal spans, the one with the highest score, or the
-    last."""
+    """The spans by position, without those inside another one. Of equal spans, the one with the highest score is kept;
+    of equal scores, the last."""
     kept: list[Detected] = []
     for span in sorted(reversed(spans), key=lambda span: (span.start, -span.end, -span.score)):
         if not kept or span.end > kept[-1].end:

@@ -48,7 +48,7 @@ _CORS = {
 
 
 class GatewayApp:
-    """The gateway's ASGI app. `bind` sets its replicas: BentoML mounts `routes` before it makes the service.
+    """The gateway's ASGI app. `bind` sets its replicas later: BentoML mounts `routes` before it makes the service.
 
     pages: name and path of each page for people.
     """

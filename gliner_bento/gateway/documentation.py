@@ -47,6 +47,6 @@ def endpoints(folder: Path = FOLDER) -> list[Endpoint]:
 
 
 def _policy(file: Path) -> str:
-    """The site searches in a worker, and the styles of its theme are partly in the pages."""
+    """The Content-Security-Policy of a file. The site's search is a web worker; some styles of its theme are inline."""
     page = file.read_text(encoding="utf-8") if file.suffix == ".html" else ""
     return f"{page_policy(page)}; worker-src 'self'"

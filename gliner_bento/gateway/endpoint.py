@@ -28,9 +28,9 @@ READ_ERRORS = (500, 503)
 class Operation:
     """An endpoint's entry in the OpenAPI document.
 
-    name: its operationId, which generators make a function of, and language models a tool. description: what it does
-        and when to call it. request, answer: classes of the JSON bodies (of a list: a `RootModel`). more_types: further
-        classes that need a schema.
+    name: its operationId: the name of a generated client's function, or of a language model's tool. description: what
+        it does and when to call it. request, answer: classes of the JSON bodies (for a list: a `RootModel`).
+        more_types: further classes that need a schema.
     errors: statuses; their codes follow from `Endpoint.statuses`. examples: by class; `request` needs one.
     extra: edits the generated operation object.
     """
@@ -52,12 +52,12 @@ class Operation:
 class Endpoint:
     """A route of the gateway. operation: None for an undocumented route (a page).
 
-    needs_model: whether its requests give work to the replica, if they are limited.
+    needs_model: whether its requests run the model, if they are limited (see `is_limited`).
 
     scope: what an API key needs to call it; None for a route that needs no key.
 
-    statuses: HTTP statuses by error code. error: the body of errors. The wire format of another server may have its
-    own.
+    statuses: HTTP statuses by error code. error: class of the error body. The wire format of another server may have
+    statuses and a body of its own.
     """
 
     method: str
@@ -81,7 +81,7 @@ class Endpoint:
 
     @property
     def is_limited(self) -> bool:
-        """Whether its requests count for the limits of a tenant: they are work."""
+        """Whether a tenant's limits apply to its requests."""
         return (
             self.method == "POST"
             and self.scope == "extract"
@@ -91,7 +91,7 @@ class Endpoint:
 
     @property
     def is_refusable(self) -> bool:
-        """Whether an overloaded server refuses its requests: it extracts."""
+        """Whether an overloaded server refuses its requests: they run the model."""
         return self.is_limited and self.needs_model
 
 
@@ -109,7 +109,7 @@ class EndpointTable:
         return self._at(path).get(method)
 
     def nearest(self, method: str, path: str) -> Endpoint | None:
-        """The same; if the path has none for this method, another one, whose errors have the same format."""
+        """As `find`; if the path has none for this method, that of another one, whose errors have the same format."""
         methods = self._at(path)
         return methods.get(method) or next(iter(methods.values()), None)
 

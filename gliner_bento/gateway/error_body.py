@@ -1,4 +1,4 @@
-"""The one place where failures become HTTP: statuses, headers and the error body."""
+"""Turns all failures into HTTP responses: statuses, headers and the error body."""
 
 from __future__ import annotations
 
@@ -89,11 +89,10 @@ async def respond(
     request: type[Any] | None = None,
     body: type[ErrorType] = ErrorBody,
 ) -> Response:
-    """Wait for `answer`; an error that concerns the caller becomes its error response.
+    """Wait for `answer`; an error that concerns the caller becomes an error response. Any other propagates.
 
-    statuses: by error code. request: the type of the body, whose fields are suggested for an unknown one. body: of
-    errors.
-    Any other exception is a fault of the server and propagates to the middleware.
+    statuses: by error code. request: class of the request's body; its fields are suggested for an unknown one. body:
+    class of the error body.
     """
     try:
         return await answer
@@ -117,7 +116,7 @@ def from_framework(
 ) -> Response | None:
     """An error response of the framework, with an error body of ours; None if `sent` already is one.
 
-    request: the type of the request's body. body: that of errors.
+    request, body: see `respond`.
     """
     if request_record.current().error is not None:
         return None

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, TooLarge
+from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, MAX_SMALL_ITEMS
 from gliner_bento.gateway import request_id, request_record
 from gliner_bento.gateway.models import ModelTable, Replicas, ServedModel
 from gliner_bento.gateway.options import GatewayOptions
@@ -54,8 +55,8 @@ class Gateway:
         return await self._answer(request.task.answer, served, item, outcome)
 
     async def run_stream(self, request: Request[Any, Any, Any]) -> AsyncGenerator[Sequence[Any], None]:
-        """Parts of the result of one text, as they become final; then the rest of the answer. The lines of each pass,
-        which may have none."""
+        """The lines of the answer to a request with one text: a list for each pass, possibly empty, with the parts that
+        became final; last, the rest of the answer."""
         call, served = self._call(request, streamed=True), await self._served(request)
         item, task = self._item(request, served), request.task
         async with aclosing(served.stream(item, call)) as parts:
@@ -76,14 +77,14 @@ class Gateway:
         model = await served.info()
         outcomes = iter([_with_warnings(served, *pair) for pair in zip(items, run, strict=True)])
         results = [
-            _batch_result(request, next(outcomes) if isinstance(item, Item) else item, place)
-            for place, item in enumerate(admitted)
+            _batch_result(request, next(outcomes) if isinstance(item, Item) else item, index)
+            for index, item in enumerate(admitted)
         ]
         answer: Any = request.task.batch_answer
         return cast(BatchAnswer, answer(results, model.model, request_id.current()))
 
     def check_size(self, texts: int, param: str) -> None:
-        """Raise `TooLarge` for a batch of more than `max_batch_items` texts. param: the field that has them."""
+        """Raise `TooLarge` for a batch of more than `max_batch_items` texts. param: the field with the texts."""
         if texts > self.options.max_batch_items:
             raise TooLarge(f"{param}: {texts} of at most {self.options.max_batch_items}", param=param)
 
@@ -98,8 +99,8 @@ class Gateway:
         return all([await served.ready() for served in self.models])
 
     async def abort(self, aborted_id: str, *, block_s: float = 0.0) -> AbortResponse:
-        """Abort a request of the current tenant; `aborted` is false if none has this id. block_s: refuse the id so long
-        afterwards."""
+        """Abort a request of the current tenant; `aborted` is false if none has this id. block_s: refuse requests with
+        this id for so long afterwards."""
         if block_s:
             self._blocked_ids.block(tenants.own_id(aborted_id), block_s)
         asked = (served.replica.abort(tenants.own_id(aborted_id)) for served in self.models)
@@ -129,7 +130,7 @@ class Gateway:
         return answer_of(kind, result, warnings=served.warnings(item, result), **facts)
 
     def _call(self, request: Request[Any, Any, Any], *, streamed: bool = False) -> Call:
-        """streamed: `request_timeout_s` is not the limit of the request, but of the time without progress."""
+        """The call for a request. streamed: `request_timeout_s` limits the time without progress, not the request."""
         timeout_s = math.inf if request.timeout_ms is None else request.timeout_ms / 1000
         if not streamed:
             timeout_s = min(timeout_s, self.options.request_timeout_s)
@@ -138,10 +139,12 @@ class Gateway:
         own_id = tenants.own_id(request_id.current())
         self._blocked_ids.check(own_id)
         tenant = tenants.current()
+        charged_items = sum(1 + len(text) // CHARS_PER_CHARGED_ITEM for text, _ in request.inputs)
+        urgent = charged_items <= MAX_SMALL_ITEMS or tenant.crosses_tenants  # a large request would hold up all others
         return Call(
             own_id,
             time.monotonic() + timeout_s,
-            request.priority,
+            request.priority if urgent else max(request.priority, 0),
             tenant=tenant.name,
             weight=tenant.weight,
             crosses_tenants=tenant.crosses_tenants,
@@ -166,7 +169,9 @@ class Gateway:
                 if options is not decided:
                     request.task.check(options)
                     make, decided = request.task.decide(options, served.limits), options
-                items.append(make(text))
+                item = make(text)
+                served.check(item)
+                items.append(item)
             except GLiNERBentoError as error:
                 items.append(error)
         return items
@@ -178,17 +183,17 @@ def _with_warnings(served: ServedModel, item: Item, outcome: Outcome) -> Outcome
     return outcome
 
 
-def _batch_result(request: Request[Any, Any, Any], outcome: Outcome, place: int) -> Any:
-    """One item's result. An error that names a field of the item names the item too."""
+def _batch_result(request: Request[Any, Any, Any], outcome: Outcome, index: int) -> Any:
+    """The result of the item at `index`. An error that names a field of the item names the item too."""
     if isinstance(outcome, Result):
         return request.task.batch_result(result=outcome)
-    detail = _located(outcome.detail(), place, request.param)
+    detail = _located(outcome.detail(), index, request.param)
     return request.task.batch_result(error=replace(detail, request_id=request_id.current()))
 
 
-def _located(error: ErrorDetail, place: int, texts: str) -> ErrorDetail:
+def _located(error: ErrorDetail, index: int, texts: str) -> ErrorDetail:
     shared = texts == "texts"
     if not error.param or (shared and error.param != "text"):
         return error
-    param = f"texts.{place}" if shared else f"items.{place}.{error.param}"
+    param = f"texts.{index}" if shared else f"items.{index}.{error.param}"
     return replace(error, param=param, message=f"{param}: {error.message.removeprefix(f'{error.param}: ')}")

@@ -1,10 +1,10 @@
-"""uvicorn's HTTP protocol with limits on connections: how many, the time and the size of requests, the pace of bodies.
+"""uvicorn's HTTP protocol with limits on connections: their number, the time and size of requests, the pace of bodies.
 
-ASGI begins after the headers, so no middleware can set these, or see what is not HTTP. A connection over a Unix socket
-has no limits: its peers are processes of ours. What is refused gets the one error body, as everywhere.
+ASGI begins after the headers, so no middleware can set these limits, or answer what is not HTTP. Connections over a
+Unix socket have no limits, because they come from processes of ours. Refusals have the same error body as everywhere.
 
-One request at a time: what a client sends behind one that is not answered is not parsed. All of a request but its body
-(request line, headers, chunk sizes and extensions, trailers) has one limit.
+A connection handles one request at a time: further ones are parsed after the response. One limit applies to all of a
+request but its body: request line, headers, chunk sizes and extensions, trailers.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.refuse_early import EarlyRefusal
 
 _HEADER_OVERHEAD = 32
-"""A header counts so many bytes more than it has, as in HTTP/2, for the memory it takes."""
+"""Added to the size of each header for the memory that it takes, as in HTTP/2."""
 
 _CHUNK_OVERHEAD = 16
-"""A chunk's size and line ends, which are not counted: bodies may come in small chunks."""
+"""Bytes of a chunk's size and line ends that do not count, because bodies may come in small chunks."""
 
 _PARSED_BYTES = 2**10
-"""Parsed in one go. Requests that are complete within them wait for those before them."""
+"""Bytes that are parsed at a time. Parsing pauses at the end of the first request in them until that is answered."""
 
 _OTHER_FILES = 256
 _NOTHING = memoryview(b"")
@@ -47,8 +47,8 @@ _NOTHING = memoryview(b"")
 
 @dataclass
 class Limits:
-    """Of one server. incomplete: connections that await a request or the rest of one, the one without progress for
-    longest first; they make room for new ones."""
+    """Limits of one server. incomplete: connections that await a request or the rest of one; the longest without
+    progress is first, and closed first when there are too many connections."""
 
     options: GatewayOptions
     early: EarlyRefusal | None = None
@@ -59,18 +59,18 @@ class Limits:
 
     @property
     def protocol(self) -> Callable[..., HttpProtocol]:
-        """What uvicorn makes its connections with: the argument `http` of `uvicorn.Config`."""
+        """The factory of connections for uvicorn: the argument `http` of `uvicorn.Config`."""
         return partial(HttpProtocol, limits=self)
 
 
 STATE = "gliner_bento.limits"
-"""Where the limits are in the state of an app's lifespan: `uvicorn --http` takes a class, and nothing else."""
+"""Key of the limits in the state of an app's lifespan, because `uvicorn --http` takes a class without arguments."""
 
 
 def limit_connections(options: GatewayOptions, early: EarlyRefusal | None = None) -> Limits:
     """Make a protocol with these limits uvicorn's default: BentoML starts uvicorn, and has no option for it."""
     limits = Limits(options, early)
-    HTTP_PROTOCOLS["auto"] = limits.protocol  # type: ignore[assignment]  # what is no name is used as it is
+    HTTP_PROTOCOLS["auto"] = limits.protocol  # type: ignore[assignment]  # uvicorn also takes a factory here
     return limits
 
 
@@ -89,16 +89,16 @@ class Part(Enum):
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. limits: default: those in the state of the app's lifespan, under STATE."""
+    """One connection. limits: by default, those in the state of the app's lifespan, under STATE."""
 
-    _limits: Limits | None = None  # of this connection; None: it has none
+    _limits: Limits | None = None  # of this connection; None: no limits apply
     _awaits = Part.START
     _timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _unparsed = _NOTHING
-    _framing_bytes = 0  # of the part that is awaited, without the body
-    _body_bytes = 0
-    _due_bytes = 0  # of the body, before the timer ends
+    _framing_bytes = 0  # received of the part that is awaited, without the body
+    _body_bytes = 0  # received
+    _due_bytes = 0  # of the body, that must arrive before the timer ends
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> None:
         self._server_limits: Limits | None = more.pop("limits", None) or app_state.get(STATE)
@@ -145,7 +145,7 @@ class HttpProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The headers have arrived. With an offer of another protocol, the request is parsed again without it."""
+        """The headers have arrived. A request with an Upgrade header is parsed again without it (see `_parse`)."""
         if not self.parser.should_upgrade():
             self._await(Part.BODY)
             super().on_headers_complete()
@@ -170,7 +170,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """A response has been sent."""
-        # Not in the context of its request: the next ones would keep what that holds.
+        # Not in the context of this request: the next requests would inherit it and keep its objects in memory.
         self._context.run(self._continue)
 
     def _continue(self) -> None:
@@ -220,12 +220,12 @@ class HttpProtocol(HttpToolsProtocol):
         if self._unparsed:
             self.transport.pause_reading()
         else:
-            self._unparsed = _NOTHING  # a view keeps all that was received
+            self._unparsed = _NOTHING  # an empty view would keep the received bytes in memory
         if self._limits:
             self._watch(self._limits)
 
     def _head(self) -> bytes:
-        """The request line and the headers, without an offer of another protocol."""
+        """The request line and the headers, without Upgrade."""
         line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
         return line + b"".join(b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade") + b"\r\n"
 
@@ -266,7 +266,7 @@ class HttpProtocol(HttpToolsProtocol):
         return options.keep_alive_timeout_s if self._is_idle() else options.header_timeout_s
 
     def _is_idle(self) -> bool:
-        """Whether requests have been answered, and none has begun."""
+        """Whether at least one request has been answered, and the next has not begun."""
         return self._awaits is Part.START and self.cycle is not None
 
     def _too_slow(self, limits: Limits) -> None:
@@ -279,7 +279,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(RequestTimeout("the request did not arrive in time"))
 
     def _make_room(self, limits: Limits) -> None:
-        """Close the connection that makes no progress for longest; this one, if all others await responses."""
+        """Close the connection that has made no progress for longest; this one if all others await responses."""
         longest = next(iter(limits.incomplete))
         longest._unwatch()
         if longest._is_idle():

@@ -1,8 +1,8 @@
-"""The JSON of an answer of any format in parts of a bounded size, so that a large one is never in memory as a whole and
-other requests get their turns.
+"""The JSON of an answer of any format, in parts of a bounded size: a large answer is never in memory as a whole, and
+does not delay other requests.
 
-The parts together are the bytes of `msgspec.json.encode`. An answer is made of dataclasses, dictionaries, lists and
-values; what would take long to make is a `LazySequence` or a `LazyText`, and made when it is written.
+The joined parts are the bytes of `msgspec.json.encode`. An answer consists of dataclasses, dictionaries, lists and
+values; a large part of it may be a `LazySequence` or a `LazyText`, which is made while it is written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Made = TypeVar("Made")
 
 
 class LazySequence(Sequence[Made], Generic[Made]):
-    """The results of `make` for each of `values`. They are small: some are encoded together."""
+    """The result of `make` for each of `values`. Results must be small, because several are encoded together."""
 
     def __init__(self, make: Callable[[Any], Made], values: Sequence[Any]) -> None:
         self._make = make
@@ -36,13 +36,13 @@ class LazySequence(Sequence[Made], Generic[Made]):
         return len(self._values)
 
     @overload
-    def __getitem__(self, place: int) -> Made: ...
+    def __getitem__(self, index: int) -> Made: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Made]: ...
-    def __getitem__(self, place: int | slice) -> Made | list[Made]:
-        if isinstance(place, slice):
-            return [self._make(value) for value in self._values[place]]
-        return self._make(self._values[place])
+    def __getitem__(self, index: slice) -> list[Made]: ...
+    def __getitem__(self, index: int | slice) -> Made | list[Made]:
+        if isinstance(index, slice):
+            return [self._make(value) for value in self._values[index]]
+        return self._make(self._values[index])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ Text = Annotated[LazyText, WithJsonSchema({"type": "string"})]
 
 
 def json_parts(value: Any) -> Iterator[bytes]:
-    """The JSON of a value. A part is bounded if the elements of its lists are."""
+    """The JSON of a value. The size of a part is bounded if that of each list element is."""
     if isinstance(value, LazyText):
         yield from _string(value.pieces())
     elif isinstance(value, str):
@@ -82,7 +82,7 @@ def _member(name: str, value: Any) -> Iterable[bytes]:
 
 
 def _elements(values: Sequence[Any]) -> Iterator[Iterable[bytes]]:
-    """Flat ones together, as many as make a part of `_PART_BYTES`; others one by one."""
+    """The parts of a list's elements: flat elements joined to parts of about `_PART_BYTES`, others one by one."""
     if not _has_flat_elements(values):
         yield from map(json_parts, values)
         return
@@ -125,7 +125,7 @@ def _is_short(value: Any) -> bool:
 
 
 def _has_flat_elements(values: Sequence[Any]) -> bool:
-    """A list's elements have one type."""
+    """Whether the elements are flat; all elements of a list have one type."""
     return isinstance(values, LazySequence) or not values or _is_flat(values[0])
 
 

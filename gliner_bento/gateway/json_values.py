@@ -1,6 +1,6 @@
-"""Counts the values of a JSON body while it arrives: parsed, `[[[],[]]]` takes hundreds of times its bytes.
+"""Counts the values of a JSON body while it arrives: in memory, a parsed `[[[],[]]]` takes hundreds of times its bytes.
 
-The count is that of the parser up to the first error in the syntax, where the parser ends.
+The count equals the parser's up to the first syntax error, where the parser ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class JsonValues:
         self._held = b""  # a backslash, whose character is in the next chunk
 
     def add(self, chunk: bytes) -> int:
-        """Count those of the next chunk; returns the count so far."""
+        """Count the values in the next chunk; returns the count so far."""
         data = self._held + chunk
         backslashes = len(data) - len(data.rstrip(b"\\"))
         self._held = b"\\" if backslashes % 2 else b""

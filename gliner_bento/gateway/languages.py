@@ -1,10 +1,9 @@
 """Warns of texts that are mostly in a language which the model's card does not list. Tables and counts, no model.
 
-Two tests on a sample of the text. Other scripts are counted by letter. Languages that share the Latin script are
-distinguished by function words ("que", "est", "dans"), for the few languages of `_FUNCTION_WORDS` and from a few
-sentences on.
-A missing warning is no proof: both tests stay silent where they are not certain, because names, quotations, formulas
-and code in an English text must not cause one.
+Two tests run on a sample of the text. One counts letters of other scripts. The other tells languages in Latin script
+apart by function words ("que", "est", "dans"); it covers the languages in `_FUNCTION_WORDS`, and needs a few sentences.
+Names, quotations, formulas and code in an English text must not cause a warning, so both tests return none where they
+are not certain.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from gliner_bento.tasks.base import ExtractionWarning
 CODE = "unsupported_language"
 
 _MAX_LANGUAGES = 3
-"""A model with more than these is multilingual: it also works, more or less, for languages that its card omits."""
+"""A model with more languages is multilingual: it also works, more or less, for languages that its card omits."""
 
 _SAMPLE_CHARS = 4096
 _PIECE_CHARS = 256
@@ -28,9 +27,9 @@ _PIECE_CHARS = 256
 _MIN_DISTINCT = 3
 _MIN_SHARE = 0.12
 _OWN_WEIGHT = 3
-"""A text seems to be in another language if it has so many different function words of that language (one fewer if it
-has none of the model's languages), if they are such a share of its words, and so many times as frequent as function
-words of the model's languages."""
+"""A text seems to be in another language if its function words of that language are at least `_MIN_DISTINCT` different
+ones (one fewer if it has none of the model's languages), at least `_MIN_SHARE` of its words, and at least `_OWN_WEIGHT`
+times as many as those of the model's languages."""
 
 _LANGUAGES_OF = {
     "Latin": "af bs ca cs cy da de en eo es et eu fi fr ga gl hr hu id is it la lb lt lv ms mt nb nl nn no pl pt ro "
@@ -110,13 +109,13 @@ _NOT_LATIN = regex.compile(r"[^\p{Latin}\p{Common}\p{Inherited}]")
 _RUNS = regex.compile(
     "|".join(rf"(?P<{script}>(?:\p{{{script}}}\p{{Mn}}*+){{2,}})" for script in _LANGUAGES_OF if script != "Latin")
 )
-"""Letters in a row. A single one is a symbol (α, Δ, ツ)."""
+"""At least two letters of a script in a row: a single one is a symbol (α, Δ, ツ)."""
 
 
 class LanguageCheck:
     """The two tests, for one model.
 
-    languages: of its card. No text gets a warning if they are unknown, many, or not in the tables.
+    languages: of its card. Without any, with many, or with some that the tables lack, no text gets a warning.
     """
 
     def __init__(self, languages: Sequence[str]) -> None:
@@ -140,7 +139,8 @@ class LanguageCheck:
         return (ExtractionWarning(CODE, message),)
 
     def _foreign_script(self, sample: str) -> str | None:
-        """Latin letters are never foreign: names, addresses and code have them in every language."""
+        """The reason for a warning, if most letters are of a script that the model's languages do not use. Latin
+        letters never count: names, addresses and code have them in every language."""
         if sample.isascii() or not _NOT_LATIN.search(sample):
             return None
         letters = Counter({"Latin": sum(map(len, _LATIN.findall(sample)))})
@@ -173,5 +173,5 @@ def _sample(text: str) -> str:
     if len(text) <= _SAMPLE_CHARS:
         return text
     pieces = _SAMPLE_CHARS // _PIECE_CHARS
-    starts = (place * (len(text) - _PIECE_CHARS) // (pieces - 1) for place in range(pieces))
+    starts = (number * (len(text) - _PIECE_CHARS) // (pieces - 1) for number in range(pieces))
     return " ".join(text[start : start + _PIECE_CHARS] for start in starts)

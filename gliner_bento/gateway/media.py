@@ -9,7 +9,7 @@ NDJSON = "application/x-ndjson"
 
 
 def media_type(headers: Headers) -> str:
-    """The request's, in lower case and without parameters; empty if there is none."""
+    """The media type of a request's body, in lower case and without parameters; empty if there is none."""
     return headers.get("content-type", "").split(";")[0].strip().lower()
 
 

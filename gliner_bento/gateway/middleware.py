@@ -1,4 +1,4 @@
-"""Rules of every route, BentoML's own included: request ids, access, the limit on bodies, JSON, the error body."""
+"""Rules for every route, also BentoML's own: request ids, access, the limit on bodies, JSON, the error body."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ logger = logging.getLogger("gliner_bento.gateway")
 _BODY_METHODS = {"POST", "PUT", "PATCH"}
 _OWN_HEADERS = {"content-length", "content-type"}
 _OF_BENTOML = "application/vnd.bentoml"
-"""Types of bodies between BentoML's services: it refuses them with a traceback, even if they are empty."""
+"""Media types between BentoML's services. To a client that sends one, BentoML would answer with a traceback."""
 
 
 class GatewayMiddleware:
     """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
 
-    access: who may call what. admission: who is refused. table: of all endpoints.
+    access: who may call what. admission: which requests are refused under load. table: all endpoints.
     """
 
     def __init__(
@@ -87,11 +87,10 @@ class GatewayMiddleware:
 
 
 class _LimitedBody:
-    """The request's body, cut off at the limits: its bytes, which it need not declare, and its JSON values.
+    """The request's body, cut off at its limits: on bytes, also without a Content-Length, and on JSON values.
 
-    raises: whether reading beyond the limit raises `TooLarge`. Otherwise the body ends there, because BentoML's parser
-    would log the error as a fault of the server.
-    """
+    raises: whether reading beyond a limit raises `TooLarge`. Otherwise the body ends there, and `error` is set:
+    BentoML's parser would log an exception as a fault of the server."""
 
     def __init__(self, receive: Receive, limit_bytes: int, setting: str, *, raises: bool) -> None:
         self._receive = receive
@@ -118,7 +117,7 @@ class _LimitedBody:
             raise UnsupportedMediaType(f"send the body without a Content-Encoding ({coding[:20]})")
 
     async def receive(self) -> Message:
-        """The next message. A body that is too large ends early, or raises `TooLarge` if `raises`."""
+        """The next message. A body that is too large ends early; with `raises`, this raises `TooLarge`."""
         message = await self._receive()
         if message["type"] == "http.request":
             self._check(message.get("body", b""))
@@ -140,9 +139,9 @@ class _LimitedBody:
 
 
 class _Answer:
-    """One response on its way out: stamped with the request's id, framework errors rewritten as ours.
+    """Sends one response: adds the request's id to the headers, and rewrites error bodies of the framework as ours.
 
-    quota: headers with what the request's tenant may still send, once it is known.
+    quota: makes the headers X-RateLimit-*; empty until the tenant is known.
     """
 
     def __init__(self, scope: Scope, send: Send, body: _LimitedBody, endpoint: Endpoint | None) -> None:
@@ -166,7 +165,7 @@ class _Answer:
         await self._send(message)
 
     async def send(self, message: Message) -> None:
-        """Send a message of a success; collect an error response until it is complete, and rewrite it."""
+        """Send a message of a successful response; collect an error response until it is complete, then rewrite it."""
         if message["type"] == "http.response.start" and (message["status"] >= 400 or self._body.error):
             self._held = message
         elif self._held is None:

@@ -13,10 +13,10 @@ from gliner_bento.fairness.constants import PASS_CHARS
 from gliner_bento.gateway import request_record
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.languages import LanguageCheck
+from gliner_bento.gateway.loop_pacer import LoopPacer
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.overload import OverloadPolicy
-from gliner_bento.gateway.turns import Turns
 from gliner_bento.replicas.base import Call, Outcome, Part, Replica
 from gliner_bento.status_types import ModelCard, ModelInfo, ReplicaHealth, ReplicaList
 from gliner_bento.tasks.base import ExtractionWarning, Item, Limits, Result
@@ -30,29 +30,33 @@ as its checkpoint."""
 class ServedModel:
     """A row of the table: a model's replica, its load, the limits of its requests, and its adapters.
 
-    given: its name; None: that of its checkpoint. turns: of the gateway.
+    given: its name; None: that of its checkpoint. pacer: the gateway's, which all models share.
     """
 
-    def __init__(self, given: str | None, replica: Replica, options: GatewayOptions, turns: Turns) -> None:
+    def __init__(self, given: str | None, replica: Replica, options: GatewayOptions, pacer: LoopPacer) -> None:
         self.given = given
         self.replica = replica
         self.limits: Limits = options
         self.policy = OverloadPolicy(options)
         self.adapters = AdapterApi(replica.adapters, options)
-        self._turns = turns
+        self._pacer = pacer
         self._info: ModelInfo | None = None
         self._languages = LanguageCheck(())
-        self._looking: asyncio.Future[None] | None = None
+        self._probing: asyncio.Future[None] | None = None
 
     async def info(self) -> ModelInfo:
-        """What its replica serves, under its name here; requested once, because a replica serves one model for its
-        whole life. Raises `NotReady` until it has answered: requests ask afterwards, because they wait for a replica.
-        """
+        """What the replica serves, under its name here. Requested from it once, because its model never changes. Raises
+        `NotReady` until the replica has answered."""
         if self._info is None:
             model = (await self.replica.status()).model
             self._info = replace(model, model=self.given or model.model)
             self._languages = LanguageCheck(self._info.languages)
         return self._info
+
+    def check(self, item: Item) -> None:
+        """Raise InvalidField for what the model cannot do; as long as the model is unknown, its replica does."""
+        if self._info is not None:
+            item.check_supported(self._info.model, self._info.tasks)
 
     async def card(self) -> ModelCard:
         """What is served, and with which limits."""
@@ -93,7 +97,7 @@ class ServedModel:
         return ReplicaState(self.given or status.model.model, status, adapters)
 
     def warnings(self, item: Item, result: Result) -> Sequence[ExtractionWarning]:
-        """The replica's, and one for the text's language. An adapter may be trained for other languages."""
+        """The replica's warnings, and one for the text's language. An adapter may be trained for other languages."""
         return (*result.warnings, *(() if item.adapter_id else self._languages.warnings(item.text)))
 
     async def outcomes(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
@@ -102,7 +106,7 @@ class ServedModel:
             request_record.current().admitted = True
             outcomes = await self.replica.extract(items, call)
             self._observe()
-            await self._turns.wait()
+            await self._pacer.wait()
             for item, outcome in zip(items, outcomes, strict=True):
                 if isinstance(outcome, Result):
                     self._learn(item, outcome)
@@ -124,17 +128,17 @@ class ServedModel:
                     yield part
 
     def _observe(self) -> None:
-        """Note the replica's work, and what it has of other gateways."""
+        """Pass the replica's throughput, and from time to time its load from other gateways, to the policy."""
         self.policy.observe(self.replica.tokens_run)
-        if note := self.policy.look_elsewhere():
-            self._looking = asyncio.ensure_future(self._look(note))
+        if note := self.policy.probe_other_gateways():
+            self._probing = asyncio.ensure_future(self._probe(note))
 
-    async def _look(self, note: Callable[[int], None]) -> None:
+    async def _probe(self, note: Callable[[int], None]) -> None:
         with suppress(GLiNERBentoError):
             note((await self.replica.status()).unfinished_items)
 
     def _learn(self, item: Item, result: Result) -> None:
-        """Note a result, for admission and for the request's record."""
+        """Note the cost of a result, for admission and in the request's record."""
         self.policy.learn(item, result)
         record = request_record.current()
         record.items += 1
@@ -145,9 +149,9 @@ class ModelTable:
     """The served models, by name; the first is the default."""
 
     def __init__(self, replicas: Replicas, options: GatewayOptions) -> None:
-        turns = Turns()
+        pacer = LoopPacer()
         rows = replicas if isinstance(replicas, Mapping) else {None: replicas}
-        self._rows = {name: ServedModel(name, replica, options, turns) for name, replica in rows.items()}
+        self._rows = {name: ServedModel(name, replica, options, pacer) for name, replica in rows.items()}
         self.policies = {name: row.policy for name, row in self._rows.items()}
 
     def __iter__(self) -> Iterator[ServedModel]:

@@ -28,6 +28,8 @@ class GatewayOptions(Limits):
     nemo_prefix: str
     nemo_labels: tuple[str, ...]
     fastino_labels: tuple[str, ...]
+    huggingface_labels: tuple[str, ...]
+    tei_labels: tuple[str, ...]
     presidio_labels: tuple[str, ...]
     presidio_entities: tuple[str, ...]
     presidio_min_score: float

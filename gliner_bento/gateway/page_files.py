@@ -21,7 +21,7 @@ class PageFiles:
         self._policy = policy
 
     async def get(self, path: str, request: Request) -> Response:
-        """A file. Raises RouteNotFound. Browsers ask each time whether it has changed: its name has no version."""
+        """A file. Raises RouteNotFound. Browsers check for changes at each use, because file names have no version."""
         try:
             response = await self._files.get_response(path, request.scope)
         except HTTPException:

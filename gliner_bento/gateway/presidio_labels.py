@@ -95,9 +95,9 @@ DEFAULT_ENTITIES = (
     *("MEDICAL_LICENSE", "NRP", "ORGANIZATION", "PERSON", "PHONE_NUMBER", "UK_NHS", "URL"),
     *("US_BANK_NUMBER", "US_DRIVER_LICENSE", "US_ITIN", "US_PASSPORT", "US_SSN"),
 )
-"""What a request that names no entities asks for: Presidio's recognizers for English, and organizations."""
+"""The default entity types of a request: those of Presidio's recognizers for English, and organizations."""
 
 
 def label_of(name: str, configured: Mapping[str, str]) -> str:
-    """The label of an entity type; a name that is in no table is its own, in lower case and words."""
+    """The label of an entity type. For a name that is in no table: the name itself, in lower case and words."""
     return configured.get(name) or PRESIDIO_LABELS.get(name) or _words(name).lower()

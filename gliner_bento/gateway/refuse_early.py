@@ -1,8 +1,8 @@
-"""Refusals that cost little: decided from a request's headers, or a small body, before BentoML's app sees it.
+"""Refusals that cost little: decided from a request's headers, or a small body, before BentoML's app gets the request.
 
-A server at many times its capacity refuses most of its requests. Through BentoML and the middleware, that took a core
-at a few hundred per second. `GatewayMiddleware` refuses the same requests with the same responses, where the HTTP
-server is another one.
+A server at many times its capacity refuses most of its requests. Through BentoML and the middleware, a few hundred
+refusals per second took a core. Under another HTTP server, which does not call this module, `GatewayMiddleware` refuses
+the same requests with the same responses.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gliner_bento.fairness.constants import BYTES_PER_TOKEN, MAX_READ_BYTES, PAS
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
+from gliner_bento.gateway.loop_pacer import LoopPacer
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.policy.admission import Admission
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.gateway.request_record import Recorder, RequestRecord
 from gliner_bento.gateway.security_headers import SECURITY_HEADERS
-from gliner_bento.gateway.turns import Turns
 
 logger = logging.getLogger("gliner_bento.gateway")
 
@@ -34,10 +34,10 @@ _ALWAYS = [(b"content-type", JSON.encode()), *SECURITY_HEADERS]
 
 
 class EarlyRefusal:
-    """Refuses extractions when their headers, or their small bodies, have been read, and records those; `app` answers
-    all other requests, one extraction per iteration of the event loop.
+    """Refuses extractions once their headers, or their small bodies, have been read, and records the refusals. All
+    other requests are passed to the app, at most one extraction per iteration of the event loop.
 
-    cors: whether responses to pages of other origins have headers of their own.
+    cors: whether responses to pages of other origins need CORS headers; their requests are not refused here.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class EarlyRefusal:
         self._admission = admission
         self._recorder = recorder
         self._cors = cors
-        self._turns = Turns()
+        self._pacer = LoopPacer()
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request: ASGI middleware around everything, BentoML included."""
@@ -64,22 +64,22 @@ class EarlyRefusal:
                 return
             receive = _replay(body, receive)
             refusal = self._refusal(scope, body)
-        if not refusal and self._turns.free:
-            await self._turns.wait()
+        if not refusal and self._pacer.free:
+            await self._pacer.wait()
         elif not refusal:
-            expected = self.expect(scope, body)
+            expected = self.count_unread(scope, body)
             try:
-                await self._turns.wait()
+                await self._pacer.wait()
             finally:
                 expected()
-            refusal = self._refusal(scope, body)  # what was admitted meanwhile may cost more than was expected
+            refusal = self._refusal(scope, body)  # requests admitted meanwhile may cost more than the average
         if refusal:
             await _send(refusal, scope, receive, send)
         else:
             await app(scope, receive, send)
 
     def refuse(self, scope: Scope, body: bytes | None = None) -> tuple[Message, Message] | None:
-        """The response to an extraction that is refused; None if the app is to answer. body: if it has been read."""
+        """The response to a refused extraction; None: the app should answer. body: None if it has not been read."""
         started_s = time.perf_counter()
         headers = Headers(scope=scope)
         if self._cors and "origin" in headers:
@@ -98,17 +98,17 @@ class EarlyRefusal:
         return None
 
     def _refusal(self, scope: Scope, body: bytes | None) -> tuple[Message, Message] | None:
-        """If the check itself fails, the app answers."""
+        """`refuse`; None, so that the app answers, if the check itself fails."""
         try:
             return self.refuse(scope, body)
         except Exception:
             logger.exception("%s %s could not be refused early", scope["method"], scope["path"])
             return None
 
-    def expect(self, scope: Scope, body: bytes | None = None) -> Callable[[], None]:
-        """Count a request that waits to be read as load; returns what ends this."""
+    def count_unread(self, scope: Scope, body: bytes | None = None) -> Callable[[], None]:
+        """Count a request that waits to be read as load. Returns a function that ends this."""
         tenant = self._tenant_of(scope, Headers(scope=scope))
-        return self._admission.expect(tenant, _parsed(body).model) if tenant else lambda: None
+        return self._admission.count_unread(tenant, _parsed(body).model) if tenant else lambda: None
 
     def _endpoint(self, scope: Scope) -> Endpoint | None:
         """The endpoint of an extraction; None for all other requests, which are never refused."""
@@ -162,7 +162,7 @@ def _parsed(body: bytes | None) -> _Body:
 
 
 def _reads_body(endpoint: Endpoint, scope: Scope) -> bool:
-    """Whether a request's deadline, and its model, may be in its body, which is small."""
+    """Whether the body may contain a deadline, or a model, and is small enough to be read here."""
     length = Headers(scope=scope).get("content-length", "")
     return endpoint.has_deadline and length.isdecimal() and int(length) <= MAX_READ_BYTES
 
@@ -178,8 +178,9 @@ def _path(scope: Scope) -> str:
 
 
 async def _send(refusal: tuple[Message, Message], scope: Scope, receive: Receive, send: Send) -> None:
-    """A connection that is not kept is closed after the body: closed before, the body would reset it, and the client
-    would lose the response. A client that waits for 100 may send its body or not."""
+    """Send the response. A connection that is not kept alive is closed only after the request's body has arrived: a
+    body on a closed connection would reset it, and the client would lose the response. A client that waits for `100
+    Continue` may or may not send its body, so its connection is closed."""
     given = Headers(scope=scope)
     if "expect" in given:
         refusal[0]["headers"].append((b"connection", b"close"))

@@ -18,12 +18,12 @@ def choose(sent: str | None) -> str:
 
 
 def valid(sent: str | None) -> str | None:
-    """The id that was `sent`, if it can be one."""
+    """The id that was `sent`; None if it is not valid."""
     return sent if sent and _VALID.fullmatch(sent) else None
 
 
 def begin(sent: str | None) -> str:
-    """Start a request, under the id that `choose` gives."""
+    """Start a request with the id that `choose` returns."""
     request_id = choose(sent)
     _current.set(request_id)
     return request_id

@@ -25,11 +25,11 @@ from gliner_bento.telemetry.metrics import process_metrics
 logger = logging.getLogger("gliner_bento.access")
 
 UNKNOWN = "unknown"
-"""The route of every path that is none, and the method of every name that is none."""
+"""Recorded for a path that is no route, and for a method that HTTP does not have."""
 
 PROBES = frozenset({"/health", "/ping", "/livez", "/healthz", "/readyz", "/metrics"})
-"""Routes that are polled: logged at level debug unless they fail. That a server is not ready (503) is no failure: the
-fleet logs when that changes."""
+"""Routes that are polled: logged at level debug unless they fail. A 503 because the server is not ready is no failure:
+the fleet logs changes of readiness."""
 
 _STATIC_FILES = "/static_content"
 FILES = frozenset({_STATIC_FILES, "/playground/{file:path}", "/docs/{file:path}"})
@@ -43,11 +43,11 @@ _MAX_ID_CHARS = 128
 
 @dataclass(slots=True)
 class RequestRecord:
-    """What its handlers note of a request.
+    """What the handlers of a request note for its log line, metrics and span.
 
     request_id: the one in the body, if there is one. model: the name that its model was given, if it was given one.
-    admitted: its items were given to the replica. items: those that were answered. tokens: of all passes, prompts
-    included. error: its code. trace: the `traceparent` of its span, if it is traced.
+    admitted: whether its items were sent to the replica. items: number of items with a result. tokens: of all passes,
+    prompts included. error: code of its error. trace: the `traceparent` of its span, if it is traced.
     """
 
     request_id: str | None = None
@@ -63,7 +63,7 @@ _current: ContextVar[RequestRecord] = ContextVar("request_record")
 
 
 def current() -> RequestRecord:
-    """The record of the current request; one that nobody reads outside HTTP."""
+    """The record of the current request; outside HTTP, one that is not used."""
     return _current.get(None) or RequestRecord()
 
 
@@ -76,7 +76,7 @@ class Routes:
         self._patterns = {path: pattern for path, pattern in templates.items() if "{" in path}
 
     def find(self, path: str) -> tuple[str, str | None]:
-        """The template of `path`, and the id in it, percent-encoded; of several, the request's."""
+        """The template of `path`, and the id in the path, percent-encoded; of several ids, the request's."""
         path = path.rstrip("/") or "/"
         if path in self._exact:
             return path, None
@@ -119,7 +119,7 @@ class Recorder:
         return record, span
 
     def refused(self, scope: Scope, record: RequestRecord, tenant: Tenant, status: int, seconds: float) -> None:
-        """A request was refused before it began."""
+        """A request was refused before `begin`."""
         span = self.tracer.begin(Headers(scope=scope)) if self.tracer else None
         self._end(scope, record, span, tenant, status, seconds)
 

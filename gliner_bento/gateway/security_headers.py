@@ -1,4 +1,4 @@
-"""Headers that limit what a browser does with a response. The pages' policy allows what they load, and nothing else."""
+"""Headers that limit what a browser does with a response. The policy of a page allows only what the page loads."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from starlette.datastructures import MutableHeaders
 
 INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
 PLAYGROUND_LINK = '<a href="./playground">Open the playground</a>'
-"""In the index page."""
+"""A link in the index page."""
 
 SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
 ]
-"""Those of every response."""
+"""The headers of every response."""
 
 
 def secure(headers: MutableHeaders) -> None:
@@ -29,8 +29,8 @@ def secure(headers: MutableHeaders) -> None:
 
 
 def page_policy(page: str) -> str:
-    """Allows the scripts that are in the page. Swagger UI, and the theme of the documentation, set styles on their
-    elements, and show images from `data:` URLs."""
+    """The Content-Security-Policy that allows the scripts in a page. Swagger UI and the documentation's theme set
+    inline styles, and show images from `data:` URLs."""
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
     return (

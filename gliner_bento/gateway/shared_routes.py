@@ -1,6 +1,6 @@
-"""Routes and error bodies that several servers' formats have: one response serves the clients of all.
+"""Routes and error bodies that several other servers have in common: one response serves the clients of all.
 
-A format's `endpoints` returns the ones that its clients call; they are served while one such format is on.
+A format's `endpoints` returns those that its clients call; they are served if at least one such format is enabled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gliner_bento.gateway.wire_format import WireFormat
 
 @dataclass(frozen=True, slots=True)
 class MessageError:
-    """An error body that is one sentence, as of gliner.serve, Presidio and vllm-factory's dispatcher."""
+    """An error body with one sentence, as in gliner.serve, Presidio and vllm-factory's dispatcher."""
 
     error: str
 
@@ -32,7 +32,7 @@ class MessageError:
 
 @dataclass(frozen=True, slots=True)
 class DetailError:
-    """An error body of FastAPI, with one sentence: that of NeMo's servers, and Fastino's."""
+    """FastAPI's error body with one sentence, as in NeMo's and Fastino's servers."""
 
     detail: str
 

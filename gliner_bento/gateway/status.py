@@ -21,12 +21,12 @@ class RecentErrors:
         self._errors: deque[RecentError] = deque(maxlen=_KEPT)
 
     def add(self, status: int, code: str, answered_id: str) -> None:
-        """An answer was an error."""
+        """Add an answer. answered_id: the request's id."""
         moment = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._errors.appendleft(RecentError(code, status, answered_id, moment))
 
     def latest_first(self) -> list[RecentError]:
-        """All that are kept."""
+        """The latest errors, at most `_KEPT`."""
         return list(self._errors)
 
 

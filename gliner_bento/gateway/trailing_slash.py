@@ -22,7 +22,7 @@ class TrailingSlash:
 
 
 def _without_slash(scope: Scope) -> Scope:
-    """The scope itself if only the root or a folder is left, or if the slash is part of a name (`%2F`)."""
+    """The scope without the slash; unchanged for the root, a folder, or a slash that is part of a name (`%2F`)."""
     raw_path = scope.get("raw_path")
     if raw_path and not raw_path.endswith(b"/"):
         return scope

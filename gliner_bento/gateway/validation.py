@@ -1,4 +1,4 @@
-"""From pydantic's errors to one of ours, which names the fields. Messages never contain values of the request."""
+"""Turns pydantic's errors into one of ours that names the fields. Messages never contain values of the request."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def from_model(invalid: ValidationError, model: type[Any] | None = None) -> GLiN
 
 
 def from_validation(errors: Sequence[Mapping[str, Any]], model: type[Any] | None = None) -> GLiNERBentoError:
-    """One error for pydantic's list: all unknown and missing fields, because one is often the other misspelt; or else
-    the first error that is not about another branch of a union.
+    """One error for pydantic's list. It names all unknown and missing fields, because an unknown field is often a
+    missing one misspelt; without any, it is the first error that is not about another branch of a union.
 
-    model: the type that was validated, whose fields are suggested for an unknown one.
+    model: the type that was validated; its fields are suggested for an unknown one.
     """
     first = next((error for error in errors if error["type"] not in _BRANCH_TYPES), errors[0])
     if first["type"] == "json_invalid":
@@ -42,7 +42,7 @@ def from_validation(errors: Sequence[Mapping[str, Any]], model: type[Any] | None
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] in _BRANCH_TYPES and len(errors) > 1:
         message = "Input should be a list, or a {name: description} object"
-        if len(deepest := max((error["loc"] for error in errors), key=len)) > len(first["loc"]):  # a value of it
+        if len(deepest := max((error["loc"] for error in errors), key=len)) > len(first["loc"]):  # in a value
             path, message = _path(deepest), "Input should be a description, or an object with options"
     return InvalidField(f"{path or 'body'}: {message}", param=path or None)
 
@@ -60,9 +60,9 @@ def _problem(error: Mapping[str, Any], model: type[Any] | None) -> str:
 
 
 def _path(loc: Sequence[str | int], *, named: bool = False) -> str:
-    """named: the last part is a field's name, whatever it looks like."""
+    """The path without the parts that pydantic adds. named: keep the last part, which is the name of a field."""
     last = len(loc) - 1
-    parts = [part for place, part in enumerate(loc) if (named and place == last) or not _MADE_UP.fullmatch(str(part))]
+    parts = [part for index, part in enumerate(loc) if (named and index == last) or not _MADE_UP.fullmatch(str(part))]
     return ".".join(str(part)[:_MAX_NAME_CHARS] for part in parts)
 
 
@@ -76,7 +76,7 @@ def _suggestion(loc: Sequence[str | int], model: type[Any] | None) -> str:
 
 
 def _fields(parents: Iterable[str | int], model: type[Any] | None) -> Sequence[str]:
-    """The fields of the model that is at a path in `model`. Numbers, branches and keys of dictionaries stay in one."""
+    """The fields of the model at a path in `model`. Skips parts that name no field (numbers, branches, keys)."""
     for part in parents:
         if model is not None and part in (fields := _annotations(model)):
             model = _model_in(fields[str(part)])

@@ -1,4 +1,4 @@
-"""Makes the endpoints of another server's wire format, which have their error body and statuses in common."""
+"""Makes the endpoints of another server's wire format, which share an error body and statuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POST_ERRORS = (400, 413, 415, *READ_ERRORS)
 
 
 def extract_errors(*never: int) -> tuple[int, ...]:
-    """Statuses of the errors of an extraction, without those that a format never answers."""
+    """Statuses of the errors of an extraction, except `never`, which the format does not use."""
     return tuple(status for status in TASK_ERRORS if status not in never)
 
 
@@ -50,7 +50,7 @@ class WireFormat:
         description: str | None = None,
         **operation: Any,
     ) -> Endpoint:
-        """One endpoint. description: by default, whose clients it is for. operation: further fields of its
+        """One endpoint. description: by default, the summary and a note about `/v1`. operation: further fields of its
         `Operation`."""
         return Endpoint(
             method=method,

@@ -1,10 +1,10 @@
-"""A closed connection cancels the request that came over it, so that no work is done for a disconnected client.
+"""Cancels the request of a closed connection, so that no work is done for a disconnected client.
 
 Gateway and runner both use it: the client disconnects, the gateway's request is cancelled and closes its call to the
 runner, and the runner's items leave the queue.
 
-A cancelled request is answered with 499 (nginx's status for a client that closed the connection). Nobody receives it,
-but middleware that waits for an answer ends: BentoML's would wait for its timeout, and hold up the shutdown.
+A cancelled request is answered with 499 (nginx's status for a client that closed the connection). No client receives
+it, but it ends middleware that waits for an answer: BentoML's would wait for its timeout, and delay the shutdown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CancelOnDisconnect:
         try:
             await serving
         except asyncio.CancelledError:
-            if not exchange.left:  # the server cancels this request, and `serving` with it
+            if not exchange.left:  # the server itself has cancelled this request, and with it `serving`
                 raise
             if not exchange.begun:
                 await Response(status_code=CLIENT_CLOSED_REQUEST)(scope, receive, send)
@@ -43,7 +43,8 @@ class CancelOnDisconnect:
 
 
 class _Exchange:
-    """One request and its response. begun, answered: the response has, or is complete. left: the client has left."""
+    """One request and its response. begun: the response has begun; answered: it is complete. left: the client has
+    disconnected before."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send

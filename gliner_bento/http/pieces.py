@@ -1,4 +1,4 @@
-"""Sends a large answer in pieces, between which other requests get their turns."""
+"""Sends a large answer in pieces; the event loop serves other requests between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PIECE_BYTES = 64 * 1024
 
 
 def next_piece(parts: Iterator[bytes]) -> bytes:
-    """The next parts, joined to at least `PIECE_BYTES`; fewer bytes at the end, and none after it."""
+    """The next parts, joined to a piece of at least `PIECE_BYTES`. The last piece is shorter, possibly empty."""
     piece = bytearray()
     for part in parts:
         piece += part
@@ -19,7 +19,7 @@ def next_piece(parts: Iterator[bytes]) -> bytes:
 
 
 async def coalesced(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """The parts, joined to pieces of at least `PIECE_BYTES`."""
+    """The parts, joined to pieces of at least `PIECE_BYTES`; the last one is shorter."""
     parts = iter(parts)
     while piece := next_piece(parts):
         yield piece

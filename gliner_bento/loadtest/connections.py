@@ -1,7 +1,7 @@
-"""Kept connections to one URL, for the load generator: what it does per request costs the server's machine little.
+"""Keep-alive connections to one URL, for the load generator, which may run on the server's machine: cheap per request.
 
-A request takes a third of the processor time that it takes with aiohttp's client. Knows HTTP/1.1 and nothing else: no
-redirects, cookies, compression or repetitions.
+A request takes a third of the CPU time that it takes with aiohttp's client. Supports only HTTP/1.1, without redirects,
+cookies, compression or retries.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 import httptools
 
 _INTERIM = 200
-"""Statuses below this one are followed by another."""
+"""A response with a status below this one is followed by another response."""
 
 
 @dataclass(slots=True)
 class Response:
-    """status: an HTTP status, or the name of the error if there was none. at_s: when it was complete, on the clock of
-    `time.perf_counter`. retry_after: whether it has that header."""
+    """status: HTTP status, or the name of the error if there was no response. at_s: when it was complete, on the clock
+    of `time.perf_counter`. retry_after: whether it has the header Retry-After."""
 
     status: str
     content: bytes = b""
@@ -31,9 +31,9 @@ class Response:
 
 
 class Connections:
-    """Sends POST requests to `url`, each on a connection of its own while it is under way.
+    """Sends POST requests to `url`; a connection has one request under way at a time.
 
-    limit: of connections; requests beyond it wait for one. 0: none. opened: how many there have been.
+    limit: maximum number of connections, beyond which requests wait; 0: no limit. opened: how many were opened.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], limit: int = 0) -> None:
@@ -53,7 +53,7 @@ class Connections:
         self.opened = 0
 
     def send(self, content: bytes) -> asyncio.Future[Response]:
-        """The response, once there is one."""
+        """Send a request; returns a future for the response."""
         answer = asyncio.get_running_loop().create_future()
         request = b"%s%d\r\n\r\n%s" % (self._head, len(content), content)
         if self._idle:  # the longest idle, so that none is idle for long
@@ -65,7 +65,7 @@ class Connections:
         return answer
 
     def close(self) -> None:
-        """Close all connections; what waits for a response gets an error."""
+        """Close all connections; unanswered requests get an error as their response."""
         self._closed = True
         for task in self._opening:
             task.cancel()
@@ -93,7 +93,7 @@ class Connections:
         connection.send(request, answer)
 
     def released(self, connection: _Connection, *, kept: bool) -> None:
-        """A connection has no request any more. kept: whether it may have another one."""
+        """The request of a connection has ended. kept: whether the connection may be used again."""
         if not kept:
             self._replace(connection)
         elif self._waiting:
@@ -174,5 +174,5 @@ class _Connection(asyncio.Protocol):
 
 def _answer(answer: asyncio.Future[Response], response: Response) -> None:
     response.at_s = time.perf_counter()
-    if not answer.done():  # its sender has given up
+    if not answer.done():  # else its sender has given up
         answer.set_result(response)

@@ -1,6 +1,7 @@
-"""The load generator: a closed loop of clients, or an open loop that sends on a schedule, whatever the server does.
+"""The load generator: a closed loop of clients, or an open loop that sends on a schedule, whether or not the server
+responds.
 
-It may share the machine with the server, so it only sends and keeps bytes; responses are parsed after the run.
+It may run on the server's machine, so it only sends and stores bytes; responses are parsed after the run.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _OK = 200
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The response to body number `body`; `status` is an HTTP status, or the name of the error if there was none.
+    """The response to body number `body`. status: HTTP status, or the name of the error if there was no response.
 
-    retry_after: whether it has that header.
+    retry_after: whether the response has the header Retry-After.
     """
 
     body: int
@@ -38,8 +39,8 @@ class Reply:
 
 @dataclass(slots=True)
 class Run:
-    """One run of `seconds`, up to the last response. lag_s: the longest delay of the generator's own sends.
-    generator_s: processor time of the generator. connections: how many an open loop opened."""
+    """The result of a run. seconds: its duration, up to the last response. lag_s: the longest time by which the
+    generator sent too late. generator_s: CPU time of the generator. connections: how many an open loop opened."""
 
     replies: list[Reply] = field(default_factory=list)
     seconds: float = 0.0
@@ -93,7 +94,7 @@ def open_loop(
 
     A latency counts from the time at which a request was due, so a server that stalls is charged for every request
     that became due meanwhile. A request without a response `grace_s` after the last one was due counts as unanswered.
-    max_connections: a request beyond so many under way waits for a connection; 0: no limit.
+    max_connections: when so many requests are under way, another one waits for a connection; 0: no limit.
     """
     return _timed(_open_loop(url, bodies, schedule(rate, seconds, seed), grace_s, max_connections, api_key))
 

@@ -21,7 +21,7 @@ PACKAGES = (
 
 
 def provenance() -> dict[str, Any]:
-    """Plain values."""
+    """The provenance, as plain values for JSON."""
     return {
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted": bool(_git("status", "--porcelain")),

@@ -30,8 +30,8 @@ def measure_server(
     seconds: float,
     api_key: str | None = None,
 ) -> tuple[Path, list[dict[str, Any]]]:
-    """Measure the gliner-bento server at `url` under the workload `name`: at each concurrency, or with `rate` on a
-    schedule, for `seconds` each. Writes `server.json` into `out`; returns it, and its points.
+    """Measure the gliner-bento server at `url` under the workload `name`: at each concurrency, or with `rate` at that
+    rate, for `seconds` each. Writes `server.json` into `out`; returns its path, and the measured points.
 
     Raises ValueError for an unknown workload, and if there is no such server at `url`.
     """

@@ -1,1 +1,1 @@
-"""Processes of the server: how they are started again, end, and are noticed when they hang."""
+"""Processes of the server: start, restart, end, and detection of hanging ones."""

@@ -1,4 +1,4 @@
-"""What a server writes once it is ready: its address, its pages, and a request to try."""
+"""The lines that a server prints once it is ready: its address, its pages, and a request to try."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def url_of(arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str | No
 
 
 def announcement(url: str, pages: Mapping[str, str], *, needs_key: bool) -> str:
-    """The lines for people. pages: name and path of each."""
+    """The lines, for people. pages: name and path of each page."""
     key = "-H 'Authorization: Bearer YOUR_KEY' " if needs_key else ""
     request = f"curl -s {url}/v1/extract {key}-H 'Content-Type: application/json' -d {shlex.quote(_REQUEST)}"
     rows = {**{name: url + path for name, path in pages.items()}, "try": request}
@@ -47,7 +47,7 @@ def announcement(url: str, pages: Mapping[str, str], *, needs_key: bool) -> str:
 
 
 def announce(url: str, pages: Mapping[str, str], settings: Settings) -> None:
-    """Write the lines to standard error; where the log is read by programs, one record of it."""
+    """Write the lines to standard error; with `log_format=json`, a record to the log instead."""
     if settings.log_format == "json":
         logger.info("ready on %s", url, extra={"fields": {name: url + path for name, path in pages.items()}})
     elif logger.isEnabledFor(logging.INFO):
@@ -65,7 +65,7 @@ async def announce_when(
     url = os.environ.get(ADDRESS)
     if not url or not folder:
         return
-    while not await ready():  # noqa: ASYNC110  # asks a replica, which notifies nobody
+    while not await ready():  # noqa: ASYNC110  # polls the replica, which sends no event
         await asyncio.sleep(_POLL_S)
     try:
         (folder / "announced").touch(exist_ok=False)

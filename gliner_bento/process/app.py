@@ -1,4 +1,4 @@
-"""The gateway's app, as a process serves it: and the static files of its index page."""
+"""The gateway's app as a process serves it, with the static files of its index page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gliner_bento.settings import Settings
 
 
 def gateway_app(settings: Settings) -> GatewayApp:
-    """The gateway. Its shell limits connections, with `Limits(app.options, app.early)`."""
+    """The gateway. Its entry point limits connections, with `Limits(app.options, app.early)`."""
     return GatewayApp(settings.view(GatewayOptions))
 
 

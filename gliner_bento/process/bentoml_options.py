@@ -1,4 +1,4 @@
-"""Options of the BentoML services: those that we rely on, and those of the configuration file."""
+"""Options of the BentoML services: our own, and those of the configuration file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EVERY_URL = ".*"
 
 
 def bentoml_options(settings: Settings, service: str) -> dict[str, Any]:
-    """Arguments for `@bentoml.service` of `service`: the file's `services` section over the values we rely on."""
+    """Arguments for `@bentoml.service` of `service`: our own values, overridden by the file's section `services`."""
     relied_on: dict[str, Any] = {"traffic": {"timeout": settings.request_timeout_s + _TIMEOUT_MARGIN_S}}
     relied_on["logging"] = {"access": {"enabled": False}}  # the gateway has an access log of its own
     relied_on["metrics"] = {"enabled": False}  # their labels are the paths that clients send
@@ -32,12 +32,12 @@ def bentoml_options(settings: Settings, service: str) -> dict[str, Any]:
 
 
 def default_host(settings: Settings) -> str:
-    """Where `bentoml serve` listens if neither its flag nor BENTOML_HOST says so."""
+    """The address on which `bentoml serve` listens without its flag and without BENTOML_HOST."""
     return str(bentoml_options(settings, "GLiNERService")["http"]["host"])
 
 
 def _default_host() -> str:
-    """In a container's own network, loopback would reach nobody."""
+    """All addresses in a container, whose loopback address nobody else can reach; else loopback."""
     return "0.0.0.0" if os.environ.get("BENTOML_CONTAINERIZED") else "127.0.0.1"
 
 

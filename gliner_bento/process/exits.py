@@ -1,4 +1,4 @@
-"""How a process ends that cannot work: with one line on standard error and exit code 1."""
+"""Ends a process that cannot work: one line on standard error and exit code 1."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def exit_with(message: str) -> NoReturn:
 
 
 def exit_on_sigterm() -> None:
-    """Exit as on an error, with 143, so that nothing half-written remains."""
+    """Make SIGTERM raise SystemExit(143), so that cleanup runs and no half-written file remains."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

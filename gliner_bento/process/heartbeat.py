@@ -1,8 +1,7 @@
-"""Heartbeats: the event loop of each process counts in a file of the supervisor's folder, which the supervisor reads.
+"""Heartbeats: the event loop of each process writes a counter to a file, which the supervisor reads.
 
-A process whose event loop does not answer (blocked by code that cannot be interrupted, or stopped) is killed, so that
-it is started again. Each process holds a lock on its file, which ends with it. Knows nothing of models and HTTP.
-"""
+A process whose event loop makes no progress (blocked by code that cannot be interrupted, or stopped) is killed, and
+then restarted. Each process locks its file; the lock ends with the process. Knows nothing of models and HTTP."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ _STOPPING = "stopping"
 
 
 class Heartbeat:
-    """Of this process, which is one of `service`'s."""
+    """The heartbeat of this process, which belongs to `service`."""
 
     def __init__(self, folder: Path, service: str) -> None:
         self._file = os.open(folder / f"{service}.{os.getpid()}{_SUFFIX}", os.O_CREAT | os.O_RDWR, 0o600)
@@ -34,12 +33,12 @@ class Heartbeat:
         self._stopping = False
 
     def begin(self) -> None:
-        """Beat from now on, in the running event loop, if any."""
+        """Start to beat, in the running event loop, if there is one."""
         with suppress(RuntimeError):
             self._beat(asyncio.get_running_loop())
 
     def stop(self) -> None:
-        """The process has been asked to end, and finishes its requests."""
+        """Note that the process has been asked to end and finishes its requests."""
         self._stopping = True
         self._write()
 
@@ -54,16 +53,16 @@ class Heartbeat:
 
 
 def are_stopping(folder: Path, service: str = "") -> list[bool]:
-    """Whether each process that is alive, of all services or one, has been asked to end."""
+    """For each process that is alive, whether it has been asked to end. service: of this one only; default: of all."""
     return [_is_stopping(path) for path in _alive(folder) if path.name.startswith(service)]
 
 
 class HeartbeatMonitor:
-    """Kills processes whose heart has not beaten for `timeout_s`, in the supervisor.
+    """Kills processes without a heartbeat for `timeout_s`. Runs in the supervisor.
 
-    on_stopping: called once when all processes have been asked to end, and have had an interval for it.
+    on_stopping: called once, an interval after all processes have been asked to end.
 
-    Its time stands still while the supervisor does not run, as the whole container may be suspended.
+    Its clock stands still while the supervisor does not run: the whole container may be suspended.
     """
 
     def __init__(self, folder: Path, timeout_s: float, on_stopping: Callable[[], object] = lambda: None) -> None:
@@ -91,7 +90,7 @@ class HeartbeatMonitor:
             before_s = now_s
 
     def check(self, elapsed_s: float) -> None:
-        """Kill those that do not answer. elapsed_s: since the last check."""
+        """Kill processes whose counter has not changed for too long. elapsed_s: since the last check."""
         before, states = self._stopping, are_stopping(self._folder)
         self._stopping = bool(states) and all(states)
         if self._on_stopping and before and self._stopping:
@@ -132,7 +131,7 @@ def _process(path: Path) -> int:
 
 
 def _alive(folder: Path) -> Iterator[Path]:
-    """Files of the processes that are alive. Those of the others are deleted."""
+    """The files of processes that are alive. Deletes the files of all others."""
     for path in folder.glob(f"*{_SUFFIX}"):
         with suppress(OSError), path.open("rb") as file:
             try:

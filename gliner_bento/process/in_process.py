@@ -32,7 +32,7 @@ _ONE_CALLER: dict[str, Any] = {
     "warmup_iterations": 0,
     "enable_playground": False,
 }
-"""What protects a server from its callers does not apply, and there are no other clients to be ready for."""
+"""Settings that protect a server from its clients are off: here, the only client is the caller."""
 
 
 @asynccontextmanager
@@ -44,9 +44,10 @@ async def in_process(settings: Settings) -> AsyncIterator[AsyncClient]:
 
 @asynccontextmanager
 async def transport(settings: Settings, compat: str = "none") -> AsyncIterator[httpx.ASGITransport]:
-    """The model for any client of httpx, under `URL`. compat: the format that it serves, too. Raises as `in_process`.
+    """A transport that connects any httpx client to the model, under `URL`. compat: another server's format that it
+    also serves. Raises what `in_process` raises.
 
-    At the end, requests that run are answered first.
+    Leaving the context waits for running requests.
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     own = next(iter(by_model(settings).values())).model_copy(update=_ONE_CALLER | {"compat": (compat,)})

@@ -16,7 +16,7 @@ RUNNER = "GLiNERRunner"
 class Instance:
     """A process that holds a model. name: of its BentoML service. model: its name in `by_model`.
 
-    cuda_device: the only one that it sees; None: all. after: the instance that has to be ready before this one loads.
+    cuda_device: the only one that it sees; None: all. after: an instance that must be ready before this one loads.
     """
 
     name: str

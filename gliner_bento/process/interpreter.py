@@ -1,11 +1,11 @@
-"""Python's options for a process that serves: fewer garbage collections, and shorter turns of threads."""
+"""Python's options for a process that serves: fewer garbage collections, and a shorter switch interval of threads."""
 
 from __future__ import annotations
 
 import gc
 import sys
 
-# For so long a thread that tokenizes or decodes may hold the interpreter's lock, for which a lane waits after each of
+# How long a thread that tokenizes or decodes may hold the interpreter's lock; a lane waits for the lock after each of
 # its operations. Python's default is 5 ms.
 _SWITCH_INTERVAL_S = 0.001
 
@@ -14,10 +14,10 @@ _COLLECT_AFTER = (20_000, 20, 20)
 
 
 def prefer_throughput() -> None:
-    """Call it when the process has loaded what it needs.
+    """Call it at the end of the start.
 
-    Collections stopped the event loop of a busy gateway for up to a quarter of a second. What start-up has made is
-    there to stay, and most of what requests make is freed without them.
+    Garbage collections stopped the event loop of a busy gateway for up to a quarter of a second. Objects made at the
+    start are never garbage, and most objects of requests are freed without a collection.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.collect()

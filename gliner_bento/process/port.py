@@ -1,6 +1,6 @@
-"""The server's address: checked before anything is loaded, because the servers bind the port late, BentoML takes one
-that is out of range, and an address that others reach needs API keys or the operator's word. While the server ends, its
-port is refused, because BentoML keeps it open until then."""
+"""Checks the server's address before anything is loaded: the port must be free and in range, because the HTTP servers
+bind it late; and an address that others can reach needs API keys or `allow_anonymous`. Closes the port while the server
+ends, because BentoML keeps it open until the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_PORT = 65535
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise `SettingsError` if a server could not listen on `port` of the address `host`; 0 is any free port."""
+    """Raise `SettingsError` if a server cannot listen on `port` of the address `host`. 0 means any free port."""
     advice = "choose another one with --port (PORT= of make serve)"
     if not 0 <= port <= _MAX_PORT:
         raise SettingsError(f"port {port}: must be between 1 and {_MAX_PORT}; {advice}")
@@ -30,7 +30,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def check_access(host: str, settings: Settings) -> None:
-    """Raise `SettingsError` for an address that others can reach, if the server would answer anyone."""
+    """Raise `SettingsError` if others can reach the address and there are neither API keys nor `allow_anonymous`."""
     if not (settings.api_keys or settings.allow_anonymous or _is_loopback(host)):
         raise SettingsError(
             f"address {host}: others can reach it, and there are no API keys: set api_keys (gliner-bento keys new NAME "
@@ -46,10 +46,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def check_address_or_exit(command: str, settings: Settings, default_host: str) -> None:
-    """Check the address that `command` (uvicorn, bentoml) was given, if it runs this process; exit with one line.
-
-    default_host: where the command listens if it was given none.
-    """
+    """Check the address in the arguments of `command` (uvicorn, bentoml), if this process runs it; exit with one line
+    if it is not usable. default_host: the address without such an argument."""
     import click  # noqa: PLC0415  # of the extra serve
 
     context = click.get_current_context(silent=True)
@@ -68,7 +66,7 @@ def check_address_or_exit(command: str, settings: Settings, default_host: str) -
 
 
 def refuse_connections(port: int) -> None:
-    """Stop listening on a TCP port in all processes that share this process's socket; best effort."""
+    """Stop listening on a TCP port, in all processes that share the socket with this one. Ignores errors."""
     for number in map(int, os.listdir("/dev/fd")):
         with suppress(OSError), socket.socket(fileno=os.dup(number)) as candidate:
             listening = candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)

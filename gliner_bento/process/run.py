@@ -1,6 +1,6 @@
-"""Puts a process of a server together: the steps that every shell needs, in the order in which they have to happen.
+"""Starts a process of a server: the steps that all entry points have in common, in their order.
 
-A shell (`service.py`, `runners/`, `asgi.py`, `ray/`) chooses the settings and the replica, and calls `run`.
+An entry point (`service.py`, `runners/`, `asgi.py`, `ray/`) chooses the settings and the replica, and calls `run`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a replica is made with in this process. tracing: None if it is off."""
+    """What `connect` makes a replica of. tracing: None if it is off."""
 
     settings: Settings
     process: ServiceProcess
@@ -39,11 +39,11 @@ async def _nothing() -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A replica, or several by the names of their models, and what their process does with them when it ends.
+    """A replica, or several by the names of their models, and the callbacks for the end of their process.
 
-    on_signal: called when the process is asked to end, in the signal's handler. fail: fails the requests that still
-    run when the time is over; called from another thread. close: called after the last request. read_metrics: reads
-    the metrics of processes on other machines, by replica.
+    on_signal: called in the signal handler when the process is asked to end. fail: fails the requests that still run
+    when the time for them is over; called from another thread. close: called after the last request. read_metrics:
+    reads the metrics of processes on other machines, by replica.
     """
 
     replicas: Replica | Mapping[str | None, Replica]
@@ -60,7 +60,7 @@ class Source:
 
 
 class App(Protocol):
-    """The gateway: a `GatewayApp`. See there."""
+    """The gateway: see `GatewayApp`."""
 
     @property
     def pages(self) -> Mapping[str, str]: ...
@@ -79,7 +79,7 @@ class Running:
     source: Source
 
     async def aclose(self) -> None:
-        """The process ends as it should: all requests have been answered."""
+        """The process ends normally: all requests have been answered."""
         self.process.stopped()
         await self.source.close()
 
@@ -94,12 +94,11 @@ def run(
     needed_by: str | None = None,
     raises: bool = False,
 ) -> Running:
-    """Start to serve in this process. Blocks until the replica that `connect` makes is there.
+    """Start to serve in this process. Blocks until `connect` has made the replica.
 
-    app: the gateway that serves it. service: the process's name in messages and for the supervisor. after: a service
-    that has to be ready before this one starts. needed_by: one that sends this one requests, and ends before it.
-    raises: whether a failure to start is the caller's to report; otherwise it ends the process, or the server, with
-    one line.
+    app: the gateway that serves the replica. service: the process's name in messages and for the supervisor. after: a
+    service that must be ready before this one starts. needed_by: a service that sends requests to this one, and ends
+    before it. raises: raise an error of the start; otherwise it ends the process, or the server, with one line.
     """
     log.configure(settings)
     process = ServiceProcess(service, settings)
@@ -116,7 +115,7 @@ def run(
 
 
 def load_models(parts: Parts, cores: int | None = None) -> Source:
-    """The models in this process. cores: that each may use; default: all that the process may."""
+    """Load the models in this process. cores: how many each may use; by default all that the process may."""
     from gliner_bento.replicas.local import LocalReplica  # noqa: PLC0415  # a gateway without a model needs no scheduler
 
     replicas: dict[str | None, LocalReplica] = {}

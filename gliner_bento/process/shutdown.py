@@ -1,8 +1,8 @@
-"""How a process that serves ends when it is asked to (SIGTERM, Ctrl+C): within `shutdown_timeout_s`.
+"""Ends a process that serves on SIGTERM or Ctrl+C, within `shutdown_timeout_s`.
 
-    asked ──▶ running requests finish ──▶ what still runs is failed ──▶ the process ends
-              until the last has, or      _ANSWERED_S before the end,
-              the time is over            so that it is answered
+    signal ──▶ running requests finish ──▶ unfinished requests fail ──▶ the process ends
+               until the last has, or      _ANSWERED_S before the end,
+               the time is over            so that clients get an answer
 
 The HTTP server's own handler (uvicorn's) stops accepting connections, closes idle ones, and waits for the others
 without a limit. Knows nothing of models and HTTP.
@@ -26,11 +26,11 @@ _POLL_S = 0.1
 
 
 class Shutdown:
-    """Of this process. `install` it once the HTTP server's own handlers are.
+    """The end of this process. Call `install` after the HTTP server has installed its own handlers.
 
     timeout_s: from the signal to the end. begin: called at the signal. needed: whether other processes still send
     requests; while they do, the HTTP server continues. fail: fails the requests that still run. ending: called before
-    the process is ended with force.
+    the process is ended by force.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Shutdown:
         self._begun = False
 
     def install(self) -> None:
-        """Take over the signals that the HTTP server handles; does nothing in a program that handles none itself."""
+        """Take over the signals that the HTTP server handles. Does nothing if it handles none."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,16 +1,16 @@
-"""Ends a server that cannot work, with one line and exit code 1, and processes that hang. Knows nothing of models and
-HTTP.
+"""Limits the restarts of `bentoml serve`: ends a server that cannot work, with one line and exit code 1. Knows nothing
+of models and HTTP.
 
-`bentoml serve` is a supervisor: it starts the processes of the services, and starts each one again whenever it ends.
-Two rules limit that:
+`bentoml serve` is a supervisor: it starts the processes of the services, and restarts each one whenever it ends. Two
+rules limit that:
 
 - a process that fails before its service has been ready ends the server;
-- one that dies later, or is killed because it hangs, is started again, immediately the first time, then with backoff,
+- a process that dies later, or is killed because it hangs, is restarted, the first time immediately, then with backoff,
   at most `max_restarts` times within `restart_window_s`.
 
-The supervisor makes a folder, whose name the processes find in their environment (`supervise`). In it each service has
-a journal, written by the service's processes (`ServiceProcess`), and all of them share the files of their metrics: the
-folder that BentoML would use is shared by all servers of a user. Without a supervisor, as in the plain ASGI app, a
+The supervisor makes a folder and sets its path in the environment of all processes (`supervise`). The folder has a
+journal per service, written by the service's processes (`ServiceProcess`), and the metrics files of all processes;
+BentoML's own folder for these is shared by all servers of a user. Without a supervisor, as in the plain ASGI app, a
 service that fails to start ends its process.
 """
 
@@ -50,10 +50,10 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "_GLINER_SUPERVISION"
 STARTS = "_GLINER_STARTS"
-"""Environment variables: the supervisor's folder, and how often it has started because a port of its own was taken."""
+"""Environment variables: the supervisor's folder, and the number of its starts (see `_start_again`)."""
 
 METRICS = "metrics"
-"""In the supervisor's folder: the files of prometheus_client."""
+"""Subfolder of the supervisor's folder: the files of prometheus_client."""
 
 _MAX_STARTS = 3
 _POLL_S = 0.1
@@ -61,9 +61,9 @@ _ANSWERED_S = 1.0
 _SAME_SIGNAL_S = 2.0
 _MAX_DOUBLINGS = 5  # of the backoff: 32 s
 _EXPECTED = (StartupError, SettingsError, OSError, MemoryError)
-"""Errors whose message suffices. Others are faults of ours, and their traceback is logged."""
+"""Errors whose message suffices. For all others, which are bugs, the traceback is logged."""
 _OUT_OF_MEMORY = "out of memory"
-"""In the message of torch's errors for it; their classes cannot be imported without torch."""
+"""Part of the message of torch's errors for it; their classes cannot be imported without torch."""
 
 Event = Literal["started", "ready", "stopped", "died"]
 
@@ -73,12 +73,12 @@ def supervise(settings: Settings) -> None:
     log.configure(settings)
     context = click.get_current_context(silent=True)
     if context is None:
-        return  # bentoml.serve() in somebody's program, which is not ours to end
+        return  # bentoml.serve() in a user's program, which must not be ended
     check_address_or_exit("bentoml", settings, default_host(settings))
     if url := url_of(context.params, bentoml_options(settings, "GLiNERService")):
         os.environ[ADDRESS] = url
-    # With this variable, which decided the address, BentoML starts no process again, and ends with a traceback when one
-    # has died.
+    # The variable has set the address above. With it, BentoML would restart no process, and end with a traceback when
+    # one dies.
     os.environ.pop("BENTOML_CONTAINERIZED", None)
     logging.getLogger("bentoml.serve").addFilter(_not_listening_yet)
     context.with_resource(_supervisor(settings, context.params.get("port") or 0))
@@ -86,7 +86,7 @@ def supervise(settings: Settings) -> None:
 
 @contextmanager
 def _supervisor(settings: Settings, port: int) -> Iterator[None]:
-    """The folder, until the server has ended; then the exit code."""
+    """Make the folder, and start the monitor, until the server has ended; then exit with 1 if it has failed."""
     try:
         with TemporaryDirectory(prefix="gliner-bento-") as folder:
             os.environ[FOLDER] = folder
@@ -112,9 +112,10 @@ def _supervisor(settings: Settings, port: int) -> Iterator[None]:
 
 
 def _start_again() -> None:
-    """Replace this process by a new start; returns if there have been too many.
+    """Replace this process by a new start, at most `_MAX_STARTS` times; returns after that.
 
-    BentoML chooses ports for its own sockets before it binds them, and another server may take one in between.
+    For a port that is in use: BentoML chooses ports for its internal sockets before it binds them, and another server
+    may take one in between.
     """
     starts = int(os.environ.get(STARTS, "1"))
     if starts < _MAX_STARTS:
@@ -128,12 +129,12 @@ def _not_listening_yet(record: logging.LogRecord) -> bool:
     if str(record.msg).startswith("Starting production") and isinstance(record.args, tuple):
         record.msg = "starting; the server will answer on %s://%s:%d (Ctrl+C ends it)"
         record.args = record.args[-3:]
-        record.name = __name__  # of ours, which are not filtered
+        record.name = __name__  # records of our loggers are not filtered
     return True
 
 
 class ServiceProcess:
-    """A process of a service, as the supervisor's rules see it. Make it before the process's metrics."""
+    """This process of a service: applies the supervisor's rules to it. Create it before the process's metrics."""
 
     def __init__(self, service: str, settings: Settings) -> None:
         self._service = service
@@ -149,7 +150,7 @@ class ServiceProcess:
     def starting(self, after: str | None = None) -> Iterator[None]:
         """The service starts in this context. An exception ends the process, or the server.
 
-        after: a service that has to be ready before this one starts. If that fails, the server ends.
+        after: a service that must be ready before this one starts. If that one fails, the server ends.
         """
         with self._ended_by_signals():
             self._limit_restarts()
@@ -163,9 +164,9 @@ class ServiceProcess:
         self._report("ready")
 
     def serve(self, *, needed_by: str | None, begin: Callable[[], object], fail: Callable[[], object]) -> None:
-        """The service is ready: from now on its heart beats, and a signal ends it within `shutdown_timeout_s`.
+        """The service is ready: start its heartbeat; from now on a signal ends it within `shutdown_timeout_s`.
 
-        needed_by: a service that sends it requests, and ends before it. begin: called at the signal, in its handler.
+        needed_by: a service that sends requests to this one, and ends before it. begin: called in the signal handler.
         fail: fails the requests that still run.
         """
         heartbeat = Heartbeat(self._folder, self._service) if self._folder else None
@@ -181,21 +182,21 @@ class ServiceProcess:
         Shutdown(self._shutdown_timeout_s, begin=begin_to_end, needed=needed, fail=fail, ending=self.stopped).install()
 
     def announce_when(self, ready: Callable[[], Awaitable[bool]], pages: Mapping[str, str]) -> None:
-        """Write where the server is, as soon as it is ready. For the running event loop."""
+        """Print the server's address as soon as it is ready. Uses the running event loop."""
         self._announcing = asyncio.ensure_future(announce_when(ready, pages, self._settings, self._folder))
 
     def end_hung(self, reason: str) -> NoReturn:
-        """End the process because a thread of it hangs, once the requests that have failed are answered."""
+        """End the process because a thread hangs. Waits a second first, so that its failed requests are answered."""
         time.sleep(_ANSWERED_S)
         write_line(f"{self._service} hangs: {reason}; its process ends")
         os._exit(1)
 
     def stopped(self) -> None:
-        """Report that the process ends because the supervisor asked it to."""
+        """Note in the journal that the process ends on request of the supervisor."""
         self._report("stopped")
 
     def _needed_by(self, service: str) -> Callable[[], bool]:
-        """Whether processes of `service` still finish their requests. All get the same signal, at about one time."""
+        """Whether processes of `service` still finish requests, as a function. All get the signal at about one time."""
         asked_s: list[float] = []
 
         def needed() -> bool:
@@ -252,7 +253,7 @@ class ServiceProcess:
         return any(event == "ready" for event, _, _ in self._journal(service))
 
     def _journal(self, service: str | None = None) -> list[tuple[str, int, float]]:
-        """Event, process id and time of each line of a service, on the monotonic clock that all processes share."""
+        """Event, process id and time of each line in a service's journal, on the monotonic clock of the machine."""
         with suppress(OSError):  # no supervisor, or the first process of the service
             file = self._file_of(service or self._service)
             lines = file.read_text().splitlines() if file else []
@@ -270,7 +271,7 @@ class ServiceProcess:
 
     @contextmanager
     def _ended_by_signals(self) -> Iterator[None]:
-        """Signals end the process now; uvicorn's handlers would wait until the service has started."""
+        """Signals end the process immediately; uvicorn's handlers would wait until the service has started."""
         if not self._folder or threading.current_thread() is not threading.main_thread():
             yield
             return

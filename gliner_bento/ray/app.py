@@ -23,7 +23,7 @@ REQUEST_ID = b"x-request-id"
 
 
 class WithoutRequestId:
-    """ASGI middleware: leaves out the header X-Request-ID, which Ray's proxy adds to each response."""
+    """ASGI middleware: removes our header X-Request-ID, because Ray's proxy adds one to each response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -55,9 +55,9 @@ class Gateway:
 
 
 def build(arguments: dict[str, Any]) -> serve.Application:
-    """The application with the settings in `arguments`, which come before the environment and the file.
+    """The application with the settings in `arguments`, which override the environment and the file.
 
-    The address is Ray's, so there must be API keys, or the operator's word. Raises `SettingsError`.
+    Ray decides the address, so API keys or `allow_anonymous` are required. Raises `SettingsError`.
     """
     settings = Settings.load({name: str(value) for name, value in arguments.items()})
     check_access("0.0.0.0", settings)
@@ -65,7 +65,7 @@ def build(arguments: dict[str, Any]) -> serve.Application:
 
 
 def application(settings: Settings) -> serve.Application:
-    """Gateways and replicas. Raises `SettingsError` for settings that mean nothing here. Ray must be connected."""
+    """Gateways and replicas. Raises `SettingsError` for settings that have no effect here. Ray must be connected."""
     check(settings, proxied=True)
     gateway = serve.deployment(Gateway, name="GLiNERGateway", **gateway_options(settings))
     return gateway.bind(settings, replicas(settings))

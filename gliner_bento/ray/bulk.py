@@ -1,9 +1,8 @@
 """Bulk extraction with Ray Data: rows of Parquet or JSONL files in, the same rows with their entities out.
 
-The input is divided into blocks of rows, each of which becomes one output file, written under another name and then
-renamed. A job that is started again skips the blocks whose files are there. Actors hold the engine and its scheduler;
-each submits a whole block, of which the scheduler makes batches.
-"""
+The input is divided into blocks of rows. Each block becomes one output file, written under another name and then
+renamed. A job that is started again skips the blocks whose files exist. Each actor has an engine with its scheduler,
+and submits a whole block at a time; the scheduler forms batches of it."""
 
 from __future__ import annotations
 
@@ -29,16 +28,16 @@ from gliner_bento.settings import Settings
 from gliner_bento.types import Extraction, Item
 
 JOB_FILE = "job.json"
-"""In the output folder: what the files there were made with."""
+"""Name of a file in the output folder: the job that made the files there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to do. inputs: files, or folders of them. output: a folder, which all nodes see under this path.
+    """A job. inputs: files, or folders of them. output: a folder, which all nodes see under this path.
 
     labels, relations: names with their descriptions. text_column: of the input; its other columns are kept.
-    block_rows: rows of an output file. actors: how many hold the model, at most. cpus, gpus: of each.
-    """
+    block_rows: rows per output file. actors: maximum number of actors, which each hold the model. cpus, gpus: per
+    actor."""
 
     inputs: Sequence[str]
     output: str
@@ -53,14 +52,14 @@ class Job:
     gpus: float = 0
 
     def identity(self) -> dict[str, Any]:
-        """What the content of the output files depends on, but for the model."""
+        """The fields that determine the content of the output files, together with the model."""
         placed = {"output", "actors", "cpus", "gpus"}
         return {name: value for name, value in asdict(self).items() if name not in placed}
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of a run. skipped: blocks that an earlier run has written. errors: rows without a result, by code."""
+    """The result of a run. skipped: blocks that an earlier run has written. errors: rows without a result, by code."""
 
     blocks: int
     skipped: int
@@ -69,11 +68,10 @@ class Report:
 
 
 def run(job: Job, settings: Settings, on_block: Callable[[int, int], None] = lambda done, all_blocks: None) -> Report:
-    """Run the job, or what an earlier run has left of it. Connects to a cluster if the caller has not.
+    """Run the job, or continue it after an earlier run. Connects to a cluster unless the caller has.
 
-    on_block: called with the number of blocks that are written, and of all. Raises `StartupError` for files that
-    cannot be read, for an output folder of another job, and if actors do not start or die too often.
-    """
+    on_block: called with the number of written blocks, and of all blocks. Raises `StartupError` for files that cannot
+    be read, for an output folder of another job, and if actors do not start or die too often."""
     output = Path(job.output).resolve()
     blocks = blocks_of([Path(one).resolve() for one in job.inputs], job.block_rows, job.text_column)
     _claim(output, {**job.identity(), "model": settings.model})
@@ -102,16 +100,16 @@ def run(job: Job, settings: Settings, on_block: Callable[[int, int], None] = lam
 
 
 def _claim(output: Path, identity: dict[str, Any]) -> None:
-    """Make the folder of this job, or check that it is; delete what was not finished."""
+    """Make the output folder, or check that it belongs to this job; delete unfinished files in it."""
     output.mkdir(parents=True, exist_ok=True)
     file = output / JOB_FILE
     if not file.exists():
         if any(output.iterdir()):
-            raise StartupError(f"{output}: the folder is not empty, and not of a bulk job; choose another one")
+            raise StartupError(f"{output}: the folder is not empty, and not that of a bulk job; choose another one")
         file.write_text(json.dumps(identity, indent=1))
     before = json.loads(file.read_text())
     if differing := sorted(name for name in identity if before.get(name) != json.loads(json.dumps(identity[name]))):
-        raise StartupError(f"{output}: the folder is of a job with other {', '.join(differing)}; choose another one")
+        raise StartupError(f"{output}: the folder has a job with other {', '.join(differing)}; choose another one")
     for unfinished in output.glob(".*.unfinished"):
         unfinished.unlink()
 
@@ -127,7 +125,7 @@ class Extractor:
         self._replica = LocalReplica.load(own, cores=max(1, int(job.cpus)))
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
-        """Write the output of each block of the batch; the numbers of its errors, as JSON."""
+        """Write the output file of each block in the batch; returns the number of errors by code, as JSON, of each."""
         rows = ({name: _plain(values[row]) for name, values in batch.items()} for row in range(len(batch["file"])))
         return {"errors": [json.dumps(self._run(Block(**row))) for row in rows]}
 
@@ -155,7 +153,7 @@ class Extractor:
 
 
 def _columns(outcome: Extraction | GLiNERBentoError) -> dict[str, Any]:
-    """What is added to a row."""
+    """The columns that are added to a row."""
     found = outcome if isinstance(outcome, Extraction) else Extraction(())
     return {
         **result_columns(found),
@@ -164,5 +162,5 @@ def _columns(outcome: Extraction | GLiNERBentoError) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Ray's batches are numpy arrays."""
+    """A value of Ray's batches, which are numpy arrays, as a Python value."""
     return value.item() if hasattr(value, "item") else value

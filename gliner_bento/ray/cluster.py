@@ -24,14 +24,14 @@ _CAUSE = re.compile(r"^(?:[\w.]*\.)?(?:StartupError|SettingsError|ModelError|OSE
 
 
 def connect() -> None:
-    """To the cluster of RAY_ADDRESS, or to a new one on this machine, which ends with this process. Nothing is sent to
-    Ray's makers."""
+    """Connect to the cluster of RAY_ADDRESS, or to a new one on this machine, which ends with this process. Ray's usage
+    statistics are off."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(address=os.environ.get("RAY_ADDRESS", "local"), include_dashboard=False)
 
 
 def replicas(settings: Settings) -> serve.Application:
-    """The replicas alone. Ray must be connected."""
+    """The application with the replicas only. Ray must be connected."""
     has_gpus = ray.cluster_resources().get("GPU", 0) > 0
     deployment = serve.deployment(HostedReplica, name="GLiNERReplica", **replica_options(settings, has_gpus=has_gpus))
     return deployment.bind(settings)
@@ -46,7 +46,7 @@ def reach(handle: DeploymentHandle, parts: Parts) -> Source:
 
 
 def reason(error: BaseException, details: Sequence[str] = ()) -> str:
-    """In one line: the message of our own error in the traceback that Ray's message, or its details, contain; else
-    Ray's."""
+    """The reason of an error of Ray, in one line: the message of our own error if a traceback in Ray's message, or in
+    `details`, has one; else Ray's message."""
     causes: list[str] = _CAUSE.findall("\n".join([str(error), *details]))
     return causes[-1] if causes else one_line(error)

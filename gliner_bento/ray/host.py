@@ -19,7 +19,7 @@ from gliner_bento.telemetry.metrics import own_exposition
 
 
 class ReplicaHost:
-    """Answers a `RayReplica` with `server`. replica: the name by which the router has found it."""
+    """Answers the calls of a `RayReplica` with `server`. replica: its name, which only the router uses."""
 
     def __init__(self, server: ReplicaServer) -> None:
         self._server = server
@@ -53,7 +53,7 @@ class HostedReplica(ReplicaHost):
         super().__init__(ReplicaServer(self._replica, {"metrics": _metrics}))
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """For `WaitingTokensPolicy`. Called by Ray."""
+        """The metrics that `WaitingTokensPolicy` reads. Called by Ray."""
         stats = self._replica.scheduler.stats
         busy = (stats.lanes_alive - stats.lanes_free) / max(1, stats.lanes)
         return {WAITING_TOKENS: stats.waiting_tokens, BUSY_LANES: busy}

@@ -1,4 +1,4 @@
-"""Ray Serve's options of the deployments, decided from the settings. No Ray."""
+"""Ray Serve's options for the deployments, decided from the settings. Imports no Ray."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ ROUTER = "gliner_bento.replicas.ray.router:NamedReplicaRouter"
 POLICY = f"{WaitingTokensPolicy.__module__}:{WaitingTokensPolicy.__name__}"
 
 MARGIN_S = 5.0
-"""An actor that is asked to end waits for its requests, which end by their deadlines, so much longer."""
+"""Added to `request_timeout_s`, by which all requests of an actor end: Ray's time limit for an actor's shutdown."""
 
 MIN_CONCURRENT_CALLS = 256
-"""Of a replica: its scheduler makes batches of the calls that it has."""
+"""Least number of concurrent calls that Ray lets into a replica, so that its scheduler can form full batches."""
 
 HEAD_NODE = {"node:__internal_head__": 0.001}
-"""Gateways run where Ray's own control processes do: another node may be lost without a client's connection."""
+"""Gateways run on the head node, like Ray's control processes: losing another node closes no connection."""
 
 NO_ACCESS_LOG = {"enable_access_log": False}
 """The gateway has an access log of its own."""
 
 FOR_THROUGHPUT = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",  # fewer threads, less logging, calls over gRPC
-    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",  # a part of that: a port for HTTP at each replica
+    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",  # no HTTP port at each replica, which the option above would enable
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",  # 100 by default, in every process
-    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "1",  # 0.1 by default; a replica is started or stopped so much later
-    "RAY_worker_niceness": "0",  # 15 by default: everything else on the machine comes before the model
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "1",  # 0.1 by default; replicas start and stop up to 1 s later
+    "RAY_worker_niceness": "0",  # 15 by default: all other processes would have precedence over the model
 }
 """Environment variables that Ray's processes read when they start."""
 
@@ -39,21 +39,21 @@ MEANINGLESS = {
     "max_restarts": "Ray starts replicas again without a limit",
     "restart_window_s": "Ray starts replicas again without a limit",
 }
-"""Settings that would change nothing, and why."""
+"""Settings that have no effect with Ray, and the reason."""
 
 MEANINGLESS_BEHIND_THE_PROXY = {
     "header_timeout_s": "Ray's proxy accepts the connections",
     "body_timeout_s": "Ray's proxy accepts the connections",
     "shutdown_timeout_s": "actors end when their requests have ended (request_timeout_s)",
 }
-"""The same, for a gateway that is a deployment."""
+"""Further ones for a gateway behind Ray's proxy."""
 
 
 def check(settings: Settings, *, proxied: bool) -> None:
-    """Raise `SettingsError` for the first setting that has a value and no meaning. proxied: by Ray's proxy."""
+    """Raise `SettingsError` for the first setting that is set but has no effect. proxied: behind Ray's proxy."""
     for name, reason in (MEANINGLESS | (MEANINGLESS_BEHIND_THE_PROXY if proxied else {})).items():
         if getattr(settings, name) != type(settings).model_fields[name].default:
-            raise SettingsError(f"{name}: has no meaning with Ray: {reason}")
+            raise SettingsError(f"{name}: has no effect with Ray: {reason}")
     if settings.max_instances and settings.max_instances < settings.num_instances:
         raise SettingsError(
             f"max_instances: {settings.max_instances} is less than num_instances, which is {settings.num_instances}"
@@ -61,7 +61,7 @@ def check(settings: Settings, *, proxied: bool) -> None:
 
 
 def replica_options(settings: Settings, *, has_gpus: bool, cores: int | None = None) -> dict[str, Any]:
-    """Of the deployment of the model. has_gpus: the cluster's nodes. cores: of this one; replicas divide them."""
+    """Options of the model's deployment. has_gpus: the cluster has GPUs. cores: of this node; replicas divide them."""
     most = max(settings.num_instances, settings.max_instances)
     gpus = 1 if settings.device == "cuda" or (settings.device == "auto" and has_gpus) else 0
     cpus = 1 if gpus else max(1, (cores or usable_cores()) // most)
@@ -84,8 +84,8 @@ def replica_options(settings: Settings, *, has_gpus: bool, cores: int | None = N
 
 
 def gateway_options(settings: Settings) -> dict[str, Any]:
-    """Of the deployment of the gateway. What it does not admit is refused with our error body; Ray's limit is for more
-    requests than connections are meant to be."""
+    """Options of the deployment of the gateway. The gateway refuses requests with our error body; Ray's own limits
+    apply only beyond `max_connections` requests."""
     return {
         "num_replicas": 1,
         "ray_actor_options": {"num_cpus": 0, "resources": HEAD_NODE},

@@ -1,8 +1,8 @@
-"""`gliner-bento serve --backend ray`: the gateway in this process, and replicas on a Ray cluster: an existing one, or
-one on this machine, which ends with this process.
+"""`gliner-bento serve --backend ray`: the gateway in this process, and replicas on a Ray cluster: an existing one, or a
+new one on this machine, which ends with this process.
 
-Requests do not pass Ray's proxy, which takes more CPU time than the gateway: limits on connections are the gateway's.
-Ray's processes find this package where this process does, or installed on their node.
+Requests do not pass Ray's proxy, which takes more CPU time than the gateway; the gateway limits connections. Ray's
+processes import this package from the same path as this process, or it is installed on their node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "gliner-bento"
 
 
 def main(host: str, port: int) -> None:
-    """Serve with the settings of the environment until SIGTERM or Ctrl+C. What cannot start ends the process with one
+    """Serve with the settings of the environment until SIGTERM or Ctrl+C. A failure to start ends the process with one
     line and exit code 1."""
     settings = load_or_exit()
     try:
@@ -40,7 +40,7 @@ def main(host: str, port: int) -> None:
         connect()
     except Exception as error:
         exit_with(f"Ray does not start: {one_line(error)}")
-    for number in (signal.SIGINT, signal.SIGTERM):  # Ray has installed its own
+    for number in (signal.SIGINT, signal.SIGTERM):  # replaces Ray's handlers
         signal.signal(number, lambda *_: sys.exit(0))
     failure: str | None = None
     try:

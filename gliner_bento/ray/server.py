@@ -42,7 +42,7 @@ class GatewayServer(uvicorn.Server):
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen. The replicas are ready."""
+        """Start to listen, once the replicas are ready, and print the address."""
         await super().startup(sockets)
         url = url_of({"host": self.config.host, "port": self.config.port}, {"http": {}})
         if self.started and url:
@@ -51,7 +51,7 @@ class GatewayServer(uvicorn.Server):
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         async with aclosing(run(self._settings, partial(reach, self._handle), self._app, raises=True)):
-            while not await self._app.gateway.ready():  # noqa: ASYNC110  # asks the replicas, which notify nobody
+            while not await self._app.gateway.ready():  # noqa: ASYNC110  # polls the replicas, which send no event
                 await asyncio.sleep(_POLL_S)
             yield
         await serve.shutdown_async()  # closes what belongs to this event loop

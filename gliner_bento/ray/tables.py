@@ -21,7 +21,7 @@ _ADDED = {**arrow_types(), "error": pa.string()}
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows of a file. first: number of the first; offset: its byte, in JSONL. output: name of the output file."""
+    """Rows of a file. first: number of the first row; offset: its first byte, in JSONL. output: name of its file."""
 
     file: str
     first: int
@@ -107,7 +107,7 @@ def _read_parquet(block: Block, text_column: str) -> tuple[pa.Table, list[Any]]:
 
 @lru_cache(maxsize=1)
 def _row_group(file: str, number: int) -> Any:
-    """Blocks of one row group follow each other."""
+    """A row group. Cached, because blocks of one row group follow each other."""
     with pq.ParquetFile(file) as opened:
         return opened.read_row_group(number)
 

@@ -20,7 +20,7 @@ from gliner_bento.tasks.base import Item, Result
 Outcome = Result | GLiNERBentoError
 
 Part = Sequence[Any] | Result
-"""Of a stream: parts of the task that became final, in order; last the `Result`, with the remaining ones."""
+"""A step of a stream: parts of the result that became final, in order; in the last step, the `Result` with the rest."""
 
 Archive = AsyncIterable[bytes]
 """An adapter's .zip or .tar.gz, as it arrives."""
@@ -30,9 +30,9 @@ Archive = AsyncIterable[bytes]
 class Call:
     """One client request, as a replica sees it.
 
-    request_id: of the tenant and its request; `abort` takes the same.
+    request_id: contains the tenant and the id of its request; `abort` takes the same.
     deadline_s: on this process's `time.monotonic()`; every item ends by then.
-    idle_timeout_s: a stream ends, too, if so much time passes without progress.
+    idle_timeout_s: a stream also ends after so much time without progress.
     priority: lower is scheduled earlier, as in vLLM, among the tenant's requests.
     tenant: whose request it is; tenants share the replica fairly. weight: the tenant's share, relative to the others'.
     crosses_tenants: `priority` also counts against requests of other tenants.
@@ -50,11 +50,11 @@ class Call:
 
     @property
     def share(self) -> TenantShare:
-        """Its tenant's."""
+        """The tenant's name, weight and right to cross tenants."""
         return TenantShare(self.tenant, self.weight, self.crosses_tenants)
 
     def wait_s(self, now_s: float) -> float:
-        """How long to wait from now on for the answer, or the next part of a stream."""
+        """Maximum time to wait from now on for the answer, or for the next part of a stream."""
         return min(max(0.0, self.deadline_s - now_s), self.idle_timeout_s)
 
 
@@ -63,10 +63,10 @@ class ReplicaStatus:
     """A replica's model, readiness and load. Tokens are costs of items, as the scheduler counts them.
 
     ready: it admits items and all of its threads are alive.
-    waiting_items, running_items: passes of chunked requests included; unfinished_items: both, without passes.
+    waiting_items, running_items: passes of chunked requests included. unfinished_items: both, without passes.
     resident_adapters: ids of the adapters in memory.
-    lanes: how many there are; those that are neither idle nor busy have died.
-    replicas: those that it consists of; empty for a single one.
+    lanes: number of lanes; those that are neither idle nor busy have died.
+    replicas: the members of a fleet; empty for a single replica.
     """
 
     model: ModelInfo
@@ -129,7 +129,7 @@ class Replica(Protocol):
 
     @property
     def tokens_run(self) -> int:
-        """Tokens that it has run since its start, as of its last answer to `extract` or part of a `stream`."""
+        """Tokens that it has run since its start, as reported by its last answer to `extract` or part of a `stream`."""
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """One outcome per item, in order. Cancelling the call aborts its items.
@@ -140,8 +140,8 @@ class Replica(Protocol):
     def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
         """The parts of the item's result as they become final.
 
-        An empty one reports progress. Raises the item's error. Closing the generator aborts the item.
-        Processing pauses while nothing is read.
+        A `Part` without parts of the result reports progress. Raises the item's error. Closing the generator aborts the
+        item. Processing pauses while nobody reads.
         """
 
     async def abort(self, request_id: str) -> bool:

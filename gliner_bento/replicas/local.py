@@ -23,14 +23,14 @@ from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.settings import Settings
 from gliner_bento.status_types import SelfTest
 from gliner_bento.tasks.base import Item, Result
+from gliner_bento.tasks.classifications import Classification
 from gliner_bento.tasks.extraction import ExtractionItem
 
 logger = logging.getLogger(__name__)
 
 _WARM_UP_S = 300.0
-_WARM_UP_ITEM = ExtractionItem(
-    "The server is ready when this sentence has a result.", {"result": "result"}, threshold=0.0
-)
+_WARM_UP_TEXT = "The server is ready when this sentence has a result."
+_WARM_UP_LABELS = {"result": "result", "sentence": "sentence"}
 
 
 def _log_hang(reason: str) -> None:
@@ -45,7 +45,7 @@ class ReplicaObserver(SchedulerObserver, AdapterObserver, Protocol):
 
 
 class LocalReplica:
-    """A `Replica` in this process. `load` makes one that is warm; the constructor takes a loaded engine."""
+    """A `Replica` in this process. `load` loads its model and warms it up; the constructor takes a loaded engine."""
 
     def __init__(
         self,
@@ -77,8 +77,8 @@ class LocalReplica:
 
         observer_of: makes the observer of a model, from its name. on_hang: called once with the reason when a thread
         of the model hangs; all items have failed then.
-        tracer: observes the timing of items whose `Call` has a trace. cores: default: all that the process may use.
-        name: that it is served under; default: its checkpoint's.
+        tracer: observes the timing of items whose `Call` has a trace. cores: by default all that the process may use.
+        name: that it is served under; by default its checkpoint's.
         """
         from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports torch
@@ -106,8 +106,12 @@ class LocalReplica:
 
     def warm_up(self, batch_sizes: Sequence[int], iterations: int) -> None:
         """Run one item, then a batch of each size, `iterations` times. Raises the error of an item that fails."""
+        if "entities" in self.model.tasks:
+            item = ExtractionItem(_WARM_UP_TEXT, _WARM_UP_LABELS, threshold=0.0)
+        else:
+            item = ExtractionItem(_WARM_UP_TEXT, classifications={"warm-up": Classification(_WARM_UP_LABELS)})
         for size in [1, *[*batch_sizes] * iterations]:
-            for future in self.scheduler.submit_many([_WARM_UP_ITEM] * size, request_id="warm-up"):
+            for future in self.scheduler.submit_many([item] * size, request_id="warm-up"):
                 future.result(_WARM_UP_S)
 
     async def extract(self, items: Sequence[Item], call: Call) -> list[Outcome]:

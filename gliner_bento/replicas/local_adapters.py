@@ -1,4 +1,4 @@
-"""The adapters of this process's replica, for an event loop: each call runs in a thread and blocks no item."""
+"""The adapters of this process's replica, for an event loop: calls run in threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_CONCURRENT_CHANGES = 4
-"""Maximum number of concurrent installations and removals. They may take long, so they have their own thread pool."""
+"""Maximum number of concurrent installations and removals. These may take long, so they have their own thread pool."""
 
 
 class Manager(Protocol):
@@ -47,10 +47,10 @@ class Manager(Protocol):
         preload: bool,
         replace: bool,
     ) -> tuple[AdapterInfo, bool]:
-        """Install one, or change an installed one. Does not keep `archive`."""
+        """Install an adapter, or change an installed one. Does not use `archive` after it returns."""
 
     def remove(self, adapter_id: str, timeout_s: float) -> None:
-        """Delete one."""
+        """Delete an adapter."""
 
     def in_memory(self) -> Sequence[str]:
         """Ids of the adapters in memory. Does not block."""
@@ -74,9 +74,9 @@ def _storing_in(folder: Path) -> Iterator[Path]:
 
 
 class LocalAdapters:
-    """The `ReplicaAdapters` of a manager; None: adapters are not enabled.
+    """The `ReplicaAdapters` of a manager; without one, adapters are not enabled.
 
-    uploads: where archives are kept while they arrive.
+    uploads: stores archives while they arrive.
     """
 
     def __init__(self, manager: Manager | None, uploads: Uploads) -> None:
@@ -86,7 +86,7 @@ class LocalAdapters:
 
     @staticmethod
     def check_storage(settings: Settings) -> None:
-        """Raise `StartupError` if adapters are enabled and could not be stored: before the model is loaded."""
+        """Raise `StartupError` if adapters are enabled and cannot be stored. Called before the model is loaded."""
         if settings.enable_lora:
             with _storing_in(settings.disk_cache_dir) as folder:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -94,9 +94,9 @@ class LocalAdapters:
 
     @classmethod
     def load(cls, engine: GLiNEREngine, settings: Settings, observer: Observer | None) -> LocalAdapters:
-        """Give `engine` its adapters, if they are enabled, and start to load the pinned ones.
+        """Connect `engine` to its adapters, if they are enabled, and start to load the pinned ones.
 
-        Raises `StartupError` if the store of this model cannot be written to, which `check_storage` does not know.
+        Raises `StartupError` if the store of this model cannot be written to: `check_storage` checks its parent only.
         """
         uploads = Uploads(settings.disk_cache_dir / "uploads")
         if engine.adapter_slots is None:

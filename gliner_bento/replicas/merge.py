@@ -1,4 +1,4 @@
-"""The state of several replicas as that of one."""
+"""Merges the states of several replicas into one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ADDED_UP = (
 
 
 def merged_statuses(model: ModelInfo, statuses: Sequence[ReplicaStatus]) -> ReplicaStatus:
-    """Their loads added up; ready if one is. model: theirs."""
+    """The status of a fleet: loads are added up; it is ready if one replica is. model: that of all replicas."""
     rates = [one.name for one in fields(Throughput)]
     return ReplicaStatus(
         model=model,
@@ -28,7 +28,7 @@ def merged_statuses(model: ModelInfo, statuses: Sequence[ReplicaStatus]) -> Repl
 
 
 def merged_cache_statuses(statuses: Sequence[AdapterCacheStatus]) -> AdapterCacheStatus:
-    """Of at least one replica; they share a folder on disk."""
+    """The adapters of all replicas (at least one), which share a folder on disk."""
     return replace(
         statuses[0],
         in_memory=list(dict.fromkeys(one for status in statuses for one in status.in_memory)),

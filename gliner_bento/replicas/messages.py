@@ -96,7 +96,7 @@ class Reply(Struct, Generic[T], array_like=True):
 
 
 def calls_of(replica: Replica) -> dict[str, Callable[..., Awaitable[Any]]]:
-    """The methods of a replica and its adapters that take and return plain data, by the names that messages have."""
+    """The methods of a replica and its adapters that take and return plain data, by their names in messages."""
     adapters = replica.adapters
     return {
         "abort": replica.abort,
@@ -109,7 +109,7 @@ def calls_of(replica: Replica) -> dict[str, Callable[..., Awaitable[Any]]]:
 
 
 async def reply_to(answer: Awaitable[T]) -> Reply[T]:
-    """The reply with an answer, or with the error of the tree that it raises."""
+    """The reply with an answer, or with the `GLiNERBentoError` that it raises."""
     try:
         return Reply.of(await answer)
     except GLiNERBentoError as error:
@@ -140,10 +140,8 @@ class OutcomesMessage(Struct, Generic[T], array_like=True):
 
 
 class StreamMessage(Struct, Generic[T, P], array_like=True):
-    """A frame of a stream: parts that became final; in the last frame the result or error instead.
-
-    tokens_run: see `Replica`.
-    """
+    """A frame of a stream: parts that became final, or in the last frame the result or error. tokens_run: see
+    `Replica`."""
 
     task: str
     parts: Sequence[P] = ()
@@ -152,7 +150,7 @@ class StreamMessage(Struct, Generic[T, P], array_like=True):
 
     @classmethod
     def of(cls, task: str, part: Part | GLiNERBentoError, tokens_run: int) -> bytes:
-        """The message, encoded. part: an error ends the stream."""
+        """The message, encoded. part: a result or an error ends the stream."""
         if isinstance(part, Result | GLiNERBentoError):
             return encode(StreamMessage(task, last=Reply.of(part), tokens_run=tokens_run))
         return encode(StreamMessage(task, part, tokens_run=tokens_run))
@@ -176,32 +174,32 @@ async def stream_messages(replica: Replica, message: bytes) -> AsyncGenerator[by
 
 
 def _decoded(kind: Any, message: bytes) -> Any:
-    """A message of this kind. In msgpack, its first field follows a byte for the array and one with its length."""
+    """A message of this kind. In msgpack, two bytes precede its first field, the task: array, length of the task."""
     name = message[2 : 2 + (message[1] & 0x1F)].decode()
     return _decoder_of(kind, TASKS.get(name)).decode(message)
 
 
 @cache
 def _decoder_of(kind: Any, task: AnyTask | None) -> msgspec.msgpack.Decoder[Any]:
-    """task: None for a message without items, or with errors only."""
+    """The decoder of a kind of message for a task; None for a message without items, or with errors only."""
     types = {ItemsMessage: ("item",), OutcomesMessage: ("result",), StreamMessage: ("result", "part")}[kind]
     return decoder(kind[tuple(getattr(task, name, Any) for name in types)])
 
 
 def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    """A decoder of messages of one type; make it once."""
+    """A decoder of messages of one type. Expensive: make it once."""
     return msgspec.msgpack.Decoder(kind)
 
 
 def frame(message: bytes) -> bytes:
-    """A message of a stream, preceded by its length: the pieces in which a stream arrives may end anywhere."""
+    """A message of a stream, preceded by its length, because a stream arrives in pieces that may end anywhere."""
     return len(message).to_bytes(_LENGTH_BYTES, "big") + message
 
 
 class Frames:
     """Reassembles the messages of a stream from its pieces.
 
-    rest: what has arrived of the message that is not complete.
+    rest: the bytes of a message that has not arrived completely.
     """
 
     def __init__(self) -> None:

@@ -8,14 +8,14 @@ from concurrent.futures import Future
 from typing import Any
 
 _MAX_UNREAD = 32
-"""Parts that may wait for the reader; when they are that many, processing pauses."""
+"""Processing pauses while so many steps of the stream wait for the reader."""
 
 
 class PartialResults:
-    """A scheduler's `Sink`. Made, and iterated over once, in the event loop; `put` and `end` are called by threads."""
+    """A scheduler's `Sink`. Made and iterated over once, in the event loop; `put` and `end` are called by threads."""
 
     def __init__(self, resume: Callable[[], None]) -> None:
-        """resume: called when it is no longer full."""
+        """resume: called when the sink is no longer full."""
         self._resume = resume
         self._loop = asyncio.get_running_loop()
         self._parts: asyncio.Queue[Sequence[Any] | None] = asyncio.Queue()

@@ -1,6 +1,6 @@
 """A replica in another process: `RemoteReplica` calls it, `ReplicaServer` answers, a `Connection` carries the messages.
 
-How messages travel is all that a transport (`http/`, `ray/`) adds. The caller of a `RemoteReplica` repeats calls.
+A transport (`http/`, `ray/`) implements only `Connection`. A `RemoteReplica` repeats no calls; the fleet does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CONTROL_S = 5.0
-"""How long a call may take that does not run the model."""
+"""Maximum time of a call that does not run the model."""
 GRACE_S = 0.5
 """How long a call may run past its deadline, so that the replica can report which items were late."""
 
@@ -47,11 +47,11 @@ _ANSWERED = "the model's process answered"
 
 
 class Connection(ABC):
-    """To one `ReplicaServer`. The first three raise the transport's own errors, and abort the call if they are closed
-    or cancelled.
+    """A connection to one `ReplicaServer`. `call`, `stream` and `install` raise the transport's own errors; closing or
+    cancelling them aborts the call.
 
-    Any number of calls runs concurrently: admission is the scheduler's, and a call that waited here for a connection
-    would be waiting unseen.
+    Any number of calls runs concurrently. Their number is not limited here: the scheduler admits items, and would not
+    know of a call that waits for a connection.
     """
 
     @abstractmethod
@@ -60,7 +60,7 @@ class Connection(ABC):
 
     @abstractmethod
     def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
-        """See `ReplicaServer.stream`; pieces that may end anywhere."""
+        """See `ReplicaServer.stream`. The pieces may end anywhere in a frame."""
 
     @abstractmethod
     async def install(self, message: bytes, archive: Archive | None) -> bytes:
@@ -94,7 +94,7 @@ class Connection(ABC):
         timeout_s: float = CONTROL_S,
         late: GLiNERBentoError | None = None,
     ) -> T:
-        """Call a method of `calls_of`; returns its result, a `kind`. late: raised after `timeout_s`."""
+        """Call a method of `calls_of`; returns its result, an instance of `kind`. late: raised after `timeout_s`."""
         with self.errors(late or NotReady(_UNREACHABLE)):
             answer = await asyncio.wait_for(self.call(method, encode(arguments)), timeout_s)
             reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)
@@ -158,7 +158,7 @@ class RemoteAdapters:
     async def install(
         self, adapter_id: str, *, archive: Archive | None = None, **options: Any
     ) -> tuple[AdapterInfo, bool]:
-        """See `ReplicaAdapters`. Has no timeout: the caller sets one."""
+        """See `ReplicaAdapters`. Has no timeout; the caller sets one."""
         message, failures = encode({"adapter_id": adapter_id, **options}), list[BaseException]()
         with self._connection.errors(NotReady(_UNREACHABLE)):
             try:
@@ -189,7 +189,7 @@ class RemoteAdapters:
 class ReplicaServer:
     """Answers the messages of `RemoteReplica`s. Cancelling or closing an answer aborts its items.
 
-    more: calls besides those of `calls_of`.
+    more: further methods, besides those of `calls_of`.
     """
 
     def __init__(self, replica: Replica, more: Mapping[str, Callable[..., Awaitable[Any]]] | None = None) -> None:
@@ -220,7 +220,7 @@ class ReplicaServer:
 
 
 async def _noting(failures: list[BaseException], archive: Archive) -> AsyncIterator[bytes]:
-    """The same archive; its own error is appended to `failures`."""
+    """The same archive; an error in reading it is appended to `failures`."""
     try:
         async for piece in archive:
             yield piece

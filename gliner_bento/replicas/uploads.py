@@ -1,4 +1,4 @@
-"""Adapter archives while they arrive: one file each, locked by its process and so deleted if that ends."""
+"""Adapter archives while they arrive: a file each, locked by its process, and deleted once that has ended."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Uploads:
         return upload
 
     async def _begun(self) -> Upload:
-        """An empty file. If its caller is cancelled while a thread makes it, it is deleted as soon as it is there."""
+        """An empty file, made in a thread. If the caller is cancelled meanwhile, the file is deleted once it exists."""
         beginning = asyncio.ensure_future(asyncio.to_thread(self._begin))
         try:
             return await asyncio.shield(beginning)
@@ -83,14 +83,14 @@ class Uploads:
             return Upload(self._folder)
 
     def _delete_abandoned(self) -> None:
-        """Delete uploads whose processes have ended; other files are not touched. Called with the lock held."""
+        """Delete uploads whose processes have ended, and no other file. Called with the lock held."""
         for path in self._folder.glob(f"{_PREFIX}*{_SUFFIX}"):
             with suppress(OSError), file_lock(path, wait=False):
                 path.unlink()
 
 
 def _delete(made: asyncio.Future[Upload]) -> None:
-    """Delete what nobody waits for any more."""
+    """Delete an upload whose caller was cancelled."""
     if not made.cancelled() and not made.exception():
         made.result().delete()
 

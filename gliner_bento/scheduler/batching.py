@@ -18,7 +18,7 @@ NO_ADAPTERS = SlotState()
 
 
 class Candidate(Protocol):
-    """A waiting item: what the choice depends on."""
+    """What the choice of a batch depends on, of a waiting item."""
 
     @property
     def cost(self) -> int:
@@ -42,11 +42,11 @@ def least(minimum: int, default: Any = MISSING) -> Any:
 class BatchLimits:
     """Bounds of one batch: settings, under their own names, and two constants.
 
-    max_batch_size: items.
-    max_batch_tokens: cost of the batch; an item that exceeds it gets a batch of its own.
+    max_batch_size: maximum number of items.
+    max_batch_tokens: maximum cost; an item that exceeds it gets a batch of its own.
     batch_lookahead: how many waiting items, oldest first, are considered.
     max_bypasses: how often an item may be bypassed.
-    free_padding_tokens: padding that costs as much as running one more batch; an item that would add more stays out.
+    free_padding_tokens: padding that costs as much as running one more batch; an item that would add more cannot join.
     """
 
     max_batch_size: int
@@ -68,8 +68,8 @@ def batch_cost(costs: Sequence[int], *, packs: bool) -> int:
 
 
 class AdapterChoice:
-    """Which adapters may join a batch: at most as many as there are slots, and at most `new` that no running batch
-    uses, so that no lane has to wait for slots that another lane needs."""
+    """Which adapters may join a batch: at most as many as there are slots, and at most `new` of those that no running
+    batch uses, so that no lane waits for slots of another lane."""
 
     def __init__(self, slots: SlotState, new: int) -> None:
         self.slots = slots
@@ -123,8 +123,8 @@ def is_full(batch: Sequence[Candidate], waiting_items: int, limits: BatchLimits,
 
 
 def _fill_packed(window: Sequence[Candidate], limits: BatchLimits, adapters: AdapterChoice) -> list[int]:
-    """Take items in order while they fit. A smaller item may bypass one that does not fit, and one whose adapter is
-    resident one whose adapter is not."""
+    """Take items in order while they fit. Items whose adapter is not resident come last. A smaller item may bypass an
+    item that does not fit."""
     batch, budget = [0], limits.max_batch_tokens - window[0].cost
     adapters.join(window[0].adapter)
     resident = adapters.slots.resident | {None, window[0].adapter}
@@ -152,7 +152,7 @@ def _fill_padded(window: Sequence[Candidate], limits: BatchLimits, adapters: Ada
         joining = []
         for side in (higher, lower):
             while side and not adapters.admits(window[side[0]].adapter):
-                side.popleft()  # and never will be, for this batch
+                side.popleft()  # no adapter is admitted later that is not now
             if side:  # if the nearest of a side does not fit, none of that side will
                 cost = window[side[0]].cost
                 padded = (len(batch) + 1) * max(highest, cost)

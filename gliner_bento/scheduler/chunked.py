@@ -1,10 +1,10 @@
-"""Chunked requests: items of several passes. At any time, a few of a request's passes wait or run; when one finishes,
-the next is made.
+"""Chunked requests: items of several passes. At any time, a few passes of a request wait or run; when one finishes, the
+next is made.
 
     next_passes ──▶ passes in the waiting queue ──▶ lanes ──▶ add ──▶ next_passes … ──▶ result
 
-So memory is bounded whatever the text's length, and other requests get their turns between passes. A pass that fails
-finishes its item with its error; an item that finishes early (aborted, expired) drops its passes.
+So memory is bounded whatever the text's length, and other requests are served between the passes. If a pass fails, its
+item fails with the same error; if an item finishes early (aborted, expired), its passes are dropped.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class _Request:
 
 
 class ChunkedRequests:
-    """Puts passes into `queue`, until those of each request that wait or run are at least `passes` and cost at least
-    `cost` tokens. They are made in `pool`, which must not shut down before the last item has finished."""
+    """Puts passes into `queue`: so many that at least `passes` of each request wait or run, with a cost of at least
+    `cost` tokens. Passes are made in `pool`, which must not shut down before the last item has finished."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ChunkedRequests:
         self._requests: dict[str, _Request] = {}
 
     def begin(self, entry: Entry, passes: ChunkedRequest) -> None:
-        """Schedule the passes of `entry`, which is in the queue. Called with the lock held."""
+        """Start to make the passes of `entry`, which is in the queue. Called with the lock held."""
         request = self._requests.setdefault(entry.request_id, _Request())
         request.items[entry.sequence] = _ChunkedItem(entry, passes)
         self._make_more(request)
@@ -138,7 +138,7 @@ class ChunkedRequests:
                 request.cost -= entry.cost
 
     def _make_more(self, request: _Request) -> None:
-        """Make the request's next passes in the pool, if too few wait or run. Called with the lock held."""
+        """Make the request's next passes, in the pool, if too few wait or run. Called with the lock held."""
         if request.making or (request.passes >= self._passes and request.cost >= self._cost):
             return
         item = next((item for item in request.items.values() if item.wants_passes), None)
@@ -147,7 +147,7 @@ class ChunkedRequests:
             self._pool.submit(item.entry.share, partial(self._make, request, item))
 
     def _make(self, request: _Request, item: _ChunkedItem) -> None:
-        """Make the next few passes, then let other work in the pool have its turn."""
+        """Make the next few passes. Later ones are submitted to the pool again, behind other work."""
         made: Sequence[Prepared] = ()
         error: BaseException | None = None
         try:

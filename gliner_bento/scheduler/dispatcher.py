@@ -25,13 +25,13 @@ from functools import partial
 
 from gliner_bento.engine.base import Engine
 from gliner_bento.errors import InternalError, NotReady
-from gliner_bento.fairness.constants import SHARES_OF_BATCH
+from gliner_bento.fairness.constants import QUOTAS_PER_BATCH
 from gliner_bento.scheduler.batching import BatchLimits, least
 from gliner_bento.scheduler.entry import Entry, ItemOwner
 from gliner_bento.scheduler.lanes import Lanes
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.queue import NextBatch, WaitingQueue
-from gliner_bento.scheduler.reservation import Crowd, Reservation
+from gliner_bento.scheduler.reservation import LaneReservation, TrafficClass
 from gliner_bento.scheduler.stages import Batch, Stages
 from gliner_bento.scheduler.watchdog import Watchdog
 
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 class DispatcherConfig(BatchLimits):
     """The limits of a batch, and how many run concurrently.
 
-    inference_lanes: threads that run batches, each with `torch_threads`, which another lane may use while it is idle.
+    inference_lanes: threads that run batches. torch_threads: of each lane; another lane uses those of an idle one.
     decoding_threads: threads that decode batches while the lanes run the next ones; 0: each lane decodes its own.
     batch_wait_timeout_ms: a partial batch is held for items in preparation, at most this long after its oldest item's
         admission.
@@ -90,7 +90,7 @@ class Dispatcher:
 
     @property
     def loops(self) -> dict[str, Callable[[], None]]:
-        """What to run, each in a thread of its own with this name."""
+        """The loops of the dispatcher's threads, by the thread's name."""
         lanes = {f"lane-{number}": partial(self._run_lane, number) for number in range(self._config.inference_lanes)}
         return {"collator": self._run_collator, **lanes}
 
@@ -100,10 +100,9 @@ class Dispatcher:
             self._lane_started.wait_for(lambda: "starting" not in self.lanes.states)
 
     def wake(self) -> None:
-        """Wake a lane: there is new work, or no reason any more to hold a batch. Called with the lock held.
+        """Wake an idle lane: there is new work, or a held batch may run now. Called with the lock held.
 
-        Notifies one idle lane, which notifies the next if work is left: with all cores busy, waking every lane costs
-        latency.
+        The lane wakes the next one if work is left: with all cores busy, waking every lane costs latency.
         """
         if self.lanes.idle:
             self._lane_work[min(self.lanes.idle)].notify()
@@ -153,7 +152,7 @@ class Dispatcher:
             self._items.expire()
 
     def _forward(self, batch: Batch) -> bool:
-        """Run the model with the threads of the lane and of the idle lanes that it uses; False: nothing to decode."""
+        """Run the model, with threads of the lane and of idle lanes that it may use; False: nothing to decode."""
         return self._stages.forward(batch, self._config.torch_threads * (1 + batch.shared_lanes))
 
     def _postprocess(self, batch: Batch, previous: Future[None] | None) -> Future[None] | None:
@@ -201,11 +200,14 @@ class Dispatcher:
         self.lanes.idle.remove(number)
 
     def _hold_s(self) -> float:
-        """How long to wait before taking a batch. A partial batch is held up to `batch_wait_timeout_ms`, while items in
-        preparation could join it and no other lane is free for them; all, while the lane is reserved for others."""
+        """How long the lane waits before it takes a batch.
+
+        While it is reserved, and none of the work that it may run waits: as long as the reservation. A partial batch is
+        held up to `batch_wait_timeout_ms`, while items in preparation could join it and no other lane is free for them.
+        """
         reservation = self._reservation()
-        if reservation and not self._queue.waits(reservation):
-            return reservation.seconds
+        if reservation and not self._queue.has_work_for(reservation):
+            return reservation.duration_s
         if not self._config.batch_wait_timeout_ms or not self._queue.preparing_items or self.lanes.free > 1:
             return 0
         batch = self._form(reservation=reservation)
@@ -213,46 +215,47 @@ class Dispatcher:
         left_s = oldest_s + self._config.batch_wait_timeout_ms / 1000 - self._clock()
         return 0 if batch.full else max(0.0, left_s)
 
-    def _crowds(self, lanes: int) -> Iterator[tuple[Crowd, float]]:
-        """What so many lanes run, of large requests or of one tenant, while somebody else sends; and for how long."""
+    def _classes_on(self, lanes: int) -> Iterator[tuple[TrafficClass, float]]:
+        """The traffic classes that at least `lanes` lanes run while work outside the class arrives; and for how many
+        seconds a reserved lane excludes each."""
         running = self._running.values()
         tenants = Counter(batch.tenant for batch in running if batch.tenant is not None)
-        crowds = [Crowd(tenant) for tenant, count in tenants.items() if count >= lanes]
-        if sum(batch.has_bulk for batch in running) >= lanes:
-            crowds.append(Crowd())
-        return ((crowd, left_s) for crowd in crowds if (left_s := self._queue.reserved_s(crowd)) > 0)
+        classes = [TrafficClass(tenant) for tenant, count in tenants.items() if count >= lanes]
+        if sum(batch.has_large_request for batch in running) >= lanes:
+            classes.append(TrafficClass())
+        return ((traffic, left_s) for traffic in classes if (left_s := self._queue.excluded_s(traffic)) > 0)
 
-    def _reservation(self) -> Reservation | None:
-        """From whom the free lane is kept: from those that all other lanes run, while somebody else sends."""
+    def _reservation(self) -> LaneReservation | None:
+        """The reservation of the last free lane: it excludes the traffic classes that all other lanes run."""
         others = self.lanes.alive - 1
-        crowds = dict(self._crowds(others)) if others > 0 else None
-        return Reservation(list(crowds), min(crowds.values())) if crowds else None
+        excluded = dict(self._classes_on(others)) if others > 0 else None
+        return LaneReservation(list(excluded), min(excluded.values())) if excluded else None
 
     def _take_batch(self, number: int) -> Batch:
         """The next batch, for lane `number`. Wakes another thread if work is left."""
         if self._next_batches:
             batch = self._next_batches.popleft()
         else:
-            share_tokens = self.lanes.fair_share_tokens(self._queue.waiting_cost)
-            batch = Batch(self._queue.take(self._form(share_tokens, reservation=self._reservation())))
+            max_tokens = self.lanes.tokens_per_lane(self._queue.waiting_cost)
+            batch = Batch(self._queue.take(self._form(max_tokens, reservation=self._reservation())))
         left = self._queue.waiting_entries + len(self._next_batches)
         self._running[number] = batch
-        reservation = self._reservation()  # of a lane that is idle
+        reservation = self._reservation()  # of another lane, which is idle
         if reservation is None or all(map(reservation.admits, batch.entries)):
             batch.shared_lanes = self.lanes.shared_by(number, left + self._queue.preparing_items)
         if left:
             self.wake()
         return batch
 
-    def _form(self, share_tokens: int | None = None, *, reservation: Reservation | None) -> NextBatch:
-        """The next batch; at least one entry waits that the reservation admits. share_tokens: limits its cost."""
+    def _form(self, max_tokens: int | None = None, *, reservation: LaneReservation | None) -> NextBatch:
+        """The next batch, of a cost of at most `max_tokens`. At least one entry waits that the reservation admits."""
         budget_tokens = self._budget_tokens()
-        if share_tokens is not None:
-            budget_tokens = max(1, min(budget_tokens, share_tokens))
+        if max_tokens is not None:
+            budget_tokens = max(1, min(budget_tokens, max_tokens))
         limits = replace(self._config, max_batch_tokens=budget_tokens)
-        share = self._queue.batch_share(budget_tokens // SHARES_OF_BATCH)
+        quota = self._queue.batch_quota(budget_tokens // QUOTAS_PER_BATCH)
         slots, lanes = self._engine.slot_state(), self._config.inference_lanes
-        return self._queue.next_batch(limits, slots, lanes, reservation, share)
+        return self._queue.next_batch(limits, slots, lanes, reservation, quota)
 
     def _budget_tokens(self) -> int:
         """Maximum cost of a batch now: the setting, or less if the device's memory requires it."""
@@ -262,16 +265,16 @@ class Dispatcher:
     # Collator
 
     def _run_collator(self) -> None:
-        """Make the tensors of the next batches while all lanes are busy, of at most one batch per lane.
+        """While all lanes are busy, make the tensors of the next batches, at most one batch per lane.
 
-        Only of full batches: others can still grow until a lane is free. And not of passes: other requests' items may
-        still bypass them.
+        Only full batches: others can still grow until a lane is free. None with passes: items of other requests may
+        still bypass these.
         """
         while (batch := self._schedule_ahead()) is not None:
             try:
                 self._stages.collate(batch)
             except Exception as error:
-                logger.warning("a batch could not be collated ahead, its lane tries again: %s", repr(error))
+                logger.warning("a batch could not be collated ahead; its lane will collate it: %s", repr(error))
             finally:
                 with self._lock:
                     self._next_batches.append(batch)
@@ -298,4 +301,4 @@ class Dispatcher:
             and 2 * self._queue.waiting_cost <= self._budget_tokens()
         ):
             return False
-        return not any(self._crowds(max(1, self.lanes.alive - 1)))  # else the next free lane may be for others
+        return not any(self._classes_on(max(1, self.lanes.alive - 1)))  # else the next free lane may be reserved

@@ -21,13 +21,13 @@ ResultOrError = Result | GLiNERBentoError
 
 
 class State(IntEnum):
-    """Where an entry is.
+    """The state of an entry.
 
         PREPARING ─┬─▶ LOADING_ADAPTER ─┬─▶ WAITING ─▶ RUNNING ─┐
                    └────────────────────┴─▶ CHUNKED ────────────┴─▶ FINISHED, from each of them
 
-    PREPARING: not tokenized yet. LOADING_ADAPTER: prepared; its adapter is not in memory. WAITING: for a batch.
-    RUNNING: in a batch, which may be collated ahead or split. CHUNKED: its passes wait and run instead.
+    PREPARING: not tokenized yet. LOADING_ADAPTER: prepared; its adapter is not in memory yet. WAITING: for a batch.
+    RUNNING: in a batch, which may be collated ahead or split. CHUNKED: its passes wait and run, not the item itself.
     """
 
     PREPARING = 0
@@ -57,7 +57,7 @@ class Sink(Protocol):
 class Stream:
     """How an item is streamed, and how long that may take.
 
-    ends_s: the last deadline. idle_timeout_s: the deadline is not later than so long after the last finished pass.
+    ends_s: the final deadline. idle_timeout_s: maximum time between two finished passes.
     """
 
     sink: Sink
@@ -70,14 +70,15 @@ class Entry:
     """An admitted item, or a pass of a chunked one.
 
     tenant: whose request it is. sequence: identity.
-    order: key of the order of service within the tenant: priority (lower first, as in vLLM), turn, sequence.
+    order: key of the order of service within the tenant: priority (lower first, as in vLLM), virtual finish time (see
+        `tenants`), sequence.
     admitted_s, deadline_s: in seconds of the scheduler's clock. A pass ends with its item, and has no deadline.
     parent: of a pass, the chunked item. stream: of a streamed item.
-    is_bulk: it is a pass, or its request takes more than one turn, or has a lower priority; see `tenants`.
-    places: how many items it counts as in its tenant's order of service.
-    cost: in a batch, in tokens; 0 until it is prepared. adapter: its key; None: the base model.
+    large_request: whether it is a pass or belongs to a large request; see `reservation`.
+    charged_items: how many items it is charged as in its tenant's order of service.
+    cost: in a batch, in tokens; 0 until it is prepared. adapter: key of its adapter; None: the base model.
     bypassed: how many batches took a later entry and left this one waiting.
-    trace: what the observer gets back with the item's timing; None: it gets none.
+    trace: passed to `Observer.on_traced` with the item's timing; None: the item is not traced.
     """
 
     item: Item
@@ -89,8 +90,8 @@ class Entry:
     deadline_s: float | None = None
     stream: Stream | None = None
     parent: Entry | None = None
-    is_bulk: bool = False
-    places: int = 1
+    large_request: bool = False
+    charged_items: int = 1
     future: Future[Result] = field(default_factory=Future)
     state: State = PREPARING
     prepared: Prepared | None = None
@@ -102,7 +103,7 @@ class Entry:
 
     @property
     def share(self) -> TenantShare:
-        """Its tenant's."""
+        """The tenant's name and weight."""
         return self.tenant.share
 
     @property
@@ -111,7 +112,7 @@ class Entry:
         return self.order[0]
 
     def set_prepared(self, prepared: Prepared) -> None:
-        """Set what the engine has measured."""
+        """Set the engine's output, and the cost and adapter that it contains."""
         self.prepared = prepared
         self.cost = prepared.cost
         self.adapter = prepared.adapter.key if prepared.adapter else None
@@ -123,7 +124,7 @@ class Entry:
 
     @property
     def finished(self) -> bool:
-        """Whether it has its result or error, and must not run any more."""
+        """Whether its result or error is set; it must not run any more."""
         return self.state is FINISHED
 
 

@@ -1,4 +1,4 @@
-"""A pool of threads that tenants share fairly: each of its threads takes the next work in the order of service."""
+"""A thread pool that tenants share fairly: each thread takes the next work in the order of service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gliner_bento.fairness.queue import FairQueue, Order, TenantShare
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Work:
-    """Each costs the same: work that takes long ends after a slice, and is submitted again."""
+    """Work for one thread. All work has the same cost: what takes long ends after a slice, and is submitted again."""
 
     share: TenantShare
     order: Order
@@ -21,7 +21,7 @@ class _Work:
 
 
 class FairPool:
-    """Runs work in `threads` threads: of each tenant first in, first out; among tenants by their weights."""
+    """Runs work in `threads` threads: work of one tenant first in, first out; tenants by their weights."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -30,7 +30,7 @@ class FairPool:
         self._submitted = 0
 
     def submit(self, share: TenantShare, work: Callable[[], None]) -> None:
-        """Run `work` when it is its turn; it must not raise. Raises RuntimeError after `shutdown`."""
+        """Run `work`, which must not raise, in the order of service. Raises RuntimeError after `shutdown`."""
         with self._lock:
             self._submitted += 1
             self._work.add(_Work(share, (0, 0.0, self._submitted), work))
@@ -39,10 +39,10 @@ class FairPool:
     def others_wait(self, tenant: str) -> bool:
         """Whether work of another tenant waits."""
         with self._lock:
-            return self._work.waits_beside(tenant)
+            return self._work.others_wait(tenant)
 
     def shutdown(self, *, wait: bool = False) -> None:
-        """Drop all work that has not begun. wait: for the rest."""
+        """Drop all work that has not begun. wait: wait for work that has."""
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def _run_next(self) -> None:

@@ -13,8 +13,8 @@ LaneState = Literal["starting", "alive", "dead"]
 
 
 class Lanes:
-    """`count` lanes. idle: numbers of those that are alive and run nothing, kept by the dispatcher; the lowest is used
-    next.
+    """`count` lanes. idle: numbers of the lanes that are alive and run nothing; the dispatcher changes it, and uses the
+    lowest number next.
 
     Only one lane, the first that is alive, computes with the threads of idle lanes. The reason is OpenMP: a thread that
     has computed in parallel keeps its worker threads, and if there are more workers than cores, they sleep between
@@ -27,25 +27,25 @@ class Lanes:
 
     @property
     def states(self) -> Sequence[LaneState]:
-        """One for each lane."""
+        """The state of each lane."""
         return self._states
 
     @property
     def alive(self) -> int:
-        """How many can run batches."""
+        """How many lanes can run batches."""
         return self._states.count("alive")
 
     @property
     def free(self) -> int:
-        """How many are idle."""
+        """How many lanes are idle."""
         return len(self.idle)
 
     def set_state(self, number: int, state: LaneState) -> None:
         """Lane `number` has started or died."""
         self._states[number] = state
 
-    def fair_share_tokens(self, waiting_cost: int) -> int:
-        """Cost of a batch for a lane that has just stopped being idle, such that as much is left for each idle lane.
+    def tokens_per_lane(self, waiting_cost: int) -> int:
+        """Maximum cost of a batch, such that each idle lane gets as much of the waiting work as the batch's own lane.
 
         Two lanes of one thread have a higher throughput than one lane of two, so work is spread over lanes first, and
         threads are shared only if lanes stay idle.
@@ -55,6 +55,6 @@ class Lanes:
     def shared_by(self, number: int, arriving: int) -> int:
         """Number of idle lanes whose threads lane `number` may use for a batch that starts now.
 
-        arriving: items that wait or are in preparation. The lanes that they need keep their threads.
+        arriving: number of items that wait or are in preparation. One idle lane for each of them keeps its threads.
         """
         return max(0, self.free - arriving) if number == self._states.index("alive") else 0

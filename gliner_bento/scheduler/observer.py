@@ -15,9 +15,9 @@ Stage = Literal["prepare", "collate", "forward", "decode"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemTiming:
-    """When an item or pass got its result. Times are in seconds of the scheduler's clock.
+    """The timing of an item or pass that was decoded. Times are in seconds of the scheduler's clock.
 
-    trace: what was submitted with it. stages: of its batch, in order, with their start and end.
+    trace: as submitted with the item. stages: name, start and end of each stage of its batch, in order.
     """
 
     trace: str
@@ -29,8 +29,8 @@ class ItemTiming:
 
 
 class Observer(Protocol):
-    """Hooks, called concurrently from the scheduler's threads. They must not block. A subclass inherits hooks that do
-    nothing: without `return` they would be abstract."""
+    """Hooks, called concurrently from the scheduler's threads. They must not block. A subclass inherits the hooks that
+    it does not define: these do nothing (without `return`, they would be abstract)."""
 
     def on_stage(self, stage: Stage, seconds: float) -> None:
         """A stage has done its work: `prepare` on one item, the others on a batch."""

@@ -1,7 +1,8 @@
-"""Preparation: admitted items are tokenized and measured in a pool of threads, and wait for their adapters to load.
+"""Preparation: admitted items are tokenized and measured in a thread pool, and wait for their adapters to load.
 
-A long text takes many steps. After `SLICE_S`, or when another tenant waits, the rest of a burst goes to the end of the
-pool's queue, so that others get their turns. Between two steps an item that has expired or was aborted is dropped.
+The items of a request are prepared in bursts. A long text takes many steps. After `SLICE_S`, or when another tenant
+waits, the thread submits the rest of its burst again, and serves other work first. Between two steps, an item that has
+expired or was aborted is dropped.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Measuring:
-    """An entry that is being prepared. steps: None until it begins. spent_s: in its steps so far."""
+class _Preparing:
+    """An entry that is being prepared. steps: what is left to do; None before the first step and after the last.
+    spent_s: time in its steps so far."""
 
     entry: Entry
     steps: Steps[Prepared] | None = None
@@ -73,38 +75,37 @@ class Preparation:
         self._clock = clock
 
     def submit(self, entries: Sequence[Entry]) -> None:
-        """Prepare the entries of a request. Called with the lock held, so that the pool has them in order of
-        admission."""
+        """Prepare the entries of a request. Called with the lock held, so that requests reach the pool in the order of
+        their admission."""
         for burst in self._bursts(entries):
-            self._pool.submit(burst[0].share, partial(self._prepare, deque(map(_Measuring, burst))))
+            self._pool.submit(burst[0].share, partial(self._prepare, deque(map(_Preparing, burst))))
 
     def _bursts(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """The parts of a request that are put into the queue together: a batch each, or less to use all threads."""
+        """The parts of a request that enter the queue together: at most a batch each, smaller to use all threads."""
         size = max(1, min(self._max_burst, ceil(len(entries) / self._threads)))
         return (entries[start : start + size] for start in range(0, len(entries), size))
 
-    def _prepare(self, burst: deque[_Measuring]) -> None:
-        """Measure entries for a slice, then put them into the queue together, so that one batch can take them; those
-        whose adapters are not in memory yet follow when these are. Leaves the rest for later, also if another tenant
-        waits for a thread."""
+    def _prepare(self, burst: deque[_Preparing]) -> None:
+        """Measure entries until the slice ends, then put them into the queue together, so that one batch can take them.
+        Entries whose adapter is not in memory yet follow when it is. Submits the rest of the burst again."""
         share = burst[0].entry.share
         until_s = time.thread_time() + SLICE_S
         measured = []
         while burst:
-            one = burst[0]
-            prepared = self._measure(one, until_s)
+            work = burst[0]
+            prepared = self._measure(work, until_s)
             if prepared is not None:
-                measured.append((one.entry, prepared))
-            if one.steps is None:
+                measured.append((work.entry, prepared))
+            if work.steps is None:
                 burst.popleft()
-            if self._turn_ends(share.tenant, until_s):
+            if self._slice_ends(share.tenant, until_s):
                 break
         self._put_measured(measured)
         if burst:
             time.sleep(PAUSE_S)
             self._pool.submit(share, partial(self._prepare, burst))
 
-    def _turn_ends(self, tenant: str, until_s: float) -> bool:
+    def _slice_ends(self, tenant: str, until_s: float) -> bool:
         return time.thread_time() >= until_s or self._pool.others_wait(tenant)
 
     def _put_measured(self, measured: Iterable[tuple[Entry, Prepared]]) -> None:
@@ -121,22 +122,22 @@ class Preparation:
         for lease, when_loaded in loading:
             lease.ready.add_done_callback(when_loaded)
 
-    def _measure(self, one: _Measuring, until_s: float) -> Prepared | None:
-        """Prepare an entry; None if it has finished (aborted, with an error, or a blank text), or time is up: then its
-        steps are left to be continued."""
-        entry = one.entry
+    def _measure(self, work: _Preparing, until_s: float) -> Prepared | None:
+        """Prepare an entry. None if it has finished (aborted, with an error, or a blank text), or if the slice has
+        ended: its `steps` are then continued later."""
+        entry = work.entry
         started_s = self._clock()
         try:
             with self._watchdog.watch("preparation", [entry]):
-                prepared = self._advance(one, until_s)
+                prepared = self._advance(work, until_s)
         except BaseException as error:  # the pool would swallow it, and the item would never finish
-            one.steps = None
+            work.steps = None
             self._items.finish(entry, public_error(error, entry.request_id, "preparation"))
             return None
-        one.spent_s += self._clock() - started_s
+        work.spent_s += self._clock() - started_s
         if prepared is None:
             return None
-        self._observer.on_stage("prepare", one.spent_s)
+        self._observer.on_stage("prepare", work.spent_s)
         if prepared.adapter:
             self._hold_lease(entry, prepared.adapter)
         if prepared.result is None:
@@ -144,15 +145,15 @@ class Preparation:
         self._items.finish(entry, prepared.result)
         return None
 
-    def _advance(self, one: _Measuring, until_s: float) -> Prepared | None:
-        """The steps of an entry, until it is prepared, has finished, or time is up."""
-        steps = one.steps or self._engine.prepare_in_steps(one.entry.item)
-        one.steps = None
+    def _advance(self, work: _Preparing, until_s: float) -> Prepared | None:
+        """Run the steps of an entry until it is prepared, has finished, or the slice ends."""
+        steps = work.steps or self._engine.prepare_in_steps(work.entry.item)
+        work.steps = None
         try:
-            while not one.entry.finished:
+            while not work.entry.finished:
                 next(steps)
-                if self._turn_ends(one.entry.tenant.name, until_s):
-                    one.steps = steps
+                if self._slice_ends(work.entry.tenant.name, until_s):
+                    work.steps = steps
                     return None
         except StopIteration as end:
             prepared: Prepared = end.value

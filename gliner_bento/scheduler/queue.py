@@ -17,7 +17,7 @@ from itertools import islice
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.fairness.capacity import SharedCapacity
-from gliner_bento.fairness.constants import ITEMS_PER_TURN, PLACES_OF_PASS
+from gliner_bento.fairness.constants import CHARGED_ITEMS_OF_PASS, MAX_SMALL_ITEMS
 from gliner_bento.fairness.queue import NO_TENANT, FairQueue, TenantShare
 from gliner_bento.scheduler.batching import NO_ADAPTERS, BatchLimits, form_batch, is_full
 from gliner_bento.scheduler.entry import (
@@ -31,8 +31,8 @@ from gliner_bento.scheduler.entry import (
     State,
     Stream,
 )
-from gliner_bento.scheduler.reservation import BatchShare, Crowd, Reservation, Senders
-from gliner_bento.scheduler.tenants import Tenant, places_of
+from gliner_bento.scheduler.reservation import BatchQuota, LaneReservation, Senders, TrafficClass
+from gliner_bento.scheduler.tenants import Tenant, charged_items
 from gliner_bento.tasks.base import Item
 
 _NEXT_STATES = {
@@ -65,14 +65,14 @@ class Tally:
             self.items += sign
         else:
             self.passes += sign
-        self.small += sign * (not entry.is_bulk)
+        self.small += sign * (not entry.large_request)
         self.cost += sign * entry.cost
 
 
 @dataclass(frozen=True, slots=True)
 class NextBatch:
-    """The batch that would run next: waiting entries. ahead: the entries before the last of them, in the order of
-    service. full: no later entry could join."""
+    """The waiting entries that would run next. ahead: all entries before the last of these, in the order of service.
+    full: no later entry could join."""
 
     entries: list[Entry]
     ahead: list[Entry]
@@ -80,12 +80,12 @@ class NextBatch:
 
 
 class WaitingQueue:
-    """Admitted items that have not finished, and the order in which those that wait are served.
+    """Admitted items that have not finished, and the order in which waiting ones are served.
 
     Every method and property needs `lock` held; none takes it. `capacity` limits the items that are in no batch yet:
     in preparation, waiting or chunked; tenants share it. `packs`: see `Engine`.
 
-    tokens_run: of all entries that have finished after they were in a batch.
+    tokens_run: tokens of all entries that were in a batch and have finished.
     """
 
     def __init__(self, capacity: int, clock: Callable[[], float], *, packs: bool) -> None:
@@ -107,12 +107,12 @@ class WaitingQueue:
     # Counters, all derived from the tallies
 
     def tally(self, state: State) -> Tally:
-        """Entries in `state` now; of FINISHED, all so far."""
+        """Entries in `state` now; for FINISHED, since the start."""
         return self._tallies[state]
 
     @property
     def unfinished_items(self) -> int:
-        """Admitted and not finished; a chunked item counts once, and its passes do not."""
+        """Items that are admitted and not finished. A chunked item counts once; its passes do not count."""
         return sum(self._tallies[state].items for state in State if state is not FINISHED)
 
     @property
@@ -127,36 +127,38 @@ class WaitingQueue:
 
     @property
     def waiting_cost(self) -> int:
-        """Their cost, in tokens."""
+        """Cost of the `waiting_entries`, in tokens."""
         return self._tallies[WAITING].cost
 
     # Who sends
 
-    def waits(self, reservation: Reservation) -> bool:
+    def has_work_for(self, reservation: LaneReservation) -> bool:
         """Whether an entry waits that `reservation` admits."""
-        for crowd in reservation.crowds:
-            if not (self._tallies[WAITING].small if crowd.tenant is None else self._waiting.waits_beside(crowd.tenant)):
+        for excluded in reservation.excluded:
+            small = self._tallies[WAITING].small
+            if not (small if excluded.tenant is None else self._waiting.others_wait(excluded.tenant)):
                 return False
         return any(map(reservation.admits, self._waiting))
 
-    def reserved_s(self, crowd: Crowd) -> float:
-        """For how long a lane is kept from `crowd`: as long as somebody else sends, and nothing more urgent waits."""
-        others = (one for one in self._senders if not crowd.has(one.share.tenant, is_bulk=one.is_bulk))
+    def excluded_s(self, traffic: TrafficClass) -> float:
+        """For how long a reserved lane must not run `traffic`: while work outside that class arrives, unless waiting
+        work has a higher priority than what arrives. 0: no lane is reserved."""
+        others = (one for one in self._senders if not traffic.includes(one.share.tenant, large=one.large_request))
         last = next(others, None)
         if last is None or self._waiting.more_urgent_waits(last.share, last.priority):
             return 0.0
         return self._senders.left_s(last)
 
-    def batch_share(self, tokens: int) -> BatchShare | None:
-        """What each tenant may have of a batch, if that is limited by what others send."""
-        small = any(not one.is_bulk for one in self._senders)
+    def batch_quota(self, tokens: int) -> BatchQuota | None:
+        """Each tenant's quota of a batch; None if nobody else sends. tokens: see `BatchQuota`."""
+        small = any(not one.large_request for one in self._senders)
         senders: set[str] = set()
         for one in self._senders:
             senders.add(one.share.tenant)
             if len(senders) > 1:
                 break
-        alone = len(senders) == 1 and not self._waiting.waits_beside(*senders)
-        return BatchShare(tokens, senders, small) if small or (senders and not alone) else None
+        alone = len(senders) == 1 and not self._waiting.others_wait(*senders)
+        return BatchQuota(tokens, senders, small) if small or (senders and not alone) else None
 
     # Admission
 
@@ -184,7 +186,7 @@ class WaitingQueue:
     ) -> list[Entry]:
         """Admit all of `items` or none.
 
-        share: of the tenant whose request it is.
+        share: whose request it is.
         Raises `NotReady`, `DeadlineExceeded` (it has passed), `TooLarge` (more than the capacity) or `QueueFull`.
         """
         now = self._clock()
@@ -202,13 +204,13 @@ class WaitingQueue:
             return entries
         tenant = self._tenants.setdefault(share.tenant, Tenant(share))
         tenant.share = share
-        places = places_of(items)
-        is_bulk = sum(places) > ITEMS_PER_TURN or priority > 0
-        for item, turn, counted in zip(items, tenant.next_turns(places), places, strict=True):
+        charged = charged_items(items)
+        large = sum(charged) > MAX_SMALL_ITEMS or priority > 0
+        for item, virtual_finish, item_charge in zip(items, tenant.virtual_finishes(charged), charged, strict=True):
             self._sequences += 1
-            order = priority, turn, self._sequences
-            entry = Entry(item, request_id, tenant, self._sequences, order, now, deadline_s, stream, is_bulk=is_bulk)
-            entry.places = counted
+            order = priority, virtual_finish, self._sequences
+            entry = Entry(item, request_id, tenant, self._sequences, order, now, deadline_s, stream)
+            entry.large_request, entry.charged_items = large, item_charge
             self._register(entry)
             entries.append(entry)
         return entries
@@ -216,12 +218,12 @@ class WaitingQueue:
     # States
 
     def load_adapter(self, entry: Entry, prepared: Prepared) -> None:
-        """`entry` has been prepared and its adapter is not in memory yet. No effect on a finished one."""
+        """`entry` has been prepared and its adapter is not in memory yet. No effect on a finished entry."""
         if not entry.finished:
             self._move(entry, LOADING_ADAPTER, prepared)
 
     def put(self, entry: Entry, prepared: Prepared) -> None:
-        """`entry` starts to wait or, if it is chunked, its passes will. No effect on a finished one."""
+        """`entry` starts to wait; a chunked one does not, its passes will. No effect on a finished entry."""
         if entry.finished:
             return
         if prepared.chunked is not None:
@@ -235,18 +237,18 @@ class WaitingQueue:
         self._sequences += 1
         tenant = parent.tenant
         before = tenant.requests[parent.request_id]
-        (turn,) = tenant.next_turns([PLACES_OF_PASS * (before + 1)])
-        order = parent.priority, turn, self._sequences
+        (virtual_finish,) = tenant.virtual_finishes([CHARGED_ITEMS_OF_PASS * (before + 1)])
+        order = parent.priority, virtual_finish, self._sequences
         entry = Entry(parent.item, parent.request_id, tenant, self._sequences, order, self._clock(), parent=parent)
-        entry.is_bulk, entry.places, entry.trace = True, PLACES_OF_PASS, parent.trace
+        entry.large_request, entry.charged_items, entry.trace = True, CHARGED_ITEMS_OF_PASS, parent.trace
         self._register(entry)
         self._wait(entry, prepared)
         return entry
 
     def take(self, batch: NextBatch) -> list[Entry]:
-        """Remove `batch` from the queue to run it. It is the result of `next_batch` on the queue as it is now."""
+        """Remove `batch` from the queue to run it. batch: what `next_batch` has just returned."""
         for bypassed in batch.ahead:
-            bypassed.bypassed += 1  # also the batch's own entries, for which it no longer matters
+            bypassed.bypassed += 1  # of the batch's own entries too, where it has no effect any more
         for entry in batch.entries:
             self._move(entry, RUNNING)
             entry.tenant.serve(entry)
@@ -256,12 +258,12 @@ class WaitingQueue:
         return batch.entries
 
     def progressed(self, entry: Entry) -> None:
-        """A pass of `entry` has finished: if it is streamed, its idle timeout begins again."""
+        """A pass of `entry` has finished: restarts the idle timeout of a streamed entry."""
         if entry.stream is not None and not entry.finished:
             self._set_deadline(entry, min(entry.stream.ends_s, self._clock() + entry.stream.idle_timeout_s))
 
     def finish(self, entry: Entry) -> State | None:
-        """Forget `entry`, wherever it is; returns the state it was in, None if it had finished before."""
+        """Move `entry` to FINISHED, and forget it. Returns its previous state; None if it had finished before."""
         before = entry.state
         if before is FINISHED:
             return None
@@ -308,17 +310,17 @@ class WaitingQueue:
         limits: BatchLimits,
         slots: SlotState = NO_ADAPTERS,
         lanes: int = 1,
-        reservation: Reservation | None = None,
-        share: BatchShare | None = None,
+        reservation: LaneReservation | None = None,
+        quota: BatchQuota | None = None,
     ) -> NextBatch:
         """The batch to run next; at least one entry waits that `reservation` admits. slots, lanes: see `form_batch`.
-        share: of each tenant in the batch; None: all of it."""
+        quota: of each tenant in the batch; None: no limit."""
         if reservation is None:
             waiting = ahead = list(islice(self._waiting, limits.batch_lookahead))
         else:
             ahead, waiting = reservation.first_of(self._waiting, limits.batch_lookahead)
-        if share is not None:
-            waiting = share.of(waiting)
+        if quota is not None:
+            waiting = quota.admitted(waiting)
         chosen = form_batch(waiting, limits, packs=self._packs, slots=slots, lanes=lanes)
         entries = [waiting[index] for index in chosen]
         full = is_full(entries, len(waiting), limits, packs=self._packs)

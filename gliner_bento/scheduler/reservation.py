@@ -1,7 +1,7 @@
 """Who may have the last lane and how much of a batch, so that one tenant or large requests do not hold up others.
 
-A large request (bulk) is one that takes more than one turn, many texts or a long one, or has a lower priority than
-others. Docs: decision 18 has the measurement that shows who needs this.
+A large request has many texts or a long one (more than MAX_SMALL_ITEMS charged items), or a lower priority than the
+default. Decision 18 has the measurement that shows who needs this.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from gliner_bento.scheduler.entry import Entry
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
-    """What may fill all lanes: large requests of anybody, or all of one tenant."""
+class TrafficClass:
+    """Work that may fill all lanes: large requests of all tenants (`tenant` is None), or all requests of one tenant."""
 
     tenant: str | None = None
 
-    def has(self, tenant: str, *, is_bulk: bool) -> bool:
-        """Whether work of this kind is of the crowd."""
-        return is_bulk if self.tenant is None else tenant == self.tenant
+    def includes(self, tenant: str, *, large: bool) -> bool:
+        """Whether work of this tenant and size is in the class."""
+        return large if self.tenant is None else tenant == self.tenant
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
-    """A lane is kept from `crowds`, for so many seconds."""
+class LaneReservation:
+    """A lane runs no work of the `excluded` classes for `duration_s`."""
 
-    crowds: Sequence[Crowd]
-    seconds: float
+    excluded: Sequence[TrafficClass]
+    duration_s: float
 
     def admits(self, entry: Entry) -> bool:
         """Whether the lane may run `entry`."""
-        return not any(crowd.has(entry.tenant.name, is_bulk=entry.is_bulk) for crowd in self.crowds)
+        return not any(one.includes(entry.tenant.name, large=entry.large_request) for one in self.excluded)
 
     def first_of(self, order: Iterable[Entry], count: int) -> tuple[list[Entry], list[Entry]]:
-        """The entries of `order` up to the `count`-th that the lane may run, and those among them."""
+        """The entries of `order` up to the `count`-th that the lane may run; and of these, the ones that it may run."""
         ahead, admitted = [], []
         for entry in order:
             ahead.append(entry)
@@ -52,26 +52,26 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """The latest item of one pass of a tenant's small, or of its large requests, that started to wait."""
+    """When an item of a tenant last started to wait; kept separately for its small and its large requests."""
 
     at_s: float
     share: TenantShare
-    is_bulk: bool
+    large_request: bool
     priority: int
 
 
 class Senders:
-    """Who has sent items within the last SENDS_S."""
+    """The tenants whose items arrived within the last SENDS_S."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._latest: dict[tuple[str, bool], Arrival] = {}  # the earliest first
 
     def arrived(self, entry: Entry) -> None:
-        """An item of one pass starts to wait."""
-        key = entry.tenant.name, entry.is_bulk
+        """An item starts to wait. Not called for passes of chunked requests."""
+        key = entry.tenant.name, entry.large_request
         self._latest.pop(key, None)
-        self._latest[key] = Arrival(self._clock(), entry.share, entry.is_bulk, entry.priority)
+        self._latest[key] = Arrival(self._clock(), entry.share, entry.large_request, entry.priority)
         for old in list(takewhile(self._is_old, self._latest)):
             del self._latest[old]
 
@@ -81,7 +81,7 @@ class Senders:
         return takewhile(lambda arrival: arrival.at_s > since_s, reversed(self._latest.values()))
 
     def left_s(self, arrival: Arrival) -> float:
-        """For how long its sender still counts."""
+        """For how many seconds its tenant still counts as a sender."""
         return arrival.at_s + SENDS_S - self._clock()
 
     def _is_old(self, key: tuple[str, bool]) -> bool:
@@ -89,28 +89,29 @@ class Senders:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchShare:
-    """What each tenant may have of a batch while another one sends: one entry, and more up to a cost of `tokens`. The
-    same for a tenant's large requests, while somebody sends small ones: then no batch has both, so that a small one
-    does not wait for a pass of a large one.
+class BatchQuota:
+    """Limits each tenant's part of a batch while another tenant sends: one entry, and more up to a cost of `tokens`.
 
-    senders: the tenants that send; two of them, if there are more. small: somebody sends small requests.
+    While any tenant sends small requests, the quota also limits large requests, and a batch has either small or large
+    ones: a small one does not wait for a pass of a large one.
+
+    senders: tenants that send, at most two of them. small: whether any tenant sends small requests.
     """
 
     tokens: int
     senders: set[str]
     small: bool
 
-    def of(self, waiting: Sequence[Entry]) -> list[Entry]:
-        """The entries that are in their shares, the first of each included."""
+    def admitted(self, waiting: Sequence[Entry]) -> list[Entry]:
+        """The entries within the quota of their tenant. The first entry of each tenant always is."""
         costs: Counter[str] = Counter()
         admitted = []
         for entry in waiting:
-            if self.small and entry.is_bulk != waiting[0].is_bulk:
+            if self.small and entry.large_request != waiting[0].large_request:
                 continue
             tenant = entry.tenant.name
             cost = costs[tenant] + entry.cost
-            limited = (self.small and entry.is_bulk) or self.senders - {tenant}
+            limited = (self.small and entry.large_request) or self.senders - {tenant}
             if cost == entry.cost or cost <= self.tokens or not limited:
                 costs[tenant] = cost
                 admitted.append(entry)

@@ -37,7 +37,7 @@ from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
 from gliner_bento.scheduler.preparation import Preparation, release
 from gliner_bento.scheduler.queue import WaitingQueue
-from gliner_bento.scheduler.watchdog import Watchdog, Work, place_of
+from gliner_bento.scheduler.watchdog import Watchdog, Work, code_location
 from gliner_bento.tasks.base import Item
 
 logger = logging.getLogger(__name__)
@@ -62,9 +62,9 @@ class SchedulerConfig(DispatcherConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """A snapshot. `waiting_` and `running_` include passes of chunked requests, the others do not. `_tokens` are costs.
+    """A snapshot. `waiting_*` and `running_*` include passes of chunked requests. `*_tokens` are costs.
 
-    lanes_free: alive and idle.
+    lanes_free: number of lanes that are alive and idle.
     """
 
     unfinished_items: int
@@ -81,8 +81,8 @@ class Stats:
 class Scheduler:
     """Runs items on `engine` in batches. Thread-safe; `start` it once, `close` it once.
 
-    Threads: a preparation pool, one for deadlines, one for the watchdog, and the dispatcher's. `finish` is for the
-    scheduler's parts.
+    Threads: a preparation pool, one for deadlines, one for the watchdog, and the dispatcher's. `finish` is called by
+    the scheduler's parts only.
     """
 
     def __init__(
@@ -147,8 +147,8 @@ class Scheduler:
         self._dispatcher.wait_for_lanes()
 
     def watch_for_hangs(self, on_hang: Callable[[str], None]) -> None:
-        """Start the watchdog: when work hangs, fail all items, refuse new ones, and call `on_hang` once with the
-        reason. Called after the warm-up, in which compilation may take minutes."""
+        """Start the watchdog: when work hangs, it fails all items, refuses new ones, and calls `on_hang` once with the
+        reason. Called after the warm-up, because compilation there may take minutes."""
         watching = partial(self._watchdog.run, partial(self._end_hung, on_hang))
         threading.Thread(target=self._guard, args=("watchdog", watching), name="watchdog", daemon=True).start()
 
@@ -227,16 +227,16 @@ class Scheduler:
         share: TenantShare = NO_TENANT,
         trace: str | None = None,
     ) -> list[Future[Result]]:
-        """Admit all items of a request or, if the queue has no room for all, none; one future for each, in order.
+        """Admit all items of a request, or none if the queue has no room for all. Returns a future for each, in order.
 
-        Never blocks. All errors are in the futures, those of admission too. A refusal or an abort fails all items, any
-        other error one of them.
+        Never blocks, and raises nothing: all errors are in the futures, those of admission too. A refusal or an abort
+        fails all items, any other error one of them.
 
         request_id: `abort` ends every item that was submitted with it.
         deadline: in seconds of the clock; unfinished items fail with `DeadlineExceeded` then.
         priority: lower is scheduled earlier (as in vLLM), strictly, among the requests of the tenant; equals are first
         in, first out.
-        share: of the tenant whose request it is; tenants share the tokens fairly.
+        share: whose request it is; tenants share the tokens fairly.
         trace: passed to `Observer.on_traced` with the timing of each item.
 
         Futures fail only with `GLiNERBentoError`. Cancelling one (its client has disconnected) aborts its item.
@@ -255,9 +255,8 @@ class Scheduler:
         share: TenantShare = NO_TENANT,
         trace: str | None = None,
     ) -> Future[Result]:
-        """`submit`; if the item takes several passes, `sink` receives the parts of its result while they run: those of
-        each pass, possibly none. idle_timeout_s: the item also fails if it is admitted, or a pass of it finished, so
-        long ago."""
+        """`submit`; if the item takes several passes, `sink` receives the parts of its result after each pass, possibly
+        none. idle_timeout_s: the item also fails if no pass finishes for so long."""
         stream = Stream(sink, deadline, idle_timeout_s)
         first_s = min(deadline, self._clock() + idle_timeout_s)
         return self._submit([item], request_id, first_s, priority, share, stream, trace)[0]
@@ -301,7 +300,7 @@ class Scheduler:
         except GLiNERBentoError as refusal:
             return [self._refuse(refusal) for _ in items]
         for entry in entries:
-            # By number: callers may keep the future, which must not keep the entry alive.
+            # The callback holds the number, not the entry: callers may keep the future, which must not keep the entry.
             entry.future.add_done_callback(partial(self._on_done, entry.sequence))
         return [entry.future for entry in entries]
 
@@ -314,7 +313,7 @@ class Scheduler:
     # How an item finishes
 
     def finish(self, entry: Entry, outcome: ResultOrError) -> None:
-        """Finish an item and answer its future, or hand the outcome of a pass to its item; see `ItemOwner`."""
+        """Finish an item and answer its future, or merge the outcome of a pass into its item; see `ItemOwner`."""
         with self._lock:
             state = self._queue.finish(entry)
             if state is None:
@@ -366,10 +365,10 @@ class Scheduler:
                 self._broken = True
 
     def _end_hung(self, on_hang: Callable[[str], None], work: Work) -> None:
-        """Fail the items of `work`, which a client should not repeat, and then all others."""
+        """Fail the items of `work` with a 500, which clients do not retry, and then all others with a 503."""
         reason = (
             f"{work.doing} of {len(work.entries)} items has not ended within {self._hang_timeout_s:g} s "
-            f"(hang_timeout_s), at {place_of(work)}"
+            f"(hang_timeout_s), at {code_location(work)}"
         )
         with self._lock:
             self._broken = True

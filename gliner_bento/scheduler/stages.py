@@ -43,14 +43,14 @@ class Batch:
 
     @property
     def tenant(self) -> str | None:
-        """Whose entries these are; None: of several tenants."""
+        """The tenant of all entries; None if they have several."""
         tenants = {entry.tenant.name for entry in self.entries}
         return tenants.pop() if len(tenants) == 1 else None
 
     @property
-    def has_bulk(self) -> bool:
-        """Whether an entry of a request that takes many turns is in it."""
-        return any(entry.is_bulk for entry in self.entries)
+    def has_large_request(self) -> bool:
+        """Whether an entry belongs to a large request."""
+        return any(entry.large_request for entry in self.entries)
 
 
 class BatchOwner(Protocol):
@@ -95,10 +95,10 @@ class Stages:
         batch.collated = self._timed("collate", batch, lambda: self._engine.collate(batch.prepared))
 
     def forward(self, batch: Batch, threads: int) -> bool:
-        """Run the model; False: the batch failed, or nothing of it is left to run.
+        """Run the model; False: the batch failed, or has no unfinished entry.
 
-        Entries that have finished meanwhile (aborted, expired) are left out, so that they never reach the device. Nor
-        does a batch that no longer fits because the device's memory has shrunk since it was formed.
+        Entries that have finished meanwhile (aborted, expired) are left out. A batch that no longer fits, because less
+        of the device's memory is free than when it was formed, is split instead.
         """
         live = [entry for entry in batch.entries if not entry.finished]
         if len(live) < len(batch.entries):
@@ -133,7 +133,7 @@ class Stages:
         return limit is None or batch_cost([entry.cost for entry in batch.entries], packs=self._engine.packs) <= limit
 
     def _run(self, batch: Batch, threads: int) -> None:
-        """Collate if that has not been done, and run."""
+        """Collate the batch if that has not been done, and run the model."""
         if batch.collated is None:
             self.collate(batch)
         collated, batch.collated = batch.collated, None
@@ -174,7 +174,7 @@ class Stages:
                 self._observer.on_traced(timing)
 
     def _report(self, batch: Batch, error: BaseException, doing: str) -> None:
-        """Finish the entry of a batch of one with its error. In a larger batch, it is not known which entry failed."""
+        """Finish the entry of a batch of one with its error. In a larger batch it is not known which one failed."""
         if len(batch.entries) == 1:
             entry = batch.entries[0]
             if isinstance(error, ScoresNotFinite):

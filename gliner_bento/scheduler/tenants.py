@@ -1,7 +1,8 @@
-"""What the waiting queue knows of a tenant: its turns among its own requests, which are served alike.
+"""Fair order among the requests of one tenant: each waiting request gets the same service.
 
-The turn of an item is when it is served if all waiting requests of the tenant are served alike: a short request does
-not wait for all of large or many ones, and none waits for ever. A long text counts as several items.
+A tenant's virtual time is the number of items that each of its waiting requests has been served. Items are ordered by
+the virtual time at which they finish: a short request does not wait for all of a large one, or for all of many
+requests, and none waits for ever. A long text is charged as several items.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from gliner_bento.fairness.constants import CHARS_PER_PLACE, ITEMS_PER_TURN
+from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, MAX_SMALL_ITEMS
 from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.tasks.base import Item
 
@@ -20,33 +21,33 @@ if TYPE_CHECKING:
     from gliner_bento.scheduler.entry import Entry
 
 
-def places_of(items: Sequence[Item]) -> list[int]:
-    """How many items each of them counts as."""
-    return [1 + len(item.text) // CHARS_PER_PLACE + (ITEMS_PER_TURN if item.is_large else 0) for item in items]
+def charged_items(items: Sequence[Item]) -> list[int]:
+    """For each item, the number of items that it is charged as."""
+    return [1 + len(item.text) // CHARS_PER_CHARGED_ITEM + (MAX_SMALL_ITEMS if item.is_large else 0) for item in items]
 
 
 @dataclass(slots=True, eq=False)
 class Tenant:
-    """progress: how many places each waiting request was served. requests: number of waiting entries of each.
-    unfinished: entries."""
+    """virtual_time: charged items that each waiting request was served. requests: by id, the number of waiting entries.
+    unfinished: number of unfinished entries."""
 
     share: TenantShare
-    progress: float = 0.0
+    virtual_time: float = 0.0
     requests: Counter[str] = field(default_factory=Counter)
     unfinished: int = 0
 
     @property
     def name(self) -> str:
-        """The tenant."""
+        """The tenant's name."""
         return self.share.tenant
 
-    def next_turns(self, places: Sequence[int]) -> Iterator[float]:
-        """The turn of each item of a new request, or of a pass. places: of each item."""
-        return (self.progress + until for until in accumulate(places))
+    def virtual_finishes(self, charged: Sequence[int]) -> Iterator[float]:
+        """The virtual finish time of each item of a new request, or of a pass. charged: see `charged_items`."""
+        return (self.virtual_time + until for until in accumulate(charged))
 
     def serve(self, entry: Entry) -> None:
-        """`entry` is in a batch. All of the batch are served before one of them leaves."""
-        self.progress += entry.places / len(self.requests)
+        """`entry` is in a batch. Called for all entries of the batch before `leave` is called for one."""
+        self.virtual_time += entry.charged_items / len(self.requests)
 
     def leave(self, entry: Entry) -> None:
         """`entry` no longer waits."""

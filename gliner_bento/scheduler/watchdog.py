@@ -1,7 +1,7 @@
 """Notices work that hangs: a stage of a batch, a preparation, a merge of passes.
 
-Code of a model library cannot be interrupted, so its process has to end; whoever starts the watchdog does that. Knows
-no queue.
+Code of a model library cannot be interrupted, so the process has to end; `on_hang` of the caller does that. Knows no
+queue.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_INTERVAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a thread does for `entries`. since_s: in seconds of the watchdog's own time."""
+    """What a thread does for `entries`. since_s: its start, on the watchdog's own clock."""
 
     doing: str
     entries: Sequence[Entry]
@@ -33,10 +33,10 @@ class Work:
 
 
 class Watchdog:
-    """Work that runs longer than `timeout_s` hangs.
+    """Reports work that runs longer than `timeout_s`.
 
-    Its time stands still while the process does not run (stopped, suspended, or starved of CPU time): a check counts
-    for no more than two intervals.
+    The watchdog's clock stands still while the process does not run (stopped, suspended, or starved of CPU time): it
+    advances by at most two intervals per check.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -48,7 +48,7 @@ class Watchdog:
 
     @contextmanager
     def watch(self, doing: str, entries: Sequence[Entry]) -> Iterator[None]:
-        """The calling thread does this for `entries` until the context ends."""
+        """Watch the calling thread until the context ends. doing: names its work."""
         work = Work(doing, entries, threading.get_ident(), self._now_s)
         self._running[id(work)] = work
         try:
@@ -78,8 +78,8 @@ class Watchdog:
         self._stopped.set()
 
 
-def place_of(work: Work) -> str:
-    """Where in the code a thread is."""
+def code_location(work: Work) -> str:
+    """The file and line that the work's thread executes now."""
     frame = sys._current_frames().get(work.thread)
     if frame is None:
         return "a thread that has ended"

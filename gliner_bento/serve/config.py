@@ -1,4 +1,4 @@
-"""GLiNERServeConfig: gliner.serve's fields, and what they are here."""
+"""GLiNERServeConfig: gliner.serve's fields, and our settings for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ logger = logging.getLogger(__name__)
 
 
 def _field(option: Option) -> Any:
-    """Its default: the setting's, or gliner.serve's for what is no setting or has no default there."""
+    """The dataclass field of an option. Its default is that of our setting; without a setting, or if gliner.serve's
+    default is None, it is gliner.serve's."""
     default = option.default
     if option.setting and default is not None:
         default = Settings.model_fields[option.setting].default

@@ -1,4 +1,4 @@
-"""Reads configuration.yaml and checks the names in its two sections. Knows neither values nor consumers."""
+"""Reads configuration.yaml and checks the names in its two sections, not the values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 PACKAGE = Path(__file__).resolve().parents[1]
-"""A wheel has the bundled model in it, in models/demo."""
+"""The package's folder. In a wheel it contains the bundled model, in models/demo."""
 
 PROJECT_ROOT = PACKAGE.parent
 """The folder of service.py: a checkout, `src` of a built bento, or where a wheel is installed."""
@@ -87,7 +87,7 @@ def _refuse_unsupported(services: dict[str, dict[str, Any]], path: Path) -> None
         if "max_concurrency" in _mapping(section.get("traffic"), f"{path}: {name}: traffic"):
             raise SettingsError(f"{path}: {name}: traffic.max_concurrency: use queue_capacity, which refuses with 429")
         if "metrics" in section:
-            raise SettingsError(f"{path}: {name}: metrics: BentoML's have a series for every path; ours replace them")
+            raise SettingsError(f"{path}: {name}: metrics: BentoML's have a series per path; this server has its own")
 
 
 def refuse_unknown(
@@ -110,7 +110,7 @@ def under_one_name(
     for name, value in given.items():
         setting = aliases.get(name, name)
         if setting in resolved and str(resolved[setting]) != str(value):
-            raise SettingsError(f"{spell(names[setting])} and {spell(name)} are one setting but have different values")
+            raise SettingsError(f"{spell(names[setting])} and {spell(name)} name one setting but have different values")
         resolved[setting], names[setting] = value, name
     return resolved
 

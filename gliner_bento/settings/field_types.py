@@ -17,11 +17,11 @@ from gliner_bento.errors import install
 from gliner_bento.settings.configuration import PACKAGE, PROJECT_ROOT
 from gliner_bento.storage.api_keys import is_content, read_keys
 from gliner_bento.storage.archives import SUFFIXES
-from gliner_bento.storage.other_models import no_checkpoint
+from gliner_bento.storage.other_models import config_name, no_checkpoint
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FORMATS = tuple(sorted(file.stem for file in (PACKAGE / "gateway" / "compat").glob("[!_]*.py")))
-"""Names of other servers' wire formats: a file each."""
+"""Names of other servers' wire formats; each is a file."""
 
 NAMED_MODEL = r"^[A-Za-z0-9_.-]{1,64}=\S"
 
@@ -29,8 +29,8 @@ _DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def _checkpoint(value: str) -> str:
-    """The absolute path of a checkpoint folder, relative to the working directory, bundle or package, or of an archive;
-    else a hub id."""
+    """The absolute path of a checkpoint folder or archive, or a hub id as it is. A relative folder is looked up in the
+    working directory, the bundle and the package. Raises ValueError."""
     if value.endswith(SUFFIXES):
         if not (archive := Path(value).expanduser()).is_file():
             raise ValueError("no such archive")
@@ -38,11 +38,11 @@ def _checkpoint(value: str) -> str:
     for folder in (Path(value).expanduser(), PROJECT_ROOT / value, PACKAGE / value):
         if value and folder.is_dir():
             try:
-                (folder / "gliner_config.json").stat()
-            except FileNotFoundError:
-                raise ValueError(f"the folder is {no_checkpoint(folder)}") from None
+                known = config_name(folder)
             except OSError as error:
                 raise ValueError(f"the folder cannot be read: {error.strerror}") from None
+            if known is None:
+                raise ValueError(f"the folder is {no_checkpoint(folder)}")
             return str(folder.resolve())
     if not _HUB_ID.fullmatch(value):
         raise ValueError("neither a folder nor a hub id (owner/name)")
@@ -84,7 +84,7 @@ def _api_keys(value: str) -> str:
 
 
 def _needs(package: str) -> Callable[[bool], bool]:
-    """A check that raises ValueError for true if the package, of the extra with its name, is not installed."""
+    """A check of a setting that needs an extra and its `package`: ValueError for true if that is not installed."""
 
     def check(value: bool) -> bool:
         if value and not find_spec(package):

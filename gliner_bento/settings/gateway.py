@@ -44,8 +44,9 @@ class GatewayFields(BaseSettings):
     )
     max_entities: Count = Field(
         MAX_ENTITIES,
-        description="Maximum number of entities in an answer, whose texts may have 200 characters each on average; the "
-        "texts of a batch share it by length. A request with more fails (422), or is cut (`on_limit`).",
+        description="Maximum number of entities in an answer; their texts may have 200 characters each on average. The "
+        "texts of a batch share the limit in proportion to their lengths. Beyond it a request fails (422), or its "
+        "answer is cut (`on_limit`).",
     )
     max_relations: Count = Field(
         MAX_RELATIONS, description="Maximum number of relations in an answer; as max_entities."
@@ -73,7 +74,7 @@ class GatewayFields(BaseSettings):
     nemo_prefix: str = Field(
         "/nemo",
         pattern=r"^(/[A-Za-z0-9._~-]+)+$",
-        description="Path prefix of the routes of NeMo's earlier GLiNER server, one of which is /v1/extract there.",
+        description="Path prefix of the routes of NeMo's earlier GLiNER server, which has a /v1/extract of its own.",
     )
     nemo_labels: LabelNames = Field(
         (
@@ -81,11 +82,20 @@ class GatewayFields(BaseSettings):
             *("date_of_birth", "ssn", "national_id", "passport_number", "credit_debit_card", "account_number"),
             *("ipv4", "mac_address", "user_name", "password", "medical_record_number", "license_plate"),
         ),
-        description="Labels of NeMo's requests that name none.",
+        description="Labels for NeMo's requests that have none.",
     )
     fastino_labels: LabelNames = Field(
         ("person", "organization", "location", "date", "event", "product"),
-        description="Entity types between which a request to /gliner-2 or /pooling finds relations if it names none.",
+        description="Entity types of a request to /gliner-2 or /pooling that asks for relations and names no entity "
+        "types.",
+    )
+    huggingface_labels: LabelNames = Field(
+        ("person", "organization", "location", "date", "event", "product"),
+        description="Entity types of Hugging Face's token-classification requests, which name none.",
+    )
+    tei_labels: LabelNames = Field(
+        ("positive", "negative", "neutral"),
+        description="Labels that /tei/predict chooses from: requests to text-embeddings-inference name none.",
     )
     route_prefix: str = Field(
         "/gliner",
@@ -114,9 +124,9 @@ class GatewayFields(BaseSettings):
     )
     max_connections: Count = Field(
         2048,
-        description="Maximum number of connections of a gateway process. Another one closes the one that has been idle "
-        "or sending a request for longest; if all await responses, it is refused (503). A connection with a short "
-        "request takes about 0.13 MB in the server's processes.",
+        description="Maximum number of connections of a gateway process. Beyond it, a new connection replaces the one "
+        "that has been idle or sending a request for longest; if all await responses, the new one is refused (503). A "
+        "connection with a short request takes about 0.13 MB in the server's processes.",
     )
     header_timeout_s: Timeout = Field(
         10.0, description="Time in which a request's headers must arrive, in seconds; then 408."
@@ -147,7 +157,7 @@ class GatewayFields(BaseSettings):
     )
     max_tenant_requests_per_s: Annotated[float, Field(ge=0, le=1_000_000)] = Field(
         0.0,
-        description="Maximum number of a tenant's requests per second, for extractions and /anonymize, those of one "
-        "second in a burst; more are refused (429 with Retry-After); 0: no limit. An API key may have its own, "
-        "max_requests_per_s.",
+        description="Maximum number of a tenant's requests per second, for extractions and /anonymize; those of one "
+        "second may arrive in a burst. More are refused (429 with Retry-After); 0: no limit. An API key may have its "
+        "own, max_requests_per_s.",
     )

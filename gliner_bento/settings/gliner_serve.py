@@ -1,5 +1,5 @@
-"""Every option of gliner.serve (0.2.29), in the order of its `GLiNERServeConfig`: flag, field, variable, and what it is
-here. No logic but the checks of the options that are no setting."""
+"""Every option of gliner.serve (0.2.29), in the order of its `GLiNERServeConfig`: flag, field, variable, and our
+setting for it. The only logic is the checks of options without a setting."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ PORT = 8000
 """gliner.serve's port."""
 
 NO_EFFECT = "no effect"
-"""The note of an option that does nothing here; its check says why."""
+"""The note of an option that has no effect here; its check says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """field: of GLiNERServeConfig. default: of the flag. setting: ours, or None. note: what differs.
+    """An option. field: in GLiNERServeConfig. default: of the flag. setting: our setting; None: there is none. note:
+    what differs.
 
-    flag: None for a field without one. variable: of gliner.serve's container. field_default: where it is not `default`.
-    parse: of the flag's value, for an option that is no setting. check: says why a value does nothing here; raises
-        ValueError for a value that cannot be served.
+    flag: empty: the field's name; None: the option has no flag. variable: of gliner.serve's container. field_default:
+        the field's default if it differs from the flag's.
+    parse: converts the flag's value, for an option without a setting. check: returns why a value has no effect here;
+        raises ValueError for a value that cannot be served.
     """
 
     field: str
@@ -188,12 +190,12 @@ ALIASES = {
 
 BY_FIELD = {option.field: option for option in OPTIONS}
 CHECKED = [option for option in OPTIONS if option.check]
-"""Options that are no setting, whose values are checked and then do nothing."""
+"""Options without a setting: their values are checked, and have no other effect."""
 
 
 def without_effect(given: Mapping[str, Any]) -> list[str]:
-    """One line per given option that does nothing here, with the reason. Raises `SettingsError` for a value that cannot
-    be served."""
+    """One line per given option that has no effect here, with the reason. Raises `SettingsError` for a value that
+    cannot be served."""
     lines = []
     for name, value in given.items():
         option = BY_FIELD[name]

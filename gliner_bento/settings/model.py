@@ -102,8 +102,9 @@ class ModelFields(BaseSettings):
     )
     max_model_len: CountOrAuto = Field(
         0,
-        description="Maximum sequence length of the model, in words; 0: the checkpoint's (max_len). A longer one takes "
-        "longer texts in one pass, as far as the encoder's positions go, and may be longer than in training.",
+        description="Maximum sequence length of the model, in words; 0: the checkpoint's (max_len). With a higher "
+        "value, longer texts are processed in one pass, up to the encoder's maximum number of positions; they may be "
+        "longer than in training.",
     )
     max_span_width: CountOrAuto = Field(
         0,
@@ -118,6 +119,18 @@ class ModelFields(BaseSettings):
     window_overlap_words: CountOrAuto = Field(
         32,
         description="Default maximum overlap of consecutive windows, in words; limited to a quarter of the window.",
+    )
+    relation_window: Literal["auto", "whole", "sentences"] = Field(
+        "auto",
+        description="Default of what the model reads at a time for relations: the whole window, as gliner does, or a "
+        "few sentences, with more passes; auto: what the checkpoint's gliner_config.json says, else whole.",
+    )
+    relation_window_sentences: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Default number of these sentences; unset: the checkpoint's, else 1."
+    )
+    relation_window_overlap_sentences: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="Default number of sentences that two of these windows share; unset: the checkpoint's, else half.",
     )
     max_labels_per_pass: CountOrAuto = Field(
         0,

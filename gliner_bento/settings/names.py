@@ -12,10 +12,10 @@ from gliner_bento.settings.gliner_serve import ALIASES
 ENV_PREFIX = "GLINER_"
 
 FORWARDED_ALLOW_IPS = "FORWARDED_ALLOW_IPS"
-"""uvicorn's variable of the setting."""
+"""uvicorn's environment variable for the setting `forwarded_allow_ips`."""
 
 DISABLE_COMPILE = f"{ENV_PREFIX}DISABLE_COMPILE"
-"""A variable of gliner.serve's container: true turns `enable_compilation` off; false, its default, does nothing."""
+"""A variable of gliner.serve's container: true turns `enable_compilation` off; false, its default, has no effect."""
 
 
 def env_name(name: str) -> str:
@@ -45,7 +45,7 @@ def origin(name: str, flags: Mapping[str, Any]) -> str | None:
 
 
 def aliased_environment() -> dict[str, Any]:
-    """The environment's values of the settings that have an alias, under the settings' names."""
+    """The values in the environment of settings that have an alias, by the settings' own names."""
     environment = {key.upper(): value for key, value in os.environ.items() if value}
     spelled = {name: environment.get(env_name(name)) for name in (*ALIASES, *ALIASES.values())}
     if _compilation_is_disabled():

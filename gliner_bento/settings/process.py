@@ -25,14 +25,14 @@ class ProcessFields(BaseSettings):
     )
     max_outstanding_tokens: Count = Field(
         65_536,
-        description="Estimated cost of the requests that an instance has not answered, in tokens and 256 per text, "
-        "from which on it gets no more; then requests wait for the first instance that is free. Only with several "
-        "instances.",
+        description="Maximum estimated cost of an instance's unanswered requests, in tokens, plus 256 per text. An "
+        "instance that has reached it gets no more; if all have, requests wait for the first one with room. Only with "
+        "several instances.",
     )
     max_instances: Annotated[int, Field(ge=0, le=10_000)] = Field(
         0,
-        description="Maximum number of instances, of which num_instances are the minimum: they follow the load. 0: "
-        "num_instances, always. Only with Ray (see docs/scaling.md).",
+        description="Maximum number of instances. The number follows the load, and is at least num_instances. 0: "
+        "always num_instances. Only with Ray (see docs/scaling.md).",
     )
     target_waiting_tokens: Count = Field(
         8192,
@@ -61,6 +61,6 @@ class ProcessFields(BaseSettings):
         25.0,
         gt=0,
         le=86_400,
-        description="Maximum time from SIGTERM to the end of the server, in seconds; requests that run until 2 s "
-        "before it fail (503). Kubernetes kills after terminationGracePeriodSeconds, 30 by default.",
+        description="Maximum time from SIGTERM to the end of the server, in seconds; requests that still run 2 s "
+        "before the end fail (503). Kubernetes kills after terminationGracePeriodSeconds, 30 by default.",
     )

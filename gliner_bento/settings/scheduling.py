@@ -42,15 +42,15 @@ class SchedulingFields(BaseSettings):
     )
     queue_capacity: Count = Field(
         4096,
-        description="Maximum number of waiting items; requests beyond it are refused (429 with Retry-After). A tenant "
-        "with less than an equal share of it may exceed it, up to twice as many in all. A short text takes about 3 kB "
-        "while it waits; max_queued_tokens limits long ones.",
+        description="Maximum number of waiting items; requests beyond it are refused (429 with Retry-After). Tenants "
+        "that have less than an equal share of a full queue are still admitted, until it has twice as many items. A "
+        "short text takes about 3 kB while it waits; max_queued_tokens limits long ones.",
     )
     max_queued_tokens: CountOrAuto = Field(
         2**22,
         description="Maximum number of tokens of all requests under way, estimated from their characters; requests "
-        "beyond it are refused (429 with Retry-After), shared as queue_capacity is. A token takes about 0.2 kB while "
-        "it waits, so the default is 0.8 GB; 0: no limit.",
+        "beyond it are refused (429 with Retry-After). Tenants share it as they share queue_capacity. A token takes "
+        "about 0.2 kB while it waits, so the default is 0.8 GB; 0: no limit.",
     )
     max_queue_wait_s: float = Field(
         0.0,
@@ -71,8 +71,8 @@ class SchedulingFields(BaseSettings):
         120.0,
         gt=0,
         le=86_400,
-        description="Time after which a stage of a batch, a preparation or an event loop that does not end counts as "
-        "hung, in seconds: its requests fail, and its process ends and is started again.",
+        description="Time after which an unfinished stage of a batch, an unfinished preparation or a blocked event "
+        "loop counts as hung, in seconds: its requests fail, and its process is restarted.",
     )
     inference_lanes: ThreadsOrAuto = Field(
         0,

@@ -1,4 +1,4 @@
-"""The settings of a server: the groups of fields in one class that reads, checks and decides them.
+"""The settings of a server: one class of all fields, which reads and checks them, and decides automatic values.
 
 A setting has one name: `max_batch_size` is the flag `--max-batch-size`, the environment variable
 `GLINER_MAX_BATCH_SIZE` and the key `max_batch_size` under `gliner:` in configuration.yaml, in this order of precedence.
@@ -107,8 +107,8 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
         return init_settings, aliased, env_settings, InitSettingsSource(settings_cls, init_kwargs=section)
 
     def decided_for(self, device: str, cores: int | None = None) -> Settings:
-        """The settings of one instance: automatic values (0) that depend on `device` ("cpu", "cuda:0") and cores are
-        replaced; what the instances share is divided.
+        """The settings of one instance: replaces automatic values (0), which depend on `device` ("cpu", "cuda:0") and
+        cores; divides cores and memory among the instances.
 
         Raises `SettingsError` if there are more instances than cores.
         """
@@ -136,10 +136,10 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
         return -(-self.num_instances // max(1, len(self.cuda_devices)))
 
     def view(self, kind: type[T]) -> T:
-        """The settings of one consumer: every field of the dataclass `kind` gets the setting of the same name.
+        """The settings that a package uses: every field of its dataclass `kind` gets the setting of the same name.
 
-        A field with a default is a constant of the consumer and keeps it. Raises TypeError for any other field that is
-        no setting.
+        A field with a default keeps it: it is a constant, not a setting. Raises TypeError for any other field without a
+        setting.
         """
         names = [field.name for field in fields(kind) if field.default is field.default_factory is MISSING]
         if unknown := sorted(set(names).difference(type(self).model_fields)):

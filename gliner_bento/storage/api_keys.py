@@ -1,6 +1,6 @@
-"""API keys: the format of their file, hashes, and looking one up. Knows neither HTTP nor routes.
+"""API keys: the format of their file, their hashes, and looking up a key. Knows neither HTTP nor routes.
 
-A key is 256 random bits, so one round of SHA-256 hides it. The file has only hashes:
+A key is 256 random bits, so one round of SHA-256 is enough to hide it. The file has only hashes:
 
     - name: team-a
       sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
@@ -31,11 +31,11 @@ NAME_PATTERN = r"^[A-Za-z0-9_.:\-]{1,128}$"
 
 _Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 _CHECK_S = 1.0
-"""How often the file is looked at."""
+"""How often the file is checked for changes, at most."""
 
 
 class ApiKey(BaseModel):
-    """An entry of the file; `tenant` is the name if it is left out. See `Tenant` for the fields below it."""
+    """An entry of the file. tenant: default: the key's name. See `Tenant` for the fields below it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -58,7 +58,7 @@ def new_key() -> str:
 
 
 def hash_of(key: str) -> str:
-    """What the file has of a key."""
+    """The hash of a key, as the file has it."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -68,7 +68,7 @@ def is_content(source: str) -> bool:
 
 
 def read_keys(source: str) -> Sequence[ApiKey]:
-    """The entries of a YAML or JSON file, or of `source` itself. Raises ValueError, without any content."""
+    """The entries of a YAML or JSON file, or of `source` itself. Raises ValueError, without content of the file."""
     try:
         text = source if is_content(source) else Path(source).read_text(encoding="utf-8")
         keys = _entries.validate_python(yaml.safe_load(text))
@@ -78,8 +78,8 @@ def read_keys(source: str) -> Sequence[ApiKey]:
         raise ValueError("not a list of API keys in YAML or JSON") from None
     except ValidationError as invalid:
         fault = invalid.errors(include_input=False, include_url=False)[0]
-        place = ".".join(map(str, fault["loc"]))
-        raise ValueError(f"API keys: {place}: {fault['msg']}" if place else "not a list of API keys") from None
+        path = ".".join(map(str, fault["loc"]))
+        raise ValueError(f"API keys: {path}: {fault['msg']}" if path else "not a list of API keys") from None
     for field in ("name", "sha256"):
         if len({getattr(key, field) for key in keys}) < len(keys):
             raise ValueError(f"API keys: two have the same {field}")
@@ -87,7 +87,7 @@ def read_keys(source: str) -> Sequence[ApiKey]:
 
 
 class ApiKeys:
-    """The keys of a server. A changed file is read again; while it is invalid, the keys that were read before count.
+    """The keys of a server. A changed file is read again; if it is invalid, the previous keys stay valid.
 
     source: see `read_keys`.
     """
@@ -122,7 +122,7 @@ class ApiKeys:
         try:
             keys = read_keys(self._source)
         except ValueError as error:
-            logger.error("API keys: the changed file is invalid, and the keys stay as they were: %s", error)
+            logger.error("API keys: the changed file is invalid; the previous keys stay valid: %s", error)
             return
         self._replace(keys)
         logger.info("API keys: %d read from the changed file", len(keys))

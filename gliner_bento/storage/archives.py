@@ -1,4 +1,4 @@
-"""Reads zip and tar archives within limits that do not trust them. Writes nothing."""
+"""Reads untrusted zip and tar archives, within limits. Writes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast
 
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
-"""Of their names."""
+"""Suffixes of archives' names."""
 
 _MAX_RATIO = 200
 _ANY_RATIO_BYTES = 16 * 2**20  # up to this size, the ratio is not limited
@@ -25,11 +25,11 @@ _T = TypeVar("_T")
 
 
 class ArchiveError(Exception):
-    """The archive is not read; the message says why, in one line."""
+    """The archive cannot be read; the message says why, in one line."""
 
 
 class ArchiveTooLarge(ArchiveError):
-    """It exceeds a limit."""
+    """The archive exceeds a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class ArchivedFile:
 def files_of(archive: Path, *, max_bytes: int, max_entries: int) -> Iterator[ArchivedFile]:
     """The files of a zip or a tar, gzipped or not. Read the content of each before the next one.
 
-    max_bytes: of all files that are read, unpacked. max_entries: files and folders.
+    max_bytes: limit on all files that are read, unpacked. max_entries: limit on files and folders together.
 
-    Raises `ArchiveTooLarge` beyond these or 200 times the archive's own size, and `ArchiveError` for links, devices,
-    paths that lead outside, a path that occurs twice, and whatever else is no such archive.
+    Raises `ArchiveTooLarge` beyond these limits or 200 times the archive's own size, and `ArchiveError` for links,
+    devices, paths that lead outside, a path that occurs twice, and a file that is no such archive.
     """
     budget = _Budget(max_bytes, archive.stat().st_size)
     seen: set[PurePosixPath] = set()
@@ -71,14 +71,14 @@ def shown(name: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """content: None for a folder."""
+    """An entry of an archive. content: None for a folder."""
 
     name: str
     content: Iterator[bytes] | None
 
 
 class _Budget:
-    """How many more bytes an archive may unpack to."""
+    """Counts how many more bytes an archive may unpack to."""
 
     def __init__(self, max_bytes: int, archive_bytes: int) -> None:
         by_size = max(_ANY_RATIO_BYTES, _MAX_RATIO * archive_bytes)
@@ -95,7 +95,8 @@ class _Budget:
 
 
 class _Reader(io.BufferedReader):
-    """The archive's file. zipfile reads the directory in one call, of whatever size the archive claims."""
+    """The archive's file. Limits a read: zipfile reads the directory in one call, of the size that the archive
+    claims."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > _MAX_HEADER_BYTES:
@@ -104,8 +105,8 @@ class _Reader(io.BufferedReader):
 
 
 class _TarStream:
-    """The file that tarfile reads from, forward only. `read` is for headers and padding and has a limit, because
-    tarfile reads a header of any size into memory; `content` is for the content of files."""
+    """The file that tarfile reads from, forward only. `read` is for headers and padding; it has a limit, because
+    tarfile reads a header of any size into memory. `content` is for the content of files."""
 
     def __init__(self, file: io.BufferedIOBase) -> None:
         self._file = file
@@ -131,7 +132,7 @@ class _TarStream:
 
 
 def _members(file: _Reader) -> Iterator[_Member]:
-    """By the file's first bytes, not by its name."""
+    """The entries of the archive, whose format is recognized by its first bytes, not by its name."""
     start = file.peek(512)[:512]
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _of_zip(file)

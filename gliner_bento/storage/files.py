@@ -1,4 +1,4 @@
-"""What processes share by files: locks that end with their process, durable writes, checksums, who is alive."""
+"""Files that processes share: locks that end with their process, durable writes, checksums; live processes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _CHUNK_BYTES = 2**20
 
 @contextmanager
 def file_lock(lock_file: Path, *, wait: bool = True) -> Iterator[None]:
-    """Lock a file, created if it does not exist, among all processes and threads.
+    """Lock a file among all processes and threads; creates it if it does not exist.
 
-    wait: until it is free; False: raise `BlockingIOError` if it is not.
+    wait: wait until the lock is free; False: raise `BlockingIOError` if it is not.
     """
     with lock_file.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -33,7 +33,7 @@ def sync(path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Of a file, in hexadecimal."""
+    """The SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):

@@ -1,20 +1,45 @@
-"""Recognizes models of other kinds that are mistaken for GLiNER checkpoints."""
+"""Which kind of model a folder holds: a checkpoint that is served, or one of another kind that is mistaken for it."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-_KINDS = {"extractor": "a GLiNER2", "GLiClass": "a GLiClass"}
-"""By `model_type` of config.json."""
+CONFIG = "gliner_config.json"
+GLINER2_CONFIG = "config.json"
+GLICLASS_TOKENS = 1024
+"""Of labels and text in GLiClass, by default."""
+_GLINER2, _GLICLASS = "extractor", "GLiClass"
+"""`model_type` of config.json."""
+
+
+def config_name(folder: Path) -> str | None:
+    """The file with a checkpoint's configuration: GLiNER's, or else GLiNER2's or GLiClass's; None without either.
+
+    Raises OSError where that may not be known."""
+    try:
+        (folder / CONFIG).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return GLINER2_CONFIG if _model_type(folder) in (_GLINER2, _GLICLASS) else None
+    return CONFIG
 
 
 def no_checkpoint(folder: Path) -> str:
     """Why a folder without gliner_config.json is not served; names the model that its config.json describes."""
     reason = "no GLiNER checkpoint: it has no gliner_config.json"
-    try:
-        kind = str(json.loads((folder / "config.json").read_text("utf-8"))["model_type"])
-    except (OSError, ValueError, KeyError, TypeError):
+    if (kind := _model_type(folder)) is None:
         return reason
-    model = f"{_KINDS[kind]} model, which is not served" if kind in _KINDS else "another kind of model"
-    return f"{reason}; its config.json describes {model} (model_type {kind!r})"
+    return f"{reason}; its config.json describes another kind of model (model_type {kind!r})"
+
+
+def is_gliclass(folder: Path) -> bool:
+    """Whether a folder holds a GLiClass checkpoint."""
+    return _model_type(folder) == _GLICLASS
+
+
+def _model_type(folder: Path) -> str | None:
+    """What config.json says; None without one."""
+    try:
+        return str(json.loads((folder / GLINER2_CONFIG).read_text("utf-8"))["model_type"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None

@@ -7,7 +7,7 @@ more of them than the classes of this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from functools import cache
 from operator import getitem
@@ -55,6 +55,18 @@ class Item:
         """Whether it costs much more than its characters say; it is scheduled as a large request."""
         return False
 
+    @property
+    def abilities(self) -> Mapping[str, str]:
+        """What a model must be able to do (`ModelInfo.tasks`), by the field of the request that asks for it."""
+        return {}
+
+    def check_supported(self, model: str, tasks: Collection[str]) -> None:
+        """Raise InvalidField for the first field that asks for what the model cannot do. tasks: what it can."""
+        for param, task in self.abilities.items():
+            if task not in tasks:
+                text = f"{param}: {model!r} does not support the task {task}; it supports {' and '.join(tasks)}"
+                raise InvalidField(text, param=param)
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -63,6 +75,7 @@ class Usage:
     words: Annotated[int, Field(description="Words of the text that were processed.")] = 0
     tokens: Annotated[int, Field(description="Sub-word tokens of all passes, labels included.")] = 0
     windows: Annotated[int, Field(description="Windows of the text; 0 for a blank text.")] = 0
+    passes: Annotated[int, Field(description="Passes of the model over windows, and over parts of them.")] = 0
     label_groups: Annotated[
         int, Field(description="Groups that the labels were divided into, one pass each per window.")
     ] = 1
@@ -149,7 +162,9 @@ class RequestOptions(Strict):
         default=None, description="Milliseconds until it fails with 504; except streams, at most request_timeout_s."
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
-        default=0, description="Lower values are scheduled earlier among the tenant's waiting requests."
+        default=0,
+        description="Lower values are scheduled earlier among the tenant's waiting requests. Below 0, a large request "
+        "(more than 32 texts, or 8,000 characters) has the priority 0.",
     )
 
 
@@ -168,6 +183,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
     names of its JSON types. description: one sentence. routes: by what follows `/v1/{name}`.
     example, batch_example: bodies of requests.
     options: a dataclass with the options of a text, their only declaration; those without a default are required.
+    requires: fields of which at least one is set. A request without any lacks the first.
     decide: decides the options that texts share, and makes their items. Raises InvalidField.
     share: divides the limits of an answer among the items of a request.
     text: the field of a request with the text.
@@ -189,6 +205,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         decide: Callable[[Options, Limits], Callable[[str], Item]],
         example: Mapping[str, Any],
         batch_example: Mapping[str, Any],
+        requires: Sequence[str] = (),
         share: Callable[[Sequence[Any]], Sequence[Any]] = lambda items: items,
         text: Any = None,
         parts: str | None = None,
@@ -203,6 +220,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         self.name, self.title, self.description = name, title, description
         self.options, self.item, self.result = options, item, result
         self.parts, self.part = parts, part
+        self._requires = requires
         self.decide, self.share = decide, share
         self.example, self.batch_example = example, batch_example
         self.routes = routes or dict.fromkeys(("", "/stream", "/batch"), Route(title, description))
@@ -241,6 +259,9 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         for name in self._required:
             if getattr(options, name) is None:
                 raise InvalidField(f"{name}: Field required", param=name)
+        if self._requires and all(getattr(options, name) is None for name in self._requires):
+            first, *others = self._requires
+            raise InvalidField(f"{first}: Field required, or {' or '.join(others)}", param=first)
 
     def parts_of(self, result: Result) -> Sequence[Any]:
         """The parts of a result that a stream may have before its end."""

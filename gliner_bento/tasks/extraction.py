@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import Self
@@ -23,6 +23,13 @@ from gliner_bento.tasks.base import (
     Task,
     Usage,
 )
+from gliner_bento.tasks.classifications import (
+    Classification,
+    ClassificationResult,
+    Classifications,
+    classification_options,
+    results_of,
+)
 from gliner_bento.tasks.fields import Score
 from gliner_bento.tasks.labels import Labels, Relations, label_options
 
@@ -32,15 +39,22 @@ LABELS = ["person", "organization", "date", "location"]
 _RELATIONS = ["founded", "founded in", "headquartered in"]
 
 LongText = Literal["window", "truncate", "reject"]
+RelationWindow = Literal["whole", "sentences"]
 OnLimit = Literal["error", "truncate"]
+Overlap = Literal["allow", "nested", "flat", "longest"]
 Words = Annotated[int, Field(ge=8, le=100_000)]
 OverlapWords = Annotated[int, Field(ge=0, le=100_000)]
+Sentences = Annotated[int, Field(ge=1, le=1000)]
+OverlapSentences = Annotated[int, Field(ge=0, le=1000)]
 
 MAX_ENTITIES, MAX_RELATIONS = 100_000, 20_000  # default limits of one answer
 LIMIT_WARNINGS = frozenset({"max_entities", "max_relations"})  # codes of warnings that results are missing
 
 MIN_SHARE = 100
 """Entities, and relations, that each text of a batch may have, beside its share of the limits of the answer."""
+
+_ABILITIES = {"labels": "entities", "relations": "relations", "classifications": "classifications"}
+"""What a model must be able to do for each field."""
 
 ALL_SPANS_THRESHOLD = 0.1
 """Below it, an item with relations scores most pairs of spans: it is a large one."""
@@ -51,14 +65,14 @@ class ExtractionOptions:
     """What to extract from a text, and how. None: the server decides."""
 
     labels: Annotated[
-        Labels,
+        Labels | None,
         Field(
             description="Entity types to extract: names, or {name: description}: the model gets the description, the "
             "response has the name. Repeated names count once; two names may not share a description. Instead of a "
-            "description, an object may also set a threshold of the label.",
+            "description, an object may also set a threshold of the label. Required, unless there are classifications.",
             examples=[LABELS],
         ),
-    ]
+    ] = None
     relations: Annotated[
         Relations | None,
         Field(
@@ -66,6 +80,15 @@ class ExtractionOptions:
             "description, an object may also set a threshold of the relation, and the labels that its head and its "
             "tail may have. Needs a relation extraction model.",
             examples=[_RELATIONS],
+        ),
+    ] = None
+    classifications: Annotated[
+        Classifications | None,
+        Field(
+            description="Questions about the whole text, by name, each with the labels to choose from: names, "
+            "{name: description}, groups of these, or an object with `labels` and options. Needs a classification "
+            "model.",
+            examples=[{"sentiment": ["positive", "negative"]}],
         ),
     ] = None
     threshold: Annotated[
@@ -77,6 +100,15 @@ class ExtractionOptions:
     ] = None
     flat_ner: Annotated[bool, Field(description="No overlapping entities; false allows nested ones.")] = True
     multi_label: Annotated[bool, Field(description="A span may carry several labels.")] = False
+    overlap: Annotated[
+        Overlap | None,
+        Field(
+            description="Which entities may overlap, in place of flat_ner. `allow`: all. `nested`: one inside another. "
+            "`flat`: none; those with the highest total score are kept. `longest`: all but those inside another one. "
+            "GLiNER models compare the entities of all labels, GLiNER2 models those of the same label. Default: GLiNER "
+            "models: flat_ner and multi_label; GLiNER2 models: none, and the highest score is kept first."
+        ),
+    ] = None
     adapter_id: Annotated[
         str | None, Field(description="LoRA adapter to use. Default, and `__base__`: the base model.")
     ] = None
@@ -98,6 +130,21 @@ class ExtractionOptions:
             "Default: the server's window_overlap_words."
         ),
     ] = None
+    relation_window: Annotated[
+        RelationWindow | None,
+        Field(
+            description="What the model reads at a time for relations: the `whole` window, or a few `sentences`, in "
+            "passes of their own over the entities of the window. Default: the server's relation_window."
+        ),
+    ] = None
+    relation_window_sentences: Annotated[
+        Sentences | None,
+        Field(description="Sentences that relations are scored in at a time. Default: the server's setting."),
+    ] = None
+    relation_window_overlap_sentences: Annotated[
+        OverlapSentences | None,
+        Field(description="Sentences that two of these windows share; fewer than a window has. Default: as above."),
+    ] = None
     on_limit: Annotated[
         OnLimit,
         Field(
@@ -116,21 +163,26 @@ class ExtractionItem(Item):
 
     label_thresholds, relation_thresholds: of those with a threshold of their own, by name. relation_heads,
     relation_tails: of those that do not relate all labels, by name: which they may have, as indexes into `labels`.
-    window_words, window_overlap_words: in words; None: the engine's default.
+    window_words, window_overlap_words: in words; None: the engine's default, as for the three options of relation
+    windows.
     max_entities, max_relations: of the result; see `on_limit`.
     """
 
     task: ClassVar[str] = NAME
 
-    labels: Mapping[str, str]
+    labels: Mapping[str, str] = field(default_factory=dict)
     relations: Mapping[str, str] = field(default_factory=dict)
     threshold: float = 0.5
     relation_threshold: float = 0.5
     flat_ner: bool = True
     multi_label: bool = False
+    overlap: Overlap | None = None
     long_text: LongText = "window"
     window_words: int | None = None
     window_overlap_words: int | None = None
+    relation_window: RelationWindow | None = None
+    relation_window_sentences: int | None = None
+    relation_window_overlap_sentences: int | None = None
     on_limit: OnLimit = "error"
     max_entities: int = MAX_ENTITIES
     max_relations: int = MAX_RELATIONS
@@ -138,11 +190,18 @@ class ExtractionItem(Item):
     relation_thresholds: Mapping[str, float] = field(default_factory=dict)
     relation_heads: Mapping[str, Sequence[int]] = field(default_factory=dict)
     relation_tails: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    classifications: Mapping[str, Classification] = field(default_factory=dict)
 
     @property
     def chars(self) -> int:
         """See `Item`: labels and relations are in the prompt."""
-        return len(self.text) + sum(map(len, self.labels.values())) + sum(map(len, self.relations.values()))
+        prompts = self.labels, self.relations, *(one.labels for one in self.classifications.values())
+        return len(self.text) + sum(len(description) for prompt in prompts for description in prompt.values())
+
+    @property
+    def abilities(self) -> Mapping[str, str]:
+        """See `Item`."""
+        return {param: task for param, task in _ABILITIES.items() if getattr(self, param)}
 
     @property
     def is_large(self) -> bool:
@@ -163,13 +222,13 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class RelationArgument:
-    """One end of a relation: an entity of the same extraction."""
+    """One end of a relation: an entity of the same extraction. GLiNER2 models also relate other spans."""
 
-    entity_idx: Annotated[int, Field(description="Index into `entities`.")]
+    entity_idx: Annotated[int | None, Field(description="Index into `entities`; null for a span that is none.")]
     start: int
     end: int
     text: str
-    label: str
+    label: Annotated[str | None, Field(description="Of the entity.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +249,9 @@ class Extraction(Result):
 
     entities: Annotated[Sequence[Entity], Field(description="In order of position.")]
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")] = ()
+    classifications: Annotated[
+        Mapping[str, ClassificationResult], Field(description="By name. Empty where none were requested.")
+    ] = field(default_factory=dict)
     truncated: Annotated[bool, Field(description="True if only the beginning of the text was processed.")] = False
     truncated_at: Annotated[
         int | None, Field(description="The character where processing stopped; null if the whole text was processed.")
@@ -199,9 +261,21 @@ class Extraction(Result):
         Sequence[ExtractionWarning], Field(description="Why the result may be poor. Usually empty.")
     ] = ()
 
+    @classmethod
+    def blank(cls, item: ExtractionItem, **fields: Any) -> Self:
+        """The result of a text without words."""
+        return cls((), classifications=results_of(item.classifications), **fields)
+
     def rest(self, streamed: int) -> Self:
         """See `Result`."""
         return replace(self, entities=self.entities[streamed:])
+
+    def is_of(self, text: str) -> bool:
+        """Whether each entity is what `text` has at its offsets: the result may be that of another text."""
+        return all(
+            0 <= one.start < one.end == one.start + len(one.text) and text.startswith(one.text, one.start)
+            for one in self.entities
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +299,7 @@ class StreamedEnd:
     """The last line of /v1/extract/stream: an `ExtractResponse` without its entities."""
 
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")]
+    classifications: Mapping[str, ClassificationResult] = field(default_factory=dict)
     truncated: bool
     truncated_at: int | None
     usage: Usage
@@ -256,15 +331,24 @@ def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extra
     threshold, relation_threshold = options.threshold, options.relation_threshold
     return partial(
         ExtractionItem,
-        **label_options(options.labels, options.relations or {}, max_labels=limits.max_labels),
+        **label_options(options.labels or {}, options.relations or {}, max_labels=limits.max_labels),
+        classifications=classification_options(
+            options.classifications or {},
+            default_threshold=limits.default_threshold,
+            max_labels=limits.max_labels,
+        ),
         threshold=limits.default_threshold if threshold is None else threshold,
         relation_threshold=limits.default_relation_threshold if relation_threshold is None else relation_threshold,
         flat_ner=options.flat_ner,
         multi_label=options.multi_label,
+        overlap=options.overlap,
         adapter_id=None if options.adapter_id == BASE_ADAPTER_ID else options.adapter_id,
         long_text=options.long_text,
         window_words=options.window_words,
         window_overlap_words=options.window_overlap_words,
+        relation_window=options.relation_window,
+        relation_window_sentences=options.relation_window_sentences,
+        relation_window_overlap_sentences=options.relation_window_overlap_sentences,
         on_limit=options.on_limit,
         max_entities=limits.max_entities,
         max_relations=limits.max_relations,
@@ -293,6 +377,7 @@ EXTRACTION = Task(
     options=ExtractionOptions,
     item=ExtractionItem,
     result=Extraction,
+    requires=("labels", "classifications"),
     decide=_decide,
     share=_share,
     text=Field(description="The text. A blank text has no entities.", examples=[TEXT]),

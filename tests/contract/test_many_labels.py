@@ -52,6 +52,7 @@ def test_groups_do_not_depend_on_the_order_of_labels(engine: Any) -> None:
 
 
 def test_relations_across_groups_are_found(engine: Any, reference: Any) -> None:
+    """Between all entities of a window, also those that gliner would not find again in the relation pass."""
     served, model = engine("relex-span", **LIVELY), reference("relex-span", **LIVELY)
     item = Item(long_text(2, 8), many(60), named(RELATIONS), threshold=0.1, relation_threshold=0.1)
     answer, passes = passes_of(served, item)
@@ -69,8 +70,8 @@ def test_relations_across_groups_are_found(engine: Any, reference: Any) -> None:
             if stand.issuperset(spans):
                 expected.add((relation.relation, *spans))
     ours = {(r.relation, *((end.start, end.end) for end in (r.head, r.tail))) for r in answer.relations}
-    assert ours == expected
-    assert ours
+    assert ours >= expected
+    assert expected
 
 
 def test_every_two_predicted_labels_share_a_relation_pass(checkpoint: Any) -> None:

@@ -109,7 +109,7 @@ def test_a_tokenizer_that_fails_its_check_encodes_every_text(
 
 def test_a_marker_as_a_word_is_refused_each_time(reference: Any) -> None:
     gliner = reference("span", seed=1)
-    subwords = Subwords(gliner.data_processor, gliner.config, 128, relations=False)
+    subwords = Subwords(gliner.data_processor, 128, {gliner.config.class_token_index}, framed=True)
     assert subwords.cached
     for _ in range(2):
         with pytest.raises(InvalidField, match="marker"):

@@ -53,7 +53,7 @@ def test_gliner2s_own_client_reads_it(service):
         alone = client.extract_relations(TEXT, ["founded"], include_spans=True)["relation_extraction"]["founded"]
         assert alone[0]["head"] == {"text": "Bill Gates", "start": 0, "end": 10}
         assert client.batch_extract_entities(TEXTS, LABELS)[2] == {"entities": {name: [] for name in LABELS}}
-        with pytest.raises(gliner2.ValidationError, match="classification is not supported by this model"):
+        with pytest.raises(gliner2.ValidationError, match="'demo' does not support the task classifications"):
             client.classify_text(TEXT, {"sentiment": ["positive", "negative"]})
         with pytest.raises(gliner2.ValidationError, match="not supported by this model"):
             client.extract_json(TEXT, {"company": ["name::str"]})

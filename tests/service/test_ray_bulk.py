@@ -139,7 +139,7 @@ def test_a_job_that_was_killed_continues_and_ends_with_the_same_output(
         ('{"body": "x"}', [], "no column 'text', but body"),
         ('{"text": "x", "error": 1}', [], "a column of the output is in the input: error"),
         ("{", [], "Expecting property name"),
-        ('{"text": "x"}', ["--labels", "person,city"], "the folder is of a job with other inputs, labels"),
+        ('{"text": "x"}', ["--labels", "person,city"], "the folder has a job with other inputs, labels"),
     ],
 )
 def test_what_cannot_start_ends_with_one_line(

@@ -26,7 +26,7 @@ def test_what_the_model_and_the_rules_find_is_replaced_and_nothing_else(tmp_path
     assert (tmp_path / "again.txt").read_bytes() == TEXT
 
 
-PAGE = (PROJECT_ROOT / "docs" / "documents.md").read_text(encoding="utf-8")
+PAGE = (PROJECT_ROOT / "docs" / "redaction.md").read_text(encoding="utf-8")
 
 
 def test_the_example_of_the_page_keeps_every_other_byte(tmp_path, monkeypatch, capsys):

@@ -12,7 +12,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from gliner_bento.engine.checkpoint.find import CONFIG, ModelError, is_file
+from gliner_bento.engine.checkpoint.find import ModelError, config_of, is_file
 from gliner_bento.storage.archives import SUFFIXES, ArchiveError, files_of
 from gliner_bento.storage.files import file_lock
 
@@ -38,7 +38,7 @@ def unpacked(archive: Path, cache: Path) -> Path:
         raise ModelError(f"{str(archive)!r} is not unpacked: {error}") from error
     except OSError as error:
         raise ModelError(f"{str(archive)!r} cannot be unpacked in {cache}: {error.strerror}") from error
-    if not is_file(folder / CONFIG) and len(inside) == 1 and inside[0].is_dir():
+    if config_of(folder) is None and len(inside) == 1 and inside[0].is_dir():
         return inside[0]
     return folder
 

@@ -8,7 +8,7 @@ from shutil import copyfile
 from tempfile import TemporaryDirectory
 
 from gliner_bento.engine.checkpoint.card import CARD
-from gliner_bento.engine.checkpoint.find import CONFIG, SAFETENSORS, ModelError
+from gliner_bento.engine.checkpoint.find import SAFETENSORS, ModelError, config_of
 from gliner_bento.engine.checkpoint.resolve import Checkpoint, find_checkpoint
 from gliner_bento.engine.options import CheckpointOptions
 from gliner_bento.errors import one_line
@@ -41,8 +41,8 @@ def _write(checkpoint: Checkpoint, folder: Path) -> None:
     from gliner_bento.engine.checkpoint.load import build, common_dtype, load_weights  # noqa: PLC0415
     from gliner_bento.engine.checkpoint.weights import read_weights  # noqa: PLC0415
 
-    loaded, weights = build(checkpoint), checkpoint.weights()
-    tensors = read_weights(weights)
+    weights = checkpoint.weights()
+    loaded, tensors = build(checkpoint, lambda: read_weights(weights))
     load_weights(loaded.model, tensors, weights.name)
     if dtype := common_dtype(tensors):
         loaded.model.to(dtype)
@@ -52,4 +52,6 @@ def _write(checkpoint: Checkpoint, folder: Path) -> None:
         raise ModelError(f"the checkpoint cannot be written: {one_line(error)}") from error
     if (card := checkpoint.folder / CARD).is_file():
         copyfile(card, folder / CARD)
-    (folder / SAFETENSORS).chmod((folder / CONFIG).stat().st_mode)  # safetensors lets only its owner read it
+    config = config_of(folder)
+    assert config is not None
+    (folder / SAFETENSORS).chmod(config.stat().st_mode)  # safetensors lets only its owner read it

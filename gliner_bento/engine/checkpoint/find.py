@@ -14,12 +14,15 @@ from stat import S_ISREG
 from typing import Any, NamedTuple
 
 from gliner_bento.errors import StartupError, one_line
+from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG, config_name, is_gliclass
 
-CONFIG = "gliner_config.json"
 # In order of preference. An index names the files of weights in several files.
 SAFETENSORS = "model.safetensors"
 PICKLED = "pytorch_model.bin"
 FORMATS = (SAFETENSORS, f"{SAFETENSORS}.index.json", PICKLED, f"{PICKLED}.index.json")
+
+GLINER2_MAX_WORDS = 512
+"""Of a pass of a GLiNER2 model whose configuration has no `max_len`: the package has no limit."""
 
 
 class ModelError(StartupError):
@@ -58,6 +61,27 @@ def is_file(path: Path) -> bool:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from error
 
 
+def config_of(folder: Path) -> Path | None:
+    """The file with a checkpoint's configuration, if the folder has one. Raises ModelError where that may not be
+    known."""
+    try:
+        name = config_name(folder)
+    except OSError as error:
+        raise ModelError(f"{folder / CONFIG} cannot be read: {error.strerror}") from error
+    return folder / name if name else None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a folder that has one."""
+    return read_json(config_of(folder) or folder / CONFIG)
+
+
+def is_gliner2(folder: Path) -> bool:
+    """Whether the folder holds a GLiNER2 checkpoint."""
+    config = config_of(folder)
+    return config is not None and config.name == GLINER2_CONFIG and not is_gliclass(folder)
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object in a file. Raises ModelError."""
     try:
@@ -72,8 +96,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def check_config(folder: Path) -> dict[str, Any]:
-    """The content of gliner_config.json. Raises ModelError if it names code, or a kind of model that is not served."""
-    config = read_json(folder / CONFIG)
+    """The checkpoint's configuration. Raises ModelError if it names code, or a kind of model that is not served."""
+    config = read_config(folder)
+    if is_gliner2(folder) and config.get("architecture") not in (None, "span"):
+        raise ModelError(
+            f"this GLiNER2 checkpoint has the architecture {config['architecture']!r}; only span models are served"
+        )
     if config.get("model_type") == "gliner_streaming_span":
         raise ModelError("streaming GLiNER models keep a session between calls; they are not served")
     if config.get("precomputed_prompts_mode"):

@@ -9,6 +9,7 @@ from torch import nn
 from transformers import AutoModel
 
 from gliner_bento.engine.checkpoint.find import BACKBONES, ModelError
+from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
 from gliner_bento.engine.text.subwords import ModelLimits
 
 # Sub-word tokens per word where neither the tokenizer nor the encoder has a limit (relative positions): the cost of
@@ -27,22 +28,27 @@ def limits_of(model: Any, *, separate_labels: bool) -> ModelLimits:
         encoders.append((_encoder(model, "labels_encoder", "labels_encoder"), processor.labels_tokenizer))
     limits = []
     for encoder, tokenizer in encoders:
-        _check_vocabulary(encoder, tokenizer)
-        limits.append(token_limit(encoder, tokenizer) or words * _TOKENS_PER_WORD)
+        check_vocabulary(encoder, tokenizer)
+        # gliner2 does not truncate at the tokenizer's length.
+        reader = None if isinstance(model, GLiNER2Span) else tokenizer
+        limits.append(token_limit(encoder, reader) or words * _TOKENS_PER_WORD)
     return ModelLimits(words, limits[0], limits[-1])
 
 
 def _encoder(model: Any, attribute: str, backbone: str) -> nn.Module:
     """A model's encoder; of an ONNX checkpoint, the encoder that it was exported from, without weights."""
+    if isinstance(model, GLiNER2Span):
+        encoder: nn.Module = model.model.encoder
+        return encoder
     if isinstance(model.model, nn.Module):
-        encoder: nn.Module = getattr(model.model.token_rep_layer, attribute)
+        encoder = getattr(model.model.token_rep_layer, attribute)
         return encoder
     with torch.device("meta"):
         empty: nn.Module = AutoModel.from_config(getattr(model.config, BACKBONES[backbone].config_key))
     return empty
 
 
-def _check_vocabulary(encoder: nn.Module, tokenizer: Any) -> None:
+def check_vocabulary(encoder: nn.Module, tokenizer: Any) -> None:
     """Raises ModelError for a tokenizer without its vocabulary: transformers makes one of special tokens only."""
     embeddings = max((one.num_embeddings for one in encoder.modules() if isinstance(one, nn.Embedding)), default=0)
     if len(tokenizer) < embeddings // 2:
@@ -52,13 +58,13 @@ def _check_vocabulary(encoder: nn.Module, tokenizer: Any) -> None:
         )
 
 
-def token_limit(encoder: nn.Module, tokenizer: Any) -> int | None:
+def token_limit(encoder: nn.Module, tokenizer: Any | None) -> int | None:
     """Maximum tokens of one sequence, special tokens included; None if only memory limits them.
 
     gliner truncates silently at the tokenizer's `model_max_length`, and an encoder with a table of absolute positions
     fails beyond its end. RoBERTa counts positions from `padding_idx + 1`, BART from `offset`.
     """
-    limits = [tokenizer.model_max_length] if tokenizer.model_max_length < 1_000_000 else []
+    limits = [tokenizer.model_max_length] if tokenizer and tokenizer.model_max_length < 1_000_000 else []
     for name, module in encoder.named_modules():
         if name.endswith(_POSITION_TABLES) and isinstance(module, nn.Embedding):
             offset = getattr(module, "offset", 0) if module.padding_idx is None else module.padding_idx + 1

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -20,11 +20,14 @@ from safetensors.torch import save_file
 from torch import nn
 
 from gliner_bento.engine.checkpoint.convert import read_converted
-from gliner_bento.engine.checkpoint.find import SAFETENSORS, ModelError, listed
+from gliner_bento.engine.checkpoint.find import SAFETENSORS, ModelError, is_gliner2, listed
+from gliner_bento.engine.checkpoint.gliclass import build_gliclass
+from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span, build_gliner2
 from gliner_bento.engine.checkpoint.reasons import reason
 from gliner_bento.engine.checkpoint.resolve import Checkpoint
 from gliner_bento.engine.checkpoint.weights import Tensors
 from gliner_bento.engine.checkpoint.word_splitters import check_word_splitter
+from gliner_bento.storage.other_models import is_gliclass
 
 logger = logging.getLogger(__name__)
 
@@ -57,20 +60,48 @@ def load(
     weights = checkpoint.weights()
     with ThreadPoolExecutor(1, thread_name_prefix="weights") as thread:
         tensors = thread.submit(read_converted, weights, checkpoint.options)
+        if is_gliclass(checkpoint.folder):
+            named = checkpoint.folder, checkpoint.name
+            model = build_gliclass(*named, max_tokens=max_words, device=str(device), dtype=dtype)
+            load_weights(model.model, tensors.result(), weights.name)
+            return model
         with _environment(USE_FLASHDEBERTA="1" if flashdeberta else ""):
-            limits = {"max_length": max_words or None, "max_width": max_span_width or None}
-            model = build(checkpoint, map_location=str(device), dtype=dtype, **limits)
-    if flashdeberta and type(model.model.token_rep_layer.bert_layer.model).__name__ != "FlashDebertaV2Model":
+            options = {"map_location": str(device), "dtype": dtype}
+            model, loaded = build(
+                checkpoint, tensors.result, max_words=max_words, max_span_width=max_span_width, **options
+            )
+    if flashdeberta and type(text_encoder_of(model)).__name__ != "FlashDebertaV2Model":
         raise ModelError(f"enable_flashdeberta: gliner did not use flashdeberta's backbone for {checkpoint.name!r}")
-    load_weights(model.model, tensors.result(), weights.name)
+    load_weights(model.model, loaded, weights.name)
     model.eval()
     return model
 
 
-def build(checkpoint: Checkpoint, **options: Any) -> Any:
-    """gliner's model of the checkpoint, with random weights."""
+def build(
+    checkpoint: Checkpoint,
+    read: Callable[[], Tensors],
+    *,
+    max_words: int = 0,
+    max_span_width: int = 0,
+    **options: Any,
+) -> tuple[Any, Tensors]:
+    """The model of the checkpoint, of gliner or gliner2, with random weights; and its tensors, which `read` returns."""
+    if is_gliner2(checkpoint.folder):
+        model, tensors = build_gliner2(
+            checkpoint.folder, checkpoint.name, read(), max_words=max_words, max_span_width=max_span_width
+        )
+        model.model.to(options.get("map_location"), options.get("dtype"))
+        return model, tensors
+    limits = {"max_length": max_words or None, "max_width": max_span_width or None}
     with _without_weights(checkpoint) as folder:
-        return from_pretrained(checkpoint, folder, **options)
+        return from_pretrained(checkpoint, folder, **options, **limits), read()
+
+
+def text_encoder_of(model: Any) -> nn.Module:
+    """The backbone of a model of gliner or gliner2."""
+    inner = model.model
+    backbone: nn.Module = inner.encoder if isinstance(model, GLiNER2Span) else inner.token_rep_layer.bert_layer.model
+    return backbone
 
 
 def from_pretrained(checkpoint: Checkpoint, folder: Path, **options: Any) -> Any:

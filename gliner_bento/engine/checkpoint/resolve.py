@@ -12,21 +12,22 @@ from pathlib import Path
 from gliner_bento.engine.checkpoint.archive import is_archive, name_of, unpacked
 from gliner_bento.engine.checkpoint.find import (
     BACKBONES,
-    CONFIG,
     FORMATS,
     ModelError,
     WeightFiles,
     check_config,
+    config_of,
     find_weights,
     is_beside,
     is_file,
+    is_gliner2,
     no_weights,
     read_json,
     refuse_code,
 )
 from gliner_bento.engine.checkpoint.hub import Hub, is_hub_id
 from gliner_bento.engine.options import CheckpointOptions
-from gliner_bento.storage.other_models import no_checkpoint
+from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG, is_gliclass, no_checkpoint
 
 # Configurations, tokenizers and the card.
 _TEXTS = ["*.json", "*.txt", "*.model", "README.md"]
@@ -36,6 +37,7 @@ _WEIGHTS = {
 }
 _VOCABULARIES = ["tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model"]
 _VOCABULARIES += ["tokenizer.model"]
+_CONFIG_NAMES = (CONFIG, GLINER2_CONFIG)
 _CONFIGS = {"configuration": "config.json", "tokenizer": "tokenizer_config.json"}
 # gliner's default of `model_name`.
 _DEFAULT_BACKBONE = "microsoft/deberta-v3-small"
@@ -76,7 +78,7 @@ def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | Non
         if not is_hub_id(model):
             raise ModelError(f"{model!r} is neither a folder nor a hub id (owner/name)")
         folder = _downloaded(model, hub, options.revision, onnx_file)
-    if not is_file(folder / CONFIG):
+    if config_of(folder) is None:
         raise ModelError(f"{model!r} is {no_checkpoint(folder)}")
     if onnx_file and not is_file(folder / onnx_file):
         raise ModelError(f"{model!r} has no {onnx_file}{_instead(folder)}")
@@ -101,10 +103,10 @@ def _downloaded(model: str, hub: Hub, revision: str | None, onnx_file: str | Non
     kinds = {(onnx_file,): [f"{onnx_file}*"]} if onnx_file else _WEIGHTS
     folder = None
     for names, patterns in kinds.items():
-        folder = hub.download(model, [*_TEXTS, *patterns], revision) or hub.cached(model, [CONFIG], revision)
+        folder = hub.download(model, [*_TEXTS, *patterns], revision) or hub.cached(model, _CONFIG_NAMES, revision)
         if folder is None:
             break
-        if any(is_file(folder / name) for name in names) or not is_file(folder / CONFIG):
+        if any(is_file(folder / name) for name in names) or config_of(folder) is None:
             return folder
     if folder is not None and hub.refusal(model, revision) is None:
         raise no_weights(model, hub.files(model, revision))
@@ -125,6 +127,13 @@ def how_to_place(model: str) -> str:
 def _check_backbones(checkpoint: Checkpoint) -> None:
     """Check the configuration, and download what the folder lacks of its backbones. Raises ModelError."""
     config = check_config(checkpoint.folder)
+    if is_gliclass(checkpoint.folder):  # it has its encoder's configuration, and the tokenizer
+        return
+    if is_gliner2(checkpoint.folder):
+        for name in ("encoder_config/config.json", "tokenizer_config.json"):
+            if not is_file(checkpoint.folder / name):
+                raise ModelError(f"{checkpoint.model!r} lacks {name}, which GLiNER2 models are saved with")
+        return
     for key, backbone in BACKBONES.items():
         source = config.get(key) or (_DEFAULT_BACKBONE if key == "model_name" else None)
         if source is None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from gliner.data_processing.tokenizer import StanzaWordsSplitter, WordsSplitter
 from huggingface_hub import constants
 
-from gliner_bento.engine.checkpoint.find import CONFIG, ModelError, read_json
+from gliner_bento.engine.checkpoint.find import ModelError, read_json
 from gliner_bento.errors import install
+from gliner_bento.storage.other_models import CONFIG
 
 # `words_splitter_type` -> modules that gliner imports for it; an extra of the same name installs their packages.
 WORD_SPLITTERS: dict[str, tuple[str, ...]] = {

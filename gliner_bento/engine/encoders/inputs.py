@@ -26,35 +26,6 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class PromptTokens:
-    """The tokens whose embeddings stand for labels and relations; None: not in the prompt.
-
-    label_shift, relation_shift: how many tokens after them the embedding is."""
-
-    label: int | None = None
-    relation: int | None = None
-    label_shift: int = 0
-    relation_shift: int = 0
-
-    @classmethod
-    def inline(cls, config: Any, *, relations: bool) -> PromptTokens:
-        """The tokens of a model with labels, and relations, in its prompt. config: gliner's."""
-        label_shift = int(not config.embed_ent_token)
-        if not relations:
-            return cls(config.class_token_index, label_shift=label_shift)
-        relation_shift = int(not config.embed_rel_token)
-        return cls(config.class_token_index, config.rel_token_index, label_shift, relation_shift)
-
-    def positions(self, token_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Positions of the embeddings of labels and of relations, in order. token_ids: on the CPU."""
-        label, relation = (
-            token_ids[:0] if token is None else (token_ids == token).nonzero()[:, 0] + shift
-            for token, shift in ((self.label, self.label_shift), (self.relation, self.relation_shift))
-        )
-        return label, relation
-
-
-@dataclass(frozen=True, slots=True)
 class Inputs:
     """T packed tokens, at their positions.
 
@@ -79,20 +50,22 @@ class Inputs:
     thresholds: torch.Tensor | None = None
 
     @classmethod
-    def packed(cls, texts: Sequence[Prepared], adapters: TextSlots | None, prompt: PromptTokens) -> Inputs:
+    def packed(cls, texts: Sequence[Prepared], adapters: TextSlots | None) -> Inputs:
         """Without padding, on the CPU."""
         tokenized: list[Tokenized] = [text.payload for text in texts]
         token_counts = tuple(text.tokens for text in texts)
         word_counts = tuple(text.words for text in texts)
-        label_counts = tuple(len(text.item.labels) for text in texts)
-        relation_counts = tuple(len(text.item.relations) for text in texts)
+        label_counts = tuple(len(one.labels) or len(one.label_positions) for one in tokenized)
+        relation_counts = tuple(len(one.relation_positions) for one in tokenized)
         counts = (token_counts, word_counts, label_counts, relation_counts)
         token_ids = torch.from_numpy(np.concatenate([one.token_ids for one in tokenized], dtype=np.int64))
         marked = _joined([one.word_positions for one in tokenized], token_counts)
         numbers = _joined([one.word_numbers for one in tokenized], word_counts)
+        labels = _joined([one.label_positions for one in tokenized], token_counts)
+        relations = _joined([one.relation_positions for one in tokenized], token_counts)
         label_ids = tuple(chain.from_iterable(one.labels for one in tokenized))
         rows = BatchRows(*(TextRows(some, adapters) for some in counts))
-        return cls(rows, token_ids, marked, numbers, marked, *prompt.positions(token_ids), label_ids)
+        return cls(rows, token_ids, marked, numbers, marked, labels, relations, label_ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
+
+import torch
+from torch import nn
 
 from gliner_bento.engine.encoders.inputs import Inputs
 from gliner_bento.engine.encoders.output import EncoderOutput
@@ -10,6 +14,32 @@ from gliner_bento.engine.encoders.text_encoder import WordPooling, text_encoder
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lstm import Lstm
 from gliner_bento.engine.options import EngineOptions
+
+
+class BareBackbone(nn.Module):
+    """A backbone of transformers under the names of gliner's `Encoder` and, as `bert_layer`, of its `Transformer`."""
+
+    config = SimpleNamespace(fuse_layers=False)
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.model = backbone
+
+    @property
+    def bert_layer(self) -> BareBackbone:
+        """Itself."""
+        return self
+
+    def forward(self, token_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """(texts, longest) -> (texts, longest, D)."""
+        states: torch.Tensor = self.model(input_ids=token_ids, attention_mask=mask).last_hidden_state
+        return states
+
+
+def schema_encoder(model: Any, layers: LayerFactory, options: EngineOptions) -> UniEncoder:
+    """The encoder of gliner2's model; what it calls relations are all markers but those of labels."""
+    config = SimpleNamespace(subtoken_pooling=model.processor.token_pooling, num_rnn_layers=0)
+    return UniEncoder(SimpleNamespace(config=config, token_rep_layer=BareBackbone(model.encoder)), layers, options)
 
 
 class UniEncoder:

@@ -95,7 +95,8 @@ class PaddedSpans:
 def decode_padded_spans(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
     """Spans above their label's threshold. logits: padded, shape (B, first word, width - 1, label)."""
     proposed = decode_spans(
-        [logits[i, : text.words, :, : len(text.item.labels)] for i, text in enumerate(texts)], texts
+        [logits[i, : text.words, :, : len(text.item.labels)] for i, text in enumerate(texts)],
+        [lowest_threshold(text.item) for text in texts],
     )
     return list(map(above_own_threshold, texts, proposed))
 
@@ -112,7 +113,7 @@ def lowest_threshold(item: Item) -> float:
     """The lowest threshold of an item's labels."""
     if not item.label_thresholds:
         return item.threshold
-    return min(item.label_thresholds.get(name, item.threshold) for name in item.labels)
+    return min((item.label_thresholds.get(name, item.threshold) for name in item.labels), default=item.threshold)
 
 
 def thresholds_of(item: Item) -> float | NDArray[np.float64]:
@@ -122,14 +123,14 @@ def thresholds_of(item: Item) -> float | NDArray[np.float64]:
     return np.array([item.label_thresholds.get(name, item.threshold) for name in item.labels])
 
 
-def decode_spans(logits: Sequence[torch.Tensor], texts: Sequence[Prepared]) -> list[SpanTable]:
+def decode_spans(logits: Sequence[torch.Tensor], lowest: Sequence[float]) -> list[SpanTable]:
     """Spans above each text's lowest threshold. logits: of each text, shape (words, width - 1, labels).
 
     One pass over all scores on the device, and one transfer of those above the threshold.
     """
     device = logits[0].device
     sizes = torch.tensor([scores.numel() for scores in logits])
-    thresholds = torch.tensor([lowest_threshold(text.item) for text in texts], dtype=torch.float32)
+    thresholds = torch.tensor(lowest, dtype=torch.float32)
     if device.type != "cpu":
         sizes, thresholds = sizes.to(device), thresholds.to(device)
     flat = torch.cat([text.flatten() for text in logits])

@@ -1,8 +1,10 @@
-"""Greedy overlap resolution, as in gliner's decoders (`gliner/decoding/decoder.py`), linear in the number of spans."""
+"""Overlap resolution: greedy, as in gliner's decoders (`gliner/decoding/decoder.py`), or by a policy of gliner2
+(`gliner2/inference/overlap.py`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.predictions import NO_SPANS, Indices, Predictions, SpanTable
 from gliner_bento.engine.limits import MAX_CANDIDATES, kept_of, too_many_candidates
+from gliner_bento.types import Item
 
 
 class Resolved(NamedTuple):
@@ -25,12 +28,16 @@ class Resolved(NamedTuple):
     cut: Sequence[str] = ()
 
 
-def resolve(text: Prepared, spans: SpanTable) -> Resolved:
-    """Resolve the overlaps of a text's spans with the item's options. Raises LimitExceeded."""
+def resolve(text: Prepared, spans: SpanTable, *, within_labels: bool = False) -> Resolved:
+    """Resolve the overlaps of a text's spans with the item's options; of a pass over given entities, return these.
+
+    within_labels: see `kept_spans`. Raises LimitExceeded."""
     item = text.item
+    if text.payload.entities is not None:
+        return Resolved(text.payload.entities)
     if len(spans) > MAX_CANDIDATES:
         raise too_many_candidates(len(spans))
-    kept = resolve_overlaps(spans, flat=item.flat_ner, multi_label=item.multi_label)
+    kept = kept_spans(spans, item, within_labels=within_labels)
     entities = spans.take(kept)
     if text.is_pass:
         dropped = np.ones(len(spans), np.bool_)
@@ -53,6 +60,66 @@ def chars_of(text: Prepared, spans: SpanTable) -> NDArray[np.int64]:
     words = text.payload.bounds
     lengths: NDArray[np.int64] = words[spans.last, 1] - words[spans.first, 0]
     return lengths
+
+
+def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
+    """Indices of the spans that the item's options keep, in order of position.
+
+    within_labels: as in gliner2: only spans of the same label conflict.
+    """
+    if not len(spans):
+        return np.empty(0, np.intp)
+    compared = spans
+    if within_labels:  # words of their own for each label
+        shift = spans.label * (spans.last.max() + 1)
+        compared = replace(spans, first=spans.first + shift, last=spans.last + shift)
+    if item.overlap in (None, "nested"):
+        flat = item.overlap is None and (within_labels or item.flat_ner)
+        kept = resolve_overlaps(compared, flat=flat, multi_label=item.multi_label)
+    else:
+        order = np.argsort(-compared.score, kind="stable")
+        words, best = np.unique(compared.word_spans[order], return_index=True)
+        which = _POLICIES[item.overlap](compared.take(order[best]))
+        kept = order[best[which]]
+        if item.multi_label:
+            kept = np.flatnonzero(np.isin(compared.word_spans, words[which]))
+    by_position: Indices = kept[np.argsort(spans.first[kept], kind="stable")]
+    return by_position
+
+
+def _all(spans: SpanTable) -> Indices:
+    return np.arange(len(spans))
+
+
+def _longest(spans: SpanTable) -> Indices:
+    """Those inside no other span. spans: distinct."""
+    order = np.lexsort((-spans.last, spans.first))
+    lasts = spans.last[order]
+    longest: Indices = order[lasts > np.maximum.accumulate(np.concatenate([[-1], lasts[:-1]]))]
+    return longest
+
+
+def _heaviest(spans: SpanTable) -> Indices:
+    """Those of the set without overlaps that has the highest sum of scores. spans: distinct."""
+    order = np.lexsort((spans.first, spans.last))
+    before = np.searchsorted(spans.last[order], spans.first[order]).tolist()
+    scores = spans.score[order].tolist()
+    best = [0.0]
+    for number, score in enumerate(scores):
+        best.append(max(best[number], best[before[number]] + score))
+    chosen: list[int] = []
+    number = len(scores)
+    while number:
+        if best[number] > best[number - 1]:
+            chosen.append(number - 1)
+            number = before[number - 1]
+        else:
+            number -= 1
+    heaviest: Indices = order[chosen]
+    return heaviest
+
+
+_POLICIES = {"allow": _all, "flat": _heaviest, "longest": _longest}
 
 
 def resolve_overlaps(spans: SpanTable, *, flat: bool, multi_label: bool) -> Indices:

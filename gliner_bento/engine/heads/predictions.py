@@ -66,7 +66,8 @@ NO_SPANS = SpanTable.of(())
 
 
 class PredictedRelation(NamedTuple):
-    """`relation` is an index into the item's relations; `head` and `tail` are indexes into the text's spans."""
+    """`relation` is an index into the item's relations; `head` and `tail` are indexes into the text's spans, and into
+    `ends` behind them."""
 
     relation: int
     head: int
@@ -79,7 +80,9 @@ class Predictions:
     """The predictions of one text: spans in order of position, and the relations between them.
 
     suppressed: of a pass of a chunked request: spans above the threshold that overlap resolution dropped.
+    classes: for each classification of the item, in order, the scores of its labels, in order: (labels,).
     cut: limits of the item that dropped something, `max_entities` or `max_relations`.
+    ends: the ends of relations that are none of the spans.
     error: there are too many results for the item's limits.
     """
 
@@ -87,6 +90,8 @@ class Predictions:
     suppressed: SpanTable = NO_SPANS
     cut: Sequence[str] = ()
     relations: Sequence[PredictedRelation] = ()
+    ends: SpanTable = NO_SPANS
+    classes: Sequence[NDArray[np.float64]] = ()
     error: LimitExceeded | None = None
 
     @classmethod

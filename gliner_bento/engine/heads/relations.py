@@ -153,7 +153,8 @@ class RelationTask:
     def of(
         cls, number: int, text: Prepared, resolved: Resolved, proposed: Sequence[WordSpan], *, joint: bool
     ) -> RelationTask:
-        """Relations between the entities. proposed: the spans that the model's adjacency takes, if it is `joint`.
+        """Relations between the entities. proposed: the spans that the model's adjacency takes, if it is `joint`;
+        of a pass over given entities, it takes these.
 
         Several labels of the same words are one end of a relation, represented by the first of them. If a token
         model proposes the same words for several labels, gliner repeats their relations and adds self-relations; here
@@ -163,6 +164,8 @@ class RelationTask:
         index_of: dict[WordSpan, int] = {}
         for index, span in enumerate(zip(entities.first.tolist(), entities.last.tolist(), strict=True)):
             index_of.setdefault(span, index)
+        if text.payload.entities is not None:
+            proposed = sorted(index_of)
         allowed = AllowedEnds.of(text.item)
         if allowed and not joint:
             usable = allowed.ends(entities.label)

@@ -12,7 +12,7 @@ import torch
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
-from gliner_bento.engine.heads.decode import PaddedSpans, above_own_threshold, decode_spans
+from gliner_bento.engine.heads.decode import PaddedSpans, above_own_threshold, decode_spans, lowest_threshold
 from gliner_bento.engine.heads.overlap import predictions_of, resolve
 from gliner_bento.engine.heads.predictions import Predictions, SpanTable
 from gliner_bento.engine.heads.relations import RelationHead, RelationTask, predict_relations
@@ -47,7 +47,10 @@ class SpanHead:
     def predictions(self, scores: SpanScores, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
         """See `Head`."""
         spans, logits, padded = scores
-        above = decode_spans(logits, texts) if padded is None else padded.read(len(texts))
+        if padded is None:
+            above = decode_spans(logits, [lowest_threshold(text.item) for text in texts])
+        else:
+            above = padded.read(len(texts))
         if self._relate is None:
             above = list(map(above_own_threshold, texts, above))
             return [Predictions.or_error(predictions_of, *pair) for pair in zip(texts, above, strict=True)]

@@ -178,11 +178,14 @@ class LayerFactory:
         residual: bool = False,
         int8: bool = False,
     ) -> Linear:
-        """One layer for several sources that have the same input: their outputs are stacked. See `Linear`."""
+        """One layer for several sources that have the same input: their outputs are stacked. See `Linear`.
+
+        Adapters do not change sources that are no layers of the model."""
         slices = [WeightSlice(source) if isinstance(source, nn.Linear) else source for source in sources]
         weights = [one.weight for one in slices]
         weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-        updates = self._updates(weight) if self.slots else None
+        named = all(one.layer in self._names for one in slices)
+        updates = self._updates(weight) if self.slots and named else None
         if updates is not None:
             placed, first = [], 0
             for one, rows in zip(slices, weights, strict=True):

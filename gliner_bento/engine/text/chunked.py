@@ -1,10 +1,11 @@
 """The chunked request: a text longer than the model's maximum length, or more labels than one pass takes.
 
     text ──▶ windows ─┬─▶ an entity pass per label group ─▶ entities ─┬─▶ the window's results ──▶ Merger
-                      └── several groups: relation passes ◀───────────┘
+                      └── relation passes between the entities ◀──────┘
 
-With one group of labels (and one of relations) a window is one pass, for both. With several, related entities can have
-labels of different groups, so relations get passes of their own, over the labels of the window's entities: one pass for
+With one group of labels (and one of relations) a window is one pass, for both, unless relations are scored in parts of
+it (`relation_windows`). Relations then get passes of their own, one for each part that has two entities. With several
+groups, too, because related entities can have labels of different groups: over the labels of the entities, one pass for
 each group of relations. If these labels are too many for one pass, they are split into sets of half a pass's size, and
 every pair of sets gets its passes.
 """
@@ -15,25 +16,32 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice, product
+from itertools import combinations, islice, product, starmap
 
 import numpy as np
 
 from gliner_bento.engine.base import AdapterLease, Prepared
-from gliner_bento.engine.limits import MAX_CANDIDATES, too_many_candidates, warning_of
-from gliner_bento.engine.results import PassResult, with_arguments
+from gliner_bento.engine.heads.predictions import SpanTable
+from gliner_bento.engine.heads.typed_relations import AllowedEnds
+from gliner_bento.engine.limits import MAX_CANDIDATES, too_many, too_many_candidates, warning_of
+from gliner_bento.engine.results import EntityTable, PassResult, with_arguments
 from gliner_bento.engine.text.label_groups import grouped
 from gliner_bento.engine.text.merge import Merger, RelationKey, add_relations, best_relations
-from gliner_bento.engine.text.passes import Groups, Names, descriptions, one_pass
+from gliner_bento.engine.text.passes import Groups, Names, one_pass, part_of
+from gliner_bento.engine.text.relation_windows import RelationWindows
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.windows import Cutter, Window
 from gliner_bento.engine.text.words import Words
+from gliner_bento.tasks.classifications import WindowScores
 from gliner_bento.types import Entity, Extraction, Item, Usage
 
 # Passes that one call makes: with many labels and relations a window has thousands.
 _PASSES_AT_ONCE = 8
 # The pieces of a long word that one call reads, in characters.
 _STEP_CHARS = 10_000
+
+_Part = tuple[Words, Names, EntityTable | None]
+"""Words that relation passes read, labels of their prompt, the entities there."""
 
 
 @dataclass(slots=True)
@@ -65,19 +73,29 @@ class _OpenWindow:
 class WindowedRequest:
     """A `ChunkedRequest`. Holds the text, the open windows, and the merged result."""
 
-    def __init__(self, item: Item, tokenizer: ItemTokenizer, groups: Groups, lease: AdapterLease | None) -> None:
+    def __init__(
+        self,
+        item: Item,
+        tokenizer: ItemTokenizer,
+        groups: Groups,
+        relation_windows: RelationWindows | None,
+        lease: AdapterLease | None,
+    ) -> None:
         self._item = item
         self._tokenizer = tokenizer
         self._groups = groups
+        self._relation_windows = relation_windows
+        self._allowed = AllowedEnds.of(item)
         self._lease = lease
         self._lock = threading.Lock()
         in_order = list(groups.labels[0]) if len(groups.labels) == 1 else sorted(item.labels)
-        self._merger = Merger(item, in_order)
+        self._merger = Merger(item, in_order, schema=tokenizer.prompts.schema)
         self._windows_to_come: Iterator[Sequence[Window]] | None = None
         self._to_make: deque[Iterator[Prepared]] = deque()  # passes of one window each, those for relations first
         self._open: dict[int, _OpenWindow] = {}  # by the id of a pass
         self._truncated_at: int | None = None
-        self._windows = self._words = self._tokens = 0  # counters for `usage`
+        self._classes = WindowScores()
+        self._windows = self._words = self._tokens = self._ended = 0  # counters for `usage`
 
     def process_windows(self, window_words: int, overlap_words: int) -> None:
         """Process the whole text."""
@@ -119,28 +137,33 @@ class WindowedRequest:
         with self._lock:
             window = self._open.pop(id(prepared))
             self._tokens += result.tokens
+            self._classes.add(window.window.number, result.classes)
+            self._ended += 1
             window.add(self._item, result)
-            if result.cut:
+            if result.cut and window.relations is not None:
                 self._merger.cut.add("max_relations")
             if window.missing:
                 return ()
             if window.relations is None:
                 window.relations = {}
-                if self._groups.relations and (label_sets := self._label_sets(window)):
-                    window.missing = len(label_sets) * len(self._groups.relations)
-                    self._to_make.appendleft(self._passes(window, product(label_sets, self._groups.relations)))
+                if parts := self._parts(window):
+                    window.missing = len(parts) * len(self._groups.relations)
+                    prompts = product(parts, self._groups.relations)
+                    self._to_make.appendleft(self._passes(window, starmap(self._relation_pass, prompts)))
                     return ()
-                for one in window.entity_passes:
-                    add_relations(window.relations, one)
+                for one in window.entity_passes if parts is None else ():
+                    self._add_own_relations(window.relations, one)
             return self._merger.add(window.window, window.entity_passes, window.relations)
 
     def result(self) -> Extraction:
         """See `ChunkedRequest`."""
         entities = list(self._merger.entities)
-        relations = with_arguments(self._merger.relations(), entities)
+        found, ends = self._merger.relations()
+        relations = with_arguments(found, entities, self._item.text, ends)
         return Extraction(
             entities=entities,
             relations=relations,
+            classifications=self._classes.results(self._item.classifications),
             warnings=[warning_of(limit) for limit in sorted(self._merger.cut)],
             truncated=self._truncated_at is not None,
             truncated_at=self._truncated_at,
@@ -148,6 +171,7 @@ class WindowedRequest:
                 words=self._words,
                 tokens=self._tokens,
                 windows=self._windows,
+                passes=self._ended,
                 label_groups=len(self._groups.labels),
                 relation_groups=len(self._groups.relations) or int(bool(self._item.relations)),
             ),
@@ -185,18 +209,52 @@ class WindowedRequest:
         """A window's first passes."""
         self._windows += 1
         self._words += len(window.words) - window.repeated
-        groups = self._groups.labels
-        relations = () if self._groups.relations else tuple(self._item.relations)
-        prompts = [(labels, relations) for labels in groups]
-        return self._passes(_OpenWindow(window, len(prompts)), prompts)
+        labels = self._groups.labels
+        items = (part_of(self._item, group, self._groups.prompted) for group in labels)
+        if self._groups.relations:  # the relations of entity passes count only if no relation pass follows
+            items = (replace(item, on_limit="truncate") for item in items)
+        passes = (self._pass(item, window.words) for item in items)
+        return self._passes(_OpenWindow(window, len(labels)), passes)
 
-    def _label_sets(self, window: _OpenWindow) -> list[Names]:
-        """The labels of the passes for relations between the entities of a window; none for fewer than two spans."""
-        entities = [one.entities for one in window.entity_passes]
-        spans = np.concatenate([np.stack([one.start, one.end]) for one in entities], axis=1)
-        if not spans.size or (spans == spans[:, :1]).all():
+    def _add_own_relations(self, relations: dict[RelationKey, float], result: PassResult) -> None:
+        """Add the relations that an entity pass predicted. Raises LimitExceeded."""
+        if result.cut and self._item.on_limit == "error":
+            raise too_many(self._item, "max_relations")
+        if result.cut:
+            self._merger.cut.add("max_relations")
+        add_relations(relations, result)
+
+    def _parts(self, window: _OpenWindow) -> list[_Part] | None:
+        """What the relation passes of a window are over; None: its entity passes have the relations."""
+        if not self._groups.relations:
+            return None
+        names, words = tuple(self._item.labels), window.window.words
+        if self._tokenizer.prompts.schema:  # relations need no entities
+            return [(words, (), None)]
+        entities = EntityTable.joined(self._item.text, names, (one.entities for one in window.entity_passes))
+        entities = entities.take(np.lexsort((entities.end, entities.start)))
+        ranges = [(0, len(words))]
+        if self._relation_windows:
+            spans = np.stack([entities.start, entities.end])
+            ranges = self._relation_windows.parts(self._item.text, words, spans)
+        if self._groups.prompted and ranges == [(0, len(words))]:
+            return None
+        parts: list[_Part] = []
+        for start, end in ranges:
+            part = words[start:end]
+            inside = entities.take((entities.start >= part.start) & (entities.end <= part.end))
+            parts += [(part, labels, inside) for labels in self._label_sets(inside)]
+        return parts
+
+    def _label_sets(self, entities: EntityTable) -> list[Names]:
+        """The labels of the passes for relations between entities; none if there can be no relation."""
+        numbers = np.unique(entities.label)
+        spans = {(start, end) for start, end in zip(entities.start.tolist(), entities.end.tolist(), strict=True)}
+        if len(spans) < 2 or (self._allowed and not self._allowed.pairs(numbers).any()):
             return []
-        labels = {one.names[label] for one in entities for label in np.unique(one.label).tolist()}
+        if len(self._groups.labels) == 1 and self._groups.prompted:
+            return [tuple(self._item.labels)]
+        labels = [entities.names[number] for number in numbers.tolist()]
         label_tokens = {label: self._groups.tokens[label] for label in labels}
         names, tokens = self._groups.half
         label_sets = grouped(label_tokens, max_labels=2 * names, max_tokens=2 * tokens)
@@ -205,20 +263,24 @@ class WindowedRequest:
             label_sets = [tuple(sorted(one + other)) for one, other in combinations(halves, 2)]
         return label_sets
 
-    def _passes(self, window: _OpenWindow, prompts: Iterable[tuple[Names, Names]]) -> Iterator[Prepared]:
-        """A pass of the window for each of these labels and relations, made on demand."""
-        for labels, relations in prompts:
-            prepared = self._pass(window.window, labels, relations)
+    def _passes(self, window: _OpenWindow, passes: Iterable[Prepared]) -> Iterator[Prepared]:
+        """These passes of a window, made on demand."""
+        for prepared in passes:
             self._open[id(prepared)] = window
             yield prepared
 
-    def _pass(self, window: Window, labels: Names, relations: Names) -> Prepared:
-        item = replace(
-            self._item,
-            labels={name: self._item.labels[name] for name in labels},
-            relations={name: self._item.relations[name] for name in relations},
-            relation_heads={},  # the merged entities decide: another window may give a span another label
-            relation_tails={},
-        )
-        prompt = self._tokenizer.prompts.prompt(*descriptions(self._item, labels, relations))
-        return one_pass(item, self._tokenizer.tokenized(window.words, prompt), self._lease, is_pass=True)
+    def _relation_pass(self, part: _Part, relations: Names) -> Prepared:
+        """A pass that scores relations, between given entities if there are any."""
+        words, labels, entities = part
+        item = part_of(self._item, labels, relations)
+        if entities is None:
+            return self._pass(item, words)
+        number = np.array([labels.index(name) if name in labels else -1 for name in entities.names], np.int64)
+        label = number[entities.label]
+        first, last = words.bounds[:, 0].searchsorted(entities.start), words.bounds[:, 1].searchsorted(entities.end)
+        return self._pass(item, words, SpanTable(first, last, label, entities.score).take(label >= 0))
+
+    def _pass(self, item: Item, words: Words, entities: SpanTable | None = None) -> Prepared:
+        """A pass; without entities, it predicts them."""
+        tokenized = self._tokenizer.tokenized(item.text, words, self._tokenizer.prompts.prompt(item))
+        return one_pass(item, replace(tokenized, entities=entities), self._lease, is_pass=True)

@@ -6,14 +6,13 @@ At a low threshold a window has hundreds of thousands of candidates, so they are
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gliner_bento.engine.heads.overlap import resolve_overlaps
+from gliner_bento.engine.heads.overlap import kept_spans
 from gliner_bento.engine.heads.predictions import SpanTable
 from gliner_bento.engine.heads.typed_relations import AllowedEnds
 from gliner_bento.engine.limits import MAX_CANDIDATES, kept_of, too_many_candidates
@@ -47,11 +46,11 @@ class Merger:
     - Of more entities or relations than the item's limits, those with the highest scores count.
     """
 
-    def __init__(self, item: Item, labels: Sequence[str]) -> None:
-        """labels: of the item, in order of preference among equal scores."""
+    def __init__(self, item: Item, labels: Sequence[str], *, schema: bool) -> None:
+        """labels: of the item, in order of preference among equal scores. schema: see `Prompts`."""
         self._item = item
         self._labels = labels
-        self._order = {label: number for number, label in enumerate(labels)}
+        self._schema = schema
         self._pending: dict[int, tuple[Window, Sequence[EntityTable], Mapping[RelationKey, float]]] = {}
         self._next = 0
         self._windows: list[Window] = []
@@ -68,7 +67,7 @@ class Merger:
 
         Raises LimitExceeded.
         """
-        tables = [self._numbered(table) for one in entity_passes for table in (one.entities, one.suppressed)]
+        tables = [table for one in entity_passes for table in (one.entities, one.suppressed)]
         bounds = Window(window.number, window.words.borders(), next_start=window.next_start)
         self._pending[window.number] = bounds, tables, relations
         parts = len(self._final)
@@ -88,23 +87,31 @@ class Merger:
         """The final entities. Raises LimitExceeded."""
         return self._limited()
 
-    def relations(self) -> list[PairRelation]:
+    def relations(self) -> tuple[list[PairRelation], list[CharSpan]]:
         """Between `entities`, after the last window; by head, then tail. Of a span's labels, the first counts.
 
-        Raises LimitExceeded."""
+        And the ends that are no entities (GLiNER2), whose indexes follow theirs. Raises LimitExceeded."""
         index_of: dict[CharSpan, int] = {}
         for index, span in enumerate(_char_spans(self.entities)):
             index_of.setdefault(span, index)
-        kept = [(*key, score) for key, (_, score) in self._relations.items() if index_of.keys() >= {key[1], key[2]}]
-        if allowed := AllowedEnds.of(self._item):
+        allowed = AllowedEnds.of(self._item)
+        kept = [
+            (*key, score)
+            for key, (_, score) in self._relations.items()
+            if (self._schema and not allowed) or index_of.keys() >= {key[1], key[2]}
+        ]
+        if allowed:
             kept = self._allowed(kept, index_of, allowed)
         chars = np.array([head[1] - head[0] + tail[1] - tail[0] for _, head, tail, _ in kept], np.int64)
         fitting = kept_of(self._item, "max_relations", np.array([score for *_, score in kept]), chars)
         if fitting is not None:
             kept = [kept[index] for index in fitting.tolist()]
             self.cut.add("max_relations")
+        ends = sorted({end for _, *spans, _ in kept for end in spans} - index_of.keys())
+        index_of |= {end: len(self.entities) + number for number, end in enumerate(ends)}
         relations = [PairRelation(name, score, index_of[head], index_of[tail]) for name, head, tail, score in kept]
-        return sorted(relations, key=lambda relation: (relation.head, relation.tail))
+        relations.sort(key=lambda relation: (relation.head, relation.tail))
+        return relations, ends
 
     def _allowed(
         self,
@@ -165,8 +172,7 @@ class Merger:
         lasts = entities.end - 1
         _, ranks = np.unique(np.concatenate([entities.start, lasts]), return_inverse=True)
         spans = SpanTable(ranks[: len(lasts)], ranks[len(lasts) :], entities.label, entities.score)
-        item = self._item
-        return entities.take(resolve_overlaps(spans, flat=item.flat_ner, multi_label=item.multi_label))
+        return entities.take(kept_spans(spans, self._item, within_labels=self._schema))
 
     def _limited(self) -> EntityTable:
         """The final entities that the item's limit keeps."""
@@ -184,23 +190,15 @@ class Merger:
         self._relations = {
             key: value
             for key, value in self._relations.items()
-            if all(span[1] > opened or span in kept for span in key[1:])
+            if self._schema or all(span[1] > opened or span in kept for span in key[1:])
         }
         if len(self._relations) > 2 * self._item.max_relations:
             best = best_relations(self._item, {key: score for key, (_, score) in self._relations.items()})
             self._relations = {key: self._relations[key] for key in best}
             self.cut.add("max_relations")
 
-    def _numbered(self, table: EntityTable) -> EntityTable:
-        """The entities with the numbers of this merger's labels."""
-        numbers = np.array([self._order[name] for name in table.names], np.int64)
-        return replace(table, names=self._labels, label=numbers[table.label])
-
     def _joined(self, tables: Sequence[EntityTable]) -> EntityTable:
-        integers = [np.stack([table.start, table.end, table.label]) for table in tables]
-        start, end, label = np.concatenate([np.empty((3, 0), np.int64), *integers], axis=1)
-        score = np.concatenate([np.empty(0), *(table.score for table in tables)])
-        return EntityTable(self._item.text, self._labels, start, end, label, score)
+        return EntityTable.joined(self._item.text, self._labels, tables)
 
 
 def _contexts(window: Window, entities: EntityTable) -> NDArray[np.float64]:
@@ -231,7 +229,7 @@ def _char_spans(entities: EntityTable) -> Iterator[CharSpan]:
 
 def add_relations(scores: dict[RelationKey, float], result: PassResult) -> None:
     """Add the relations of a pass to those of other passes over its window: the highest score of each."""
-    spans = list(_char_spans(result.entities)) if result.relations else []
+    spans = [*_char_spans(result.entities), *result.ends] if result.relations else []
     for relation in result.relations:
         key = relation.relation, spans[relation.head], spans[relation.tail]
         scores[key] = max(relation.score, scores.get(key, 0.0))

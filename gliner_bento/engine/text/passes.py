@@ -7,11 +7,12 @@ and relations, if there are any. An item that fits one pass has no such limit.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gliner_bento.engine.base import AdapterLease, Prepared, Steps
 from gliner_bento.engine.text.label_groups import grouped
 from gliner_bento.engine.text.prompts import Prompt
+from gliner_bento.engine.text.relation_windows import RelationWindows
 from gliner_bento.engine.text.subwords import shortened
 from gliner_bento.engine.text.tokenize import ItemTokenizer, Tokenized
 from gliner_bento.errors import InvalidField
@@ -34,26 +35,29 @@ _DEFAULT_OVERLAP_DIVISOR = 4
 class PassLimits:
     """Limits of one pass. words: of the text. max_labels: labels, and as many relations; None: no limit.
 
-    window_words, window_overlap_words: defaults for requests.
+    window_words, window_overlap_words, relation_windows: defaults for requests.
     """
 
     words: int
     window_words: int
     window_overlap_words: int
     max_labels: int | None
+    relation_windows: RelationWindows | None
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
     """The labels and relations of the passes over a window, by name.
 
-    labels: of each entity pass. relations: of each relation pass; empty if the entity pass has the relations too.
+    labels: of each entity pass. relations: of each relation pass; empty if the entity passes score the relations.
+    prompted: relations in the prompt of the entity passes.
     tokens: of each label. half: limits of a half of a relation pass's labels: names, tokens.
     room: tokens that every pass leaves for its window.
     """
 
     labels: Sequence[Names]
     relations: Sequence[Names]
+    prompted: Names
     tokens: Mapping[str, int]
     half: tuple[int, int]
     room: int
@@ -71,7 +75,7 @@ class PassPlanner:
         max_labels = self._limits.max_labels
         if self._tokenizer.prompts.inline and max_labels and max(len(item.labels), len(item.relations)) > max_labels:
             return None
-        prompt = self._tokenizer.prompts.prompt(tuple(item.labels.values()), tuple(item.relations.values()))
+        prompt = self._tokenizer.prompts.prompt(item)
         return prompt if prompt.room else None
 
     def windows(self, item: Item) -> tuple[int, int]:
@@ -92,24 +96,39 @@ class PassPlanner:
             )
         return window, overlap
 
+    def relation_windows(self, item: Item) -> RelationWindows | None:
+        """See `RelationWindows.chosen`; None, too, for an item without relations."""
+        chosen = RelationWindows.chosen(
+            item.relation_window,
+            item.relation_window_sentences,
+            item.relation_window_overlap_sentences,
+            self._limits.relation_windows,
+        )
+        if chosen and self._tokenizer.prompts.schema:
+            raise InvalidField("relation_window: of this model only `whole`", param="relation_window")
+        return chosen if item.relations else None
+
+    def one_group(self, item: Item, room: int, *, divided: bool) -> Groups:
+        """The groups of an item whose names fit one pass. divided: relations have passes of their own."""
+        relations = tuple(item.relations)
+        return Groups([tuple(item.labels)], [relations] if divided else [], relations, {}, (0, 0), room)
+
     def tokenize_labels(self, item: Item) -> Steps[None]:
         """Fill the cache of separate labels."""
         if not self._tokenizer.prompts.inline:
             yield from self._tokens(item.labels, "labels", self._tokenizer.limits.tokens)
 
-    def groups(self, item: Item) -> Steps[Groups]:
+    def groups(self, item: Item, *, divided: bool) -> Steps[Groups]:
         """Group the names of an item of several passes. Raises InvalidField (`labels`, `relations`) for a long name."""
         if not self._tokenizer.prompts.inline:
-            return Groups([tuple(item.labels)], [], {}, (0, 0), self._room(item, tuple(item.labels)))
+            return self.one_group(item, self._room(item, tuple(item.labels)), divided=False)
         share = self._tokenizer.limits.tokens // (4 if item.relations else 2)
         tokens = yield from self._tokens(item.labels, "labels", share)
         labels = self._grouped(tokens, share)
         relation_tokens = yield from self._tokens(item.relations, "relations", share)
         relations = self._grouped(relation_tokens, share)
         if len(labels) == 1 and len(relations) <= 1:  # in the request's order, as in a text that fits one pass
-            return Groups(
-                [tuple(item.labels)], [], tokens, (0, 0), self._room(item, tuple(item.labels), tuple(item.relations))
-            )
+            return self.one_group(item, self._room(item, tuple(item.labels), tuple(item.relations)), divided=divided)
         half = (self._limits.max_labels or len(tokens)) // 2 or 1, max(share // 2, *tokens.values())
         longest = max(labels, key=lambda group: sum(tokens[name] for name in group))
         room = self._room(item, longest)
@@ -119,12 +138,12 @@ class PassPlanner:
             yield
         if room < 1:
             raise InvalidField("labels: they leave no tokens for the text", param="labels")
-        return Groups(labels, relations, tokens, half, room)
+        return Groups(labels, relations, (), tokens, half, room)
 
     def _tokens(self, names: Mapping[str, str], param: str, share: int) -> Steps[dict[str, int]]:
         tokens: dict[str, int] = {}
         for name, description in names.items():
-            tokens[name] = number = self._tokenizer.prompts.tokens_of(description, param)
+            tokens[name] = number = self._tokenizer.prompts.tokens_of(name, description, param)
             if number > share:
                 raise InvalidField(
                     f"{param}: {shortened(name)} has {number} tokens; the limit in a request of several passes is "
@@ -139,12 +158,18 @@ class PassPlanner:
         return grouped(tokens, max_labels=self._limits.max_labels or len(tokens), max_tokens=share) if tokens else []
 
     def _room(self, item: Item, labels: Names, relations: Names = ()) -> int:
-        return self._tokenizer.prompts.prompt(*descriptions(item, labels, relations)).room
+        return self._tokenizer.prompts.prompt(part_of(item, labels, relations)).room
 
 
-def descriptions(item: Item, labels: Names, relations: Names) -> tuple[Names, Names]:
-    """The descriptions of these names."""
-    return tuple(item.labels[name] for name in labels), tuple(item.relations[name] for name in relations)
+def part_of(item: Item, labels: Names, relations: Names) -> Item:
+    """The item with these labels and relations alone."""
+    return replace(
+        item,
+        labels={name: item.labels[name] for name in labels},
+        relations={name: item.relations[name] for name in relations},
+        relation_heads={},  # the merged entities decide: another window may give a span another label
+        relation_tails={},
+    )
 
 
 def one_pass(

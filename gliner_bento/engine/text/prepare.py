@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gliner_bento.engine.base import AdapterLease, Prepared, Steps
 from gliner_bento.engine.text.chunked import WindowedRequest
 from gliner_bento.engine.text.passes import PassPlanner, one_pass
+from gliner_bento.engine.text.relation_windows import RelationWindows
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.words import Words
 from gliner_bento.errors import InvalidField, TooLarge
@@ -15,30 +18,32 @@ from gliner_bento.tasks.extraction import Extraction, ExtractionItem
 class ItemPreparer:
     """Prepares the items of one model. Thread-safe."""
 
-    def __init__(self, tokenizer: ItemTokenizer, planner: PassPlanner, model: str, *, supports_relations: bool) -> None:
+    def __init__(self, tokenizer: ItemTokenizer, planner: PassPlanner, model: str, tasks: Sequence[str]) -> None:
+        """tasks: see `ModelInfo`."""
         self._tokenizer = tokenizer
         self._planner = planner
         self._model = model
-        self._supports_relations = supports_relations
+        self._tasks = tasks
 
     def checked(self, item: Item) -> ExtractionItem:
         """The item. Raises InvalidField for a task or options that the model does not support."""
         if not isinstance(item, ExtractionItem):
             raise InvalidField(f"{self._model} does not support the task {item.task}")
-        if not item.labels:
+        schema = self._tokenizer.prompts.schema
+        if not item.labels and not item.classifications and not (schema and item.relations):
             raise InvalidField("labels: at least one is required", param="labels")
-        if item.relations and not self._supports_relations:
-            raise InvalidField("relations: this model does not extract relations", param="relations")
+        item.check_supported(self._model, self._tasks)
         for param, names in (("labels", item.labels), ("relations", item.relations)):
-            if len(set(names.values())) < len(names):
+            if not schema and len(set(names.values())) < len(names):
                 raise InvalidField(f"{param}: two names have the same description", param=param)
         return item
 
     def prepare(self, item: ExtractionItem, lease: AdapterLease | None) -> Steps[Prepared]:
         """The item as one pass or as a chunked request; without the lease if it needs no pass."""
         window, overlap = self._planner.windows(item)
+        relation_windows = self._planner.relation_windows(item)
         if not item.text or item.text.isspace():
-            return Prepared(item, tokens=0, words=0, result=Extraction(()))
+            return Prepared(item, tokens=0, words=0, result=Extraction.blank(item))
         max_words = window if item.long_text == "window" else self._tokenizer.limits.words
         yield from self._planner.tokenize_labels(item)
         if prompt := self._planner.fits(item):
@@ -46,18 +51,28 @@ class ItemPreparer:
             if not is_cut or item.long_text != "window":
                 truncated_at = self._truncated_at(item, words, is_cut=is_cut)
                 if not words:
-                    result = Extraction((), truncated=truncated_at is not None, truncated_at=truncated_at)
+                    result = Extraction.blank(item, truncated=truncated_at is not None, truncated_at=truncated_at)
                     return Prepared(item, tokens=0, words=0, truncated_at=truncated_at, result=result)
-                tokenized = self._tokenizer.tokenized(words, prompt)
-                return one_pass(item, tokenized, lease, truncated_at=truncated_at)
-        request = yield from self._windowed(item, window, overlap, lease)
+                if not relation_windows or not relation_windows.may_divide(item.text, words):
+                    tokenized = self._tokenizer.tokenized(item.text, words, prompt)
+                    return one_pass(item, tokenized, lease, truncated_at=truncated_at)
+                groups = self._planner.one_group(item, prompt.room, divided=True)
+                request = WindowedRequest(item, self._tokenizer, groups, relation_windows, lease)
+                request.process_words(words, truncated_at)
+                return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
+        request = yield from self._windowed(item, window, overlap, relation_windows, lease)
         return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
 
     def _windowed(
-        self, item: ExtractionItem, window: int, overlap: int, lease: AdapterLease | None
+        self,
+        item: ExtractionItem,
+        window: int,
+        overlap: int,
+        relation_windows: RelationWindows | None,
+        lease: AdapterLease | None,
     ) -> Steps[WindowedRequest]:
-        groups = yield from self._planner.groups(item)
-        request = WindowedRequest(item, self._tokenizer, groups, lease)
+        groups = yield from self._planner.groups(item, divided=bool(relation_windows))
+        request = WindowedRequest(item, self._tokenizer, groups, relation_windows, lease)
         if item.long_text == "window":
             request.process_windows(window, overlap)
         else:

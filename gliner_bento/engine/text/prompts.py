@@ -3,21 +3,24 @@
     prefix │ [ENT] label [ENT] label [SEP] │ text words … │ suffix          InlineLabels
     prefix │ text words … │ suffix       and one sequence per label         SeparateLabels
 
-Prompts are built by gliner's own processor.
+Prompts are built by gliner's own processor. GLiNER2's are in `schema_prompts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
-from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode, shortened, unpadded
-from gliner_bento.engine.text.words import TokenIds, token_array
-from gliner_bento.errors import InvalidField
+import numpy as np
+from numpy.typing import NDArray
 
-_CACHED_PROMPTS = 1024
+from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode, shortened, unpadded
+from gliner_bento.engine.text.words import NO_WORDS, TokenIds, Words, nowhere, token_array
+from gliner_bento.errors import InvalidField
+from gliner_bento.tasks.extraction import ExtractionItem
+
+CACHED_PROMPTS = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,65 +29,97 @@ class Prompt:
 
     token_ids: before the text, with inline labels. labels: the token ids of each separate label.
     room: tokens left for the text; less than 1 if the labels do not fit.
+    label_positions, relation_positions: inline: the token whose embedding stands for each label and relation.
+    words: those that the model reads before the text's.
     """
 
     token_ids: TokenIds
     labels: tuple[tuple[int, ...], ...]
     room: int
+    label_positions: NDArray[np.int64] = field(default_factory=nowhere)
+    relation_positions: NDArray[np.int64] = field(default_factory=nowhere)
+    words: Words = NO_WORDS
 
 
-_NO_TOKENS = token_array()
-_NO_ROOM = Prompt(_NO_TOKENS, (), 0)
+NO_ROOM = Prompt(token_array(), (), 0)
 
 
 class Prompts(Protocol):
     """Encodes labels and relations. Thread-safe.
 
-    inline: whether they share the maximum length with the text.
+    inline: whether they share the maximum length with the text. framed: sequences have special tokens at both ends.
+    schema: of GLiNER2: the model reads names and descriptions, else descriptions alone; labels do not compete for a
+        span, and relations are not limited to entities.
     """
 
     inline: bool
+    framed: bool
+    schema: bool
 
     def __init__(self, processor: Any, subwords: Subwords, limits: ModelLimits, *, relations: bool) -> None: ...
 
-    def prompt(self, labels: Sequence[str], relations: Sequence[str]) -> Prompt:
-        """Encode these descriptions. Raises InvalidField (`labels`, `relations`) for what the model cannot encode."""
+    @staticmethod
+    def markers(processor: Any, *, relations: bool) -> set[int]:
+        """Tokens that the model reserves."""
 
-    def tokens_of(self, name: str, param: str) -> int:
+    def prompt(self, item: ExtractionItem) -> Prompt:
+        """Encode its labels and relations. Raises InvalidField (`labels`, `relations`) for what the model cannot
+        encode."""
+
+    def tokens_of(self, name: str, description: str, param: str) -> int:
         """Tokens that a label or relation takes in a prompt, its marker included. Raises InvalidField (`param`)."""
+
+    def after(self, text: str, words: Words) -> Words:
+        """Words that the model reads behind these of the text."""
+
+
+def gliner_markers(processor: Any, *, relations: bool) -> set[int]:
+    """See `Prompts`, of gliner's models."""
+    config = processor.config
+    return {config.class_token_index, *([config.rel_token_index] if relations else [])}
 
 
 class InlineLabels:
     """See `Prompts`."""
 
-    inline = True
+    inline, framed, schema = True, True, False
+
+    @staticmethod
+    def markers(processor: Any, *, relations: bool) -> set[int]:
+        """See `Prompts`."""
+        return gliner_markers(processor, relations=relations)
 
     def __init__(self, processor: Any, subwords: Subwords, limits: ModelLimits, *, relations: bool) -> None:
         self._processor = processor
         self._subwords = subwords
         self._max_tokens = limits.tokens
         self._relations = relations
-        config = processor.config
+        self._config = config = processor.config
         subwords.check_marker(config.ent_token, "class_token_index", config.class_token_index)
         if relations:
             subwords.check_marker(config.rel_token, "rel_token_index", config.rel_token_index)
-        self._cached = lru_cache(maxsize=_CACHED_PROMPTS)(self._build)
+        self._cached = lru_cache(maxsize=CACHED_PROMPTS)(self._build)
 
-    def prompt(self, labels: Sequence[str], relations: Sequence[str]) -> Prompt:
+    def prompt(self, item: ExtractionItem) -> Prompt:
         """See `Prompts`."""
+        labels, relations = tuple(item.labels.values()), tuple(item.relations.values())
         check_unicode(labels, "labels")
         check_unicode(relations, "relations")
         if 2 * (len(labels) + len(relations)) >= self._max_tokens:  # at least a marker and a token each
-            return _NO_ROOM
+            return NO_ROOM
         try:
-            return self._cached(tuple(labels), tuple(relations))
-        except _DoesNotFit:
-            return _NO_ROOM
+            return self._cached(labels, relations)
+        except DoesNotFit:
+            return NO_ROOM
 
-    def tokens_of(self, name: str, param: str) -> int:
+    def tokens_of(self, name: str, description: str, param: str) -> int:
         """See `Prompts`."""
-        check_unicode((name,), param)
-        return 1 + len(self._ids(name, param))
+        check_unicode((description,), param)
+        return 1 + len(self._ids(description, param))
+
+    def after(self, text: str, words: Words) -> Words:
+        """See `Prompts`: none."""
+        return NO_WORDS
 
     def _build(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> Prompt:
         tokens = 0
@@ -92,14 +127,19 @@ class InlineLabels:
             for name in names:
                 tokens += 1 + len(self._ids(name, param))
                 if tokens > self._max_tokens:
-                    raise _DoesNotFit  # an exception, so that the cache does not keep it
+                    raise DoesNotFit  # an exception, so that the cache does not keep it
         more = {"relations": [list(relations)]} if self._relations else {}
         prompts, _ = self._processor.prepare_inputs([[]], [list(labels)], **more)
         token_ids = self._subwords.ids(prompts[0])
         room = self._subwords.room(token_ids)
         if room < 1:
-            raise _DoesNotFit
-        return Prompt(token_array(token_ids), (), room)
+            raise DoesNotFit
+        ids, config = token_array(token_ids), self._config
+        label_positions = np.flatnonzero(ids == config.class_token_index) + int(not config.embed_ent_token)
+        relation_positions = nowhere()
+        if self._relations:
+            relation_positions = np.flatnonzero(ids == config.rel_token_index) + int(not config.embed_rel_token)
+        return Prompt(ids, (), room, label_positions, relation_positions)
 
     def _ids(self, name: str, param: str) -> tuple[int, ...]:
         ids = self._subwords.ids([name])
@@ -110,26 +150,35 @@ class InlineLabels:
 class SeparateLabels:
     """See `Prompts`."""
 
-    inline = False
+    inline, framed, schema = False, True, False
+
+    @staticmethod
+    def markers(processor: Any, *, relations: bool) -> set[int]:
+        """See `Prompts`."""
+        return gliner_markers(processor, relations=relations)
 
     def __init__(self, processor: Any, subwords: Subwords, limits: ModelLimits, *, relations: bool) -> None:
         assert not relations
         self._subwords = subwords
         self._tokenizer = unpadded(processor.labels_tokenizer)
         self._max_tokens = limits.label_tokens
-        self._cached = lru_cache(maxsize=_CACHED_PROMPTS)(self._encode)
+        self._cached = lru_cache(maxsize=CACHED_PROMPTS)(self._encode)
 
-    def prompt(self, labels: Sequence[str], relations: Sequence[str]) -> Prompt:
+    def prompt(self, item: ExtractionItem) -> Prompt:
         """See `Prompts`."""
+        labels = tuple(item.labels.values())
         check_unicode(labels, "labels")
-        check_unicode(relations, "relations")
-        return Prompt(_NO_TOKENS, tuple(map(self._cached, labels)), self._subwords.room(()))
+        return Prompt(token_array(), tuple(map(self._cached, labels)), self._subwords.room(()))
 
-    def tokens_of(self, name: str, param: str) -> int:
+    def tokens_of(self, name: str, description: str, param: str) -> int:
         """See `Prompts`: they take none."""
-        check_unicode((name,), param)
-        self._cached(name)
+        check_unicode((description,), param)
+        self._cached(description)
         return 0
+
+    def after(self, text: str, words: Words) -> Words:
+        """See `Prompts`: none."""
+        return NO_WORDS
 
     def _encode(self, label: str) -> tuple[int, ...]:
         self._subwords.check_name(self._tokenizer.encode(label, add_special_tokens=False).ids, label, "labels")
@@ -143,5 +192,5 @@ class SeparateLabels:
         return ids
 
 
-class _DoesNotFit(Exception):
+class DoesNotFit(Exception):
     """A prompt leaves no token for a text."""

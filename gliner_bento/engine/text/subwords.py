@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from gliner_bento.engine.checkpoint.find import ModelError
@@ -30,16 +31,16 @@ class ModelLimits:
 class Subwords:
     """Encodes words for the text encoder. Safe to call from several threads.
 
-    prefix, suffix: the special tokens of every sequence. markers: tokens that the model reserves for labels and
-    relations. of_words: the tokens of each word of a text, as the bytes of int32s; raises InvalidField (`text`) for a
-    marker among them. cached: whether `of_words` has a cache; not where the tokenizer fails its check.
+    prefix, suffix: the special tokens of every sequence, if it is `framed`. markers: tokens that the model reserves for
+    labels and relations. of_words: the tokens of each word of a text, as the bytes of int32s; raises InvalidField
+    (`text`) for a marker among them. cached: whether `of_words` has a cache; not where the tokenizer fails its check.
     """
 
-    def __init__(self, processor: Any, config: Any, max_tokens: int, *, relations: bool) -> None:
+    def __init__(self, processor: Any, max_tokens: int, markers: set[int], *, framed: bool) -> None:
         self.max_tokens = max_tokens
-        self.markers = {config.class_token_index, *([config.rel_token_index] if relations else [])}
+        self.markers = markers
         self._tokenizer = unpadded(processor.transformer_tokenizer)
-        self.prefix, self.suffix = self._special_tokens()
+        self.prefix, self.suffix = self._special_tokens() if framed else ((), ())
         self.cached = is_exact(self._tokenizer)
         self.of_words = CachedSubwords(self._of_text) if self.cached else self._of_text
         if not self.cached:
@@ -58,6 +59,11 @@ class Subwords:
     def ids(self, words: Sequence[str]) -> tuple[int, ...]:
         """The tokens of the words, each encoded on its own, without special tokens."""
         return tuple(encoded(self._tokenizer, words).ids)
+
+    def each(self, words: Sequence[str]) -> list[tuple[int, ...]]:
+        """`ids` of each of the words."""
+        encoding = encoded(self._tokenizer, words)
+        return [tuple(np.frombuffer(ids, np.int32).tolist()) for ids in ids_of_each(encoding, len(words))]
 
     def room(self, prompt: Sequence[int]) -> int:
         """Tokens left for a text beside `prompt`."""

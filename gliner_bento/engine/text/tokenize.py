@@ -7,7 +7,7 @@ Every word is encoded on its own, so tokens of words can be joined into any wind
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,11 @@ import regex
 from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Steps
+from gliner_bento.engine.heads.predictions import SpanTable
 from gliner_bento.engine.text.prompts import Prompt, Prompts
 from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode
 from gliner_bento.engine.text.word_splitter import WordSplitter
-from gliner_bento.engine.text.words import NO_WORDS, TokenIds, Words, token_array
+from gliner_bento.engine.text.words import NO_WORDS, TokenIds, Words, nowhere, token_array
 
 # Maximum number of the splitter's words that `read` tokenizes, over those that it may return: a text may have hardly
 # any words with tokens.
@@ -40,7 +41,10 @@ class Tokenized:
 
     token_ids: (T,). word_positions: positions of the tokens that gliner pools to the embeddings of words, usually one
     per word. word_numbers: the word of each of these, from 0. bounds: (W, 2), [start, end) of each word in characters
-    of the text. labels: the token ids of each label, with separate labels (see `prompts`).
+    of the text. labels: the token ids of each label, with separate labels (see `prompts`). label_positions,
+    relation_positions: of the tokens whose embeddings stand for labels and relations, with inline labels.
+    own: the words of the text; the model reads others before and behind them.
+    entities: those between which relations are scored; None: those that the pass predicts.
     """
 
     token_ids: TokenIds
@@ -48,6 +52,15 @@ class Tokenized:
     word_numbers: NDArray[np.int64]
     bounds: NDArray[np.int64]
     labels: tuple[tuple[int, ...], ...] = ()
+    label_positions: NDArray[np.int64] = field(default_factory=nowhere)
+    relation_positions: NDArray[np.int64] = field(default_factory=nowhere)
+    own: slice = field(default_factory=lambda: slice(None))
+    entities: SpanTable | None = None
+
+    @property
+    def own_words(self) -> int:
+        """The number of words of the text itself."""
+        return len(self.bounds[self.own])
 
     @property
     def words(self) -> list[tuple[int, int]]:
@@ -72,7 +85,8 @@ class ItemTokenizer:
         self, processor: Any, config: Any, limits: ModelLimits, prompts: type[Prompts], *, relations: bool = False
     ) -> None:
         self.limits = limits
-        self.subwords = Subwords(processor, config, limits.tokens, relations=relations)
+        markers = prompts.markers(processor, relations=relations)
+        self.subwords = Subwords(processor, limits.tokens, markers, framed=prompts.framed)
         self.prompts = prompts(processor, self.subwords, limits, relations=relations)
         self._prefix, self._suffix = token_array(self.subwords.prefix), token_array(self.subwords.suffix)
         self._pooling = config.subtoken_pooling
@@ -128,9 +142,12 @@ class ItemTokenizer:
             elif ids and last - first > 1:
                 yield from self.pieces(text, first, last, room, (last - first + 1) // 2)
 
-    def tokenized(self, words: Words, prompt: Prompt) -> Tokenized:
-        """The input of a pass over `words`."""
+    def tokenized(self, text: str, words: Words, prompt: Prompt) -> Tokenized:
+        """The input of a pass over `words` of the text."""
         prefix, suffix = self._prefix, self._suffix
+        own = slice(len(prompt.words), len(prompt.words) + len(words))
+        if (after := self.prompts.after(text, words)) or prompt.words:
+            words = Words.joined([prompt.words, words, after])
         before = len(prefix) + len(prompt.token_ids)
         numbers = np.arange(len(words))
         if self._pooling == "first":
@@ -140,7 +157,8 @@ class ItemTokenizer:
         else:
             positions, numbers = np.arange(before, before + len(words.token_ids)), numbers.repeat(words.counts)
         token_ids = np.concatenate((prefix, prompt.token_ids, words.token_ids, suffix))
-        return Tokenized(token_ids, positions, numbers, words.bounds, prompt.labels)
+        labels, relations = (len(prefix) + at for at in (prompt.label_positions, prompt.relation_positions))
+        return Tokenized(token_ids, positions, numbers, words.bounds, prompt.labels, labels, relations, own)
 
 
 def _parts(words: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -34,6 +34,8 @@ PIECE_CHARS = 10_000
 
 PLAIN_PIECE_CHARS = 50_000
 
+GLINER2 = "gliner2"
+
 _WHITESPACE_SPLITTER = WhitespaceTokenSplitter()
 
 # One for the process, as langdetect's profiles are, which it loads on the first call. spaCy's memory zone is for one
@@ -42,13 +44,18 @@ _LOCK = threading.Lock()
 
 
 class WordSplitter:
-    """gliner's word splitter of one model. Safe to call from several threads."""
+    """gliner's word splitter of one model, or gliner2's. Safe to call from several threads."""
 
     def __init__(self, splitter: Any, kind: str) -> None:
-        """splitter: gliner's `WordsSplitter`. kind: its type, the configuration's `words_splitter_type`."""
+        """splitter: gliner's `WordsSplitter`. kind: its type, the configuration's `words_splitter_type`; gliner2: that
+        of GLiNER2 models, which read words in lower case."""
         self._split = splitter
         # With a group, so that `split` returns what is between words, and the words.
-        self._plain = re.compile(f"({splitter.splitter.whitespace_pattern.pattern})") if kind == "whitespace" else None
+        plain = kind in ("whitespace", GLINER2)
+        self._plain = re.compile(f"({splitter.splitter.whitespace_pattern.pattern})") if plain else None
+        self._lowers = kind == GLINER2
+        # gliner2's words have any characters, and its pattern takes time that grows with the square of a run of dots.
+        self._pieces = pieces if kind == GLINER2 else plain_pieces
         self._spacy = _spacy_of(splitter, kind)
         self._stanza = getattr(splitter, "splitter", None) if kind == "stanza" else None
         self._without_model: set[str] = set()
@@ -74,12 +81,13 @@ class WordSplitter:
 
     def _plain_chunks(self, pattern: re.Pattern[str], text: str, words: int) -> Iterator[WordColumns]:
         """See `chunks`: one call of the pattern a chunk, and no step of Python for each word."""
-        for piece_start, piece_end in plain_pieces(text):
+        for piece_start, piece_end in self._pieces(text):
             start, rest = piece_start, text[piece_start:piece_end]
             while len(parts := pattern.split(rest, words)) > 1:  # space, word, space, word, ..., rest
                 rest = parts.pop()
                 ends = np.fromiter(accumulate(map(len, parts)), np.int64, len(parts)) + start
-                yield parts[1::2], ends.reshape(-1, 2)
+                words_of_piece = parts[1::2]
+                yield list(map(str.lower, words_of_piece)) if self._lowers else words_of_piece, ends.reshape(-1, 2)
                 start = int(ends[-1])
 
     def _words(self, piece: str) -> list[Any]:

@@ -17,6 +17,11 @@ def token_array(ids: Sequence[int] = ()) -> TokenIds:
     return np.array(ids, np.int32)
 
 
+def nowhere() -> NDArray[np.int64]:
+    """No positions."""
+    return np.empty(0, np.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Words:
     """W words with T tokens in all.

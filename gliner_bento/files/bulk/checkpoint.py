@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,13 @@ from gliner_bento.storage.files import sync
 class Checkpoint:
     """After a chunk.
 
-    identity: what the output depends on; inputs: digest of the input files; records: of all of them.
-    skipped: files that cannot be read, with the reason.
+    identity: what the output depends on. records: of all inputs. skipped: files that cannot be read, with the reason.
     schema: of Parquet output, serialized, in hexadecimal.
     file, number: where the next record is. done, failed: records until there. output, errors: positions of the writers.
     complete: all chunks are written.
     """
 
     identity: dict[str, Any]
-    inputs: str
     records: int
     skipped: dict[str, str]
     schema: str | None = None
@@ -44,24 +42,16 @@ class Checkpoint:
         os.replace(unfinished, path)
         sync(path.parent)
 
-    def check(self, identity: dict[str, Any], inputs: str, path: Path) -> None:
-        """Raise `StartupError` if it is of another job."""
-        given = json.loads(json.dumps(identity))
-        differing = sorted(name for name in given if given[name] != self.identity.get(name))
-        differing += ["files (one has changed)"] if not differing and inputs != self.inputs else []
-        if differing:
-            raise StartupError(f"{path}: is of a job with other {', '.join(differing)}; start with --overwrite")
 
-    def after(self, **values: Any) -> Checkpoint:
-        """The next one."""
-        return replace(self, **values)
-
-
-def load(path: Path) -> Checkpoint | None:
-    """The one of an earlier run. Raises `StartupError` for a file that is none."""
+def load(path: Path, identity: dict[str, Any]) -> Checkpoint | None:
+    """The one of an earlier run. Raises `StartupError` for one of another job, and for a file that is none."""
     try:
-        return Checkpoint(**json.loads(path.read_text(encoding="utf-8")))
+        found = Checkpoint(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
         raise StartupError(f"{path}: is no checkpoint of this version; start with --overwrite") from None
+    given = json.loads(json.dumps(identity))
+    if differing := sorted(name for name in given if given[name] != found.identity.get(name)):
+        raise StartupError(f"{path}: is of a job with other {', '.join(differing)}; start with --overwrite")
+    return found

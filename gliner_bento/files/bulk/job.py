@@ -5,10 +5,10 @@ The content of the output depends on the input and the options alone, not on whe
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +21,9 @@ from gliner_bento.errors import InvalidField, StartupError
 from gliner_bento.files.bulk.checkpoint import Checkpoint, load
 from gliner_bento.files.records.columns import Row, pyarrow, result_columns
 from gliner_bento.files.records.readers import Reading, place, read
-from gliner_bento.files.records.scan import Scan, column_check, scan
-from gliner_bento.files.records.sources import Source, digest, refuse_inputs, sources, text_column
-from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet, Writer
+from gliner_bento.files.records.scan import column_check, scan
+from gliner_bento.files.records.sources import Source, digest, refuse_devices, refuse_inputs, sources, text_column
+from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet
 from gliner_bento.storage.files import file_lock
 from gliner_bento.types import BatchResult, ExtractItem, ModelCard
 
@@ -31,7 +31,7 @@ CHUNK_RECORDS = 500
 PRIORITY = 100
 """Of the requests: other ones of the same tenant are served first."""
 _CHUNK_CHARS = 2**24
-_SIDE_FILES = ("checkpoint", "errors.jsonl", "unfinished", "checkpoint.new", "lock")
+_SIDE_FILES = ("checkpoint", "errors.jsonl", "unfinished", "merged", "checkpoint.new", "lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Job:
     skip_invalid: bool = False
 
     def check(self) -> None:
-        """Raise `StartupError` for what no record can have a result with, and for an output that is an input."""
+        """Raise `StartupError` for what no record can have a result with, and for an output that cannot be written."""
         if not str(self.output).endswith(FORMATS):
             raise StartupError(f"{self.output}: must end in {', '.join(FORMATS)}")
         if not self.output.parent.is_dir():
@@ -68,12 +68,18 @@ class Job:
         except ValidationError as error:
             fault = error.errors(include_input=False, include_url=False)[0]
             raise StartupError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
-        refuse_inputs([self.output, *map(self.beside, _SIDE_FILES)], (source.path for source in _sources(self)))
+        refuse_devices([self.output])
+        refuse_inputs([self.output, *map(self.beside, _SIDE_FILES)], (source.path for source in self.sources()))
+
+    def sources(self) -> Iterator[Source]:
+        """Its files. Raises `StartupError`."""
+        return sources(self.inputs, [self.output])
 
     def identity(self, model: ModelCard) -> dict[str, Any]:
         """What the output depends on."""
         return {
             "inputs": list(self.inputs),
+            "files": digest(self.sources()),
             "labels": self.labels,
             **self.options,
             "columns": [self.text_column, self.labels_column, self.adapter_column],
@@ -141,28 +147,20 @@ async def run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, o
     texts: what was written until then is kept, and another run continues.
     """
     lock = job.beside("lock")
-    try:
-        with file_lock(lock, wait=False):
-            try:
-                return await _run(job, clients, progress, overwrite=overwrite)
-            finally:
-                lock.unlink(missing_ok=True)
-    except BlockingIOError:
-        raise StartupError(f"{job.output}: another run writes it") from None
-
-
-async def _run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, overwrite: bool) -> Report:
-    identity = job.identity(await _model(job, clients))
-    checkpoint = _begin(job, identity, overwrite=overwrite)
-    resumed = checkpoint.done
-    run = _Run(job, checkpoint, progress)
-    progress(checkpoint.done, checkpoint.failed, checkpoint.records)
-    if not checkpoint.complete:
-        sender = Sender([client.send for client in clients], job.labels, {"priority": PRIORITY, **job.options})
-        async for result in in_order(run.texts(), sender, DEFAULT_WINDOW * len(clients)):
-            run.take(result)
-        run.end()
-    return run.finish(resumed)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(file_lock(lock, wait=False))
+        except BlockingIOError:
+            raise StartupError(f"{job.output}: another run writes it") from None
+        stack.callback(lock.unlink, missing_ok=True)
+        checkpoint = _begin(job, job.identity(await _model(job, clients)), overwrite=overwrite)
+        begun = _Run(job, checkpoint, progress)
+        if not checkpoint.complete:
+            sender = Sender([client.send for client in clients], job.labels, {"priority": PRIORITY, **job.options})
+            async for result in in_order(begun.texts(), sender, DEFAULT_WINDOW * len(clients)):
+                begun.take(result)
+            begun.commit(complete=True)
+        return begun.finish(checkpoint.done)
 
 
 async def _model(job: Job, clients: Sequence[AsyncClient]) -> ModelCard:
@@ -182,16 +180,14 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
     """The checkpoint of an earlier run, or the first one."""
     path, unfinished = job.beside("checkpoint"), job.beside("unfinished")
     written = [job.output, job.beside("errors.jsonl")]
-    inputs = digest(_sources(job))
     if not overwrite:
-        if checkpoint := load(path):
-            checkpoint.check(identity, inputs, path)
+        if checkpoint := load(path, identity):
             return checkpoint
         if there := next((file for file in (*written, unfinished) if file.exists()), None):
             raise StartupError(f"{there}: exists; choose another name, or --overwrite")
     invalid: list[str] = []
     found = scan(
-        _sources(job),
+        job.sources(),
         job.reading(lambda place, _: invalid.append(place)),
         [job.text_column, *job.more_columns],
         typed=job.output.suffix == ".parquet",
@@ -199,23 +195,12 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
     if not found.records:
         raise StartupError(next(iter(found.skipped.values()), f"{', '.join(job.inputs)}: no records"))
     records = found.records + sum(place.rpartition(": ")[0] not in found.skipped for place in invalid)
-    checkpoint = Checkpoint(identity, inputs, records, found.skipped, _serialized(found))
-    for file in (path, *written):
+    schema = None if found.schema is None else bytes(found.schema.serialize()).hex()
+    checkpoint = Checkpoint(identity, records, found.skipped, schema)
+    for file in (path, *written, unfinished):
         file.unlink(missing_ok=True)
-    if unfinished.is_dir():
-        shutil.rmtree(unfinished)
-    else:
-        unfinished.unlink(missing_ok=True)
     checkpoint.save(path)
     return checkpoint
-
-
-def _serialized(found: Scan) -> str | None:
-    return None if found.schema is None else bytes(found.schema.serialize()).hex()
-
-
-def _sources(job: Job) -> Iterator[Source]:
-    return sources(job.inputs, [job.output])
 
 
 class _Run:
@@ -228,17 +213,16 @@ class _Run:
         self._errors: list[Row] = []
         self._chars = 0
         self._warnings: Counter[str] = Counter()
-        self._last: _Taken | None = None
+        self._next = checkpoint.file, checkpoint.number
         self._invalid: list[Row] = []
         self._error_lines = JsonLines(job.beside("errors.jsonl"))
         self._writer = self._open()
         if not checkpoint.complete:
             self._writer.resume(checkpoint.output)
             self._error_lines.resume(checkpoint.errors)
-        else:
-            self._writer.position = checkpoint.output
+        progress(checkpoint.done, checkpoint.failed, checkpoint.records)
 
-    def _open(self) -> Writer:
+    def _open(self) -> JsonLines:
         unfinished = self._job.beside("unfinished")
         if self._checkpoint.schema is None:
             return (Csv if self._job.is_csv else JsonLines)(self._job.output, unfinished)
@@ -249,7 +233,7 @@ class _Run:
     def texts(self) -> Iterator[Text]:
         """The texts from the checkpoint on, with the options that their records have."""
         reading = self._job.reading(self._skip)
-        for file, source in enumerate(_sources(self._job)):
+        for file, source in enumerate(self._job.sources()):
             if file < self._checkpoint.file or str(source.path) in self._checkpoint.skipped:
                 continue
             start = self._checkpoint.number if file == self._checkpoint.file else 0
@@ -272,7 +256,8 @@ class _Run:
 
     def take(self, result: BatchResult) -> None:
         """The result of the oldest record; writes the chunk if it is complete."""
-        self._last = taken = self._taken.popleft()
+        taken = self._taken.popleft()
+        self._next = taken.file, taken.number + 1
         self._errors += taken.invalid
         if result.result:
             kept = {"file": taken.source.name, "record": taken.number + 1} if self._job.is_csv else taken.row
@@ -287,22 +272,21 @@ class _Run:
         if len(self._rows) + len(self._errors) >= CHUNK_RECORDS or self._chars >= _CHUNK_CHARS:
             self.commit()
 
-    def end(self) -> None:
-        """Write what is left."""
-        self._errors += self._invalid
-        self.commit(complete=True)
-
     def commit(self, *, complete: bool = False) -> None:
-        """Write the chunk, then the checkpoint."""
+        """Write the chunk, then the checkpoint. complete: it is the last one."""
+        if complete:
+            self._errors += self._invalid
         if self._rows:
             self._writer.write(self._rows)
         if self._errors:
             self._error_lines.write(self._errors)
         done, failed = self._counts()
         self._rows, self._errors, self._chars = [], [], 0
-        position = {"file": self._last.file, "number": self._last.number + 1} if self._last else {}
-        self._checkpoint = self._checkpoint.after(
-            **position,
+        file, number = self._next
+        self._checkpoint = replace(
+            self._checkpoint,
+            file=file,
+            number=number,
             done=done,
             failed=failed,
             output=self._writer.position,

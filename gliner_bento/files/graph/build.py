@@ -1,19 +1,28 @@
-"""Merges the entities of documents by label and normalized name, and their relations. Needs networkx."""
+"""Documents of a graph: results that were extracted before, or texts whose results are needed; and the graph.
+
+Entities are merged by label and normalized name. Needs networkx.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gliner_bento.files.mentions import normalized
+from gliner_bento.files.records.columns import Row
+from gliner_bento.files.records.readers import Reading, place, read
+from gliner_bento.files.records.sources import Source, text_column
 
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
 
 Node = tuple[str, str]
 """Label and normalized name."""
+
+Document = str | Mapping[str, Any]
+"""A text, or a row that has `entities` and `relations`."""
 
 
 @dataclass(slots=True)
@@ -47,12 +56,15 @@ class GraphBuilder:
         self._edges: dict[tuple[Node, Node, str], _Counts] = {}
 
     def add(self, entities: Sequence[Mapping[str, Any]], relations: Sequence[Mapping[str, Any]]) -> None:
-        """A document's entities and relations, as the API returns them. Raises ValueError for anything else."""
+        """A document's entities and relations, as the API returns them. Raises ValueError for anything else.
+
+        Relations of spans that are no entities (GLiNER2) are left out: they have no node."""
         try:
             nodes = [(_node(one), str(one["text"]), float(one["score"])) for one in entities]
             edges = [
                 ((_node(one["head"]), _node(one["tail"]), str(one["relation"])), float(one["score"]))
                 for one in relations
+                if one["head"]["label"] is not None and one["tail"]["label"] is not None
             ]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not entities and relations as the API returns them: {error!r}") from None
@@ -79,6 +91,20 @@ class GraphBuilder:
             shown = _shown(relation)
             graph.add_edge(_id(head), _id(tail), key=shown, relation=shown, **counts.attributes())
         return graph
+
+
+def check_document(source: Source, row: Row, column: str) -> None:
+    """Raises ValueError for a row that is no document. column: of the text in rows without entities."""
+    if "entities" not in row and not isinstance(row.get(text_column(source, column), 0), str | None):
+        raise ValueError(f"has neither 'entities' nor a text {column!r}")
+
+
+def read_documents(files: Iterable[Source], column: str, reading: Reading) -> Iterator[tuple[str, Document]]:
+    """Place and content of each document, which `check_document` has accepted."""
+    for source in files:
+        name = text_column(source, column)
+        for number, row in read(source, 0, reading):
+            yield place(source, number), row if "entities" in row else row[name] or ""
 
 
 def _node(mention: Mapping[str, Any]) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,18 +24,13 @@ def write_graphml(graph: Any, path: Path) -> None:
 def write_csv(graph: Any, folder: Path) -> None:
     """nodes.csv and relationships.csv with the headers of `neo4j-admin database import`."""
     folder.mkdir(parents=True, exist_ok=True)
-    nodes, relationships = written_files("csv", folder)
+    nodes = ([node, one["name"], *_counts(one), _label(one["label"])] for node, one in graph.nodes(data=True))
+    edges = ([head, tail, *_counts(one), _type(one["relation"])] for head, tail, one in graph.edges(data=True))
     counts = ["mentions:int", "documents:int", "score:float"]
-    with nodes.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file)
-        rows.writerow(["id:ID", "name", *counts, ":LABEL"])
-        for node, one in graph.nodes(data=True):
-            rows.writerow([node, one["name"], *(one[name] for name in _COUNTS), _label(one["label"])])
-    with relationships.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file)
-        rows.writerow([":START_ID", ":END_ID", *counts, ":TYPE"])
-        for head, tail, one in graph.edges(data=True):
-            rows.writerow([head, tail, *(one[name] for name in _COUNTS), _type(one["relation"])])
+    headers = ["id:ID", "name", *counts, ":LABEL"], [":START_ID", ":END_ID", *counts, ":TYPE"]
+    for path, header, rows in zip(written_files("csv", folder), headers, (nodes, edges), strict=True):
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([header, *rows])
 
 
 def write_jsonld(graph: Any, path: Path) -> None:
@@ -45,7 +40,7 @@ def write_jsonld(graph: Any, path: Path) -> None:
             "@id": _iri(node),
             "@type": _iri(one["label"]),
             "name": one["name"],
-            **{name: one[name] for name in _COUNTS},
+            **dict(zip(_COUNTS, _counts(one), strict=True)),
         }
         for node, one in graph.nodes(data=True)
     }
@@ -62,6 +57,10 @@ FORMATS: dict[str, Callable[[Any, Path], None]] = {"graphml": write_graphml, "cs
 def written_files(kind: str, path: Path) -> list[Path]:
     """The files of a graph that is written to `path`."""
     return [path / "nodes.csv", path / "relationships.csv"] if kind == "csv" else [path]
+
+
+def _counts(attributes: Mapping[str, Any]) -> list[Any]:
+    return [attributes[name] for name in _COUNTS]
 
 
 def _iri(name: str) -> str:

@@ -1,6 +1,6 @@
 """Reads the records of a file one after another, in memory that does not depend on the file.
 
-The only reader of CSV, and of a text's encoding; `redaction` uses these parts to keep what it does not replace.
+The only reader of JSONL and CSV, and of encodings; `redaction` uses these parts to keep what it does not replace.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ import codecs
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any, NamedTuple
 
 import msgspec
@@ -32,6 +34,9 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(r"\\(?:[^u]|u(?:[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>[dD][89a-fA-F]..)|))", re.DOTALL)
 
 csv.field_size_limit(MAX_RECORD_BYTES)
 
@@ -59,7 +64,7 @@ def read(source: Source, start: int = 0, reading: Reading = Reading()) -> Iterat
     """Each record from number `start` on, and its number. Raises `Unreadable`."""
     number = start - 1
     try:
-        for number, row in _READERS[source.kind](source, start, reading):
+        for number, row in (_parquet if source.kind == "parquet" else _rows)(source, start, reading):
             if reason := _fault(row, source, reading):
                 if not reading.invalid:
                     raise Unreadable(f"{place(source, number)}: {reason}")
@@ -80,7 +85,7 @@ def _fault(row: Row | ValueError, source: Source, reading: Reading) -> str | Non
         if isinstance(row, ValueError):
             raise row
         reading.check(source, row)
-    except UnicodeEncodeError:  # of a byte that `_jsonl` has escaped
+    except UnicodeEncodeError:
         return f"not {reading.encoding}; name its encoding with --encoding"
     except ValueError as error:
         return one_line(error)
@@ -110,26 +115,76 @@ def not_encoded(error: UnicodeDecodeError) -> str:
     return f"not {error.encoding}: {error.reason}; name its encoding with --encoding"
 
 
-def decoded(source: Source, encoding: str, newline: str = "", errors: str = "strict") -> io.TextIOWrapper:
-    """The text behind the mark, opened. encoding: of a text without one."""
+def decoded(source: Source, encoding: str, errors: str = "strict") -> io.TextIOWrapper:
+    """The text behind the mark, opened, its line ends kept. encoding: of a text without one."""
     mark, encoding = byte_order_mark(source, encoding)
     file = opened(source)
     file.seek(len(mark))
-    return io.TextIOWrapper(file, encoding, errors, newline)
+    return io.TextIOWrapper(file, encoding, errors, newline="\n" if source.kind == "jsonl" else "")
 
 
-class CsvRow(NamedTuple):
-    """raw: as it is written. first, last: its lines, from 1. cells: a blank line, and a row with a fault, have none."""
+def lines_of(file: io.TextIOWrapper) -> Iterator[str]:
+    """Lines with their ends, cut at what a record may have, so that a longer one is invalid and not in memory."""
+    return iter(partial(file.readline, MAX_RECORD_BYTES + 1), "")
 
-    first: int
-    last: int
+
+class Record(NamedTuple):
+    """A record of text. number: from 0. line: its first one, from 1. raw: as it is written.
+
+    row: a ValueError says what is wrong with it; None: a blank line, or the header of CSV. cells: of CSV.
+    """
+
+    number: int
+    line: int
     raw: str
-    cells: list[str]
-    fault: str | None
+    row: Row | ValueError | None
+    cells: Sequence[str] = ()
 
 
-def csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[CsvRow]:
-    """Rows as in RFC 4180, with any line ends. lines: with theirs. Raises ValueError for a quote that is not closed."""
+_Records = Iterator[Record]
+
+
+def records(kind: str, lines: Iterable[str], delimiter: str) -> _Records:
+    """Of a text, JSONL or CSV file. lines: with their ends. Raises ValueError where it cannot be read any further."""
+    return _FORMATS[kind](lines, delimiter)
+
+
+def _text(lines: Iterable[str], _delimiter: str) -> _Records:
+    content, chars = list[str](), 0
+    for line in lines:
+        chars += len(line)
+        _check_size(chars)
+        content.append(line)
+    text = "".join(content)
+    yield Record(0, 1, text, {"text": text})
+
+
+def _jsonl(lines: Iterable[str], _delimiter: str) -> _Records:
+    """Blank lines count as lines."""
+    for number, line in enumerate(lines):
+        yield Record(number, number + 1, line, _object(line) if line.strip() else None)
+
+
+def _object(line: str) -> Row | ValueError:
+    try:
+        _check_size(len(line))
+        row = msgspec.json.decode(without_halves(line))
+    except ValueError as error:  # UnicodeEncodeError: of a byte that `decoded` has escaped
+        return error
+    except RecursionError as error:
+        return ValueError(str(error))
+    return row if isinstance(row, dict) else ValueError("must be a JSON object")
+
+
+def without_halves(line: str) -> str:
+    """Valid JSON, as long as `line`, with U+FFFD for halves of surrogate pairs, which no request can have."""
+    if not _SURROGATE.search(line):
+        return line
+    return _ESCAPE.sub(lambda match: "\\ufffd" if match["half"] else match[0], line)
+
+
+def _csv(lines: Iterable[str], delimiter: str) -> _Records:
+    """Rows as in RFC 4180, with any line ends, as long as the first one, the header."""
     raw: list[str] = []
 
     def taken() -> Iterator[str]:
@@ -138,106 +193,66 @@ def csv_rows(lines: Iterable[str], delimiter: str) -> Iterator[CsvRow]:
             yield line
 
     rows = csv.reader(taken(), delimiter=delimiter, strict=True)
+    header: list[str] = []
+    number = -1
     while True:
-        first, fault, cells = rows.line_num + 1, None, list[str]()
-        try:
-            cells = next(rows)
-        except StopIteration:
+        line = rows.line_num + 1
+        cells, fault = _cells(rows)
+        if not raw:
             return
-        except csv.Error as error:
-            if "end of data" in str(error):
-                raise ValueError(f"line {first}: a quote is not closed") from None
-            is_quote = "expected after" in str(error)
-            fault = "a quote is inside a cell; it must be in quotes, and written twice" if is_quote else str(error)
-        yield CsvRow(first, rows.line_num, "".join(raw), cells, fault)
+        if line == 1:
+            header = cells
+            if fault:
+                raise ValueError(f"line 1: {fault}")
+        elif cells and len(cells) != len(header):
+            fault = f"{len(cells)} fields, the header has {len(header)}"
+        row: Row | ValueError | None = None
+        if fault:
+            row = ValueError(f"{fault} (ends at line {rows.line_num})")
+        elif line > 1 and cells:
+            row = dict(zip(header, cells, strict=True))
+        number += row is not None
+        yield Record(number, line, "".join(raw), row, cells)
         raw.clear()
 
 
-_Records = Iterator[tuple[int, Row | ValueError]]
-"""A record with its number, or what is wrong with it."""
-
-
-def _text(source: Source, start: int, reading: Reading) -> _Records:
-    if start:
-        return
-    with decoded(source, reading.encoding) as file:
-        content = file.read(MAX_RECORD_BYTES + 1)
-    _check_size(content)
-    yield 0, {"file": source.name, "text": content}
-
-
-def _jsonl(source: Source, start: int, reading: Reading) -> _Records:
-    """Blank lines are no records, but count as lines."""
-    with decoded(source, reading.encoding, "\n", "surrogateescape") as file:
-        number = -1
-        while line := file.readline(MAX_RECORD_BYTES + 1):
-            number += 1
-            if number >= start and line.strip():
-                yield number, _object(line)
-
-
-def _object(line: str) -> Row | ValueError:
+def _cells(rows: Any) -> tuple[list[str], str]:
+    """Cells and fault of the next row of csv's reader; none at the end."""
+    line = rows.line_num + 1
     try:
-        _check_size(line)
-        row = msgspec.json.decode(line)
-    except ValueError as error:
-        return error
-    return row if isinstance(row, dict) else ValueError("must be a JSON object")
+        return next(rows, []), ""
+    except csv.Error as error:
+        if "end of data" in str(error):
+            raise ValueError(f"line {line}: a quote is not closed") from None
+        is_quote = "expected after" in str(error)
+        return [], "a quote is inside a cell; it must be in quotes, and written twice" if is_quote else str(error)
 
 
-def _csv(source: Source, start: int, reading: Reading) -> _Records:
-    with decoded(source, reading.encoding) as file:
-        rows = csv_rows(file, delimiter_of(source))
-        header: list[str] = next((row.cells for row in rows), [])
-        if len(set(header)) < len(header):
-            raise ValueError("two columns of the header have the same name")
-        for number, row in enumerate(row for row in rows if row.cells or row.fault):
-            if number < start:
-                continue
-            if row.fault or len(row.cells) != len(header):
-                fault = row.fault or f"{len(row.cells)} fields, the header has {len(header)}"
-                yield number, ValueError(f"{fault} (ends at line {row.last})")
-            else:
-                yield number, dict(zip(header, row.cells, strict=True))
-
-
-def _parquet(source: Source, start: int, _reading: Reading) -> _Records:
-    pq = pyarrow().parquet
-    number = 0
-    with pq.ParquetFile(source.path) as file:
-        groups: list[int] = []
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            if groups or number + rows > start:
-                groups.append(group)
-            else:
-                number += rows
-        for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups):
-            if number + batch.num_rows > start:
-                for place, row in enumerate(batch.to_pylist(), number):
-                    if place >= start:
-                        yield place, row
-            number += batch.num_rows
-
-
-def _check_size(content: str) -> None:
-    if len(content) > MAX_RECORD_BYTES:
+def _check_size(chars: int) -> None:
+    if chars > MAX_RECORD_BYTES:
         raise ValueError(f"longer than {MAX_RECORD_BYTES // 2**20} MiB")
 
 
-_READERS: dict[str, Callable[[Source, int, Reading], _Records]] = {
-    "text": _text,
-    "jsonl": _jsonl,
-    "csv": _csv,
-    "parquet": _parquet,
-}
+_FORMATS: dict[str, Callable[[Iterable[str], str], _Records]] = {"text": _text, "jsonl": _jsonl, "csv": _csv}
+_Rows = Iterator[tuple[int, Row | ValueError]]
 
 
-def parquet_file(source: Source) -> tuple[int, Any]:
-    """Rows and Arrow schema. Raises `Unreadable`."""
-    pa = pyarrow()
-    try:
-        with pa.parquet.ParquetFile(source.path) as file:
-            return file.metadata.num_rows, file.schema_arrow
-    except (OSError, pa.ArrowInvalid) as error:
-        raise Unreadable(f"{source.path}: {one_line(error)}") from None
+def _rows(source: Source, start: int, reading: Reading) -> _Rows:
+    errors = "surrogateescape" if source.kind == "jsonl" else "strict"  # a line with other bytes may fail alone
+    more = {"file": source.name} if source.kind == "text" else {}
+    with decoded(source, reading.encoding, errors) as file:
+        for record in records(source.kind, lines_of(file), delimiter_of(source)):
+            if record.row is None:
+                if len(set(record.cells)) < len(record.cells):
+                    raise ValueError("two columns of the header have the same name")
+            elif record.number >= start:
+                yield record.number, record.row if isinstance(record.row, ValueError) else more | record.row
+
+
+def _parquet(source: Source, start: int, _reading: Reading) -> _Rows:
+    first = 0
+    with pyarrow().parquet.ParquetFile(source.path) as file:
+        for batch in file.iter_batches(_BATCH_ROWS):
+            if first + batch.num_rows > start:
+                yield from ((number, row) for number, row in enumerate(batch.to_pylist(), first) if number >= start)
+            first += batch.num_rows

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from gliner_bento.errors import StartupError, one_line
 from gliner_bento.files.records.columns import Row, arrow_types, check_columns, pyarrow
-from gliner_bento.files.records.readers import Reading, Unreadable, parquet_file, read
+from gliner_bento.files.records.readers import Reading, Unreadable, read
 from gliner_bento.files.records.sources import Source
 
 _ROWS = 1000
@@ -28,45 +28,56 @@ def scan(files: Iterable[Source], reading: Reading, columns: Sequence[str] = (),
     """Count and check all records; a file that cannot be read is skipped. Raises `StartupError` if no type fits.
 
     columns: that records have, of Parquet files whose rows are not read; the first is the text.
-    typed: find the schema of the output.
+    typed: find the schema of the output, whose columns are as wide as the records need.
     """
-    found, schemas = Scan(), _Schemas() if typed else None
+    found, pa = Scan(), pyarrow() if typed else None
+    schemas = [pa.schema([])] if pa else []
     for source in files:
-        before = schemas and schemas.current
+        records, wider = 0, schemas
         try:
-            if source.kind == "parquet" and columns:
-                found.records += _scan_parquet(source, columns, schemas)
-            else:
-                found.records += _scan_rows(source, reading, schemas)
+            for rows, schema in _blocks(source, reading, columns, pa):
+                records += rows
+                wider = [pa.unify_schemas([*wider, schema], promote_options="permissive")] if pa else []
         except Unreadable as error:
             found.skipped[str(source.path)] = str(error)
-            if schemas:
-                schemas.current = before
-    found.schema = schemas.output() if schemas else None
+        except (ValueError, TypeError) as error:
+            fault = f"{source.path}: {one_line(error)}"
+            raise StartupError(f"{fault}; Parquet needs one type per column, .jsonl output does not") from None
+        else:
+            found.records, schemas = found.records + records, wider
+    found.schema = pa.schema([*schemas[0], *arrow_types().items()]) if pa else None
     return found
 
 
-def _scan_rows(source: Source, reading: Reading, schemas: _Schemas | None) -> int:
-    records, rows = 0, (row for _, row in read(source, 0, reading))
+def _blocks(source: Source, reading: Reading, columns: Sequence[str], pa: Any) -> Iterator[tuple[int, Any]]:
+    """Number of records and, with Arrow (`pa`), their schema. Raises ValueError for a column without a type."""
+    if source.kind == "parquet" and columns:
+        yield _parquet_block(source, columns)
+        return
+    rows = (row for _, row in read(source, 0, reading))
     while block := list(islice(rows, _ROWS)):
-        records += len(block)
-        if schemas:
-            schemas.infer(block, source)
-    return records
+        names = dict.fromkeys(name for row in block for name in row) if pa else ()
+        yield len(block), pa and pa.schema([(name, _type_of(name, block, pa)) for name in names])
 
 
-def _scan_parquet(source: Source, columns: Sequence[str], schemas: _Schemas | None) -> int:
-    rows, schema = parquet_file(source)
+def _type_of(column: str, rows: Sequence[Row], pa: Any) -> Any:
     try:
+        return pa.array([row.get(column) for row in rows]).type
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"column {column!r}: {one_line(error)}") from None
+
+
+def _parquet_block(source: Source, columns: Sequence[str]) -> tuple[int, Any]:
+    try:
+        with pyarrow().parquet.ParquetFile(source.path) as file:
+            rows, schema = file.metadata.num_rows, file.schema_arrow
         check_columns(schema.names, columns)
         kind = schema.field(columns[0]).type
         if str(kind) not in ("string", "large_string", "string_view", "null"):
             raise ValueError(f"column {columns[0]!r} must be strings, not {kind}")
-    except ValueError as error:
-        raise Unreadable(f"{source.path}: {error}") from None
-    if schemas:
-        schemas.merge(schema.remove_metadata(), source)
-    return rows
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{source.path}: {one_line(error)}") from None
+    return rows, schema.remove_metadata()
 
 
 def column_check(text_column: str, more_columns: Sequence[str]) -> Callable[[Source, Row], None]:
@@ -80,35 +91,3 @@ def column_check(text_column: str, more_columns: Sequence[str]) -> Callable[[Sou
             raise ValueError(f"column {text_column!r} must be a string or null")
 
     return check
-
-
-class _Schemas:
-    """The types of all columns, as wide as the records need."""
-
-    def __init__(self) -> None:
-        self._pa = pyarrow()
-        self.current = self._pa.schema([])
-
-    def infer(self, rows: Sequence[Row], source: Source) -> None:
-        """Columns of JSON values."""
-        fields = []
-        for name in dict.fromkeys(name for row in rows for name in row):
-            try:
-                fields.append((name, self._pa.array([row.get(name) for row in rows]).type))
-            except (self._pa.ArrowInvalid, self._pa.ArrowTypeError, OverflowError) as error:
-                raise self._fault(source, f"column {name!r}: {one_line(error)}") from None
-        self.merge(self._pa.schema(fields), source)
-
-    def merge(self, schema: Any, source: Source) -> None:
-        """Widen the types. Raises `StartupError` where no type fits."""
-        try:
-            self.current = self._pa.unify_schemas([self.current, schema], promote_options="permissive")
-        except (self._pa.ArrowInvalid, self._pa.ArrowTypeError) as error:
-            raise self._fault(source, one_line(error)) from None
-
-    def output(self) -> Any:
-        """With the columns of a result."""
-        return self._pa.schema([*self.current, *arrow_types().items()])
-
-    def _fault(self, source: Source, message: str) -> StartupError:
-        return StartupError(f"{source.path}: {message}; Parquet needs one type per column, .jsonl output does not")

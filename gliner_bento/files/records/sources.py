@@ -24,12 +24,16 @@ READABLE = f"{', '.join(SUFFIXES)} (all but .parquet also as .gz)"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file. name: its path as it was given, or within the folder that was given. gzip: it is compressed."""
+    """A file. name: its path as it was given, or within the folder that was given."""
 
     path: Path
     name: str
     kind: str
-    gzip: bool
+
+    @property
+    def gzip(self) -> bool:
+        """Whether it is compressed."""
+        return self.path.suffix.lower() == ".gz"
 
 
 def sources(
@@ -61,6 +65,13 @@ def refuse_inputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
         if reason := next((taken[one] for one in _identities(path) if one in taken), None):
             raise StartupError(f"{path}: {reason}; choose another output")
         taken[os.path.realpath(path)] = "would be written twice"
+
+
+def refuse_devices(outputs: Iterable[Path]) -> None:
+    """Raise `StartupError` for an output that a file would replace, but is none."""
+    for path in outputs:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise StartupError(f"{path}: is a device, a pipe or a socket; choose another output")
 
 
 def _identities(path: Path) -> list[str | tuple[int, int]]:
@@ -115,4 +126,4 @@ def _source(path: Path, name: str) -> Source | None:
         return None
     gzip = path.suffix.lower() == ".gz"
     kind = SUFFIXES.get((path.with_suffix("") if gzip else path).suffix.lower())
-    return None if kind is None or (gzip and kind == "parquet") else Source(path, name, kind, gzip)
+    return None if kind is None or (gzip and kind == "parquet") else Source(path, name, kind)

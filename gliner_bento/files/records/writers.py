@@ -1,5 +1,7 @@
-"""Writes records in chunks, each of which is on the disk before the next begins. A killed run continues after the last
-chunk that its checkpoint names; the file has its name when it is complete."""
+"""Writes records in chunks, each of which is on the disk before the next begins.
+
+A killed run continues after the last chunk that its checkpoint names; the file has its name when it is complete.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,9 @@ import csv
 import gzip
 import io
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -22,21 +23,6 @@ FORMATS = (".jsonl", ".jsonl.gz", ".csv", ".parquet")
 _GROUP_ROWS, _GROUP_BYTES = 20_000, 64 * 2**20
 
 
-class Writer(Protocol):
-    """position: what `resume` needs to continue after the last chunk."""
-
-    position: int
-
-    def resume(self, position: int) -> None:
-        """Drop what was written after `position`; 0: everything."""
-
-    def write(self, rows: Sequence[Row]) -> None:
-        """Append a chunk."""
-
-    def finish(self) -> None:
-        """Give the file its name. May be repeated."""
-
-
 class JsonLines:
     """Chunks are appended to one file; compressed, each is a member of the gzip file."""
 
@@ -45,7 +31,7 @@ class JsonLines:
         self.position = 0
 
     def resume(self, position: int) -> None:
-        """See `Writer`; bytes."""
+        """Drop what was written after `position`, in bytes; 0: everything."""
         with self._unfinished.open("ab") as file:
             if file.tell() < position:
                 raise StartupError(f"{self._unfinished}: shorter than its checkpoint says; start with --overwrite")
@@ -53,7 +39,7 @@ class JsonLines:
         self.position = position
 
     def write(self, rows: Sequence[Row]) -> None:
-        """See `Writer`."""
+        """Append a chunk."""
         self._append(self._encoded(rows))
 
     def _encoded(self, rows: Sequence[Row]) -> bytes:
@@ -73,7 +59,7 @@ class JsonLines:
             self.position = file.tell()
 
     def finish(self) -> None:
-        """See `Writer`."""
+        """Give the file its name. May be repeated."""
         if self._unfinished.exists():
             os.replace(self._unfinished, self._path)
 
@@ -84,7 +70,7 @@ class Csv(JsonLines):
     COLUMNS = ("file", "record", "start", "end", "text", "label", "score")
 
     def resume(self, position: int) -> None:
-        """See `Writer`; bytes."""
+        """As `JsonLines`."""
         super().resume(position)
         if not position:
             self._append(",".join(self.COLUMNS).encode() + b"\r\n")
@@ -97,61 +83,43 @@ class Csv(JsonLines):
         return content.getvalue().encode("utf-8", "replace")
 
 
-class Parquet:
-    """Chunks are files of a folder, merged at the end."""
+class Parquet(JsonLines):
+    """Chunks are Arrow streams, one behind the other, until the end."""
 
     def __init__(self, path: Path, unfinished: Path, schema: Any) -> None:
-        self._path, self._folder, self._schema = path, unfinished, schema
-        self._pq = pyarrow().parquet
-        self.position = 0
+        super().__init__(path, unfinished)
+        self._schema = schema
 
-    def resume(self, position: int) -> None:
-        """See `Writer`; chunks."""
-        self._folder.mkdir(exist_ok=True)
-        kept = {self._part(number) for number in range(position)}
-        for file in set(self._folder.iterdir()) - kept:
-            file.unlink()
-        if missing := next((part for part in sorted(kept) if not part.exists()), None):
-            raise StartupError(f"{missing}: is missing; start with --overwrite")
-        self.position = position
-
-    def write(self, rows: Sequence[Row]) -> None:
-        """See `Writer`."""
+    def _encoded(self, rows: Sequence[Row]) -> bytes:
         pa = pyarrow()
-        part = self._part(self.position)
+        sink = pa.BufferOutputStream()
         try:
-            self._pq.write_table(pa.Table.from_pylist(list(rows), self._schema), part)
+            with pa.ipc.new_stream(sink, self._schema) as stream:
+                stream.write_table(pa.Table.from_pylist(list(rows), self._schema))
         except (pa.ArrowException, OverflowError) as error:
             raise StartupError(f"{self._path}: {one_line(error)}; .jsonl output has no types") from None
-        sync(part)
-        sync(self._folder)
-        self.position += 1
+        return bytes(sink.getvalue())
 
     def finish(self) -> None:
-        """See `Writer`."""
-        if not self._folder.exists():
-            return
-        merged = self._folder / "merged"
-        with self._pq.ParquetWriter(merged, self._schema) as writer:
-            for group in self._groups():
-                writer.write_table(group)
-        sync(merged)
-        os.replace(merged, self._path)
-        shutil.rmtree(self._folder)
+        """Give the file its name."""
+        if self._unfinished.exists():
+            merged = self._unfinished.with_suffix(".merged")
+            with pyarrow().parquet.ParquetWriter(merged, self._schema) as writer:
+                for group in self._groups():
+                    writer.write_table(group)
+            sync(merged)
+            os.replace(merged, self._path)
+            self._unfinished.unlink()
 
     def _groups(self) -> Iterator[Any]:
         """Row groups of a size that readers like."""
-        tables: list[Any] = []
-        for number in range(self.position):
-            tables.append(self._pq.read_table(self._part(number), schema=self._schema))
-            if (
-                sum(table.num_rows for table in tables) >= _GROUP_ROWS
-                or sum(table.nbytes for table in tables) >= _GROUP_BYTES
-            ):
-                yield pyarrow().concat_tables(tables)
-                tables = []
-        if tables:
-            yield pyarrow().concat_tables(tables)
-
-    def _part(self, number: int) -> Path:
-        return self._folder / f"{number:08}.parquet"
+        pa = pyarrow()
+        group = self._schema.empty_table()
+        with pa.OSFile(str(self._unfinished)) as chunks:
+            while chunks.tell() < chunks.size():
+                group = pa.concat_tables([group, pa.ipc.open_stream(chunks).read_all()])
+                if group.num_rows >= _GROUP_ROWS or group.nbytes >= _GROUP_BYTES:
+                    yield group
+                    group = self._schema.empty_table()
+        if group.num_rows:
+            yield group

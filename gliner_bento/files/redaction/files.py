@@ -12,19 +12,19 @@ import re
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from gliner_bento.errors import one_line
 from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import FILE_ERRORS, Reading, opened
-from gliner_bento.files.records.sources import Source, refuse_inputs, sources
+from gliner_bento.files.records.sources import Source, refuse_devices, refuse_inputs, sources
 from gliner_bento.files.redaction.parquet_file import ParquetFile
 from gliner_bento.files.redaction.patterns import find_patterns
-from gliner_bento.files.redaction.records import Record
-from gliner_bento.files.redaction.spans import Span
-from gliner_bento.files.redaction.styles import Replace
-from gliner_bento.files.redaction.text_file import Entry, Finding, TextFile
+from gliner_bento.files.redaction.spans import Span, merged
+from gliner_bento.files.redaction.styles import PLACEHOLDER, Replace
+from gliner_bento.files.redaction.text_file import Entry, Record, TextFile
 from gliner_bento.storage.files import file_lock
 from gliner_bento.types import LIMIT_WARNINGS, BatchResult
 
@@ -39,13 +39,18 @@ class Job:
     """A file to read, the copy to write, and its name in mappings: the path below the input folder."""
 
     source: Source
-    output: Path | None
+    copy: Source | None
     name: str
 
-    @property
-    def written(self) -> Source | None:
-        """The copy; compressed if its name says so."""
-        return replace(self.source, path=self.output, gzip=self.output.suffix.lower() == ".gz") if self.output else None
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is left in a file. line: or row, of Parquet."""
+
+    file: str
+    line: int
+    label: str
+    text: str
 
 
 @dataclass(slots=True)
@@ -57,7 +62,12 @@ class Report:
     redacted: Counter[str] = field(default_factory=Counter)
     failed: dict[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
-    left: list[tuple[str, Finding]] = field(default_factory=list)
+    left: list[Finding] = field(default_factory=list)
+
+    def fail(self, job: Job, error: Exception) -> None:
+        """The file has no copy, or only that of an earlier run."""
+        kept = f"; {job.copy.path} is of an earlier run" if job.copy and job.copy.path.is_file() else ""
+        self.failed[str(job.source.path)] = f"{one_line(error)}{kept}"
 
 
 def find_files(
@@ -76,14 +86,17 @@ def find_files(
             raise ValueError(f"{output}: is inside the input {given}")
         for source in sources([str(given)], skipped=skipped):
             name = source.name if in_folder else source.path.name
-            jobs.append(Job(source, output if alone or not output else output / name, name))
+            copy = replace(source, path=output if alone else output / name) if output else None
+            jobs.append(Job(source, copy, name))
             if source.kind == "parquet":
                 pyarrow()
     names = Counter(job.name for job in jobs)
     if repeated := next((name for name, number in names.items() if number > 1), None):
         raise ValueError(f"{repeated}: two inputs have this name")
     read = [job.source.path for job in jobs]
-    refuse_inputs(filter(None, [*(job.output for job in jobs), mapping]), filter(None, [*read, restore]))
+    written = [job.copy.path for job in jobs if job.copy]
+    refuse_devices(written)
+    refuse_inputs(filter(None, [*written, mapping]), filter(None, [*read, restore]))
     return jobs, skipped
 
 
@@ -92,42 +105,43 @@ class _Copy:
 
     def __init__(self, job: Job, reading: Reading) -> None:
         self.job = job
-        self.error: str | None = None
-        self._stack = contextlib.ExitStack()
-        self._temporary: Path | None = None
+        self.failed = self._complete = False
         with contextlib.ExitStack() as stack:
-            self._open = contextlib.ExitStack()
-            stack.callback(self._open.close)
             out: IO[bytes] = io.BytesIO()
-            if job.output and job.written:
-                job.output.parent.mkdir(parents=True, exist_ok=True)
-                self._temporary = job.output.with_name(f".{job.output.name}.{os.getpid()}.part")
-                stack.callback(self._temporary.unlink, missing_ok=True)
-                out = self._open.enter_context(_created(self._temporary, compressed=job.written.gzip))
+            if job.copy:
+                path = job.copy.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part = path.with_name(f".{path.name}.{os.getpid()}.part")
+                stack.callback(part.unlink, missing_ok=True)
+                stack.push(partial(self._name, part, path))
+                out = stack.enter_context(_created(part, compressed=job.copy.gzip))
             self.content: TextFile | ParquetFile
             if job.source.kind == "parquet":
-                self.content = ParquetFile(self._open.enter_context(opened(job.source)), out, reading)
+                self.content = ParquetFile(stack.enter_context(opened(job.source)), out, reading)
             else:
                 self.content = TextFile(job.source, out, reading)
             self._stack = stack.pop_all()
 
+    def _name(self, part: Path, path: Path, fault: type[BaseException] | None, *_: object) -> None:
+        if self._complete and not fault:
+            part.replace(path)
+
     def finish(self) -> None:
         """Give the copy its name."""
-        with self._stack:
-            self.content.close()
-            self._open.close()
-            if self._temporary and self.job.output:
-                self._temporary.replace(self.job.output)
+        self.content.close()
+        self._complete = True
+        self._stack.close()
 
     def discard(self) -> None:
         """Leave nothing."""
+        self.failed = True
         with contextlib.suppress(OSError):  # of bytes that a full disk does not take
             self._stack.close()
 
 
 def _remove_unfinished(jobs: Sequence[Job]) -> None:
     """Remove what runs that were killed have left of these copies: the files of their names that no run has locked."""
-    outputs = {job.output for job in jobs if job.output}
+    outputs = {job.copy.path for job in jobs if job.copy}
     for folder in {output.parent for output in outputs if output.parent.is_dir()}:
         for path in [*folder.glob(".*.part")]:
             name = re.fullmatch(r"\.(.+)\.\d+\.part", path.name)
@@ -157,8 +171,13 @@ class _Step:
 
     @property
     def texts(self) -> list[str]:
-        """What the model reads. A JSON file may have halves of surrogate pairs, which no request can have."""
-        return [re.sub("[\ud800-\udfff]", "\ufffd", one.text) for one in self.record.fields] if self.record else []
+        """What the model reads: of a copy that is checked, not its placeholders."""
+        texts = [one.text for one in self.record.fields] if self.record else []
+        return texts if self.copy.job.copy else [PLACEHOLDER.sub(_blank, text) for text in texts]
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match[0])
 
 
 async def redact_files(
@@ -173,29 +192,32 @@ async def redact_files(
 ) -> None:
     """Write the redacted copies. A file with an error has none, and the others are not affected.
 
-    styles: the replacement of a document (a text file, or a record). patterns: also redact what the pattern rules find.
+    A job without a copy is checked: what would be redacted is reported. styles: the replacement of a document (a
+    text file, or a record). patterns: also redact what the pattern rules find.
     """
     _remove_unfinished(jobs)
     copies: set[_Copy] = set()
     try:
         async for step in _answered(_steps(jobs, reading, report, copies), answers):
             copy = step.copy
-            if copy.error:
+            if copy.failed:
                 continue
             try:
                 if step.record is None:
                     copy.finish()
                     copies.remove(copy)
                     report.files += 1
-                    continue
-                for entry in copy.content.redact(step.record, _spans(step, patterns), styles()):
-                    report.redacted[entry["label"]] += 1
-                    if mapping:
-                        mapping.write(json.dumps({"file": copy.job.name, **entry}, ensure_ascii=False) + "\n")
-                report.records += 1
+                elif copy.job.copy is None:
+                    report.left += _findings(step, patterns)
+                else:
+                    for entry in copy.content.redact(step.record, _spans(step, patterns), styles()):
+                        report.redacted[entry["label"]] += 1
+                        if mapping:
+                            mapping.write(json.dumps({"file": copy.job.name, **entry}, ensure_ascii=False) + "\n")
+                    report.records += 1
             except _FAULTS as error:
-                copy.error = report.failed[str(copy.job.source.path)] = one_line(error)
                 copy.discard()
+                report.fail(copy.job, error)
     finally:
         for copy in copies:
             copy.discard()
@@ -210,15 +232,14 @@ def _steps(jobs: Iterable[Job], reading: Reading, report: Report, copies: set[_C
             copies.add(copy)
             for record in copy.content.records():
                 yield _Step(copy, record)
-                if copy.error:
+                if copy.failed:
                     break
             else:
                 yield _Step(copy)
         except _FAULTS as error:
-            report.failed[str(job.source.path)] = one_line(error)
             if copy:
-                copy.error = one_line(error)
                 copy.discard()
+            report.fail(job, error)
 
 
 async def _answered(steps: Iterator[_Step], answers: Answers) -> AsyncIterator[_Step]:
@@ -242,21 +263,29 @@ async def _answered(steps: Iterator[_Step], answers: Answers) -> AsyncIterator[_
 
 def _spans(step: _Step, patterns: bool) -> list[list[Span]]:
     """Of each text of the record. Raises ValueError for the error of one, and for a result that may not be whole."""
+    assert step.record
     found = []
-    for text, result in zip(step.texts, step.results, strict=True):
+    for field_, text, result in zip(step.record.fields, step.texts, step.results, strict=True):
         if result.result is None:
             raise ValueError(result.error.message if result.error else "no result")
         if result.result.truncated:
             raise ValueError("the model has read only the beginning of the text")
         if LIMIT_WARNINGS & {warning.code for warning in result.result.warnings}:
             raise ValueError("the server returned only a part of the entities, see max_entities")
-        if any(
-            not one.text or one.start < 0 or text[one.start : one.end] != one.text for one in result.result.entities
-        ):
+        if not result.result.is_of(text):
             raise ValueError("the server returned an entity that is not in the text at its offsets")
         spans = [Span(one.start, one.end, one.label) for one in result.result.entities]
-        found.append([*spans, *(find_patterns(text) if patterns else [])])
+        found.append(merged([*spans, *(find_patterns(field_.text) if patterns else [])]))
     return found
+
+
+def _findings(step: _Step, patterns: bool) -> Iterator[Finding]:
+    assert step.record
+    path, raw = str(step.copy.job.source.path), step.record.raw
+    for one, spans in zip(step.record.fields, _spans(step, patterns), strict=True):
+        for span in spans:
+            lines = raw.count("\n", 0, one.placed(span).start) if isinstance(raw, str) else 0
+            yield Finding(path, step.record.line + lines, span.label, one.text[span.start : span.end])
 
 
 def restore_files(jobs: Sequence[Job], reading: Reading, mapping: Iterable[str], report: Report) -> None:
@@ -271,28 +300,14 @@ def restore_files(jobs: Sequence[Job], reading: Reading, mapping: Iterable[str],
     _remove_unfinished(jobs)
     alone = next(iter(of_file.values())) if len(of_file) == len(jobs) == 1 else []
     for job in jobs:
+        copy = None
         try:
             copy = _Copy(job, reading)
-            try:
-                copy.content.restore(of_file.get(job.name, alone))
-            except BaseException:
-                copy.discard()
-                raise
+            copy.content.restore(of_file.get(job.name, alone))
             copy.finish()
             report.files += 1
-        except (*_FAULTS, TypeError) as error:
-            report.failed[str(job.source.path)] = one_line(error)
-
-
-def check_files(jobs: Iterable[Job], reading: Reading, report: Report) -> None:
-    """Report what the pattern rules find."""
-    for job in jobs:
-        try:
-            copy = _Copy(Job(job.source, None, job.name), reading)
-            try:
-                report.left += [(str(job.source.path), one) for one in copy.content.findings(find_patterns)]
-            finally:
+        except (*_FAULTS, TypeError, KeyError) as error:
+            report.fail(job, error)
+        finally:
+            if copy:
                 copy.discard()
-            report.files += 1
-        except _FAULTS as error:
-            report.failed[str(job.source.path)] = one_line(error)

@@ -16,7 +16,8 @@ Replace = Callable[[str, Span], str]
 """The replacement of a span of a text."""
 
 _HASH_CHARS = 16
-
+PLACEHOLDER = re.compile(rf"\[[^\W_]\w*_(?:\d+|[0-9a-f]{{{_HASH_CHARS}}})\]")
+"""What `Placeholders` and `hashes` write."""
 
 _PRESIDIO = {
     "CARD": "CREDIT_CARD",

@@ -1,30 +1,166 @@
-"""A text, JSONL or CSV file that is redacted, restored or checked."""
+"""A text, JSONL or CSV file that is redacted or restored: where its texts are, so that everything else is kept.
+
+A replacement (`styles.py`) has only letters, digits and `[]_*`, which neither JSON nor CSV escapes.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import IO, Any
 
+from gliner_bento.files.records import readers
 from gliner_bento.files.records.readers import Reading, byte_order_mark, decoded, not_encoded, opened
 from gliner_bento.files.records.sources import Source, delimiter_of
-from gliner_bento.files.redaction.records import FORMATS, Record, redact_record
-from gliner_bento.files.redaction.redact import Replacement, restore_anyway
+from gliner_bento.files.redaction.redact import Redacted, Replacement, redactions, restore_anyway, substituted
 from gliner_bento.files.redaction.spans import Span
 from gliner_bento.files.redaction.styles import Replace
 
 Entry = dict[str, Any]
 """A line of the mapping: a `Replacement`, and where it is."""
 
+_BEFORE_KEY, _BEFORE_VALUE = re.compile(r"[\s{,]*"), re.compile(r"[\s:]*")
+_JSON_CHAR = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]", re.DOTALL
+)
+_CSV_CHAR = re.compile(r'""|.', re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What a pattern rule finds in a file. line: or row, of Parquet."""
+class Field:
+    """A text of a record. places: where each character and the end are in the record; None: the text is the record.
+
+    column: of Parquet.
+    """
+
+    text: str
+    places: Sequence[int] | None = None
+    column: str = ""
+
+    def placed(self, span: Span) -> Span:
+        """A span of the text, in the record."""
+        return Span(self.places[span.start], self.places[span.end], span.label) if self.places else span
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A text file, a line of JSONL, a row of CSV or of Parquet, with its texts in order.
+
+    line: its first one, or its row, from 1. raw: as it is written; of Parquet, the Arrow table of its row group.
+    """
 
     line: int
-    label: str
-    text: str
+    raw: Any
+    fields: Sequence[Field] = ()
+
+
+def redact_record(record: Record, spans: Iterable[Iterable[Span]], replace: Replace) -> Redacted:
+    """Replace the spans, which are given per field. Offsets of the result are those of the record."""
+    return substituted(
+        record.raw,
+        [
+            (field.placed(span), replacement)
+            for field, found in zip(record.fields, spans, strict=True)
+            for span, replacement in redactions(field.text, found, replace)
+        ],
+    )
+
+
+def records_of(
+    kind: str,
+    lines: Iterable[str],
+    columns: Sequence[str],
+    invalid: Callable[[int, str], None] | None = None,
+    delimiter: str = ",",
+) -> Iterator[Record]:
+    """The records of lines, which have their ends.
+
+    invalid: called with line and fault of a record that is left out; None: it raises ValueError.
+    """
+    names: Sequence[str] = ()
+    for read in readers.records(kind, lines, delimiter):
+        try:
+            if isinstance(read.row, ValueError):
+                raise read.row
+            if kind == "csv" and read.row is None and read.cells:
+                names = read.cells
+                _check_columns(names, columns)
+            fields = [] if read.row is None else _fields(kind, read, columns, names, delimiter)
+        except ValueError as error:
+            if invalid is None or read.row is None:
+                raise ValueError(f"line {read.line}: {error}") from None
+            invalid(read.line, str(error))
+        else:
+            yield Record(read.line, read.raw, fields)
+
+
+def _fields(
+    kind: str, record: readers.Record, columns: Sequence[str], names: Sequence[str], delimiter: str
+) -> list[Field]:
+    if kind == "text":
+        return [Field(record.raw)]
+    if kind == "jsonl":
+        return _json_fields(readers.without_halves(record.raw), columns)
+    cells = list(_csv_cells(record.raw, delimiter))
+    if [one.text for one in cells] != record.cells:
+        raise ValueError("where its cells begin is ambiguous")
+    return [one for one, name in zip(cells, names, strict=True) if name in columns]
+
+
+def _json_fields(line: str, columns: Sequence[str]) -> list[Field]:
+    """line: of valid JSON; a member that is there twice has two texts."""
+    fields, seen = [], []
+    for key, start, end in _members(line):
+        seen.append(key)
+        if key in columns and line[start] == '"':
+            chars = [match.start() for match in _JSON_CHAR.finditer(line, start + 1, end - 1)]
+            fields.append(Field(json.loads(line[start:end]), [*chars, end - 1]))
+        elif key in columns and not line.startswith("null", start):
+            raise ValueError(f"{key}: must be a string or null")
+    _check_columns(seen, columns)
+    return fields
+
+
+def _members(line: str) -> Iterator[tuple[str, int, int]]:
+    """Key, and first and last place of the value, of each member of the object on a line of valid JSON."""
+    decoder, position = json.JSONDecoder(), 0
+    while line[position := _end(_BEFORE_KEY, line, position)] != "}":
+        key, position = scanstring(line, position + 1)
+        start = _end(_BEFORE_VALUE, line, position)
+        _, position = decoder.raw_decode(line, start)
+        yield key, start, position
+
+
+def _end(pattern: re.Pattern[str], line: str, position: int) -> int:
+    match = pattern.match(line, position)
+    return match.end() if match else position
+
+
+def _csv_cells(raw: str, delimiter: str) -> Iterator[Field]:
+    """The cells of a row that the reader could read."""
+    special = re.escape(delimiter)
+    cell = re.compile(rf'("(?:[^"]|"")*"|[^"{special}\r\n][^{special}\r\n]*|)({special}|\r\n|\n|\r|$)')
+    position = 0
+    while match := cell.match(raw, position):
+        start, end = match.span(1)
+        if match[1].startswith('"'):
+            chars = [char.start() for char in _CSV_CHAR.finditer(raw, start + 1, end - 1)]
+            yield Field(match[1][1:-1].replace('""', '"'), [*chars, end - 1])
+        else:
+            yield Field(match[1], range(start, end + 1))
+        position = match.end()
+        if position == len(raw) and match[2] != delimiter:
+            return
+
+
+def _check_columns(names: Sequence[str], columns: Sequence[str]) -> None:
+    if missing := [name for name in columns if name not in names]:
+        there = ", ".join(map(repr, names)) or "none"
+        raise ValueError(f"no column {missing[0]!r}; there are {there}: choose with --columns")
 
 
 class TextFile:
@@ -38,9 +174,9 @@ class TextFile:
 
     def records(self) -> Iterator[Record]:
         """In order."""
-        given = {"delimiter": delimiter_of(self._source)} if self._source.kind == "csv" else {}
         skip = self._skip if self._reading.invalid else None
-        return FORMATS[self._source.kind](self._lines(), self._reading.columns, skip, **given)
+        given = self._source.kind, self._lines(), self._reading.columns, skip, delimiter_of(self._source)
+        return records_of(*given)
 
     def _skip(self, line: int, reason: str) -> None:
         assert self._reading.invalid is not None
@@ -51,7 +187,7 @@ class TextFile:
         given, kept = hashlib.sha256(), hashlib.sha256(self._mark)
         try:
             with decoded(self._source, self._encoding) as file:
-                for line in file:
+                for line in readers.lines_of(file):
                     kept.update(self._encoded(line))
                     yield line
         except UnicodeDecodeError as error:
@@ -80,16 +216,6 @@ class TextFile:
         """Write the original. Raises RestoreError."""
         text = "".join(self._lines())
         self._out.write(self._encoded(restore_anyway(text, [Replacement(**entry) for entry in entries])))
-
-    def findings(self, find: Callable[[str], Iterable[Span]]) -> Iterator[Finding]:
-        """In every record."""
-        line = 1
-        for record in self.records():
-            for field in record.fields:
-                for span in find(field.text):
-                    before = record.raw.count("\n", 0, field.placed(span).start)
-                    yield Finding(line + before, span.label, field.text[span.start : span.end])
-            line += record.raw.count("\n")
 
     def close(self) -> None:
         """After the last record."""

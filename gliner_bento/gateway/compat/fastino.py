@@ -1,6 +1,7 @@
-"""Fastino's GLiNER2 API, as the client of gliner2 2.1.0 calls it: `POST /gliner-2`, for entities and relations.
+"""Fastino's GLiNER2 API, as the client of gliner2 2.1.0 calls it: `POST /gliner-2`, for entities, relations and
+classifications.
 
-Classification and structures are refused: GLiNER models extract spans. A request for relations alone names no entity
+Structures are refused. A request for relations alone names no entity
 types; its relations are between entities of the setting `fastino_labels`.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Discriminator, Field, Tag, model_validator
 from starlette.requests import Request
@@ -23,6 +24,7 @@ from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
+from gliner_bento.tasks.classifications import ClassificationOptions, ClassificationResult
 from gliner_bento.tasks.extraction import (
     TEXT,
     Entity,
@@ -35,7 +37,9 @@ from gliner_bento.tasks.extraction import (
 )
 from gliner_bento.tasks.fields import Elements, Name, Score, Strict
 
-_UNSUPPORTED = {"classify_text": "classification", "extract_json": "extraction of structures"}
+_UNSUPPORTED = {"extract_json": "extraction of structures"}
+_CLASSIFICATION = "classification"
+"""The name of the only one of the task classify_text, in its answer."""
 
 Values = Literal["list", "str"]
 
@@ -78,6 +82,22 @@ RelationTypes = Elements[
 ]
 
 
+_Classes = Elements[list[Name] | dict[Name, Name]]
+
+
+class FastinoClassification(Strict):
+    """A classification with options."""
+
+    labels: _Classes
+    multi_label: bool = False
+    cls_threshold: Score = 0.5
+    top_k: Annotated[int, Field(ge=1)] | None = None
+
+
+def _kind_of_task(value: object) -> str:
+    return "dict[options]" if isinstance(value, dict) and "labels" in value else "list[labels]"
+
+
 class FastinoSchema(Strict):
     """What to extract, for the task `schema`."""
 
@@ -86,7 +106,19 @@ class FastinoSchema(Strict):
     entity_threshold: Score | None = Field(default=None, description="Default: the request's.")
     relations: RelationTypes | None = Field(default=None, description="As entities.")
     relation_threshold: Score | None = Field(default=None, description="Default: the request's.")
-    classifications: Any = Field(default=None, description="Refused unless empty: not supported by GLiNER models.")
+    classifications: (
+        Elements[
+            dict[
+                Name,
+                Annotated[
+                    Annotated[_Classes, Tag("list[labels]")] | Annotated[FastinoClassification, Tag("dict[options]")],
+                    Discriminator(_kind_of_task),
+                ],
+            ]
+        ]
+        | None
+    ) = Field(default=None, description="By name: labels, or {label: description}, or with options.")
+    categories: _Classes | None = Field(default=None, description="Labels, for the task classify_text.")
     structures: Any = Field(default=None, description="Refused unless empty: not supported by GLiNER models.")
 
 
@@ -97,7 +129,7 @@ def _kind_of_schema(value: object) -> str:
 class FastinoRequest(Strict):
     """The body of `POST /gliner-2`."""
 
-    task: Literal["extract_entities", "schema"]
+    task: Literal["extract_entities", "classify_text", "schema"]
     text: str | Elements[list[str]]
     wanted: Annotated[
         Annotated[Elements[list[Name]], Tag("list[names]")] | Annotated[FastinoSchema, Tag("dict[schema]")],
@@ -123,6 +155,7 @@ class FastinoResult(TypedDict, total=False):
 
     entities: dict[str, Any]
     relation_extraction: dict[str, Sequence[Any]]
+    classification: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +187,15 @@ class _Shape:
         head, tail = (self._value(end, relation.score) for end in (relation.head, relation.tail))
         return {"head": head, "tail": tail} if self.confidence or self.spans else [head, tail]
 
+    def classes(self, result: ClassificationResult, asked: FastinoClassification) -> Any:
+        """The best label, or with multi_label those above the threshold, or else the best: in the request's order, or
+        with top_k best first."""
+        order = list(asked.labels)
+        fitting = [one for one in result.labels if one.score >= asked.cls_threshold] or list(result.labels[:1])
+        fitting = fitting[: asked.top_k] if asked.top_k else sorted(fitting, key=lambda one: order.index(one.label))
+        values = [{"label": one.label, "confidence": one.score} if self.confidence else one.label for one in fitting]
+        return values if asked.multi_label else next(iter(values), None)
+
     def _value(self, one: Entity | RelationArgument, score: float) -> Any:
         if not self.confidence and not self.spans:
             return one.text
@@ -165,8 +207,9 @@ async def _gliner2(gateway: Gateway, request: Request) -> Response:
     asked = FastinoRequest.model_validate_json(await request.body() or b"{}")
     schema = _schema(asked)
     options = ExtractionOptions(
-        labels=_types(schema.entities) or list(gateway.options.fastino_labels),
+        labels=_types(schema.entities) or (list(gateway.options.fastino_labels) if schema.relations else None),
         relations=_types(schema.relations) or None,
+        classifications={name: _asked_of(one) for name, one in _tasks(schema).items()} or None,
         threshold=asked.threshold if schema.entity_threshold is None else schema.entity_threshold,
         relation_threshold=asked.threshold if schema.relation_threshold is None else schema.relation_threshold,
     )
@@ -180,17 +223,20 @@ def _schema(asked: FastinoRequest) -> FastinoSchema:
     """What to extract. Raises InvalidField for what is not supported, and for nothing."""
     if not asked.format_results:
         raise InvalidField("format_results: false is not supported", param="format_results")
-    if isinstance(asked.wanted, list):
+    if isinstance(asked.wanted, list) and asked.task != "classify_text":
         schema = FastinoSchema(entities=asked.wanted)
-    elif asked.task == "schema":
+    elif isinstance(asked.wanted, FastinoSchema) and asked.task == "classify_text":
+        if not asked.wanted.categories:
+            raise InvalidField("schema.categories: Field required", param="schema.categories")
+        schema = FastinoSchema(classifications={_CLASSIFICATION: asked.wanted.categories})
+    elif isinstance(asked.wanted, FastinoSchema) and asked.task == "schema":
         schema = asked.wanted
     else:
         raise InvalidField("schema: Input should be a list of entity types", param="schema")
-    for name in ("classifications", "structures"):
-        if getattr(schema, name):
-            raise InvalidField(f"schema.{name}: not supported by this model", param=f"schema.{name}")
-    if not schema.entities and not schema.relations:
-        raise InvalidField("schema: needs entities or relations", param="schema")
+    if schema.structures:
+        raise InvalidField("schema.structures: not supported by this model", param="schema.structures")
+    if not schema.entities and not schema.relations and not schema.classifications:
+        raise InvalidField("schema: needs entities, relations or classifications", param="schema")
     return schema
 
 
@@ -202,6 +248,19 @@ def _types(types: EntityTypes | RelationTypes | None) -> Any:
         name: given if isinstance(given, str) else {"description": given.description, "threshold": given.threshold}
         for name, given in types.items()
     }
+
+
+def _tasks(schema: FastinoSchema) -> dict[str, FastinoClassification]:
+    return {
+        name: given if isinstance(given, FastinoClassification) else FastinoClassification(labels=given)
+        for name, given in (schema.classifications or {}).items()
+    }
+
+
+def _asked_of(asked: FastinoClassification) -> ClassificationOptions:
+    """All scores: the best label counts whatever its score."""
+    options: ClassificationOptions = {"labels": asked.labels, "multi_label": asked.multi_label}
+    return {**options, "threshold": 0.0} if asked.multi_label else options
 
 
 def _results(answer: ExtractBatchResponse, schema: FastinoSchema, shape: _Shape) -> list[FastinoResult]:
@@ -231,7 +290,9 @@ def _result(found: Extraction, schema: FastinoSchema, shape: _Shape) -> FastinoR
         result["relation_extraction"] = {
             name: LazySequence(shape.relation, of_name) for name, of_name in relations.items()
         }
-    return result
+    tasks = _tasks(schema)
+    classes = {name: shape.classes(one, tasks[name]) for name, one in found.classifications.items()}
+    return cast(FastinoResult, {**result, **classes})
 
 
 def _dtype(schema: FastinoSchema, name: str) -> Values:
@@ -253,7 +314,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
         "/gliner-2",
         _gliner2,
         "fastino_gliner2",
-        "Fastino's format, for entities and relations",
+        "Fastino's format, for entities, relations and classifications",
         request=FastinoRequest,
         answer=FastinoResponse,
         errors=extract_errors(404),

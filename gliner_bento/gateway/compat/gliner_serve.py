@@ -58,8 +58,8 @@ class GLiNERServeArgument:
     start: int
     end: int
     text: str
-    type: str
-    entity_idx: int
+    type: str | None
+    entity_idx: int | None
 
 
 @dataclass(frozen=True, slots=True)

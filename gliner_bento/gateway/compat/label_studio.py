@@ -7,7 +7,7 @@ A task that fails gets an empty result with its `error`, so that the others keep
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 from xml.etree import ElementTree
@@ -195,6 +195,9 @@ def _prediction(outcome: BatchResult, labelling: _Labelling, version: str) -> La
     found = outcome.result
     if found is None:
         return LabelStudioPrediction([], 0.0, version, outcome.error.message if outcome.error else None)
+    # Label Studio relates regions; GLiNER2 models relate other spans too.
+    related = [one for one in found.relations if None not in (one.head.entity_idx, one.tail.entity_idx)]
+    found = replace(found, relations=related)
     places = range(len(found.entities) + len(found.relations))
     score = min((entity.score for entity in found.entities), default=0.0)
     return LabelStudioPrediction(LazySequence(partial(_annotation, labelling, found), places), score, version)

@@ -1,7 +1,7 @@
-"""`POST /mcp`: the tools over streamable HTTP (package mcp), without sessions: each request stands alone.
+"""`POST /mcp`: the tools over streamable HTTP (package mcp), without sessions: requests are independent.
 
-Access, limits and admission are those of `/v1/extract`: the route is an extraction to the gateway, and a tool's call
-runs within its request. A large result is not sent in pieces: package mcp serializes it as a whole.
+Access, limits and admission are those of `/v1/extract`: for the gateway the route is an extraction, and the tool runs
+within the request. A large result is not sent in pieces, because package mcp serializes it as a whole.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class McpMessage(BaseModel):
 
 
 class _Served(Response):
-    """The answer of a server of its own, which lives as long as the request: what it starts is cancelled with it, and
-    belongs to the request's tenant."""
+    """The answer of an MCP server that is made for this request: its work belongs to the request's tenant, and is
+    cancelled with the request."""
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ async def _list_tools(*_: object) -> ListToolsResult:
 
 
 async def _call(gateway: Gateway, _: object, params: CallToolRequestParams) -> CallToolResult:
-    """An error that concerns the caller is a result that says so, as the protocol wants it: the model can react."""
+    """The result of a tool. As the protocol requires, an error is a result too: the language model can react."""
     tool = _TOOLS.get(params.name)
     if tool is None:
         return _failed(f"no such tool: {params.name[:100]}; there are {', '.join(_TOOLS)}")

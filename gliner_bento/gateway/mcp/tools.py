@@ -65,7 +65,7 @@ class RelationsResult(EntitiesResult):
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Where the redacted text has a replacement, and of what."""
+    """A replaced entity. start, end: of its replacement in the redacted text."""
 
     start: int
     end: int

@@ -1,5 +1,6 @@
-"""What is refused before the body of a request is read: what exceeds a tenant's limits, which are the server's, and
-what no model would admit. The HTTP protocol and the middleware ask; see `overload` for one model's part.
+"""Refusals before the body of a request is read, for early refusals and the middleware: `refuse`, or `request` while
+the request lasts. A request is refused for its tenant's rate (`rates`), which is the server's, and if no model would
+admit it (`overload`). `quota` makes the headers of an answer.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Admission:
         self._rates = Rates(options.max_tenant_concurrency, options.max_tenant_requests_per_s, clock)
 
     def refuse(self, tenant: Tenant, timeout_s: float, cost: float, model: str | None = None) -> None:
-        """Raise what `request` would raise for a request that extracts. One that it would not refuse is not counted.
+        """Raise what `request` would raise for an extraction; counts only a request that is refused.
 
         timeout_s, cost: see `OverloadPolicy.check`. model: its name, if it is known.
         """
@@ -39,20 +40,20 @@ class Admission:
     @contextmanager
     def request(self, tenant: Tenant, *, extracts: bool) -> Iterator[None]:
         """Count a request that has not been read, until it is answered. Raises `RateLimited` or `QueueFull` instead if
-        it would add to what its tenant or every model has too much of."""
+        its tenant or every model is over a limit."""
         with self._rates.request(tenant):
             if extracts:
                 self._check(tenant)
             yield
 
     def quota(self, tenant: Tenant) -> Mapping[str, str]:
-        """The headers with what the tenant may still send."""
+        """The headers that say how many requests the tenant may still send."""
         return self._rates.headers(tenant)
 
-    def expect(self, tenant: Tenant, model: str | None = None) -> Callable[[], None]:
-        """Count a request that waits to be read; see `OverloadPolicy.expect`. Without a model: as the default's."""
+    def count_unread(self, tenant: Tenant, model: str | None = None) -> Callable[[], None]:
+        """Count a request that waits to be read: see `OverloadPolicy`. Without a model: as one of the default."""
         policies = self._of(model)
-        return policies[0].expect(tenant) if policies else lambda: None
+        return policies[0].count_unread(tenant) if policies else lambda: None
 
     def _check(
         self, tenant: Tenant, timeout_s: float = math.inf, cost: float = SHORT_TOKENS, model: str | None = None

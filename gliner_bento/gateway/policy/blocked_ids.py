@@ -11,7 +11,7 @@ _MAX_IDS = 10_000
 
 
 class BlockedIds:
-    """A request that arrives under such an id fails as an aborted one. With too many ids, the oldest are forgotten."""
+    """A request with a blocked id fails as an aborted one. Of more than `_MAX_IDS` ids, the oldest are forgotten."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._until_s: dict[str, float] = {}

@@ -1,7 +1,7 @@
-"""The address of a request's client: that of its connection or, behind a trusted proxy, the one that it forwards.
+"""The address of a request's client: that of its connection or, behind a trusted proxy, the one in X-Forwarded-For.
 
-Decided here and nowhere else: uvicorn's own middleware trusts every program on the machine, and comes after requests
-are refused early.
+Only this module decides it: uvicorn's own middleware trusts every program on the machine, and runs after early
+refusals.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 
 class ClientAddress:
-    """forwarded_allow_ips: addresses and networks of the proxies whose X-Forwarded-For is believed; *: of all."""
+    """Finds the client's address. forwarded_allow_ips: addresses and networks of trusted proxies; *: all are."""
 
     def __init__(self, forwarded_allow_ips: Sequence[str]) -> None:
         self._trusted = ProxyHeadersMiddleware(_no_app, list(forwarded_allow_ips)).trusted_hosts

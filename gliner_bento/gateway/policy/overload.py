@@ -1,16 +1,19 @@
-"""The policy of an overloaded model: every refusal of a request because of the others that are under way.
+"""The policy of an overloaded model: refuses requests because of the others that are under way.
 
-It is asked by `admission` before the body of a request is read (`check`), and by the gateway before the items are sent
-to the replica, when their cost and deadline are known (`admit`).
+It has two entry points: `check`, for `admission`, before the body of a request is read; and `admit`, before the items
+are sent to the replica, when their cost and deadline are known.
 
 A request is refused for memory (`max_queued_tokens`; the scheduler and the fleet limit waiting items, whatever they
-cost), and if it would miss its deadline. For that, the gateway knows the requests that it has sent and not got back,
-and measures how many tokens the replica runs per second while it is busy. From these it
-estimates how long a new request would wait; until it has measured, it refuses none for its wait. The scheduler shares
-the replica fairly: a short request does not wait for all of a long one of its tenant, which counts for no more than the
-new request itself takes; and while a tenant is served, another one is served in proportion to its weight, but no more
-than it has. So a tenant that asks for little is not refused because another one asks for too much. The requests of
-other gateway processes count as those of one more tenant. The constants are in `gliner_bento/fairness/constants.py`.
+cost), and if it would miss its deadline. To predict that, the gateway counts its requests that the replica has not
+answered, and measures how many tokens per second a busy replica runs. Before there is a measurement, no request is
+refused for its wait. The estimated wait follows the scheduler's fair order:
+
+- a short request does not wait for all of a long one of its tenant: each request of the tenant counts at most the cost
+  of the new one;
+- while a tenant is served, other tenants are served in proportion to their weights, at most what they have sent.
+
+So a tenant that sends little is not refused because another one sends too much. The requests of other gateway processes
+count as those of one more tenant. The constants are in `gliner_bento/fairness/constants.py`.
 """
 
 from __future__ import annotations
@@ -27,12 +30,12 @@ from gliner_bento.fairness.capacity import SharedCapacity
 from gliner_bento.fairness.constants import (
     AVERAGE_WEIGHT,
     BATCH_TOKENS,
-    ELSEWHERE_S,
     FIRST_AVERAGE_TOKENS,
     HALF_LIFE_S,
     LARGE_FRACTION,
     MARGIN,
     MEASURED_S,
+    OTHER_GATEWAYS_S,
     PASS_TOKENS,
     REACH,
     SHORT_TOKENS,
@@ -54,7 +57,7 @@ class Admitted:
 
 @dataclass(slots=True)
 class Group:
-    """Requests of one priority whose costs differ by a factor of two at most, and their cost."""
+    """The number and the total cost of requests of one priority whose costs differ by a factor of two at most."""
 
     requests: int = 0
     cost: int = 0
@@ -62,7 +65,7 @@ class Group:
 
 @dataclass(slots=True)
 class TenantLoad:
-    """The requests of a tenant that are under way, and their sums."""
+    """The number and the total cost of a tenant's requests that are under way, in all and by `Group`."""
 
     weight: float
     requests: int = 0
@@ -81,16 +84,17 @@ class TenantLoad:
             del self.groups[key]
 
     def ahead_of(self, cost: float, priority: int) -> float:
-        """Tokens of these requests that run before another one of `cost` has finished: of each no more than that."""
+        """Tokens of these requests that run before a new one of `cost` has finished: at most `cost` of each."""
         groups = (group for (other, _), group in self.groups.items() if other <= priority)
         return sum(min(group.cost, group.requests * cost) for group in groups)
 
 
 class OverloadPolicy:
-    """The requests of one model that are under way, and whether another one may join them. For one event loop.
+    """Counts the requests of one model that are under way, and decides whether another one is admitted. For one event
+    loop.
 
-    request_timeout_s, max_queue_wait_s, max_queued_tokens: see the settings. As many items as all
-    instances take in a batch are always admitted, so that batches can be full.
+    options: request_timeout_s, max_queue_wait_s and max_queued_tokens, see the settings. No item is refused for its
+    wait while fewer are under way than fill one batch of every instance.
     """
 
     def __init__(self, options: GatewayOptions, clock: Callable[[], float] = time.monotonic) -> None:
@@ -104,24 +108,24 @@ class OverloadPolicy:
         self._tokens = SharedCapacity(options.max_queued_tokens or math.inf)
         self._items = 0
         self._average = FIRST_AVERAGE_TOKENS
-        self._items_elsewhere = 0
-        self._looked_s = -math.inf
+        self._other_items = 0
+        self._probed_s = -math.inf
 
     def check(self, tenant: Tenant, timeout_s: float = math.inf, cost: float = SHORT_TOKENS, priority: int = 0) -> None:
         """Raise `QueueFull` if a request of `tenant` would wait longer than `max_queue_wait_s`, or miss its deadline.
-        Cheap; for a request that has not been read. timeout_s: its own, if it is known."""
+        Cheap; for a request that has not been read. timeout_s: the request's `timeout_ms`, if it is known."""
         load = self._load_of(tenant)
         self._check_tokens(tenant, 1)
         if rate := self._rate_when_busy():
             ahead = load.ahead_of(cost, priority)
-            wait_s = (ahead + self._of_others(load, ahead + PASS_TOKENS)) / rate
+            wait_s = (ahead + self._tokens_of_others(load, ahead + PASS_TOKENS)) / rate
             self._check_wait(wait_s, min(self._max_wait_s, _max_wait_s(min(timeout_s, self._timeout_s), rate)))
 
     @contextmanager
     def admit(self, items: Sequence[Item], deadline_s: float, tenant: Tenant, priority: int = 0) -> Iterator[None]:
         """Count a request while it is under way. Raises `QueueFull` instead if it would miss its deadline.
 
-        deadline_s: on the clock.
+        deadline_s: in seconds of the clock.
         """
         left_s = deadline_s - self._clock()
         cost = math.ceil(sum(map(self._estimate.estimate, items)))
@@ -131,7 +135,7 @@ class OverloadPolicy:
         rate = self._rate_when_busy()
         if rate and cost > PASS_TOKENS:  # else it is short: `check` has decided
             ahead = load.ahead_of(cost, priority)
-            wait_s = (ahead + self._of_others(load, ahead + cost) + cost) / rate
+            wait_s = (ahead + self._tokens_of_others(load, ahead + cost) + cost) / rate
             self._check_wait(wait_s, _max_wait_s(left_s, rate))
         self._average += AVERAGE_WEIGHT * (cost - self._average)
         leave = self._enter(tenant, Admitted(len(items), cost, priority))
@@ -140,43 +144,43 @@ class OverloadPolicy:
         finally:
             leave()
 
-    def expect(self, tenant: Tenant) -> Callable[[], None]:
-        """Count a request that waits to be read, as if its cost were the average; returns what ends this."""
+    def count_unread(self, tenant: Tenant) -> Callable[[], None]:
+        """Count a request that waits to be read, at the average cost. Returns a function that ends this."""
         return self._enter(tenant, Admitted(1, math.ceil(self._average)))
 
     def retry_after_s(self, items: int) -> int:
-        """When so many items may find a place in a queue that is full of items."""
+        """After how many seconds a queue that is full of items may admit so many."""
         cost = self._tokens.total / max(1, self._items)
         return math.ceil(max(1.0, self._seconds(items * cost)))
 
     def learn(self, item: Item, result: Result) -> None:
-        """Note what an item cost."""
+        """Note the cost of an item."""
         self._estimate.learn(item, result.usage.tokens)
 
     def observe(self, tokens_run: int) -> None:
         """Note how many tokens the replica has run."""
         self._throughput.observe(tokens_run)
 
-    def look_elsewhere(self) -> Callable[[int], None] | None:
-        """Called while requests run. What takes the number of unfinished items that the replica has now: those that
-        are not this gateway's are other gateways'. None if it is not needed now."""
+    def probe_other_gateways(self) -> Callable[[int], None] | None:
+        """Returns a function to call with the replica's current number of unfinished items: those that are not from
+        this gateway are from others. None if that is not due. Called while requests run."""
         now_s, before = self._clock(), self._items
-        if before < self._batch or now_s < self._looked_s + ELSEWHERE_S:
+        if before < self._batch or now_s < self._probed_s + OTHER_GATEWAYS_S:
             return None
-        self._looked_s = now_s
+        self._probed_s = now_s
 
         def note(unfinished_items: int) -> None:
-            self._items_elsewhere = max(0, unfinished_items - max(before, self._items))
+            self._other_items = max(0, unfinished_items - max(before, self._items))
 
         return note
 
     @property
-    def _elsewhere(self) -> int:
-        """Items of other gateways, as far as they are known."""
-        return self._items_elsewhere if self._clock() < self._looked_s + REACH * ELSEWHERE_S else 0
+    def _items_of_other_gateways(self) -> int:
+        """Unfinished items of other gateways, when they were last counted; 0 if that was too long ago."""
+        return self._other_items if self._clock() < self._probed_s + REACH * OTHER_GATEWAYS_S else 0
 
     def _enter(self, tenant: Tenant, request: Admitted) -> Callable[[], None]:
-        """Count a request; returns what ends this."""
+        """Count a request. Returns a function that ends this."""
         load = self._loads.setdefault(tenant.name, self._load_of(tenant))
         self._count(tenant.name, load, request, 1)
 
@@ -192,11 +196,11 @@ class OverloadPolicy:
             raise _refusal(wait_s - max_s)
 
     def _rate_when_busy(self) -> float | None:
-        """Tokens per second; None if a new request would not wait, or if it has not been measured."""
+        """Tokens per second; None if a new request would not wait, or if there is no measurement."""
         return self._throughput.rate if self._items >= self._batch else None
 
     def _seconds(self, tokens: float) -> float:
-        """How long the replica takes for so many tokens; 0 until that has been measured."""
+        """How long the replica takes for so many tokens; 0 until there is a measurement."""
         return tokens / (self._throughput.rate or math.inf)
 
     def _load_of(self, tenant: Tenant) -> TenantLoad:
@@ -206,11 +210,11 @@ class OverloadPolicy:
         load.weight = tenant.weight
         return load
 
-    def _of_others(self, own: TenantLoad, tokens: float) -> float:
-        """Tokens of the other tenants and gateways that run while a tenant is served so many."""
-        share = tokens / own.weight
-        here = sum(min(load.cost, share * load.weight) for load in self._loads.values() if load is not own)
-        return here + min(self._elsewhere * self._average, share)
+    def _tokens_of_others(self, own: TenantLoad, tokens: float) -> float:
+        """Tokens that run for other tenants and gateways while the tenant of `own` is served `tokens`."""
+        per_weight = tokens / own.weight
+        here = sum(min(load.cost, per_weight * load.weight) for load in self._loads.values() if load is not own)
+        return here + min(self._items_of_other_gateways * self._average, per_weight)
 
     def _check_tokens(self, tenant: Tenant, cost: int) -> None:
         """Raise `QueueFull` if the tokens under way would be too many."""
@@ -222,11 +226,11 @@ class OverloadPolicy:
         load.count(request, sign)
         self._items += sign * request.items
         self._tokens.hold(tenant, sign * request.cost)
-        self._throughput.busy(self._items >= self._batch)
+        self._throughput.set_busy(self._items >= self._batch)
 
 
 class Throughput:
-    """Tokens per second while there is enough to do, over the last seconds of such time. measured_s: all of it."""
+    """Tokens per second of a busy replica, over the last seconds in which it was busy. measured_s: all such time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -238,11 +242,11 @@ class Throughput:
 
     @property
     def rate(self) -> float | None:
-        """Tokens per second; None until it has been measured."""
+        """Tokens per second; None until there is a measurement."""
         return self._tokens / self._elapsed_s if self.measured_s >= MEASURED_S and self._tokens else None
 
-    def busy(self, busy: bool) -> None:
-        """Whether there is enough to do from now on."""
+    def set_busy(self, busy: bool) -> None:
+        """Set whether the replica has at least full batches to run from now on."""
         self._busy = busy
         if not busy:
             self._observed = None

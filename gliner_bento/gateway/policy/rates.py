@@ -1,6 +1,6 @@
-"""How often a tenant may ask, and how many of its requests may run concurrently. Knows no HTTP but its headers.
+"""How many requests per second a tenant may send, and how many may run concurrently. Of HTTP, it knows only headers.
 
-The rate is a token bucket that holds the requests of one second, at least one: so many may come together.
+The rate is a token bucket that holds the requests of one second, at least one: so many may arrive together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gliner_bento.gateway.policy.tenants import Tenant
 
 @dataclass(slots=True)
 class Use:
-    """What a tenant uses. left: requests in its bucket at `since_s`. running: requests under way."""
+    """A tenant's use of its limits. left: requests in its bucket at `since_s`. running: requests under way."""
 
     left: float
     since_s: float
@@ -27,7 +27,11 @@ class Use:
 
 
 class Rates:
-    """concurrency: requests under way; per_s: requests per second; 0: no limit. A tenant's own limits replace them."""
+    """Limits the requests of each tenant.
+
+    concurrency: requests under way; per_s: requests per second; 0: no limit. A tenant may have limits of its own
+    instead.
+    """
 
     def __init__(self, concurrency: int, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._concurrency = concurrency
@@ -57,7 +61,7 @@ class Rates:
                 self._forget()
 
     def check(self, tenant: Tenant) -> Use | None:
-        """What the tenant uses; None if it has no limits. Raises `RateLimited` if another request is one too many."""
+        """The tenant's use; None if it has no limits. Raises `RateLimited` if another request is one too many."""
         concurrency, rate = self._limits_of(tenant)
         if not concurrency and not rate:
             return None
@@ -72,7 +76,7 @@ class Rates:
         return use
 
     def headers(self, tenant: Tenant) -> Mapping[str, str]:
-        """What is left to the tenant of the limit that it reaches first; reset: seconds until all of it is."""
+        """The headers X-RateLimit-*, for the limit of which least is left. Reset: seconds until all of it is left."""
         concurrency, rate = self._limits_of(tenant)
         if not concurrency and not rate:
             return {}
@@ -98,7 +102,7 @@ class Rates:
         return self._concurrency if concurrency is None else concurrency, self._rate if rate is None else rate
 
     def _use_of(self, tenant: Tenant, rate: float) -> Use:
-        """What the tenant uses now; a new one is not kept until it has a request."""
+        """The tenant's use now. That of a new tenant is stored by `request`."""
         now_s = self._clock()
         use = self._running.get(tenant.name) or self._idle.get(tenant.name)
         if use is None:

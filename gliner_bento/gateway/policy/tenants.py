@@ -1,4 +1,4 @@
-"""Who sends a request: the tenant, which owns its request ids, its share of the replica and its limits.
+"""Who sends a request: the tenant. Request ids, the share of the replica and limits are per tenant.
 
 An API key names its tenant. Without keys a tenant is the value of the `tenant_header` if that is set and sent, else
 the client's address.
@@ -17,7 +17,7 @@ from gliner_bento.storage.api_keys import ALL_SCOPES, NAME_PATTERN, KeyScope
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:\-]")
 _SEPARATOR = "/"
-"""Is in no name and in no request id."""
+"""A character that no tenant's name and no request id contains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Tenant:
     crosses_tenants: whether the `priority` of its requests also counts against the requests of other tenants.
     weight: its share of the replica, relative to the other tenants' weights.
     max_concurrency, max_requests_per_s: replace the settings max_tenant_concurrency and max_tenant_requests_per_s;
-        None: the settings count.
+        None: the settings apply.
     """
 
     name: str

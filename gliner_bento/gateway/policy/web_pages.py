@@ -1,7 +1,7 @@
-"""Which web pages may call a server without API keys through the browser of somebody who reaches it.
+"""Which web pages may call a server without API keys, through the browser of somebody who can reach the server.
 
-A browser names the page in `Origin` and `Sec-Fetch-Site`. A page whose owner points its own name at this server (DNS
-rebinding) shows in `Host`: only a name that public DNS has can be one.
+A browser names the page in `Origin` and `Sec-Fetch-Site`. If the page's owner points its own name at this server (DNS
+rebinding), `Host` is a name in public DNS.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOT_IN_PUBLIC_DNS = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
 
 
 class WebPages:
-    """The rules of one server. Clients that are no browsers send neither `Origin` nor `Sec-Fetch-Site`."""
+    """The rules of one server. Only browsers send `Origin` and `Sec-Fetch-Site`."""
 
     def __init__(self, options: GatewayOptions) -> None:
         self._origins = set(options.cors_origins)
@@ -45,7 +45,7 @@ class WebPages:
 
 
 def _is_own_page(origin: str, host: str) -> bool:
-    """Whether a page is the server's, or of a program on the visitor's own machine."""
+    """Whether a page comes from this server, or from a program on the visitor's own machine."""
     name = _name_in(origin)
     return bool(name) and (name in (host, "localhost") or _is_loopback(name))
 

@@ -179,7 +179,7 @@ ENDPOINTS = [
         operation=_operation(
             "delete_adapter",
             "Delete an adapter",
-            "Requests that name it fail with 404 afterwards; those that run are finished.",
+            "Requests that name it fail with 404 from now on; running ones are finished first.",
             (404, 409, 422, 500, 503, 504),
             parameters=[_ID, MODEL],
             extra=_delete_operation,

@@ -49,8 +49,8 @@ async def _batch(task: AnyTask, gateway: Gateway, request: Request) -> Response:
 
 
 async def _stream(task: AnyTask, gateway: Gateway, request: Request) -> Response:
-    """An error before the first pass has finished is the response; a later one is the last line. The first part may be
-    far into the text: the headers do not wait for it."""
+    """An error before the first pass has finished is the response; a later error is the last line. The headers are sent
+    after the first pass, even if it has no part."""
     lines = gateway.run_stream(task.request_of(await _fields(task.request_model, request)))
     first = await lines.__anext__()
     return _Lines(first, lines)
@@ -65,7 +65,7 @@ async def _abort(gateway: Gateway, request: Request) -> Response:
 
 
 class _Lines(StreamingResponse):
-    """A line for each part. Closes `rest` when it ends, so that the item is aborted if the client has disconnected."""
+    """A response with a line for each part. Closes `rest` at its end: if the client has left, the item is aborted."""
 
     def __init__(self, first: Sequence[Any], rest: AsyncGenerator[Sequence[Any], None]) -> None:
         self._rest = rest

@@ -40,15 +40,15 @@ class FleetAdapters:
     async def install(
         self, adapter_id: str, *, archive: Archive | None = None, preload: bool = True, **options: Any
     ) -> tuple[AdapterInfo, bool]:
-        """See `ReplicaAdapters`. With `preload`, it is in the memory of every ready replica afterwards.
+        """See `ReplicaAdapters`. With `preload`, every ready replica loads the adapter into memory.
 
-        Raises `StorageUnavailable` if a replica does not see it then.
+        Raises `StorageUnavailable` if a replica does not find it in its own `disk_cache_dir`.
         """
         writer, *others = await self._ready()
         installed = await self._on(
             writer, writer.replica.adapters.install, adapter_id, archive=archive, preload=preload, **options
         )
-        await asyncio.gather(*(self._see(member, adapter_id, preload) for member in others))
+        await asyncio.gather(*(self._load_or_check(member, adapter_id, preload) for member in others))
         return installed
 
     async def remove(self, adapter_id: str, timeout_s: float) -> None:
@@ -67,7 +67,7 @@ class FleetAdapters:
         return merged_cache_statuses(statuses)
 
     async def _read(self, read: Callable[[ReplicaAdapters], Awaitable[T]]) -> T:
-        """From the first ready replica; from the next one if that is lost."""
+        """Call `read` on the first ready replica; on the next one if that is lost."""
         for member in await self._ready():
             try:
                 return await self._on(member, read, member.replica.adapters)
@@ -75,9 +75,9 @@ class FleetAdapters:
                 continue
         raise NotReady(NONE_READY)
 
-    async def _see(self, member: Member, adapter_id: str, preload: bool) -> None:
-        """Make a replica load what another has installed, or check that it sees it. It reads the store at the adapter's
-        first request if it does not answer now."""
+    async def _load_or_check(self, member: Member, adapter_id: str, preload: bool) -> None:
+        """Make a replica load the adapter that another one has installed, or check that it finds the adapter. A replica
+        that does not answer loads it at the adapter's first request."""
         adapters = member.replica.adapters
         try:
             await self._on(member, adapters.install if preload else adapters.get, adapter_id)

@@ -1,6 +1,7 @@
 """Which replica gets which work: the one with the fewest outstanding tokens. No clock or IO.
 
-An adapter may change the choice: a replica on which it is resident is preferred while that costs little balance.
+For work with an adapter, a replica that has it in memory (a *home* of the adapter) is preferred if it has only a little
+more outstanding than the least loaded one.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.queue import NO_TENANT, FairQueue, Order, TenantShare
 
 AFFINITY_SHARE = 32
-"""An adapter's replica may have so much more outstanding than the least loaded one: `max_outstanding_tokens` / 32."""
+"""A home may have so much more outstanding than the least loaded replica: `max_outstanding_tokens` / 32."""
 
-_LOOKS = 32
-"""So many of the least loaded replicas are searched for an adapter with many homes."""
+_SEARCHED_REPLICAS = 32
+"""For an adapter with many homes, only so many of the least loaded replicas are searched."""
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """Work for one replica. cost: estimate, in tokens. order: of a tenant's own, priority first; set when it waits.
+    """Work for one replica. cost: estimate, in tokens. order: see `fairness.queue`; set when the ticket waits.
 
-    replica: its number, once the ticket is placed. error: why it will never be. notify: called at either, if it waited.
+    replica: its number, once one is assigned. error: why none will be. notify: called at either, if the ticket waited.
     """
 
     cost: int
@@ -39,26 +40,26 @@ class Ticket:
 
 
 class Dispatcher:
-    """The load of replicas, all closed at first, and the tickets that wait for one.
+    """Assigns tickets to open replicas; keeps the load of each replica, and the tickets that wait for one.
 
-    replicas: how many there are, numbered from 0; `add` and `remove` change that. max_outstanding_tokens: a replica
-    with so many gets no more.
+    replicas: their number at first, all closed, numbered from 0; see `add` and `remove`. max_outstanding_tokens: a
+    replica with so many gets no more work.
     """
 
     def __init__(self, replicas: int, max_outstanding_tokens: int) -> None:
         self.outstanding = dict.fromkeys(range(replicas), 0)
         self._numbers = count(replicas)
         self._max = max_outstanding_tokens
-        self._turns = 0
-        self._last = Counter[int]()  # turn of its latest ticket; of equal loads, the earliest is next
+        self._assignments = 0
+        self._last_assignment = Counter[int]()  # by replica: the number of its latest one; decides between equal loads
         self._open: set[int] = set()
-        self._order: list[tuple[int, int, int]] = []  # of the open ones: outstanding tokens, last turn, number
-        self._repeated: deque[Ticket] = deque()  # before all that wait
+        self._order: list[tuple[int, int, int]] = []  # `_key` of the open replicas, sorted
+        self._repeated: deque[Ticket] = deque()  # served before `_waiting`
         self._waiting: FairQueue[Ticket] = FairQueue()
         self._submitted = 0
         self._residents: defaultdict[int, set[str]] = defaultdict(set)
         self._in_use: defaultdict[int, Counter[str]] = defaultdict(Counter)
-        self._homes: dict[str, set[int]] = {}
+        self._homes: dict[str, set[int]] = {}  # by adapter
 
     @property
     def open_replicas(self) -> int:
@@ -71,7 +72,7 @@ class Dispatcher:
         return sum(ticket.cost for queue in (self._repeated, self._waiting) for ticket in queue)
 
     def add(self) -> int:
-        """The number of one more replica."""
+        """Add a replica; returns its number."""
         number = next(self._numbers)
         self.outstanding[number] = 0
         return number
@@ -81,28 +82,28 @@ class Dispatcher:
         self.close(replica)
         self._in_use[replica].clear()
         self.set_resident(replica, ())
-        for of_replicas in (self.outstanding, self._last, self._residents, self._in_use):
-            del of_replicas[replica]
+        for by_replica in (self.outstanding, self._last_assignment, self._residents, self._in_use):
+            del by_replica[replica]
 
     def open(self, replica: int) -> None:
-        """Give it work from now on."""
+        """Assign work to the replica from now on."""
         if replica not in self._open:
             self._open.add(replica)
             insort(self._order, self._key(replica))
-            self._place_waiting()
+            self._assign_waiting()
 
     def close(self, replica: int) -> None:
-        """Give it no more work; its tickets stay until they are ended."""
+        """Assign no more work to the replica; its tickets count until they are ended."""
         if replica in self._open:
             self._open.remove(replica)
             del self._order[bisect_left(self._order, self._key(replica))]
 
     def submit(self, ticket: Ticket, *, first: bool = False) -> bool:
-        """Place the ticket now, or let it wait; returns whether it is placed. first: before all that are not."""
+        """Assign the ticket now, or let it wait; returns whether it is assigned. first: before all without `first`."""
         if not self._repeated and (first or not self._waiting):
             replica = self._choose(ticket.adapter_id)
             if replica is not None:
-                self._place(ticket, replica)
+                self._assign(ticket, replica)
                 return True
         self._submitted += 1
         ticket.order = ticket.priority, 0.0, self._submitted
@@ -120,10 +121,10 @@ class Dispatcher:
         if ticket.adapter_id is not None:
             self._in_use[ticket.replica][ticket.adapter_id] -= 1
         self._add(ticket.replica, -ticket.cost)
-        self._place_waiting()
+        self._assign_waiting()
 
     def refuse_waiting(self, error: GLiNERBentoError) -> None:
-        """End all tickets that wait."""
+        """End all waiting tickets with `error`."""
         waiting = [*self._repeated, *self._waiting]
         self._repeated.clear()
         self._waiting.clear()
@@ -132,7 +133,7 @@ class Dispatcher:
             ticket.notify()
 
     def set_resident(self, replica: int, adapter_ids: Iterable[str]) -> None:
-        """The adapters in the replica's memory; those of its outstanding tickets count as well."""
+        """Set which adapters are in the replica's memory; those of its outstanding tickets are added."""
         in_use = self._in_use[replica]
         for adapter_id in [adapter_id for adapter_id, tickets in in_use.items() if not tickets]:
             del in_use[adapter_id]
@@ -147,15 +148,16 @@ class Dispatcher:
         self._residents[replica] = now
 
     def _key(self, replica: int) -> tuple[int, int, int]:
-        return self.outstanding[replica], self._last[replica], replica
+        """The order in which replicas get work: outstanding tokens, latest assignment, number."""
+        return self.outstanding[replica], self._last_assignment[replica], replica
 
     @property
     def _has_room(self) -> bool:
-        """Whether not all replicas are full or closed."""
+        """Whether a replica is open and may get more work."""
         return bool(self._order) and self._order[0][0] < self._max
 
     def _choose(self, adapter_id: str | None) -> int | None:
-        """The replica for a ticket; None if there is no room."""
+        """The replica for a ticket; None if no replica has room."""
         if not self._has_room:
             return None
         least, _, replica = self._order[0]
@@ -167,9 +169,9 @@ class Dispatcher:
         return replica
 
     def _least_loaded_of(self, homes: set[int], limit: int) -> int | None:
-        """Of homes with at most `limit` outstanding tokens. Looks at few, whether there are few homes or many."""
+        """The least loaded home with at most `limit` outstanding tokens, or None. Fast for few and for many homes."""
         if len(homes) ** 2 > len(self._order):
-            for outstanding, _, replica in islice(self._order, _LOOKS):
+            for outstanding, _, replica in islice(self._order, _SEARCHED_REPLICAS):
                 if outstanding > limit:
                     return None
                 if replica in homes:
@@ -178,7 +180,7 @@ class Dispatcher:
         outstanding, _, replica = min((self._key(home) for home in homes & self._open), default=(limit + 1, 0, 0))
         return replica if outstanding <= limit else None
 
-    def _place(self, ticket: Ticket, replica: int) -> None:
+    def _assign(self, ticket: Ticket, replica: int) -> None:
         ticket.replica = replica
         if ticket.adapter_id is not None:
             self._in_use[replica][ticket.adapter_id] += 1
@@ -187,20 +189,21 @@ class Dispatcher:
         self._add(replica, ticket.cost)
 
     def _add(self, replica: int, tokens: int) -> None:
+        """Add to the replica's outstanding tokens."""
         is_open = replica in self._open
         if is_open:
             del self._order[bisect_left(self._order, self._key(replica))]
         self.outstanding[replica] += tokens
         if tokens > 0:
-            self._turns += 1
-            self._last[replica] = self._turns
+            self._assignments += 1
+            self._last_assignment[replica] = self._assignments
         if is_open:
             insort(self._order, self._key(replica))
 
-    def _place_waiting(self) -> None:
+    def _assign_waiting(self) -> None:
         while (self._repeated or self._waiting) and self._has_room:
             ticket = self._repeated.popleft() if self._repeated else self._waiting.serve()
             replica = self._choose(ticket.adapter_id)
             assert replica is not None
-            self._place(ticket, replica)
+            self._assign(ticket, replica)
             ticket.notify()

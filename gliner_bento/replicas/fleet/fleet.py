@@ -1,4 +1,4 @@
-"""Several replicas of one model as one `Replica`: places work, repeats what a lost replica had, merges statuses."""
+"""Several replicas of one model as one `Replica`: distributes work, repeats that of lost ones, merges statuses."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from gliner_bento.tasks.base import Item, Result
 logger = logging.getLogger(__name__)
 
 PIECE_TOKENS = 2048
-"""A request is divided among replicas that are ready, into pieces of at least so many tokens."""
+"""A request is divided among the ready replicas, into pieces of at least so many tokens."""
 
 _BROKEN_STREAM = "the replica that ran this stream was lost after the stream had begun; send the request again"
 
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
-    """See docs/settings.md for each. queue_capacity: here of the items that wait for a replica."""
+    """See docs/settings.md for each. queue_capacity: limits the items that wait for a replica."""
 
     max_outstanding_tokens: int
     queue_capacity: int
@@ -39,7 +39,7 @@ class FleetOptions:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A client's request until its end. waiting: its tickets that have no replica."""
+    """A client's request while it runs. waiting: its tickets that have no replica yet."""
 
     call: Call
     aborted: bool = False
@@ -47,10 +47,10 @@ class _Request:
 
 
 class Fleet:
-    """Implements `Replica` over `replicas`, by name, which may come and go; they serve one model. For one event loop.
+    """Implements `Replica` over `replicas` of one model, by name; see `add` and `remove`. For one event loop.
 
-    on_other_model: called with one line for a replica that serves another model; it is refused. on_repeat: called with
-    the number of items that are repeated. clock: of deadlines. dispatcher: chooses replicas.
+    on_other_model: called with one line when a replica is refused because it serves another model. on_repeat: called
+    with the number of items that are repeated. clock: of deadlines. dispatcher: chooses replicas.
     """
 
     def __init__(
@@ -78,38 +78,38 @@ class Fleet:
 
     @property
     def replicas(self) -> Mapping[str, Replica]:
-        """Those that it consists of now, by name."""
+        """The replicas of the fleet now, by name."""
         return {member.name: member.replica for member in self._members.values()}
 
     def add(self, name: str, replica: Replica) -> None:
-        """One more replica, in the running event loop; it gets work once it has answered."""
+        """Add a replica, in the running event loop; it gets work once it has answered."""
         number = self._dispatcher.add()
         self._members[number] = Member(name, number, replica)
         self._health.start()
 
     def remove(self, name: str) -> None:
-        """Give a replica no more work. What runs on it continues; what a lost one had is repeated."""
+        """Remove a replica: it gets no more work. Its calls continue; those of a lost one are repeated elsewhere."""
         number = next(number for number, member in self._members.items() if member.name == name)
-        self._health.left(self._members.pop(number))
+        self._health.remove(self._members.pop(number))
 
     def start(self) -> None:
-        """Probe the replicas from now on, in the running event loop; otherwise the first call starts that."""
+        """Start probing the replicas, in the running event loop. Optional: the first call does it, too."""
         self._health.start()
 
     def expect_no_restart(self) -> None:
-        """The server ends: requests no longer wait for a replica that is lost. For a signal handler, too."""
+        """The server ends: requests no longer wait for a replica that is lost. May be called in a signal handler."""
         asyncio.get_running_loop().call_soon_threadsafe(self._health.expect_no_restart)
 
     def fail(self) -> None:
-        """The server ends now: what has not ended ends with `NotReady`."""
+        """The server ends now: fail all unfinished calls with `NotReady`."""
         self._health.fail()
 
     async def close(self) -> None:
-        """Probe no more. The replicas are their owner's to close."""
+        """Stop probing. Does not close the replicas."""
         await self._health.stop()
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
-        """See `Replica`. What a lost replica has not answered is repeated once, on another one."""
+        """See `Replica`. Items that a lost replica has not answered are repeated once, on another one."""
         with self._request(call) as request:
             pieces = self._pieces(items)
             if len(pieces) == 1:
@@ -122,12 +122,12 @@ class Fleet:
                     task.cancel()
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
-        """See `Replica`. A stream is repeated like an extraction if it has not begun; else it raises `NotReady`."""
+        """See `Replica`. If a replica is lost, a stream that has begun raises `NotReady`, another is repeated once."""
         with self._request(call) as request:
             (_, cost), *_ = self._pieces([item])
             for repeated in (False, True):
                 begun = False
-                async with self._placed(request, [item], cost, repeated=repeated) as member:
+                async with self._assigned(request, [item], cost, repeated=repeated) as member:
                     try:
                         async with aclosing(member.replica.stream(item, call)) as parts:
                             while (part := await member.run(anext(parts, None))) is not None:
@@ -145,7 +145,7 @@ class Fleet:
                             raise
 
     async def abort(self, request_id: str) -> bool:
-        """See `Replica`. Reaches every replica but suspect ones, and what waits for one."""
+        """See `Replica`. Reaches all replicas but suspect ones, and items that wait for a replica."""
         requests = self._requests.get(request_id, set())
         for request in requests:
             request.aborted = True
@@ -174,7 +174,7 @@ class Fleet:
 
     @contextmanager
     def _request(self, call: Call) -> Iterator[_Request]:
-        """Known to `abort` while it runs."""
+        """A request that `abort` finds until the context ends."""
         self._health.start()
         request = _Request(call)
         self._requests.setdefault(call.request_id, set()).add(request)
@@ -187,14 +187,14 @@ class Fleet:
                 del self._requests[call.request_id]
 
     def _pieces(self, items: Sequence[Item]) -> list[tuple[Sequence[Item], int]]:
-        """The items in as many pieces as it takes replicas, each with its cost."""
+        """The items divided into a piece per replica that should run them, each with its cost."""
         tokens = [self._estimate.estimate(item) for item in items]
         count = max(1, min(self._dispatcher.open_replicas, len(items), int(sum(tokens) // PIECE_TOKENS)))
-        costs = [ITEM_TOKENS + of_item for of_item in tokens]
+        costs = [ITEM_TOKENS + item_tokens for item_tokens in tokens]
         total = sum(costs)
         pieces, begin, cost = [], 0, 0.0
-        for end, of_item in enumerate(costs, 1):
-            cost += of_item
+        for end, item_cost in enumerate(costs, 1):
+            cost += item_cost
             if cost >= total / count or end == len(items):
                 pieces.append((items[begin:end], math.ceil(cost)))
                 begin, cost = end, 0.0
@@ -202,21 +202,21 @@ class Fleet:
 
     async def _extract(self, request: _Request, items: Sequence[Item], cost: int) -> Sequence[Outcome]:
         outcomes = await self._attempt(request, items, cost)
-        lost = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, NotReady)]
+        lost = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, NotReady)]
         if not lost:
             return outcomes
         self._on_repeat(len(lost))
-        repeated = [items[place] for place in lost]
+        repeated = [items[index] for index in lost]
         again = await self._attempt(request, repeated, cost * len(lost) // len(items), repeated=True)
         replaced = dict(zip(lost, again, strict=True))
-        return [replaced.get(place, outcome) for place, outcome in enumerate(outcomes)]
+        return [replaced.get(index, outcome) for index, outcome in enumerate(outcomes)]
 
     async def _attempt(
         self, request: _Request, items: Sequence[Item], cost: int, *, repeated: bool = False
     ) -> Sequence[Outcome]:
-        """The outcomes on one replica, which is suspect from now on if one of them is that it is not ready."""
+        """The outcomes on one replica. If one of them is `NotReady`, the replica becomes suspect."""
         try:
-            async with self._placed(request, items, cost, repeated=repeated) as member:
+            async with self._assigned(request, items, cost, repeated=repeated) as member:
                 try:
                     outcomes = await member.run(member.replica.extract(items, request.call))
                 except NotReady as error:
@@ -232,13 +232,13 @@ class Fleet:
             return [error] * len(items)
 
     @asynccontextmanager
-    async def _placed(
+    async def _assigned(
         self, request: _Request, items: Sequence[Item], cost: int, *, repeated: bool
     ) -> AsyncGenerator[Member, None]:
-        """The replica for items of a request, which count there until the context ends.
+        """The replica for items of a request; they are part of its load until the context ends.
 
-        Raises `Aborted`, `DeadlineExceeded`, `NotReady` (waiting is in vain) or `QueueFull` (too many wait).
-        """
+        Raises `Aborted`, `DeadlineExceeded`, `NotReady` (no replica will be ready) or `QueueFull` (too many items
+        wait)."""
         if request.aborted:
             raise Aborted("the request was aborted")
         affine = next((item.adapter_id for item in items if item.adapter_id is not None), None)
@@ -255,15 +255,15 @@ class Fleet:
             self._dispatcher.end(ticket)
 
     def _count_tokens(self, member: Member) -> None:
-        """Add what the member has run since its last answer; a process that has started again counts from 0."""
+        """Add the tokens that the member has run since its last answer. A restarted process counts from 0."""
         tokens_run = member.replica.tokens_run
         self.tokens_run += max(0, tokens_run - member.tokens_run)
         member.tokens_run = tokens_run
 
     async def _wait(self, request: _Request, ticket: Ticket, items: int) -> None:
-        """Until the ticket is placed; raises what ends it otherwise."""
-        placed = asyncio.get_running_loop().create_future()
-        ticket.notify = lambda: None if placed.done() else placed.set_result(None)
+        """Wait until the ticket has a replica. Raises the error with which it ends otherwise."""
+        notified = asyncio.get_running_loop().create_future()
+        ticket.notify = lambda: None if notified.done() else notified.set_result(None)
         request.waiting.add(ticket)
         is_full = self._waiting_items.excess(ticket.share.tenant, items) > 0
         self._waiting_items.hold(ticket.share.tenant, items)
@@ -273,7 +273,7 @@ class Fleet:
                 raise NotReady(NONE_READY)
             if is_full:
                 raise QueueFull(f"{self._waiting_items.capacity} items wait for a replica already; try again later")
-            await asyncio.wait([placed], timeout=request.call.wait_s(self._clock()))
+            await asyncio.wait([notified], timeout=request.call.wait_s(self._clock()))
             if request.aborted:
                 raise Aborted("the request was aborted")
             if ticket.error is not None:

@@ -1,15 +1,13 @@
-"""The health of replicas: which get work, and what happens to work on one that does not answer.
+"""The health of replicas: which of them get work, and what happens to work on a replica that does not answer.
 
-    starting ─▶ ready ◀─▶ not_ready      as its status says
+    starting ─▶ ready ◀─▶ not_ready      as the replica's status says
                   │ ▲
                   ▼ │ a probe is answered
                 suspect                  a connection was dropped, or a probe was not answered in time
 
-A probe is a call of `status`. Only a ready replica gets work. A suspect one gets nothing but probes until one is
-answered; when one is not, the calls under way on it are cancelled if another replica is ready: the fleet repeats them
-there. When the last ready replica is lost, requests wait within their deadlines until one answers. Replicas may come
-and go.
-"""
+A probe is a call of `status`. Only a ready replica gets work. A suspect replica gets probes only. When it does not
+answer one, its calls under way are cancelled if another replica is ready, and the fleet repeats them there. If no
+replica is ready, requests wait within their deadlines until one is. Replicas may be added and removed."""
 
 from __future__ import annotations
 
@@ -42,11 +40,11 @@ _MAY_DIFFER = ("device",)
 
 @dataclass(eq=False)
 class Member:
-    """A replica of the fleet. number: its own, for the dispatcher. requests: so many calls were sent to it.
-    tokens_run: as of its last answer.
+    """A replica of the fleet. number: in the dispatcher. requests: number of calls that were sent to it.
+    tokens_run: as reported in its last answer.
 
-    reason: why it is not ready. status: its last answer. calls: under way on it, the oldest first.
-    rest: until its next probe; its result ends it. watcher: probes it.
+    reason: why it is not ready. status: its answer to the last probe. calls: under way on it, the oldest first.
+    probe_now: while the watcher waits for the next probe; setting its result ends the wait. watcher: probes it.
     """
 
     name: str
@@ -58,7 +56,7 @@ class Member:
     requests: int = 0
     tokens_run: int = 0
     calls: dict[asyncio.Task[Any], None] = field(default_factory=dict)
-    rest: asyncio.Future[None] | None = None
+    probe_now: asyncio.Future[None] | None = None
     watcher: asyncio.Task[None] | None = None
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -77,12 +75,12 @@ class Member:
         return call.result()
 
     def cancel_calls(self) -> None:
-        """End what is under way on it with `NotReady`."""
+        """End the calls under way on it with `NotReady`."""
         for call in self.calls:
             call.cancel()
 
     def snapshot(self, outstanding_tokens: int) -> ReplicaHealth:
-        """What `/v1/replicas` shows."""
+        """Its row in `/v1/replicas`."""
         status = self.status
         return ReplicaHealth(
             name=self.name,
@@ -99,8 +97,8 @@ class Member:
 class Health:
     """Probes the members, and opens and closes them in the dispatcher.
 
-    model: of all members; None until one has answered. members: by number. on_other_model: called with one line for a
-    member whose first answer is that it serves another model; it is refused.
+    model: served by all members; None until one has answered. members: by number. on_other_model: called with one line
+    when a member is refused because it serves another model at its first answer.
     """
 
     def __init__(
@@ -123,14 +121,14 @@ class Health:
             member.watcher = asyncio.ensure_future(self._watch(member))
 
     async def stop(self) -> None:
-        """Probe no more."""
+        """Stop probing."""
         watchers = [member.watcher for member in self._members.values() if member.watcher]
         for watcher in watchers:
             watcher.cancel()
         await asyncio.gather(*watchers, return_exceptions=True)
 
-    def left(self, member: Member) -> None:
-        """A member is none any more: what is under way on it continues, unless it did not answer."""
+    def remove(self, member: Member) -> None:
+        """A member has left the fleet. Its calls under way continue, unless it is suspect."""
         self._dispatcher.remove(member.number)
         if member.watcher:
             member.watcher.cancel()
@@ -140,32 +138,32 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """Whether a member gets work."""
+        """Whether at least one member gets work."""
         return self._dispatcher.open_replicas > 0
 
     @property
     def hopeless(self) -> bool:
-        """Whether none is ready, and none will be: the server ends, or all that there are admit nothing."""
+        """Whether no member is ready and none is expected to be: the server ends, or all members admit nothing."""
         if self.ready or self._ending:
             return not self.ready
         states = {member.state for member in self._members.values()}
         return bool(states) and states <= {"not_ready", "refused"}
 
     def expect_no_restart(self) -> None:
-        """The server ends: no member that is lost will be started again."""
+        """The server ends: a lost member will not be started again."""
         self._ending = True
         self._refuse_if_hopeless()
 
     def fail(self) -> None:
-        """The server ends now: end all calls, and what waits, with `NotReady`."""
+        """The server ends now: end all calls, and all waiting tickets, with `NotReady`."""
         for member in self._members.values():
             self._dispatcher.close(member.number)
             member.cancel_calls()
         self.expect_no_restart()
 
     async def probe_all(self) -> None:
-        """Probe the members now, but for suspect ones; those that never answered only while none has, and only for a
-        moment."""
+        """Probe all ready and not ready members now. Before any member has answered: probe those that are starting,
+        with a short timeout."""
         starting = self.model is None
         states = {"starting"} if starting else {"ready", "not_ready"}
         timeout_s = STARTING_PROBE_TIMEOUT_S if starting else PROBE_TIMEOUT_S
@@ -195,8 +193,8 @@ class Health:
             self._dispatcher.close(member.number)
             self._change(member, "suspect", reason)
             self._refuse_if_hopeless()
-            if member.rest and not member.rest.done():
-                member.rest.set_result(None)
+            if member.probe_now and not member.probe_now.done():
+                member.probe_now.set_result(None)
 
     def _lose(self, member: Member, reason: str) -> None:
         self.suspect(member, reason)
@@ -225,8 +223,8 @@ class Health:
             self._dispatcher.refuse_waiting(NotReady(NONE_READY))
 
     def _difference(self, member: Member, model: ModelInfo) -> str | None:
-        """How a member's model differs from the fleet's, which is that of the first that answers while no other member
-        serves one."""
+        """How a member's model differs from the fleet's; None if it does not. The fleet's model is that of the first
+        member that answers; if all others are refused, that of this member."""
         others = (one for one in self._members.values() if one is not member and one.status)
         if self.model is None or all(one.state == "refused" for one in others):
             self.model = model
@@ -244,13 +242,13 @@ class Health:
 
     async def _watch(self, member: Member) -> None:
         count = len(self._members)
-        share = (member.number % count + 1) / count  # probes are spread over the interval
+        fraction = (member.number % count + 1) / count  # of the first interval, so that probes are spread over it
         while True:
             try:
                 await self.probe(member)
             except Exception:
                 logger.exception("probing replica %s failed", member.name)
             interval_s = PROBE_INTERVAL_S if member.state in ("ready", "refused") else SUSPECT_PROBE_INTERVAL_S
-            member.rest = asyncio.get_running_loop().create_future()
-            await asyncio.wait([member.rest], timeout=interval_s * share)
-            share = 1.0
+            member.probe_now = asyncio.get_running_loop().create_future()
+            await asyncio.wait([member.probe_now], timeout=interval_s * fraction)
+            fraction = 1.0

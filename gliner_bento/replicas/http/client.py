@@ -13,7 +13,7 @@ from gliner_bento.replicas.messages import frame
 from gliner_bento.replicas.remote import CONTROL_S, Connection, RemoteReplica
 
 _DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
-"""A server may also close an idle keep-alive connection at the moment a request is written to it."""
+"""The server has closed the connection; an idle one possibly just when a request was written to it."""
 
 
 class HttpReplica(RemoteReplica):
@@ -32,7 +32,7 @@ class HttpReplica(RemoteReplica):
 
 
 class HttpConnection(Connection):
-    """Calls of a `ReplicaApp`; closing a connection aborts its call."""
+    """Calls a `ReplicaApp`; closing a connection aborts its call."""
 
     def __init__(self, url: str, path: str) -> None:
         parts = urlsplit(url)
@@ -83,7 +83,7 @@ class HttpConnection(Connection):
 
     @property
     def _session(self) -> aiohttp.ClientSession:
-        """Made by the first call, because it belongs to a running event loop."""
+        """The session, created by the first call because it belongs to a running event loop."""
         if self._open_session is None:
             unlimited = 0  # aiohttp's default is 100 connections
             connector: aiohttp.BaseConnector = (

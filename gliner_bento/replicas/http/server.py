@@ -20,7 +20,7 @@ MEDIA_TYPE = "application/msgpack"
 
 
 class ReplicaApp:
-    """Serves the replica of `bind`. A caller that closes its connection aborts its items.
+    """Serves the replica that `bind` sets. A caller that closes its connection aborts its items.
 
     POST /extract          `ItemsMessage` -> `OutcomesMessage`
     POST /stream           `ItemsMessage` of one item -> frames of `StreamMessage`
@@ -53,7 +53,7 @@ class ReplicaApp:
 
     @property
     def server(self) -> ReplicaServer:
-        """What answers."""
+        """The server of the bound replica."""
         assert self._server is not None, "bind a replica before serving"
         return self._server
 
@@ -81,7 +81,7 @@ class ReplicaApp:
 
 
 async def _left(_: Request, __: Exception) -> Response:
-    """The caller has left before its body was read."""
+    """The answer to a caller that has disconnected before its body was read."""
     return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 

@@ -18,7 +18,7 @@ _LOST = (RayActorError, ObjectLostError, DeploymentUnavailableError, TaskCancell
 
 
 class RayReplica(RemoteReplica):
-    """A `Replica` in a `HostedReplica`. handle: of its deployment."""
+    """A `Replica` in a `HostedReplica`. handle: of its deployment. name: its unique id in Ray."""
 
     def __init__(self, handle: DeploymentHandle, name: str) -> None:
         self._ray = RayConnection(handle, name)
@@ -73,6 +73,6 @@ class RayConnection(Connection):
             raise
 
     def _begin(self, method: DeploymentHandle, *arguments: Any) -> Any:
-        """Call a method. In an empty context: Ray gives all calls in the context of one HTTP request the same id, by
-        which its router tells calls apart."""
+        """Call a method, in an empty context: Ray's router tells calls apart by an id, which Ray takes from the context
+        and would be the same for all calls of one HTTP request."""
         return Context().run(method.remote, *arguments, replica=self._name)

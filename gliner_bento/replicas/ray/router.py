@@ -9,7 +9,7 @@ from gliner_bento.replicas.ray import running
 
 
 class NamedReplicaRouter(RequestRouter):
-    """The fleet has chosen the replica: calls have a keyword argument `replica`, its name. Reports those that run."""
+    """Routes a call to its keyword argument `replica`, which the fleet has chosen. Reports which replicas run."""
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Called by Ray when replicas have been started or stopped, or are about to be."""

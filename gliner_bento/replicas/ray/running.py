@@ -10,7 +10,7 @@ _followers: dict[str, Callable[[Sequence[str]], object]] = {}
 
 
 def report(application: str, names: Sequence[str]) -> None:
-    """These run now. In the thread of the router."""
+    """These replicas run now. Called in the thread of the router."""
     _names[application] = names
     if follower := _followers.get(application):
         follower(names)

@@ -8,25 +8,25 @@ from typing import Any, Protocol
 
 WAITING_TOKENS = "waiting_tokens"
 BUSY_LANES = "busy_lanes"
-"""Names of what each replica reports: tokens that wait, and the fraction of its lanes that run a batch."""
+"""Names of the metrics that each replica reports: waiting tokens, and the fraction of its lanes that run a batch."""
 
 _SATURATED = 0.8
-"""From this fraction of busy lanes on, a replica is as busy as it can be: it decodes, or waits for a request."""
+"""Above this fraction of busy lanes a replica counts as fully busy: between batches, it decodes or awaits a request."""
 
 _SLACK = 0.05
-"""So many lanes may be busy for a moment without a reason to keep a replica."""
+"""Busy lanes, in replicas, that are ignored: a replica is not kept for them."""
 
 
 class Context(Protocol):
-    """What is used of Ray's `AutoscalingContext`. aggregated_metrics: means by name and replica."""
+    """The part of Ray's `AutoscalingContext` that is used. aggregated_metrics: means by name and replica."""
 
     target_num_replicas: int
     aggregated_metrics: Mapping[str, Mapping[Any, float]] | None
 
 
 class WaitingTokensPolicy:
-    """One replica per `target_waiting_tokens` that wait, and not fewer than are busy. While all are busy, those that
-    start are still needed.
+    """One replica per `target_waiting_tokens` waiting tokens, and at least as many as are busy. While all are busy, the
+    number is not lowered: replicas that are still starting are needed too.
 
     Ray keeps the result between `min_replicas` and `max_replicas`, and applies the delays of the configuration.
     """
@@ -35,7 +35,7 @@ class WaitingTokensPolicy:
         self._target = target_waiting_tokens
 
     def __call__(self, context: Context) -> tuple[int, dict[str, Any]]:
-        """The number of replicas, and no state."""
+        """The number of replicas, and the policy's state, which is empty."""
         metrics = context.aggregated_metrics or {}
         waiting, busy = metrics.get(WAITING_TOKENS), metrics.get(BUSY_LANES)
         if not waiting or not busy:  # nothing has been reported

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -246,6 +247,9 @@ def test_a_file_that_exists_is_kept(folder, tmp_path):
     with pytest.raises(StartupError, match=r"out\.jsonl: exists; choose another name, or --overwrite"):
         run(tmp_path / "out.jsonl", [str(folder / "a.jsonl")])
     assert run(tmp_path / "out.jsonl", [str(folder / "a.jsonl")], overwrite=True).records == 2
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(StartupError, match=r"pipe\.jsonl: is a device, a pipe or a socket"):
+        run(tmp_path / "pipe.jsonl", [str(folder / "a.jsonl")], overwrite=True)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from gliner_bento.settings.names import flag_name
         (["serve", "--num-gpus-per-replica", "2"], "num_gpus_per_replica: a replica uses one GPU; set num_replicas"),
         (["serve", "--ray-address", "auto"], "--ray-address: needs --backend ray"),
         (["serve", "--max-labels", "0"], "max_labels: must be at least 1, or -1 for no limit"),
-        (["serve", "--max-lora-rank=3", "--polylora-max-rank=4"], "--max-lora-rank and --polylora-max-rank are one"),
+        (["serve", "--max-lora-rank=3", "--polylora-max-rank=4"], "--max-lora-rank and --polylora-max-rank name one"),
         (["serve", "--config", "gone.yaml"], "gone.yaml: No such file or directory"),
         (["serve", "--port", "99999"], "port 99999: must be between 1 and 65535; choose another one with --port"),
         (["serve", "--port", "-1"], "port -1: must be between 1 and 65535"),

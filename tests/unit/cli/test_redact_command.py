@@ -94,7 +94,7 @@ def test_check_shows_what_is_left_and_the_exit_code_says_so(folder, capsys):
     assert capsys.readouterr().out.splitlines() == [
         f"{folder}/in/a.txt:1: email address: ada@example.org",
         f"{folder}/in/a.txt:1: email address: ADA@example.org",
-        "2 left by the pattern rules",
+        "2 matches of the pattern rules",
     ]
     assert redact(folder, "{}/in", "-o", "{}/out", "--patterns-only", "--check", "--json") == 0
     report = json.loads(capsys.readouterr().out)
@@ -106,6 +106,33 @@ def test_check_shows_what_is_left_and_the_exit_code_says_so(folder, capsys):
         "skipped": [],
         "left": [],
     }
+
+
+def test_with_labels_the_model_checks_too(folder, capsys, monkeypatch):
+    asked = []
+
+    async def answer(request):
+        body = json.loads(request.content)
+        asked.append(body["labels"])
+        entities = [{"start": 0, "end": 5, "text": "Write", "label": "verb", "score": 1}]
+        results = [
+            {"result": {"entities": entities if one["text"].startswith("Write") else []}} for one in body["items"]
+        ]
+        return httpx.Response(200, json={"results": results, "model": "m", "request_id": "r"})
+
+    @asynccontextmanager
+    async def clients(*_):
+        yield [AsyncClient("http://test", transport=httpx.MockTransport(answer))]
+
+    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    assert redact(folder, "--check", "{}/in", "--labels", "verb", "--no-patterns") == 3
+    assert capsys.readouterr().out == f"{folder}/in/a.txt:1: verb: Write\n1 match of the pattern rules and the model\n"
+    assert asked == [["verb"]]
+    assert redact(folder, "--check", "{}/in", "--no-patterns") == 1
+    assert "--no-patterns leaves nothing to look for" in capsys.readouterr().err
+    assert cli.main(["redact", str(folder / "in"), "-o", str(folder / "out"), "--labels", "verb", "--check"]) == 0
+    assert capsys.readouterr().out.startswith("0 left")
+    assert (folder / "out" / "a.txt").read_text().startswith("[VERB_1] to [EMAIL_ADDRESS_1]")
 
 
 def test_many_files_are_open_at_a_time_but_not_too_many(tmp_path, monkeypatch):

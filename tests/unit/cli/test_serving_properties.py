@@ -41,7 +41,7 @@ def test_keys_become_settings(properties):
         "batch_wait_timeout_ms": "5",
         "queue_capacity": "77",
     }
-    assert found.warnings == ["serving.properties: engine does nothing: there is one"]
+    assert found.warnings == ["serving.properties: engine has no effect: there is only one"]
     settings = Settings.load(found.settings)
     assert (settings.max_batch_size, settings.queue_capacity, settings.request_timeout_s) == (8, 77, 20)
 
@@ -76,7 +76,7 @@ def test_keys_become_settings(properties):
 def test_devices_and_workers_become_replicas_and_what_does_nothing_is_named(properties, lines, settings, warned):
     found = read(properties(*lines), {})
     assert found.settings == settings
-    assert [re.match(r"serving\.properties: (\S+) does nothing: ", line)[1] for line in found.warnings] == warned
+    assert [re.match(r"serving\.properties: (\S+) has no effect: ", line)[1] for line in found.warnings] == warned
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_flags_and_environment_override_the_file(executed, properties, monkeypat
     names = ("MAX_BATCH_SIZE", "QUEUE_CAPACITY", "BATCH_WAIT_TIMEOUT_MS")
     assert [environment[f"GLINER_{name}"] for name in names] == ["16", "70", "3.0"]
     assert capsys.readouterr().err == (
-        "gliner-bento: serving.properties: translatorFactory does nothing: there are no translators\n"
+        "gliner-bento: serving.properties: translatorFactory has no effect: there are no translators\n"
     )
 
 

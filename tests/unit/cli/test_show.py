@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from gliner_bento.cli import show
+from gliner_bento.tasks.classifications import ClassificationResult, LabelScore
 from gliner_bento.types import Entity, Extraction, Relation, RelationArgument
 
 
@@ -59,3 +60,11 @@ def test_relations_are_lines_below_the_text_and_a_table_of_their_own():
     entities, relations = (printed(table) for table in show.tables(result))
     assert entities.splitlines()[1].split() == ["4", "22", "University", "of", "Oslo", "school", "0.99"]
     assert relations.splitlines()[1].split() == ["University", "of", "Oslo", "located", "in", "Oslo", "0.90"]
+
+
+def test_classifications_are_lines_or_a_table():
+    labels = [LabelScore("go\x1bod", 0.75), LabelScore("bad", 0.25)]
+    result = Extraction((), classifications={"tone": ClassificationResult(labels), "topic": ClassificationResult()})
+    assert printed(show.in_text("a", result)) == "a\ntone: go␛od 0.75 bad 0.25\ntopic: no label\n"
+    rows = printed(*show.tables(result)).splitlines()
+    assert [row.split() for row in rows[1:]] == [["tone", "go␛od", "0.75"], ["tone", "bad", "0.25"]]

@@ -270,3 +270,37 @@ def test_a_delay_grows_has_jitter_and_is_not_before_retry_after():
     assert all(3 <= delay_s(0, 3.0) <= 3.25 for _ in range(100))
     assert max(delay_s(10, 0.0) for _ in range(100)) <= 8
     assert len({delay_s(1, 0.0) for _ in range(10)}) > 1
+
+
+@KINDS
+def test_an_answer_in_another_order_is_not_trusted(kind, monkeypatch):
+    """Also the results without entities, which could be those of any text."""
+
+    class Disordered(Server):
+        async def __call__(self, request: httpx.Request) -> httpx.Response:
+            content = json.loads((await super().__call__(request)).content)
+            return httpx.Response(200, json={**content, "results": content["results"][::-1]})
+
+    server = Disordered()
+    assert words_of(run(kind, server, ["", "a b", "c", "d"], monkeypatch)) == ["", "a b", "c", "d"]
+    assert sorted(map(len, server.requests)) == [1, 1, 1, 1, 4]
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "moved", [{"start": 1, "end": 2}, {"end": 9}, {"start": -1, "end": 0}, {"end": 0, "text": ""}, None]
+)
+def test_an_entity_that_is_not_at_its_offsets_and_no_result_are_errors_of_their_text(kind, monkeypatch, moved):
+    class Wrong(Server):
+        def result(self, item: dict, items: list[dict]) -> dict:
+            result = super().result(item, items)
+            if item["text"] == "wrong":
+                if moved is None:
+                    return {}
+                result["result"]["entities"][0].update(moved)
+            return result
+
+    right, wrong = run(kind, Wrong(), ["right", "wrong"], monkeypatch)
+    assert words_of([right]) == ["right"]
+    assert wrong.result is None
+    assert "has an entity not in the text" in wrong.error.message

@@ -87,8 +87,20 @@ def test_tables_have_a_row_per_entity_or_relation_and_keep_errors():
 
 
 def test_a_table_names_what_is_missing(monkeypatch):
-    with pytest.raises(ValueError, match="rows: must be entities or relations, not 'words'"):
+    with pytest.raises(ValueError, match="rows: must be entities, relations, classifications, not 'words'"):
         answer().to_pandas("words")  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_pandas needs pandas; install the extra dataframes in the clone"):
         answer().to_pandas()
+
+
+def test_classifications_are_lines_and_rows():
+    pandas = pytest.importorskip("pandas")
+    labels = [{"label": "<good>", "score": 0.75}, {"label": "bad", "score": 0.25}]
+    classes = {"tone": {"labels": labels, "merge": None}, "topic": {"labels": [], "merge": None}}
+    shown = answer(entities=[], relations=[], classifications=classes)
+    lines = re.findall(r"<div>(.*?)</div>", shown._repr_html_() or "")
+    assert list(map(unescape, lines)) == ["tone: <good> (0.75), bad (0.25)", "topic: no label"]
+    table = shown.to_pandas("classifications")
+    assert isinstance(table, pandas.DataFrame)
+    assert table.to_dict("records") == [{"classification": "tone", **label} for label in labels]

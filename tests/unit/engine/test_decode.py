@@ -16,6 +16,7 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.decode import decode_padded_spans, decode_tags, proposed_spans, tag_scores
 from gliner_bento.engine.heads.overlap import resolve, resolve_overlaps
 from gliner_bento.engine.heads.predictions import Span, SpanTable
+from gliner_bento.engine.text.tokenize import Tokenized
 from gliner_bento.errors import LimitExceeded, ScoresNotFinite
 from gliner_bento.types import Item
 
@@ -41,7 +42,8 @@ THRESHOLDS = st.sampled_from([0.0, 0.2, 0.5, 0.9])
 
 
 def row(words: int, labels: int, threshold: float) -> Prepared:
-    return Prepared(Item("", {str(i): str(i) for i in range(labels)}, threshold=threshold), tokens=1, words=words)
+    item = Item("", {str(i): str(i) for i in range(labels)}, threshold=threshold)
+    return Prepared(item, tokens=1, words=words, payload=Tokenized(*[np.empty(0, np.int64)] * 4))
 
 
 def kept(spans: SpanTable, *, flat: bool, multi_label: bool) -> list[Span]:

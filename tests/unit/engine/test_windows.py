@@ -144,7 +144,9 @@ def table(text: str, entities: Sequence[Entity]) -> EntityTable:
 
 
 def merger_of(text: str, *, flat: bool = True, multi_label: bool = False, **limits: Any) -> Merger:
-    return Merger(Item(text, dict.fromkeys(LABELS, ""), flat_ner=flat, multi_label=multi_label, **limits), LABELS)
+    return Merger(
+        Item(text, dict.fromkeys(LABELS, ""), flat_ner=flat, multi_label=multi_label, **limits), LABELS, schema=False
+    )
 
 
 def add(merger: Merger, window: Window, *passes: PassResult) -> Sequence[Entity]:
@@ -203,7 +205,7 @@ def test_merging_window_by_window_equals_merging_the_whole_text(
     by_span: dict[tuple[int, int], int] = {}
     for number, entity in enumerate(entities):
         by_span.setdefault((entity.start, entity.end), number)
-    ours = merger.relations()
+    ours, _ = merger.relations()
     assert all(by_span[entities[r.head].start, entities[r.head].end] == r.head for r in ours)
     assert len(ours) == len(relations)
     span = {number: (entity.start, entity.end) for number, entity in enumerate(entities)}
@@ -262,7 +264,7 @@ def test_over_a_whole_text_the_best_by_score_are_kept(
     kept = [entities[index] for index in sorted(best)]
     assert list(truncating.entities) == kept
     spans = {(entity.start, entity.end) for entity in kept}
-    relations = truncating.relations()
+    relations, _ = truncating.relations()
     assert len(relations) <= max_relations
     assert all((kept[end].start, kept[end].end) in spans for one in relations for end in (one.head, one.tail))
     assert ("max_entities" in truncating.cut) == (len(entities) > max_entities)

@@ -129,7 +129,7 @@ class Simulated:
     def _finish(self, request: Request) -> None:
         policy = request.policy
         policy.observe(int(self.tokens_run))
-        if note := policy.look_elsewhere():
+        if note := policy.probe_other_gateways():
             note(sum(len(other.items) for other in self.running))
         for one in request.items:
             policy.learn(one, Extraction((), usage=Usage(1, tokens(one), 1, 1, 1)))

@@ -62,11 +62,11 @@ def test_what_several_gateways_admit_is_answered_in_time(gateways: int):
 def test_what_is_known_of_other_gateways_is_forgotten_soon():
     simulated = Simulated(count=2).measured()
     simulated.run(1.0)
-    assert simulated.admission.look_elsewhere() is None, "this one has less than a batch"
+    assert simulated.admission.probe_other_gateways() is None, "this one has less than a batch"
     assert all(simulated.ask(item()) for _ in range(BATCH))
-    note = simulated.admission.look_elsewhere()
+    note = simulated.admission.probe_other_gateways()
     assert note is not None
-    assert simulated.admission.look_elsewhere() is None, "not twice in a second"
+    assert simulated.admission.probe_other_gateways() is None, "not twice in a second"
     note(1000)
     assert not simulated.ask(item(), timeout_s=1.0)
     simulated.run(30.0)
@@ -211,6 +211,6 @@ def test_a_full_batch_of_every_instance_is_admitted():
     admission = gateway.models.default.policy
     for _ in range(12):
         admission.check(SOMEONE)
-        admission.expect(SOMEONE)
+        admission.count_unread(SOMEONE)
     with pytest.raises(QueueFull):
         admission.check(SOMEONE)

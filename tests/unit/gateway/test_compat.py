@@ -20,6 +20,7 @@ ROUTES = {
         *("/models", "/models/{model}"),
     },
     "fastino": {"/gliner-2"},
+    "huggingface": {"/pipeline/zero-shot-classification", "/pipeline/token-classification"},
     "label_studio": {"/setup", "/predict", "/webhook", "/versions", "/health"},
     "nemo_guardrails": {
         *(
@@ -31,6 +32,7 @@ ROUTES = {
         ),
     },
     "presidio": {"/analyze", "/anonymize", "/supportedentities", "/recognizers", "/anonymizers", "/health"},
+    "tei": {"/tei/predict"},
     "vllm_factory": {"/pooling", "/health"},
     "xinference": {"/v1/cluster/auth", "/v1/models/{model_uid}/requests/{request_id}/abort"},
 }

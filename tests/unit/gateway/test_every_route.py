@@ -168,20 +168,24 @@ def test_every_extraction_ends_at_its_deadline(replica, serving, endpoint):
         check_error(response, endpoint, "deadline_exceeded")
 
 
+SMALL_ANSWERS = {"/pipeline/zero-shot-classification", "/tei/predict"}
+"""Routes whose answers have the labels of the request, however long the text."""
+
+
 def with_text(value, text: str):
     """A request with another text in the place of its own."""
     if isinstance(value, list):
         return [text if isinstance(one, str) else with_text(one, text) for one in value]
     if not isinstance(value, dict):
         return value
-    own = {"text", "content"} & value.keys()
+    own = {"text", "content", "inputs"} & value.keys()
     nested = {
         name: with_text(one, text) for name, one in value.items() if name in {"texts", "messages", "tasks", "data"}
     }
     return value | nested | {name: text for name in own}
 
 
-@pytest.mark.parametrize("endpoint", REFUSABLE, ids=named)
+@pytest.mark.parametrize("endpoint", [one for one in REFUSABLE if one.path not in SMALL_ANSWERS], ids=named)
 def test_a_large_answer_of_any_format_is_sent_in_pieces(replica, endpoint):
     replica.pass_words = 10_000
     app = GatewayApp(dataclasses.replace(LARGE, max_text_chars=2**20, max_entities=10_000, max_relations=10_000))

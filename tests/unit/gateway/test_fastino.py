@@ -91,12 +91,14 @@ def test_repetitions_count_once_unless_spans_are_asked_for():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"task": "classify_text", "schema": {"categories": ["a"]}}, "task: classification is not supported"),
+        ({"task": "classify_text", "schema": ["a", "b"]}, "schema: Input should be a list of entity types"),
+        ({"task": "classify_text", "schema": {}}, "schema.categories: Field required"),
+        ({"task": "classify_text", "schema": {"categories": ["a", "a"]}}, "classifications.classification: 'a' is"),
+        ({"task": "schema", "schema": {"classifications": {"tone": {"labels": ["a"], "x": 1}}}}, "schema.classificat"),
         ({"task": "extract_json", "schema": {"p": ["n::str"]}}, "task: extraction of structures is not supported"),
-        ({"task": "schema", "schema": {"classifications": {"tone": ["a"]}}}, "schema.classifications: not supported"),
         ({"task": "schema", "schema": {"entities": ["a"], "structures": {"p": ["n"]}}}, "schema.structures: not"),
-        ({"task": "schema", "schema": {}}, "schema: needs entities or relations"),
-        ({"schema": []}, "schema: needs entities or relations"),
+        ({"task": "schema", "schema": {}}, "schema: needs entities, relations or classifications"),
+        ({"schema": []}, "schema: needs entities, relations or classifications"),
         ({"schema": {"entities": ["a"]}}, "schema: Input should be a list of entity types"),
         ({"schema": [""]}, "schema.0: String should have at least 1 character"),
         ({"task": "schema", "schema": {"entites": ["a"]}}, "schema.entites: unknown field (did you mean 'entities'?)"),
@@ -104,8 +106,8 @@ def test_repetitions_count_once_unless_spans_are_asked_for():
         ({"task": "schema", "schema": {"entities": {"a": {"treshold": 1}}}}, "schema.entities.a.treshold: unknown"),
         ({"threshold": 2}, "threshold: Input should be less than or equal to 1"),
         ({"format_results": False}, "format_results: false is not supported"),
-        ({"task": "other"}, "task: Input should be 'extract_entities' or 'schema'"),
-        ({"task": ["schema"]}, "task: Input should be 'extract_entities' or 'schema'"),
+        ({"task": "other"}, "task: Input should be 'extract_entities', 'classify_text' or 'schema'"),
+        ({"task": ["schema"]}, "task: Input should be 'extract_entities', 'classify_text' or 'schema'"),
         ({"text": 1}, "text: "),
     ],
 )
@@ -118,3 +120,32 @@ def test_what_is_wrong_is_named(client, changes, message):
 def test_a_text_that_fails_fails_the_request(client, options):
     response = ask(client, text=["Ada", "x" * (options.max_text_chars + 1)])
     assert (response.status_code, set(response.json())) == (413, {"detail"})
+
+
+WORDS = "good bad good yes"  # the replica scores a label by its share of the words
+
+
+@pytest.mark.parametrize(
+    ("asked", "classes"),
+    [
+        (["good", "bad"], "good"),
+        ({"good": "good", "bad": "no good"}, "good"),
+        ({"labels": ["bad", "good"], "multi_label": True, "cls_threshold": 0.1}, ["bad", "good"]),
+        ({"labels": ["bad", "good"], "multi_label": True, "cls_threshold": 0.1, "top_k": 2}, ["good", "bad"]),
+        ({"labels": ["bad", "good"], "multi_label": True, "cls_threshold": 0.9}, ["good"]),
+    ],
+)
+def test_texts_are_classified_by_gliner2s_rules(client, asked, classes):
+    schema = {"classifications": {"tone": asked}}
+    assert result(client, task="schema", text=WORDS, schema=schema) == {"tone": classes}
+    if not isinstance(asked, dict) or "labels" not in asked:
+        answer = result(
+            client, task="classify_text", text=[WORDS], schema={"categories": asked}, include_confidence=True
+        )
+        assert answer == [{"classification": {"label": "good", "confidence": 0.5}}]
+
+
+def test_one_schema_may_have_all_tasks(client):
+    schema = {"entities": ["person"], "relations": ["met"], "classifications": {"tone": ["met", "Ada"]}}
+    answer = result(client, task="schema", schema=schema)
+    assert list(answer) == ["entities", "relation_extraction", "tone"]

@@ -4,8 +4,10 @@ import asyncio
 import math
 import time
 from contextvars import copy_context
+from dataclasses import replace
 
 import pytest
+from gateway_options import OPTIONS
 from memory_replica import MemoryReplica
 
 from gliner_bento.errors import Aborted, AdapterNotFound, InvalidField, NotReady, TooLarge
@@ -138,6 +140,29 @@ def test_the_deadline_counts_from_the_request_and_not_from_the_replicas_first_an
 def test_the_priority_reaches_the_replica(gateway, replica):
     extract(gateway, priority=-3)
     assert replica.calls[0][1].priority == -3
+
+
+@pytest.mark.parametrize(
+    ("texts", "crosses_tenants", "given", "expected"),
+    [
+        ([TEXT] * 32, False, -1000, -1000),
+        ([TEXT] * 33, False, -1000, 0),
+        (["a" * 7999], False, -1, -1),
+        (["a" * 8000], False, -1, 0),
+        (["a" * 8000], False, 7, 7),
+        (["a" * 8000], True, -1, -1),
+    ],
+)
+def test_a_large_request_does_not_hold_up_its_tenant(replica, texts, crosses_tenants, given, expected):
+    """But one whose key may pass all tenants."""
+    gateway = Gateway(replica, replace(OPTIONS, max_text_chars=8000, max_batch_items=33))
+
+    def scene():
+        tenants.begin(Tenant("a", crosses_tenants=crosses_tenants))
+        extract_batch(gateway, texts=texts, labels=["person"], priority=given)
+
+    copy_context().run(scene)
+    assert replica.calls[0][1].priority == expected
 
 
 def test_the_tenant_reaches_the_replica(gateway, replica):

@@ -20,7 +20,7 @@ LONG_S = 60.0
 ADA = Entity(0, 3, "Ada", "person", 0.9)
 CHARLES = Entity(8, 15, "Charles", "person", 0.8)
 FOUND = {"start": 0, "end": 3, "text": "Ada", "label": "person", "score": 0.9}
-USAGE = {"words": 3, "tokens": 9, "windows": 2, "label_groups": 1, "relation_groups": 1}
+USAGE = {"words": 3, "tokens": 9, "windows": 2, "passes": 2, "label_groups": 1, "relation_groups": 1}
 LAST = Extraction((), usage=Usage(**USAGE))
 
 
@@ -77,7 +77,7 @@ def test_the_lines_are_what_extract_answers(client, body):
     assert [line["entity"] for line in entities] == answer.pop("entities")
     assert end == answer
     described = {"truncated", "truncated_at", "usage", "warnings", "model", "adapter_id", "request_id"}
-    assert set(end) == {"relations"} | described
+    assert set(end) == {"relations", "classifications"} | described
     assert [found["relation"] for found in end["relations"]] == body.get("relations", [])
     for relation in end["relations"]:
         for side in ("head", "tail"):
@@ -118,7 +118,8 @@ def test_a_line_is_ascii_and_one_line(serving, text):
     ("content", "status", "param"),
     [
         (b"{", 400, None),
-        (b"", 422, "labels"),
+        (b"", 422, "text"),
+        (b'{"text": "a"}', 422, "labels"),
         (b"[1]", 422, None),
         (b'{"text": "a", "labels": ["x"], "thresold": 1}', 422, "thresold"),
         (b'{"text": "a", "labels": ["x"], "window_words": 0}', 422, "window_words"),

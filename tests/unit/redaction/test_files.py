@@ -19,7 +19,7 @@ import pytest
 
 from gliner_bento.errors import InvalidField, NotReady, StartupError
 from gliner_bento.files.records.readers import Reading
-from gliner_bento.files.redaction.files import Report, check_files, find_files, redact_files, restore_files
+from gliner_bento.files.redaction.files import Report, find_files, redact_files, restore_files
 from gliner_bento.files.redaction.redact import RestoreError, restore_anyway
 from gliner_bento.files.redaction.styles import Placeholders, mask
 from gliner_bento.settings.configuration import PROJECT_ROOT
@@ -38,6 +38,11 @@ async def people(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
         else:
             found = [Entity(one.start(), one.end(), one[0], "person", 1.0) for one in re.finditer("Ada|Bob", text)]
             yield BatchResult(Extraction(found))
+
+
+async def nobody(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
+    for _ in texts:
+        yield BatchResult(Extraction([]))
 
 
 async def people_later(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
@@ -210,7 +215,7 @@ CUT = ExtractionWarning("max_entities", "cut")
         (Extraction([replace(ADA, end=4, text="")]), "not in the text at its offsets"),
         (Extraction([replace(ADA, start=5, end=8)]), "not in the text at its offsets"),
         (Extraction([replace(ADA, start=-3)]), "not in the text at its offsets"),
-        (Extraction([replace(ADA, end=700)]), "not inside a text of 7 characters"),
+        (Extraction([replace(ADA, end=700)]), "not in the text at its offsets"),
         (Extraction([], truncated=True), "only the beginning"),
         (Extraction([], warnings=[CUT]), "only a part of the entities"),
         (None, "no result"),
@@ -239,6 +244,60 @@ def test_documents_are_records_and_a_run_may_share_its_numbers(tmp_path):
     assert (tmp_path / "out" / "a.csv").read_text() == "text\n[PERSON_1]\n[PERSON_2]\n[PERSON_1]\n"
 
 
+def test_equal_names_have_equal_placeholders_in_all_files_of_a_run(tmp_path):
+    pytest.importorskip("pyarrow")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"text": ["Bob", "Ada"]}), tmp_path / "in" / "a.parquet")
+    (tmp_path / "in" / "b.txt").write_text("Ada, ada@example.org")
+    (tmp_path / "in" / "c.jsonl.gz").write_bytes(gzip.compress(b'{"text": "ADA@example.org met Bob, Ada"}\n'))
+    shared = Placeholders()
+    redact_folder(tmp_path / "in", tmp_path / "out", styles=lambda: shared)
+    assert pq.read_table(tmp_path / "out" / "a.parquet").column("text").to_pylist() == ["[PERSON_1]", "[PERSON_2]"]
+    assert (tmp_path / "out" / "b.txt").read_text() == "[PERSON_2], [EMAIL_ADDRESS_1]"
+    lines = gzip.decompress((tmp_path / "out" / "c.jsonl.gz").read_bytes())
+    assert lines == b'{"text": "[EMAIL_ADDRESS_1] met [PERSON_1], [PERSON_2]"}\n'
+
+
+def test_a_copy_of_an_earlier_run_is_named_where_the_file_fails(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("Ada")
+    redact_folder(tmp_path / "in", tmp_path / "out")
+    (tmp_path / "in" / "a.txt").write_text("refused Ada")
+    report, _ = redact_folder(tmp_path / "in", tmp_path / "out")
+    (reason,) = report.failed.values()
+    assert reason == f"text: too long; {tmp_path / 'out' / 'a.txt'} is of an earlier run"
+
+
+@pytest.mark.parametrize("cut", [Extraction([], truncated=True), None])
+def test_a_file_whose_check_is_not_whole_has_failed(tmp_path, cut):
+    async def model(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
+        async for result in people(texts):
+            yield result if result.result.entities else BatchResult(cut)
+
+    (tmp_path / "a.txt").write_text("[PERSON_1]\n[PERSON_6ac3c336e4094835] met\nAda")
+    (tmp_path / "b.txt").write_text("x")
+    report, _ = redact_folder(tmp_path, None, model=model)
+    assert [(one.line, one.text) for one in report.left] == [(3, "Ada")]
+    assert [*report.failed] == [str(tmp_path / "b.txt")]
+
+
+def test_the_model_that_checks_does_not_see_placeholders(tmp_path):
+    """It would find a person in [PERSON_1]."""
+    seen = []
+
+    async def model(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
+        for text in texts:
+            seen.append(text)
+            yield BatchResult(Extraction([]))
+
+    (tmp_path / "a.txt").write_text("[PERSON_1] met [EMAIL_ADDRESS_6ac3c336e4094835], [Ada_1] and [IBAN_x]")
+    redact_folder(tmp_path, None, model=model)
+    assert seen == [" " * 10 + " met " + " " * 32 + ", " + " " * 7 + " and [IBAN_x]"]
+
+
 def test_an_edited_copy_is_restored_where_its_placeholders_are_unambiguous(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("Ada met Bob")
@@ -257,9 +316,8 @@ def test_an_edited_copy_is_restored_where_its_placeholders_are_unambiguous(tmp_p
 def test_check_reports_what_is_left_with_its_line(tmp_path):
     (tmp_path / "a.txt").write_text("x\r\nwrite to ada@example.org\n")
     (tmp_path / "b.jsonl").write_text('{"text": "x"}\n{"text": "4111 1111 1111 1111"}\n')
-    report = Report()
-    check_files(find_files([tmp_path], None)[0], Reading(), report)
-    assert [(name.rpartition("/")[2], one.line, one.label, one.text) for name, one in report.left] == [
+    report, _ = redact_folder(tmp_path, None, model=nobody)
+    assert [(one.file.rpartition("/")[2], one.line, one.label, one.text) for one in report.left] == [
         ("a.txt", 2, "email address", "ada@example.org"),
         ("b.jsonl", 2, "credit card number", "4111 1111 1111 1111"),
     ]
@@ -272,6 +330,7 @@ def test_inputs_and_outputs_that_cannot_be_are_refused(tmp_path):
     for inputs, output, message in [
         ([tmp_path], tmp_path / "out", "is inside the input"),
         ([tmp_path / "a.txt"], tmp_path / "a.txt", "is an input"),
+        ([tmp_path / "a.txt"], tmp_path / "fifo.txt", "is a device, a pipe or a socket"),
         ([tmp_path / "gone"], None, "no such file or folder"),
         ([tmp_path / "b.pdf"], None, "must be a file, one of .txt"),
         ([tmp_path / "fifo.txt"], None, "must be a file, one of .txt"),

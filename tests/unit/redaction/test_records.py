@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gliner_bento.files.redaction.records import FORMATS, csv_records, jsonl_records, redact_record
 from gliner_bento.files.redaction.redact import restore
 from gliner_bento.files.redaction.spans import Span
 from gliner_bento.files.redaction.styles import Placeholders
+from gliner_bento.files.redaction.text_file import records_of, redact_record
 
 TEXTS = st.text(
     st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from('",\\\r\n\t;é\U0001f600')), max_size=20
@@ -32,7 +32,7 @@ def lines_of(text: str) -> list[str]:
 def test_jsonl(rows, ascii_only, indent):
     objects = [{"a": {"text": [a]}, "text": text, "n": n, "b": a} for text, a, n in rows]
     raw = "".join(json.dumps(one, ensure_ascii=ascii_only, separators=indent) + "\r\n" for one in objects)
-    records = list(jsonl_records(lines_of(raw), ["text", "b"]))
+    records = list(records_of("jsonl", lines_of(raw), ["text", "b"]))
     assert "".join(record.raw for record in records) == raw
     for record, one in zip(records, objects, strict=True):
         assert [field.text for field in record.fields] == [one["text"], one["b"]]
@@ -44,7 +44,7 @@ def test_jsonl(rows, ascii_only, indent):
 
 def test_a_part_of_a_json_string_leaves_the_escapes_of_the_rest():
     line = '{"text": "caf\\u00e9 \\ud83d\\ude00\\n\\"Ada\\" \\/ é"}\n'
-    (record,) = jsonl_records([line], ["text"])
+    (record,) = records_of("jsonl", [line], ["text"])
     start = record.fields[0].text.index("Ada")
     redacted = redact_record(record, [[Span(start, start + 3, "person")]], Placeholders())
     assert redacted.text == line.replace("Ada", "[PERSON_1]")
@@ -63,7 +63,7 @@ def test_csv(rows, end, quoting, delimiter):
     writer = csv.writer(out, delimiter=delimiter, lineterminator=end, quoting=quoting)
     writer.writerows([("id", "text"), *rows])
     raw = out.getvalue()
-    header, *records = csv_records(lines_of(raw), ["text"], None, delimiter)
+    header, *records = records_of("csv", lines_of(raw), ["text"], None, delimiter)
     assert "".join(record.raw for record in [header, *records]) == raw
     assert [field.text for record in records for field in record.fields] == [text for _, text in rows]
     redacted = [
@@ -78,19 +78,20 @@ def test_csv(rows, end, quoting, delimiter):
 @pytest.mark.parametrize(
     ("kind", "content", "message"),
     [
-        ("jsonl", '{"text": "a"}\n{"text": \n', "line 2: invalid JSON"),
+        ("jsonl", '{"text": "a"}\n{"text": \n', "line 2: Input data was truncated"),
         ("jsonl", '{"txt": "a"}\n', "line 1: no column 'text'; there are 'txt'"),
         ("jsonl", '{"text": ["a"]}\n', "line 1: text: must be a string or null"),
+        ("jsonl", "[" * 100_000, "line 1: maximum recursion depth"),
         ("jsonl", "[1]\n", "line 1: must be a JSON object"),
         ("csv", "id,txt\n1,a\n", "no column 'text'"),
-        ("csv", "id,text\n1,a\n2,a\rb\n", "line 4: has 1 cells, and the header has 2"),
+        ("csv", "id,text\n1,a\n2,a\rb\n", "line 4: 1 fields, the header has 2"),
         ("csv", 'id,text\n1,"a\n', "line 2: a quote is not closed"),
         ("csv", 'id,text\n1,a\n2,"a"b"c"\n', "line 3: a quote is inside a cell"),
     ],
 )
 def test_a_file_that_is_not_what_its_name_says_is_refused(kind, content, message):
     with pytest.raises(ValueError, match=message):
-        list(FORMATS[kind](lines_of(content), ["text"]))
+        list(records_of(kind, lines_of(content), ["text"]))
 
 
 @given(st.text(st.sampled_from('ab",\r\n '), max_size=12))
@@ -98,7 +99,7 @@ def test_every_cell_of_a_row_is_a_text_or_the_file_is_refused(rest):
     """Nothing that the standard library reads as a cell is left out of what is redacted."""
     raw = "a,b\n" + rest
     try:
-        _, *records = csv_records(lines_of(raw), ["a", "b"])
+        _, *records = records_of("csv", lines_of(raw), ["a", "b"])
     except ValueError:
         return
     assert [[field.text for field in record.fields] for record in records] == list(csv.reader(lines_of(raw)))[1:]
@@ -106,11 +107,19 @@ def test_every_cell_of_a_row_is_a_text_or_the_file_is_refused(rest):
 
 
 def test_a_quote_inside_a_cell_without_quotes_is_a_character():
-    header, record = csv_records(lines_of('id,text\n1,5" Ada\n'), ["text"])
+    header, record = records_of("csv", lines_of('id,text\n1,5" Ada\n'), ["text"])
     assert (header.raw, record.fields[0].text) == ("id,text\n", '5" Ada')
     assert redact_record(record, [[Span(3, 6, "person")]], Placeholders()).text == '1,5" [PERSON_1]\n'
 
 
+def test_half_of_a_surrogate_pair_is_kept_and_read_as_another_character():
+    line = r'{"text": "\ud83d Ada \\ud800 \ude00\ud83d\ude00", "text": "\ud800"}'
+    (record,) = records_of("jsonl", [line], ["text"])
+    assert [field.text for field in record.fields] == ["\ufffd Ada \\ud800 \ufffd\U0001f600", "\ufffd"]
+    redacted = redact_record(record, [[Span(2, 5, "person")], [Span(0, 1, "x")]], Placeholders())
+    assert redacted.text == line.replace("Ada", "[PERSON_1]").replace(r'"\ud800"', '"[X_1]"')
+
+
 def test_null_and_blank_lines_have_no_text():
-    records = list(jsonl_records(['{"text": null}\n', "\n", '{"text": "a"}'], ["text"]))
+    records = list(records_of("jsonl", ['{"text": null}\n', "\n", '{"text": "a"}'], ["text"]))
     assert [len(record.fields) for record in records] == [0, 0, 1]

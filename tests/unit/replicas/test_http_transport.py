@@ -34,6 +34,7 @@ from gliner_bento.replicas.messages import (
     encode,
     frame,
 )
+from gliner_bento.tasks.classifications import Classification
 from gliner_bento.types import Extraction, Item
 
 # Frames
@@ -91,6 +92,9 @@ def test_an_item_survives_the_transport():
         long_text="reject",
         window_words=7,
         window_overlap_words=0,
+        relation_window="sentences",
+        relation_window_sentences=3,
+        relation_window_overlap_sentences=0,
         on_limit="truncate",
         max_entities=1,
         max_relations=0,
@@ -98,6 +102,8 @@ def test_an_item_survives_the_transport():
         relation_thresholds={"r": 0.9},
         relation_heads={"r": [0]},
         relation_tails={"r": [1]},
+        classifications={"c": Classification({"x": "1", "y": "2"}, True, 0.5, None, "max", "Which?")},
+        overlap="longest",
     )
     assert all(getattr(sent, field.name) != getattr(item(), field.name) for field in fields(Item))
     ((arrived,), _) = ItemsMessage.read(ItemsMessage.of([sent], call()))

@@ -27,7 +27,7 @@ from stage import (
 from benchmark.fake_engine import FakeChunkedRequest, FakeEngine, extract
 from gliner_bento.engine.base import ChunkedRequest, Prepared, SlotState
 from gliner_bento.errors import Aborted, DeadlineExceeded, InternalError, NotReady, QueueFull, TooLarge
-from gliner_bento.fairness.constants import ITEMS_PER_TURN
+from gliner_bento.fairness.constants import MAX_SMALL_ITEMS
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.types import Entity, Extraction, Item
 
@@ -92,13 +92,13 @@ def test_a_long_text_gets_its_turns_however_many_short_texts_arrive(
     gate.arrival()
     until(lambda: scheduler.stats.waiting_items == 1)
     before = 0
-    for number in range(2 * ITEMS_PER_TURN):
+    for number in range(2 * MAX_SMALL_ITEMS):
         submit_prepared(scheduler, until, item(f"Short{number}"))
         gate.let_through()
         if gate.arrival()[0].startswith("Name"):
             break
         before += 1
-    assert 8 <= before < ITEMS_PER_TURN
+    assert 8 <= before < MAX_SMALL_ITEMS
 
 
 def hold_long(gate: Gate) -> Callable[[Sequence[Prepared]], object]:

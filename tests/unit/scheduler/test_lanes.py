@@ -18,7 +18,7 @@ def test_lane_is_alive_from_its_start_to_its_death() -> None:
 def test_shares_of_all_free_lanes_hold_all_that_waits_and_no_more_than_needed(free: int, costs: list[int]) -> None:
     lanes = Lanes(9)
     lanes.idle = list(range(free))
-    share = lanes.fair_share_tokens(sum(costs))
+    share = lanes.tokens_per_lane(sum(costs))
     assert share * (1 + free) >= sum(costs) > (share - 1) * (1 + free)
 
 

@@ -15,12 +15,12 @@ from views import view
 from benchmark.fake_engine import FakeChunkedRequest
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
-from gliner_bento.fairness.constants import CHARS_PER_PLACE
+from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM
 from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.scheduler.entry import Entry, State
 from gliner_bento.scheduler.queue import Tally, WaitingQueue
-from gliner_bento.scheduler.reservation import Crowd, Reservation
+from gliner_bento.scheduler.reservation import LaneReservation, TrafficClass
 from gliner_bento.types import Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
@@ -256,7 +256,7 @@ def test_a_large_request_shares_its_tenants_turns_with_short_ones(clock: Clock) 
 def test_a_short_request_goes_before_many_longer_ones_of_its_tenant(clock: Clock) -> None:
     queue = WaitingQueue(1000, clock, packs=False)
     queue.open()
-    long = replace(ITEM, text="a" * (6 * CHARS_PER_PLACE))
+    long = replace(ITEM, text="a" * (6 * CHARS_PER_CHARGED_ITEM))
     waits = []
     for number in range(300):
         while queue.waiting_entries < 64:
@@ -335,9 +335,9 @@ class AnyHistory(RuleBasedStateMachine):
         if parent := self.draw(data, State.CHUNKED):
             self.everything.append(self.queue.put_pass(parent, Prepared(ITEM, tokens, words=5)))
 
-    @rule(size=st.integers(1, 4), crowds=st.sets(st.sampled_from([Crowd(), Crowd("a"), Crowd("b")])))
-    def take(self, size: int, crowds: set[Crowd]) -> None:
-        reservation = Reservation(list(crowds), 1) if crowds else None
+    @rule(size=st.integers(1, 4), excluded=st.sets(st.builds(TrafficClass, st.sampled_from([None, "a", "b"]))))
+    def take(self, size: int, excluded: set[TrafficClass]) -> None:
+        reservation = LaneReservation(list(excluded), 1) if excluded else None
         waiting = [entry for entry in self.entries(State.WAITING) if not reservation or reservation.admits(entry)]
         if waiting:
             limits = view(BatchLimits, max_batch_size=size, max_batch_tokens=200)
@@ -359,7 +359,7 @@ class AnyHistory(RuleBasedStateMachine):
         for state in State:
             entries = self.entries(state)
             passes = sum(entry.is_pass for entry in entries)
-            small = sum(not entry.is_bulk for entry in entries)
+            small = sum(not entry.large_request for entry in entries)
             cost = sum(entry.cost for entry in entries)
             assert self.queue.tally(state) == Tally(len(entries) - passes, passes, small, cost)
 
@@ -372,8 +372,9 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.queue.preparing_items == len(self.entries(State.PREPARING, State.LOADING_ADAPTER))
         assert self.queue.waiting_entries == len(waiting)
         assert self.queue.waiting_cost == sum(entry.cost for entry in waiting)
-        assert self.queue.waits(Reservation([Crowd()], 1)) == any(not entry.is_bulk for entry in waiting)
-        assert self.queue.waits(Reservation([Crowd("a")], 1)) == any(entry.tenant.name != "a" for entry in waiting)
+        only_small, only_others = (LaneReservation([TrafficClass(tenant)], 1) for tenant in (None, "a"))
+        assert self.queue.has_work_for(only_small) == any(not entry.large_request for entry in waiting)
+        assert self.queue.has_work_for(only_others) == any(entry.tenant.name != "a" for entry in waiting)
         for tenant, priority in product(SHARES, range(-1, 2)):
             most_urgent = min((e.priority for e in waiting if e.tenant.name == tenant), default=inf)
             crossing = min((e.priority if e.tenant.share.crosses_tenants else 0 for e in waiting), default=inf)

@@ -119,10 +119,10 @@ def test_priority_counts_among_the_requests_of_a_tenant_only() -> None:
 def test_requests_of_a_lower_priority_leave_lanes_and_batches_to_the_others() -> None:
     queue = opened()
     background, usual = [wait(queue, A, priority=100) for _ in range(4)], [wait(queue, A) for _ in range(4)]
-    assert all(entry.is_bulk for entry in background)
-    assert not any(entry.is_bulk for entry in usual)
-    share = queue.batch_share(1000)
-    assert queue.next_batch(MANY, share=share).entries == usual
+    assert all(entry.large_request for entry in background)
+    assert not any(entry.large_request for entry in usual)
+    quota = queue.batch_quota(1000)
+    assert queue.next_batch(MANY, quota=quota).entries == usual
     assert [serve(queue)[0] for _ in range(8)] == [*usual, *background]
 
 
@@ -149,7 +149,7 @@ def test_tenant_that_is_new_after_a_crossing_one_is_not_behind_the_others() -> N
     assert new in serve(queue) + serve(queue)
 
 
-def test_one_tenant_cannot_take_all_places_of_the_queue() -> None:
+def test_one_tenant_cannot_fill_the_queue() -> None:
     queue = opened(capacity=8)
     for _ in range(8):
         wait(queue, A)
@@ -185,7 +185,7 @@ class Waiting:
 
 @pytest.mark.parametrize("share", [NO_TENANT, TenantShare("a", weight=0.3, crosses_tenants=True)])
 @pytest.mark.parametrize("packs", [False, True])
-def test_one_tenant_is_served_in_the_order_of_priority_turn_and_admission(packs: bool, share: TenantShare) -> None:
+def test_one_tenant_is_served_by_priority_virtual_finish_and_admission(packs: bool, share: TenantShare) -> None:
     queue = opened(packs=packs)
     expected: list[Waiting] = []
     for step in range(120):

@@ -97,6 +97,8 @@ def test_probes_are_many_and_their_answers_are_asked() -> None:
     assert len(probes) >= 150
     assert {probe.noise for probe in probes} >= {"none", "typos", "chat", "spacing"}
     assert sum(len(question.related) for question in read_questions(QUESTIONS)) >= 200
+    assert any(len(probe.related) >= 8 for probe in probes)
+    assert any("\n" in probe.text for probe in probes)
     with pytest.raises(ValueError, match="not asked"):
         parse_question("[Orla](person) left.", {"types": "city", "domain": "x"})
 

@@ -13,7 +13,7 @@ import torch
 
 from training.batching import Batch, Collator
 from training.calibration import MISS, Correction, direction, fit, fold
-from training.loop import WORDS, Settings, State, train
+from training.loop import ENCODER, WORDS, Settings, State, train
 from training.model import FastForward, reload_model
 from training.sampling import Example
 
@@ -65,13 +65,15 @@ def test_resumed_training_has_the_same_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_frozen_word_embeddings_stay_and_the_rest_is_trained(tmp_path: Path, frozen: bool) -> None:
+def test_frozen_layers_stay_and_the_rest_is_trained(tmp_path: Path, frozen: bool) -> None:
     model = reload_model(DEMO)
-    words, rest = model.model.get_submodule(WORDS).weight, weights(model)
-    before = words.detach().clone()
-    settings = replace(SETTINGS, freeze_words=frozen)
+    encoder = model.model.get_submodule(ENCODER)
+    words, layers, rest = model.model.get_submodule(WORDS).weight, encoder.encoder.layer, weights(model)
+    low, high = (layer.output.dense.weight for layer in (layers[0], layers[1]))
+    before = [one.detach().clone() for one in (words, low, high)]
+    settings = replace(SETTINGS, freeze_words=frozen, freeze_layers=int(frozen))
     train(model, (batch(model, number) for number in range(4)), settings, lambda _: None, tmp_path / "train.log")
-    assert torch.equal(words, before) is frozen
+    assert [torch.equal(*pair) for pair in zip((words, low, high), before, strict=True)] == [frozen, frozen, False]
     assert not torch.equal(weights(model), rest)
 
 

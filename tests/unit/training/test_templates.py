@@ -2,11 +2,13 @@
 
 import random
 import re
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from training.mixing import Mixer
 from training.ontology import Ontology
 from training.slots import email_address, url
 from training.templates import DATA, Library, TemplateError, Writer, load_library, parse_template
@@ -83,6 +85,27 @@ def test_malformed_templates_are_refused(line: str) -> None:
 def test_relations_keep_their_direction(ontology: Ontology) -> None:
     template = parse_template("{city#b} is home to {person#a}. => lives in(a, b)", "test")
     assert template.relations == [(1, 0, "lives in")]
+
+
+def test_a_crowd_has_many_facts_of_few_kinds(library: Library, ontology: Ontology) -> None:
+    mixer = Mixer([], library, Writer(library, ontology), random.Random(4))
+    crowds = [list(mixer.crowd()) for _ in range(60)]
+    assert all(2 <= len(crowd) <= 12 for crowd in crowds)
+    facts = [Counter(name for record in crowd for _, _, name in record.relations) for crowd in crowds]
+    assert sum(max(names.values(), default=0) >= 5 for names in facts) > 20
+    listed = [crowd for crowd in crowds if all(record.words[0] == "-" for record in crowd)]
+    assert listed
+    assert all(m.first > 0 for crowd in listed for record in crowd for m in record.mentions)
+
+
+def test_the_head_of_a_table_is_in_its_first_row_and_is_no_mention(library: Library, ontology: Ontology) -> None:
+    row = parse_template("{person#a} ¦ {company#b} => works at(a, b)", "relations")
+    first, *others = Writer(library, ontology).write_table("Name ¦ [Firm|Employer]", row, 4, random.Random(1))
+    assert first.words[0] == "Name"
+    assert min(m.first for m in first.mentions) >= 2
+    assert len(others) == 3
+    assert all(record.relations == [(0, 1, "works at")] for record in (first, *others))
+    assert not any("¦" in word or word == "Name" for record in others for word in record.words)
 
 
 @pytest.mark.parametrize("path", WORD_FILES, ids=lambda path: path.name)

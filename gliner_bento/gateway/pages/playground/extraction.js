@@ -44,7 +44,9 @@ export class Extraction {
     this.end = end;
     this.latency_ms = latency_ms;
     this.truncatedAt = end.truncated_at === null ? null : this._unit(end.truncated_at);
-    this.relations = end.relations.map(({ relation, score, head, tail }, index) => ({
+    // Only those between entities are drawn; GLiNER2 models relate other spans too.
+    const drawn = end.relations.filter(({ head, tail }) => head.entity_idx !== null && tail.entity_idx !== null);
+    this.relations = drawn.map(({ relation, score, head, tail }, index) => ({
       index,
       relation,
       score,

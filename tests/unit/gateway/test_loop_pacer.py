@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gliner_bento.gateway.turns import Turns
+from gliner_bento.gateway.loop_pacer import LoopPacer
 
 
 async def iterations(counts: list[int]):
@@ -14,13 +14,13 @@ async def iterations(counts: list[int]):
         await asyncio.sleep(0)
 
 
-def test_each_iteration_has_one_piece_of_work_in_order():
+def test_each_iteration_runs_one_callback_in_order():
     async def scene():
-        turns, done, counts = Turns(), [], [0]
+        pacer, done, counts = LoopPacer(), [], [0]
         counting = asyncio.ensure_future(iterations(counts))
         for number in range(5):
-            turns.take(lambda number=number: done.append((number, counts[0])))
-        assert done == [(0, 0)]  # a free turn is no wait
+            pacer.run(lambda number=number: done.append((number, counts[0])))
+        assert done == [(0, 0)]  # the first callback does not wait
         while len(done) < 5:
             await asyncio.sleep(0)
         counting.cancel()
@@ -31,10 +31,10 @@ def test_each_iteration_has_one_piece_of_work_in_order():
     asyncio.run(scene())
 
 
-def test_who_gives_up_leaves_the_turn_to_the_next():
+def test_a_cancelled_wait_does_not_delay_the_next():
     async def scene():
-        turns = Turns()
-        waiting = [asyncio.ensure_future(turns.wait()) for _ in range(4)]
+        pacer = LoopPacer()
+        waiting = [asyncio.ensure_future(pacer.wait()) for _ in range(4)]
         await asyncio.sleep(0)
         waiting[1].cancel()
         results = await asyncio.gather(*waiting, return_exceptions=True)
@@ -44,11 +44,11 @@ def test_who_gives_up_leaves_the_turn_to_the_next():
 
 
 def test_a_loop_that_ended_with_work_does_not_stop_the_next_one():
-    turns, done = Turns(), []
+    pacer, done = LoopPacer(), []
 
     async def scene(number):
-        turns.take(lambda: done.append(number))
-        turns.take(lambda: done.append(-1))
+        pacer.run(lambda: done.append(number))
+        pacer.run(lambda: done.append(-1))
 
     asyncio.run(scene(1))
     asyncio.run(scene(2))

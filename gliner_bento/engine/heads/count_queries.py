@@ -1,0 +1,194 @@
+"""The queries of GLiNER2's fields, one for each instance of their task: gliner2's three counting layers, packed.
+
+A GRU starts at a field's embedding, and reads the number of the instance in each step. What follows makes the queries
+of these states: a projection, experts, or a transformer in which the fields of one instance see each other.
+
+All but that attention treats each row alike, so the fields of all texts run together, in layers whose bits do not
+depend on the other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.norm import Norm
+from gliner_bento.engine.layers.packing import attention
+from gliner_bento.engine.layers.projection import Projection, linear_layers
+from gliner_bento.engine.layers.rows import SlotRows, TextRows
+
+
+class FieldGroup(NamedTuple):
+    """The fields of a task: consecutive rows, and its instances."""
+
+    fields: int
+    instances: int
+
+    @property
+    def queries(self) -> int:
+        """How many there are, in order of instances, then fields."""
+        return self.fields * self.instances
+
+
+Queries = Callable[[torch.Tensor, torch.Tensor, Sequence[FieldGroup], SlotRows | None], torch.Tensor]
+"""(states of the GRU, embeddings of their fields, groups, slots), all by query (Q, D) -> queries (Q, D)."""
+
+
+class CountQueries:
+    """From embeddings of fields to queries."""
+
+    def __init__(self, module: Any, layers: LayerFactory) -> None:
+        self.name = f"packed {type(module).__name__}"
+        self._gru = _Gru(module.gru, module.pos_embedding.weight.detach(), layers)
+        self._finish = _FINISH[type(module).__name__](module, layers)
+
+    def __call__(self, fields: torch.Tensor, groups: Sequence[FieldGroup], query_rows: TextRows) -> torch.Tensor:
+        """fields: (N, D), of all groups. query_rows: how many queries each text has. Returns (Q, D)."""
+        steps = [group.instances for group in groups for _ in range(group.fields)]
+        states = self._gru(fields, steps)
+        rows: list[int] = []
+        step: list[int] = []
+        first = 0
+        for group in groups:
+            for instance in range(group.instances):
+                rows += range(first, first + group.fields)
+                step += [instance] * group.fields
+            first += group.fields
+        row = torch.tensor(rows, device=fields.device)
+        return self._finish(
+            states[torch.tensor(step, device=fields.device), row], fields[row], groups, query_rows.slot_rows
+        )
+
+
+class _Gru:
+    """gliner2's `CompileSafeGRU` over its embeddings of instances, as many steps as each row has."""
+
+    def __init__(self, gru: Any, inputs: torch.Tensor, layers: LayerFactory) -> None:
+        self._inputs = (inputs @ gru.weight_ih_l0.T + gru.bias_ih_l0).detach().float()
+        self._recur = layers.linear(_linear(gru.weight_hh_l0, gru.bias_hh_l0))
+
+    def __call__(self, start: torch.Tensor, steps: Sequence[int]) -> torch.Tensor:
+        """start: (N, D). Returns (longest, N, D)."""
+        states = start.new_zeros(max(steps, default=0), *start.shape)
+        state = start
+        active = torch.arange(len(start), device=start.device)
+        for step in range(len(states)):
+            if (on := [number for number, count in enumerate(steps) if count > step]) != active.tolist():
+                index = torch.tensor(on, device=start.device)
+                state, active = states[step - 1, index], index
+            state = self._next(self._inputs[step], state)
+            states[step, active] = state
+        return states
+
+    def _next(self, inputs: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        of_input, of_state = inputs.chunk(3), self._recur(state).float().chunk(3, dim=-1)
+        reset, update = _sigmoid(of_input[0] + of_state[0]), _sigmoid(of_input[1] + of_state[1])
+        new = _sigmoid(2 * (of_input[2] + reset * of_state[2])) * 2 - 1
+        return ((1 - update) * new + update * state).to(state.dtype)
+
+
+class _Projected:
+    """The end of gliner2's `CountLSTM`."""
+
+    def __init__(self, module: Any, layers: LayerFactory) -> None:
+        self._project = Projection(module.projector, layers)
+
+    def __call__(
+        self, states: torch.Tensor, fields: torch.Tensor, groups: Sequence[FieldGroup], slot_rows: SlotRows | None
+    ) -> torch.Tensor:
+        return self._project(torch.cat([states, fields], dim=-1), slot_rows)
+
+
+class _Experts:
+    """The end of gliner2's `CountLSTMoE`."""
+
+    def __init__(self, module: Any, layers: LayerFactory) -> None:
+        gate, gates = linear_layers(module.router)
+        self._gate, self._gates = layers.linear(gate, activation="gelu"), layers.linear(gates)
+        self._expand = layers.linear(
+            _linear(module.w1.transpose(1, 2).flatten(0, 1), module.b1.flatten()), activation="gelu"
+        )
+        self._reduce = [
+            layers.linear(_linear(w.T, b)) for w, b in zip(module.w2.detach(), module.b2.detach(), strict=True)
+        ]
+
+    def __call__(
+        self, states: torch.Tensor, fields: torch.Tensor, groups: Sequence[FieldGroup], slot_rows: SlotRows | None
+    ) -> torch.Tensor:
+        gates = self._gates(self._gate(states, slot_rows), slot_rows).float().softmax(-1).to(states.dtype)
+        inner = self._expand(states).chunk(len(self._reduce), dim=-1)
+        queries = torch.zeros_like(states)
+        for number, reduce in enumerate(self._reduce):
+            queries = queries + gates[:, number : number + 1] * reduce(inner[number].contiguous())
+        return queries
+
+
+class _Attending:
+    """The end of gliner2's `CountLSTMv2`."""
+
+    def __init__(self, module: Any, layers: LayerFactory) -> None:
+        small = module.transformer
+        self._in = layers.linear(small.in_projector)
+        self._layers = [_PostNorm(layer, layers) for layer in small.transformer.layers]
+        *hidden, last = (layer for layer in small.out_projector if isinstance(layer, nn.Linear))
+        self._out = [*(layers.linear(layer, activation="relu") for layer in hidden), layers.linear(last)]
+
+    def __call__(
+        self, states: torch.Tensor, fields: torch.Tensor, groups: Sequence[FieldGroup], slot_rows: SlotRows | None
+    ) -> torch.Tensor:
+        inputs = states + fields
+        x = self._in(inputs, slot_rows)
+        for layer in self._layers:
+            x = layer(x, groups, slot_rows)
+        x = torch.cat([x, inputs], dim=-1)
+        for linear in self._out:
+            x = linear(x, slot_rows)
+        return x
+
+
+class _PostNorm:
+    """torch's `TransformerEncoderLayer` over the fields of each instance."""
+
+    def __init__(self, layer: Any, layers: LayerFactory) -> None:
+        own = layer.self_attn  # it does not call its linear layers, so adapters do not change them
+        self._own_shapes = layers.own_shapes
+        self._heads = own.num_heads
+        self._qkv = layers.linear(_linear(own.in_proj_weight, own.in_proj_bias))
+        self._context = layers.linear(_linear(own.out_proj.weight, own.out_proj.bias), residual=True)
+        self._expand = layers.linear(layer.linear1, activation="relu")
+        self._reduce = layers.linear(layer.linear2, residual=True)
+        self._norms = Norm(layer.norm1), Norm(layer.norm2)
+
+    def __call__(self, x: torch.Tensor, groups: Sequence[FieldGroup], slot_rows: SlotRows | None) -> torch.Tensor:
+        qkv = self._qkv(x).view(len(x), 3, self._heads, -1)
+        contexts = []
+        for group, part in zip(groups, qkv.split_with_sizes([group.queries for group in groups]), strict=True):
+            q, k, v = part.view(group.instances, group.fields, *part.shape[1:]).unbind(2)
+            with self._own_shapes():
+                contexts.append(attention(q, k, v, None).reshape(group.queries, -1))
+        x = self._norms[0](self._context.plus(torch.cat(contexts), x))
+        return self._norms[1](self._reduce.plus(self._expand(x, slot_rows), x, slot_rows))
+
+
+_FINISH: Mapping[str, Callable[[Any, LayerFactory], Queries]] = {
+    "CountLSTM": _Projected,
+    "CountLSTMv2": _Attending,
+    "CountLSTMoE": _Experts,
+}
+
+
+def _linear(weight: torch.Tensor, bias: torch.Tensor) -> nn.Linear:
+    """A layer of parameters that are none in the model: adapters cannot name it."""
+    layer = nn.Linear(1, 1, device="meta")
+    layer.weight = nn.Parameter(weight.detach(), requires_grad=False)
+    layer.bias = nn.Parameter(bias.detach(), requires_grad=False)
+    return layer
+
+
+def _sigmoid(x: torch.Tensor) -> torch.Tensor:
+    """As `decode.probabilities`: the same bits at every place in a tensor."""
+    return torch.exp(-x).add_(1).reciprocal_()

@@ -1,0 +1,334 @@
+"""The head of GLiNER2's span models: entities, and relations between any spans.
+
+    [P] of a task ──▶ number of instances ──▶ a query for each instance and field ──▶ a score for each query and span
+
+A label has one query, the first instance's. A relation holds, in each instance, between the best span for its head and
+the best for its tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.encoders.output import EncoderOutput
+from gliner_bento.engine.heads.count_queries import CountQueries, FieldGroup
+from gliner_bento.engine.heads.decode import decode_spans, thresholds_of
+from gliner_bento.engine.heads.overlap import Resolved, chars_of, kept_spans, resolve
+from gliner_bento.engine.heads.predictions import NO_SPANS, PredictedRelation, Predictions, Span, SpanTable, WordSpan
+from gliner_bento.engine.heads.span_scores import EncodedSpans, MarkerV0
+from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thresholds_of
+from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.lora import on_slot
+from gliner_bento.engine.layers.projection import Projection
+from gliner_bento.engine.layers.rows import PaddedRows, TextRows, copied
+from gliner_bento.engine.limits import kept_of
+from gliner_bento.errors import ScoresNotFinite
+from gliner_bento.types import Item
+
+
+class SchemaTask(NamedTuple):
+    """A task of a text. marker: the row of its [P]. fields: the first row of its fields, and how many there are.
+
+    relation: its number; None: the entities.
+    """
+
+    marker: int
+    first: int
+    fields: int
+    relation: int | None = None
+
+
+class TextTask(NamedTuple):
+    """A task that has instances. queries: those of the text before it."""
+
+    task: SchemaTask
+    group: FieldGroup
+    queries: int
+
+
+class SchemaScores(NamedTuple):
+    """spans: of the batch. instances: of each marker's task (markers, instances)."""
+
+    spans: Any
+    instances: torch.Tensor
+
+
+class SchemaModules(Protocol):
+    """What computes for a `SchemaHead`. name: how, for `/v1/model`."""
+
+    name: str
+
+    def spans(self, words: torch.Tensor, rows: TextRows) -> Any:
+        """The spans of the words, for `logits`."""
+
+    def instances(self, markers: torch.Tensor, rows: TextRows) -> torch.Tensor:
+        """Logits of numbers of instances, (markers, numbers)."""
+
+    def queries(self, fields: torch.Tensor, groups: Sequence[FieldGroup], rows: TextRows) -> torch.Tensor:
+        """Of the fields of all groups. rows: the queries of each text."""
+
+    def logits(self, spans: Any, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
+        """Of each text, (words, K, queries). rows: the queries of each text."""
+
+
+class PackedModules:
+    """Packed, for all texts together."""
+
+    def __init__(self, model: Any, layers: LayerFactory) -> None:
+        self.spans: Any = MarkerV0(model.span_rep.span_rep_layer, model.max_width, layers)
+        self._count = Projection(model.count_pred, layers)
+        self.queries: Any = CountQueries(model.count_embed, layers)
+        self.name = f"{self.spans.name}, {self.queries.name}"
+
+    def instances(self, markers: torch.Tensor, rows: TextRows) -> torch.Tensor:
+        """See `SchemaModules`."""
+        return self._count(markers, rows.slot_rows)
+
+    def logits(self, spans: EncodedSpans, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
+        """See `SchemaModules`."""
+        if not isinstance(words, PaddedRows):
+            return [block[0] for block in spans.scores(queries, rows)]
+        height = max(rows.counts)
+        padded = PaddedRows(rows.counts, rows.slots, words.texts, height)
+        index = torch.tensor([text * height + at for text, count in enumerate(rows.counts) for at in range(count)])
+        filled = queries.new_zeros(padded.size, queries.shape[1])
+        filled[copied(index, queries.device)] = queries
+        (block,) = spans.scores(filled, padded)
+        return [block[text, ..., :count] for text, count in enumerate(rows.counts)]
+
+
+class OwnModules:
+    """gliner2's own modules, text by text."""
+
+    def __init__(self, model: Any, layers: LayerFactory) -> None:
+        self._model = model
+        self._own_shapes = layers.own_shapes
+        for module in (model.span_rep, model.count_pred, model.count_embed):
+            layers.adapt(module)
+        self.name = f"gliner2's {type(model).__name__}, text by text"
+
+    def spans(self, words: torch.Tensor, rows: TextRows) -> torch.Tensor:
+        """See `SchemaModules`."""
+        return words
+
+    def instances(self, markers: torch.Tensor, rows: TextRows) -> torch.Tensor:
+        """See `SchemaModules`."""
+        computed = []
+        for slot, block, _ in rows.by_slot(markers):
+            with on_slot(slot), self._own_shapes():
+                computed.append(self._model.count_pred(block))
+        return rows.joined(computed)
+
+    def queries(self, fields: torch.Tensor, groups: Sequence[FieldGroup], rows: TextRows) -> torch.Tensor:
+        """See `SchemaModules`."""
+        texts = np.searchsorted(np.cumsum(rows.counts), np.cumsum([group.queries for group in groups])).tolist()
+        queries = []
+        for text, group, part in zip(
+            texts, groups, fields.split_with_sizes([group.fields for group in groups]), strict=True
+        ):
+            with on_slot(rows.slot(text)), self._own_shapes():
+                queries.append(self._model.count_embed(part, group.instances).flatten(0, 1))
+        return torch.cat(queries)
+
+    def logits(self, spans: torch.Tensor, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
+        """See `SchemaModules`."""
+        logits = []
+        for text, (of_text, asked) in enumerate(zip(words.split(spans), rows.split(queries), strict=True)):
+            with on_slot(rows.slot(text)), self._own_shapes():
+                logits.append(self._model.compute_span_rep(of_text)["span_rep"] @ asked.T)
+        return logits
+
+
+class SchemaHead:
+    """A `Head`."""
+
+    def __init__(self, modules: SchemaModules) -> None:
+        self._modules = modules
+        self.name = modules.name
+
+    @classmethod
+    def packed(cls, model: Any, layers: LayerFactory, relations: object) -> SchemaHead:
+        """Over gliner2's model."""
+        return cls(PackedModules(model, layers))
+
+    @classmethod
+    def own_modules(cls, model: Any, layers: LayerFactory, relations: object) -> SchemaHead:
+        """Over gliner2's model."""
+        return cls(OwnModules(model, layers))
+
+    def scores(self, encoded: EncoderOutput) -> SchemaScores:
+        """See `Head`."""
+        rows = encoded.rows
+        spans = self._modules.spans(encoded.words, rows.words)
+        return SchemaScores(spans, self._modules.instances(encoded.relations, rows.relations))
+
+    def predictions(self, scores: SchemaScores, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
+        """See `Head`."""
+        instances = _instances(scores.instances, encoded)
+        tasks = [
+            list(_with_instances(tasks_of(text.item, *firsts), instances))
+            for text, *firsts in zip(texts, encoded.rows.labels.firsts, encoded.rows.relations.firsts, strict=False)
+        ]
+        groups = [one.group for of_text in tasks for one in of_text]
+        if not groups:
+            return [Predictions() for _ in texts]
+        fields = torch.cat([_fields(one.task, encoded) for of_text in tasks for one in of_text])
+        counts = tuple(sum(one.group.queries for one in of_text) for of_text in tasks)
+        rows = TextRows(counts, encoded.rows.words.slots)
+        queries = self._modules.queries(fields, groups, rows)
+        logits = self._modules.logits(scores.spans, queries, rows, encoded.rows.words)
+        thresholds = [_thresholds(text.item, of_text) for text, of_text in zip(texts, tasks, strict=True)]
+        above = decode_spans(
+            [one[: text.words] for one, text in zip(logits, texts, strict=True)],
+            [float(of_text.min(initial=1)) for of_text in thresholds],
+        )
+        return [
+            Predictions.or_error(
+                _predicted, text, of_text, spans.take(spans.score.astype(np.float32) > least[spans.label])
+            )
+            for text, of_text, least, spans in zip(texts, tasks, thresholds, above, strict=True)
+        ]
+
+
+def _fields(task: SchemaTask, encoded: EncoderOutput) -> torch.Tensor:
+    markers = encoded.labels if task.relation is None else encoded.relations
+    return markers[task.first : task.first + task.fields]
+
+
+def _instances(logits: torch.Tensor, encoded: EncoderOutput) -> list[int]:
+    """The number of instances of each marker's task. Waits for the device. Raises `ScoresNotFinite`."""
+    counts = logits.argmax(-1)
+    if encoded.thresholds is None:  # checked before
+        return counts.tolist()
+    report = torch.cat([encoded.sum().double(), counts.double()]).cpu()
+    if not bool(report[0].isfinite()):
+        raise ScoresNotFinite
+    return report[1:].long().tolist()
+
+
+def tasks_of(item: Item, first_label: int, first_marker: int) -> Iterator[SchemaTask]:
+    """The tasks of an item, in the order of its prompt: rows of its labels, and of its other markers."""
+    if item.labels:
+        yield SchemaTask(first_marker, first_label, len(item.labels))
+        first_marker += 1
+    for number in range(len(item.relations)):
+        yield SchemaTask(first_marker, first_marker + 1, 2, number)
+        first_marker += 3
+
+
+def _with_instances(tasks: Iterator[SchemaTask], instances: Sequence[int]) -> Iterator[TextTask]:
+    """The tasks that have instances. Of the entities only the first counts."""
+    queries = 0
+    for task in tasks:
+        if count := instances[task.marker]:
+            group = FieldGroup(task.fields, 1 if task.relation is None else count)
+            yield TextTask(task, group, queries)
+            queries += group.queries
+
+
+def _thresholds(item: Item, tasks: Sequence[TextTask]) -> NDArray[np.float32]:
+    """Of each query: what its scores must exceed. gliner2's must only reach the threshold."""
+    of_labels = np.broadcast_to(thresholds_of(item), len(item.labels))
+    of_relations = np.broadcast_to(relation_thresholds_of(item), len(item.relations))
+    parts = [
+        of_labels if one.task.relation is None else np.repeat(of_relations[one.task.relation], one.group.queries)
+        for one in tasks
+    ]
+    thresholds = np.concatenate([np.empty(0), *parts]).astype(np.float32)
+    least: NDArray[np.float32] = np.nextafter(thresholds, np.float32(-1))
+    return least
+
+
+def _predicted(text: Prepared, tasks: Sequence[TextTask], above: SpanTable) -> Predictions:
+    """above: the spans above the thresholds; their labels are queries. Raises LimitExceeded."""
+    item, own = text.item, text.payload.own
+    above = above.take(above.first >= own.start)
+    of_labels = above.take(above.label < len(item.labels)) if _has_entities(tasks) else NO_SPANS
+    entities = resolve(text, of_labels, within_labels=True)
+    entities = Resolved(_clipped(entities.entities, own), _clipped(entities.suppressed, own), entities.cut)
+    related = list(_related(item, tasks, above, own))
+    return with_ends(text, entities, related)
+
+
+def _has_entities(tasks: Sequence[TextTask]) -> bool:
+    return bool(tasks) and tasks[0].task.relation is None
+
+
+def _clipped(spans: SpanTable, own: slice) -> SpanTable:
+    """Without the words that are not the text's. Of equal spans, the best counts."""
+    last = np.minimum(spans.last, own.stop - 1)
+    if (last == spans.last).all():
+        return spans
+    order = np.argsort(-spans.score, kind="stable")
+    keys = np.stack([spans.first, last, spans.label])[:, order]
+    _, best = np.unique(keys, axis=1, return_index=True)
+    kept = np.sort(order[best])
+    return replace(spans, last=last).take(kept[spans.first[kept] < own.stop])
+
+
+class Related(NamedTuple):
+    """A relation between two spans of words."""
+
+    relation: int
+    head: WordSpan
+    tail: WordSpan
+    score: float
+
+
+def _related(item: Item, tasks: Sequence[TextTask], above: SpanTable, own: slice) -> Iterator[Related]:
+    """The relations of all instances; the score is the lower one of both ends."""
+    kept = kept_spans(above, item, within_labels=True)
+    best: dict[int, Span] = {}
+    for span in above.take(kept):
+        if span.label not in best or best[span.label].score < span.score:
+            best[span.label] = span
+    for one in tasks:
+        if one.task.relation is None:
+            continue
+        for query in range(one.queries, one.queries + one.group.queries, 2):
+            head, tail = best.get(query), best.get(query + 1)
+            if head and tail and max(head.first, tail.first) < own.stop:
+                ends = [(end.first, min(end.last, own.stop - 1)) for end in (head, tail)]
+                yield Related(one.task.relation, ends[0], ends[1], min(head.score, tail.score))
+
+
+def with_ends(text: Prepared, entities: Resolved, related: Sequence[Related]) -> Predictions:
+    """The predictions with the relations that the item allows and its limits keep. Raises LimitExceeded."""
+    table = entities.entities
+    index_of: dict[WordSpan, int] = {}
+    for index, span in enumerate(zip(table.first.tolist(), table.last.tolist(), strict=True)):
+        index_of.setdefault(span, index)
+    best: dict[tuple[int, WordSpan, WordSpan], float] = {}
+    allowed = AllowedEnds.of(text.item)
+    for one in related:
+        if allowed is None or _is_allowed(one, allowed, index_of, table):
+            key = one.relation, one.head, one.tail
+            best[key] = max(one.score, best.get(key, 0.0))
+    spans = {span: None for _, *ends in best for span in ends if span not in index_of}
+    ends = SpanTable.of([Span(*span, 0, 0.0) for span in spans])
+    index_of |= {span: len(table) + number for number, span in enumerate(spans)}
+    relations = [PredictedRelation(key[0], index_of[key[1]], index_of[key[2]], score) for key, score in best.items()]
+    cut = list(entities.cut)
+    if relations and not text.is_pass:
+        chars = np.concatenate([chars_of(text, table), chars_of(text, ends)])
+        lengths = np.array([chars[one.head] + chars[one.tail] for one in relations])
+        fitting = kept_of(text.item, "max_relations", np.array([one.score for one in relations]), lengths)
+        if fitting is not None:
+            relations = [relations[number] for number in fitting.tolist()]
+            cut.append("max_relations")
+    return Predictions(table, entities.suppressed, cut, relations, ends)
+
+
+def _is_allowed(one: Related, allowed: AllowedEnds, index_of: dict[WordSpan, int], entities: SpanTable) -> bool:
+    """Whether both ends are entities with a label that they may have."""
+    head, tail = index_of.get(one.head), index_of.get(one.tail)
+    if head is None or tail is None:
+        return False
+    return bool(allowed.heads[one.relation, entities.label[head]] and allowed.tails[one.relation, entities.label[tail]])

@@ -1,0 +1,95 @@
+"""text-embeddings-inference's `POST /predict`, under the prefix /tei: sequence classification.
+
+Its requests name no labels; theirs are those of the setting `tei_labels`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, RootModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gliner_bento.errors import ErrorDetail, InvalidField, from_detail
+from gliner_bento.gateway.endpoint import Endpoint, json_response
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.wire_format import WireFormat, extract_errors
+from gliner_bento.tasks.classifications import LabelScore
+from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, extraction_of
+from gliner_bento.tasks.fields import Elements, Strict
+
+_NAME = "predict"
+ErrorType = Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
+_TYPES: dict[int, ErrorType] = {429: "Overloaded", 500: "Backend", 503: "Unhealthy", 504: "Backend", 507: "Backend"}
+
+
+@dataclass(frozen=True, slots=True)
+class TeiError:
+    """Its error body."""
+
+    error: str
+    error_type: ErrorType
+
+    @classmethod
+    def of(cls, detail: ErrorDetail, status: int) -> TeiError:
+        """The body of an error."""
+        return cls(detail.message, _TYPES.get(status, "Validation"))
+
+
+class TeiPredictRequest(Strict):
+    """The body of `POST /tei/predict`."""
+
+    inputs: str | Elements[list[str | Annotated[list[str], Field(min_length=1, max_length=1)]]] = Field(
+        description="A text; or a list of texts, or of lists with one text each."
+    )
+    raw_scores: bool = Field(default=False, description="true is refused: scores are probabilities.")
+    truncate: bool = Field(default=False, description="Read only the beginning of a long text; else all of it.")
+    truncation_direction: Literal["Left", "Right"] = Field(default="Right", description="Left is refused.")
+
+
+class TeiScores(RootModel[list[LabelScore] | list[list[LabelScore]]]):
+    """The labels of a text, best first; a list for each of several texts."""
+
+
+async def _predict(gateway: Gateway, request: Request) -> Response:
+    body = TeiPredictRequest.model_validate_json(await request.body() or b"{}")
+    if body.raw_scores:
+        raise InvalidField("raw_scores: true is not supported", param="raw_scores")
+    if body.truncation_direction == "Left":
+        raise InvalidField("truncation_direction: Left is not supported", param="truncation_direction")
+    labels = list(gateway.options.tei_labels)
+    options = ExtractionOptions(
+        classifications={_NAME: {"labels": labels, "top_k": len(labels)}},
+        long_text="truncate" if body.truncate else "window",
+    )
+    given = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    texts = [one if isinstance(one, str) else one[0] for one in given]
+    answer = await gateway.run_batch(extraction_of(texts, options))
+    for one in answer.results:
+        if one.error:
+            raise from_detail(one.error)
+    found = [(one.result or Extraction(())).classifications[_NAME].labels for one in answer.results]
+    return json_response(found[0] if isinstance(body.inputs, str) else found)
+
+
+_FORMAT = WireFormat(
+    error=TeiError, examples={TeiPredictRequest: {"inputs": "The battery lasts a week.", "truncate": True}}
+)
+
+
+def endpoints(_: GatewayOptions) -> list[Endpoint]:
+    """The route of sequence classification."""
+    return [
+        _FORMAT.post(
+            "/tei/predict",
+            _predict,
+            "tei_predict",
+            "text-embeddings-inference's sequence classification",
+            request=TeiPredictRequest,
+            answer=TeiScores,
+            errors=extract_errors(404),
+        )
+    ]

@@ -1,0 +1,49 @@
+"""Spreads work over the iterations of the event loop, so that a long iteration does not delay all connections.
+
+A batch ends with results for dozens of requests, and as many may then be admitted. Done in one iteration, this work
+stopped the loop for up to 150 ms, refusals and probes included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+
+class LoopPacer:
+    """Runs at most one callback per iteration of the event loop, in order."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._taken = False
+
+    def run(self, callback: Callable[[], object]) -> None:
+        """Run `callback` now if this iteration has run none, else in a later iteration."""
+        if not self.free:
+            self._waiting.append(callback)
+            return
+        self._taken = True
+        asyncio.get_running_loop().call_soon(self._next)
+        callback()
+
+    @property
+    def free(self) -> bool:
+        """Whether this iteration has run no callback yet."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:  # the loop of earlier calls has ended
+            self._loop, self._taken = loop, False
+            self._waiting.clear()
+        return not self._taken
+
+    async def wait(self) -> None:
+        """Return in an iteration in which nobody else's wait returns."""
+        reached = asyncio.get_running_loop().create_future()
+        self.run(lambda: None if reached.done() else reached.set_result(None))
+        await reached
+
+    def _next(self) -> None:
+        self._taken = False
+        if self._waiting:
+            self.run(self._waiting.popleft())

@@ -1,0 +1,107 @@
+"""Tiny GLiNER2 checkpoints with random weights, built by gliner2's own classes without a network, and its answers.
+
+tiny_gliner2(folder, counting_layer="count_lstm")   ->  folder, to be given to GLiNEREngine.load or gliner2
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from checkpoints import BACKBONES, is_lively, wordpiece_tokenizer
+from transformers import AutoConfig
+
+from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
+from gliner_bento.types import Item
+
+COUNTING_LAYERS = ("count_lstm", "count_lstm_v2", "count_lstm_moe")
+MAX_WIDTH = 4
+
+
+def tiny_gliner2(
+    folder: Path, *, counting_layer: str = "count_lstm", backbone: str = "deberta", seed: int = 0, **options: Any
+) -> Path:
+    """Write a span checkpoint into `folder`; `options` are ExtractorConfig's."""
+    from gliner2.configuration import ExtractorConfig
+    from gliner2.inference.engine import SpanExtractor
+
+    tokenizer = wordpiece_tokenizer()
+    encoder = dict(BACKBONES[backbone])
+    config = ExtractorConfig(
+        model_name="tiny", counting_layer=counting_layer, span_head={"max_width": MAX_WIDTH}, max_len=48, **options
+    )
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(seed)
+        encoder_config = AutoConfig.for_model(encoder.pop("model_type"), **encoder, vocab_size=len(tokenizer))
+        model = SpanExtractor(config, encoder_config=encoder_config, tokenizer=tokenizer)
+        for _ in range(300):
+            _draw_weights(model)
+            if is_lively(GLiNER2Span(model.eval(), 48)):
+                break
+        else:
+            raise RuntimeError(f"{counting_layer} with {options} gives no lively model")
+        model.save_pretrained(str(folder))
+    return folder
+
+
+@torch.no_grad()
+def _draw_weights(model: Any) -> None:
+    """Scores spread over (0, 1), and one to three instances are the likeliest numbers."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            inputs = parameter.shape[1] if name.endswith((".w1", ".w2")) else parameter.shape[-1]
+            parameter.normal_(0.0, 3.0 if name.endswith("_embeddings.weight") else 1.5 / inputs**0.5)
+        elif "bias" in name:
+            parameter.normal_(0.0, 0.2)
+    counts = model.count_pred[-1].bias
+    counts.fill_(-6.0)
+    counts[:4] = torch.tensor([-1.0, 2.0, 2.0, 1.5])
+
+
+def reference_of(folder: Path) -> Any:
+    """gliner2's own model of a checkpoint."""
+    from gliner2 import AutoExtractor
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return AutoExtractor.from_pretrained(str(folder)).eval()
+
+
+def schema_of(item: Item) -> Any:
+    """gliner2's schema of an item."""
+    from gliner2 import Schema
+
+    schema = Schema()
+    if item.labels:
+        schema.entities(
+            {
+                name: {
+                    **({"description": description} if description != name else {}),
+                    "threshold": item.label_thresholds.get(name, item.threshold),
+                }
+                for name, description in item.labels.items()
+            }
+        )
+    if item.relations:
+        schema.relations(
+            {
+                name: {"threshold": item.relation_thresholds.get(name, item.relation_threshold)}
+                for name in item.relations
+            }
+        )
+    return schema
+
+
+def extracted(model: Any, item: Item) -> dict[str, Any]:
+    """gliner2's answer to one call with one text."""
+    return model.batch_extract(
+        [item.text],
+        schema_of(item),
+        threshold=item.threshold,
+        include_confidence=True,
+        include_spans=True,
+        overlap_policy=item.overlap,
+    )[0]

@@ -1,0 +1,302 @@
+"""GLiNER2 span models: results are those of gliner2's own calls with one text, and independent of batching."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+import torch
+from checkpoints import LABELS, RELATIONS, TEXTS, load_engine, named
+from comparison import TOLERANCE, extract_batch, extract_one, random_item
+from gliner2_checkpoints import COUNTING_LAYERS, extracted, reference_of, tiny_gliner2
+from safetensors.torch import load_file, save_file
+
+from gliner_bento.engine.checkpoint.find import ModelError
+from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.text.words import Words
+from gliner_bento.errors import InvalidField
+from gliner_bento.types import Extraction, Item
+
+pytest.importorskip("gliner2")
+
+CASES = [(layer, backbone) for layer in COUNTING_LAYERS for backbone in ("deberta", "modernbert")]
+OVERLAPS = (None, "allow", "nested", "flat", "longest")
+
+Scores = dict[tuple[Any, ...], float]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The folder of a tiny checkpoint."""
+
+    @cache
+    def made(layer: str = "count_lstm", backbone: str = "deberta", **options: Any) -> Path:
+        return tiny_gliner2(tmp_path_factory.mktemp(layer), counting_layer=layer, backbone=backbone, **options)
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def served(folder: Callable[..., Path]) -> Callable[..., GLiNEREngine]:
+    @cache
+    def loaded(layer: str = "count_lstm", backbone: str = "deberta", padded: bool = False) -> GLiNEREngine:
+        return load_engine(folder(layer, backbone), padded=padded)
+
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Callable[..., Path]) -> Callable[..., Any]:
+    return cache(lambda layer="count_lstm", backbone="deberta": reference_of(folder(layer, backbone)))
+
+
+def drawn_item(seed: int, *, overlap: Any = None) -> Item:
+    """An item with options drawn from `seed`: descriptions too, and thresholds of their own."""
+    item = random_item(seed, relations=True)
+    draw = random.Random(seed)
+    item = replace(item, text=item.text.rstrip(".") if draw.random() < 0.3 else item.text, overlap=overlap)
+    if draw.random() < 0.3:
+        item = replace(item, labels={name: f"{name} of a text" for name in LABELS[:3]})
+    if draw.random() < 0.3:
+        item = replace(item, label_thresholds={next(iter(item.labels)): 0.3})
+    return replace(item, labels={}) if item.relations and draw.random() < 0.2 else item
+
+
+def ours(found: Extraction) -> tuple[Scores, Scores]:
+    """The scores of entities and relations."""
+    entities = {(one.start, one.end, one.label): one.score for one in found.entities}
+    assert len(entities) == len(found.entities)
+    relations = {
+        (one.relation, one.head.start, one.head.end, one.tail.start, one.tail.end): one.score for one in found.relations
+    }
+    assert len(relations) == len(found.relations)
+    return entities, relations
+
+
+def gliner2s(answer: dict[str, Any], text: str) -> tuple[Scores, Scores]:
+    """The same of gliner2's answer. What is behind the text's end is cut off; the best of equal results counts."""
+    entities: Scores = {}
+    relations: Scores = {}
+
+    end = len(text.rstrip())
+
+    def cut(span: dict[str, Any]) -> tuple[int, int]:
+        return span["start"], min(span["end"], end)
+
+    for label, spans in answer.get("entities", {}).items():
+        for span in spans:
+            if (key := (*cut(span), label))[0] < end:
+                entities[key] = max(span["confidence"], entities.get(key, 0.0))
+    for relation, instances in answer.get("relation_extraction", {}).items():
+        for one in instances:
+            head, tail = cut(one["head"]), cut(one["tail"])
+            if max(head[0], tail[0]) < end:
+                score = min(one["head"]["confidence"], one["tail"]["confidence"])
+                key = (relation.split(":")[0], *head, *tail)
+                relations[key] = max(score, relations.get(key, 0.0))
+    return entities, relations
+
+
+def assert_equal(found: Extraction, answer: dict[str, Any], item: Item) -> tuple[int, int]:
+    """Same spans, labels and relations; scores within the tolerance. Returns how many there are."""
+    for entity in found.entities:
+        assert item.text[entity.start : entity.end] == entity.text
+    sizes = []
+    for scores, expected in zip(ours(found), gliner2s(answer, item.text), strict=True):
+        assert scores == pytest.approx(expected, abs=TOLERANCE), (item, scores.keys() ^ expected.keys())
+        sizes.append(len(scores))
+    return sizes[0], sizes[1]
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
+@pytest.mark.parametrize(("layer", "backbone"), CASES)
+def test_results_are_gliner2s(layer: str, backbone: str, padded: bool, served: Any, reference: Any) -> None:
+    """Padded: in the layout of a GPU."""
+    engine, model = served(layer, backbone, padded=padded), reference(layer, backbone)
+    entities = relations = 0
+    for seed in range(60):
+        item = drawn_item(seed, overlap=OVERLAPS[seed % len(OVERLAPS)])
+        sizes = assert_equal(extract_one(engine, item), extracted(model, item), item)
+        entities, relations = entities + sizes[0], relations + sizes[1]
+    assert entities > 100
+    assert relations > 30
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
+@pytest.mark.parametrize(("layer", "backbone"), CASES)
+def test_results_do_not_depend_on_batching(layer: str, backbone: str, padded: bool, served: Any) -> None:
+    """Packed, not even their bits."""
+    engine = served(layer, backbone, padded=padded)
+    assert engine.info.batch_invariant is not padded
+    items = [drawn_item(seed) for seed in range(100, 120)]
+    for item, together in zip(items, extract_batch(engine, items), strict=True):
+        alone = extract_one(engine, item)
+        if padded:
+            for one, other in zip(ours(together), ours(alone), strict=True):
+                assert one == pytest.approx(other, abs=TOLERANCE)
+        else:
+            assert together == alone
+
+
+@pytest.mark.parametrize("layer", COUNTING_LAYERS)
+def test_the_self_test_compares_with_gliner2(layer: str, folder: Any, served: Any, monkeypatch: Any) -> None:
+    """After a difference, gliner2's own modules compute, and give the same results."""
+    engine = load_engine(folder(layer), self_test=True)
+    assert engine.info.self_test == "passed"
+
+    from gliner_bento.engine.heads import count_queries
+
+    with monkeypatch.context() as patch:
+        patch.setattr(count_queries, "_sigmoid", lambda x: x * 0.1)
+        fallback = load_engine(folder(layer), self_test=True)
+    assert fallback.info.self_test == "failed"
+    assert fallback.info.forward.endswith("gliner2's SpanExtractor, text by text")
+    items = [drawn_item(seed) for seed in range(100, 110)]
+    for item, found in zip(items, extract_batch(fallback, items), strict=True):
+        for one, other in zip(ours(found), ours(extract_one(engine, item)), strict=True):
+            assert one == pytest.approx(other, abs=TOLERANCE)
+
+
+WORDS = (
+    "See https://example.org/A?b=c, www.Example.org or mail Jane.Doe+x@example.co.uk and @jane_doe !",
+    "İstanbul'da e-mail_adress a--b (x) 3.14 日本語 دِلّی naïve\u200dx",
+    "",
+    "  ",
+)
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_words_are_gliner2s(text: str, served: Any, reference: Any) -> None:
+    split = served().prepare  # tokens of the words, behind those of the prompt
+    tokenizer = served()._preparer._tokenizer
+    words = Words.joined(list(tokenizer.chunks(text)))
+    expected = [(start, end) for _, start, end in reference().processor.word_splitter(text)]
+    assert list(map(tuple, words.bounds.tolist())) == expected
+    if text.strip():
+        payload = split(Item(text, named(LABELS[:2]), named(RELATIONS[:1]))).payload
+        schema = {"entities": dict.fromkeys(LABELS[:2], ""), "relations": [{RELATIONS[0]: {"head": "", "tail": ""}}]}
+        assert payload.token_ids.tolist() == reference().processor.transform_record(text, schema).input_ids
+
+
+@pytest.mark.parametrize("text", ["Apple", "Apple .", "Apple ", "Apple. ", "Is it?", "a"])
+def test_offsets_are_inside_the_text(text: str, served: Any, reference: Any) -> None:
+    """gliner2 appends a full stop to a text without one, and finds it."""
+    for overlap in OVERLAPS:
+        item = Item(text, named(LABELS), named(RELATIONS[:2]), threshold=0.05, overlap=overlap)
+        found = extract_one(served(), item)
+        assert_equal(found, extracted(reference(), item), item)
+        assert found.usage.words == len(re.findall(r"\w+|\S", text))
+
+
+def test_a_long_text_has_the_results_of_its_windows(served: Any) -> None:
+    engine = served()
+    text = " ".join(TEXTS * 4)
+    item = Item(text, named(LABELS), named(RELATIONS), window_words=20, window_overlap_words=4)
+    request = engine.prepare(item).chunked
+    while not request.done:
+        passes = request.next_passes()
+        for prepared, result in zip(passes, engine.decode(engine.forward(engine.collate(passes), 1)), strict=True):
+            request.add(prepared, result)
+    found = request.result()
+    assert found.usage.windows > 4
+    assert found.relations
+    for relation in found.relations:
+        for end in (relation.head, relation.tail):
+            assert text[end.start : end.end] == end.text
+            if end.entity_idx is not None:
+                assert found.entities[end.entity_idx].label == end.label
+    assert {(one.start, one.end) for one in found.entities if one.start > len(text) // 2}
+
+
+def test_ends_can_be_limited_to_labels(served: Any) -> None:
+    """Then both must be entities."""
+    item = Item(" ".join(TEXTS[:2]), named(LABELS), named(RELATIONS), threshold=0.2, relation_threshold=0.2)
+    every = extract_one(served(), item).relations
+    only = replace(item, relation_heads={name: [0, 1] for name in RELATIONS})
+    allowed = extract_one(served(), only).relations
+    assert 0 < len(allowed) < len(every)
+    assert {one.head.label for one in allowed} <= set(LABELS[:2])
+
+
+@pytest.mark.parametrize(
+    ("item", "param"),
+    [
+        (Item("Apple", {}), "labels"),
+        (Item("Apple", {"a [E] b": "a [E] b"}), "labels"),
+        (Item("Apple", {"a": "a [DESCRIPTION] b"}), "labels"),
+        (Item("Apple", {"a": "a"}, {"r": "[SEP_TEXT]"}), "relations"),
+        (Item("Apple", {"\udc00": "a"}), "labels"),
+    ],
+)
+def test_what_the_model_cannot_read_is_refused(item: Item, param: str, served: Any) -> None:
+    with pytest.raises(InvalidField) as refused:
+        served().prepare(item)
+    assert refused.value.param == param
+
+
+def test_published_forms_load(folder: Any, served: Any, tmp_path: Path) -> None:
+    """Pickled weights, more embeddings than tokens, a list of special tokens, and the fields of old configurations."""
+    old = copytree(folder(), tmp_path / "old")
+    config = json.loads((old / "config.json").read_text())
+    width = config.pop("span_head")["max_width"]
+    for name in ("architecture", "architectures", "config_version", "architecture_version"):
+        config.pop(name, None)
+    (old / "config.json").write_text(json.dumps({**config, "max_width": width}))
+    tokens = json.loads((old / "tokenizer_config.json").read_text())
+    (old / "tokenizer_config.json").write_text(json.dumps({**tokens, "extra_special_tokens": ["[P]", "[E]"]}))
+    tensors = load_file(old / "model.safetensors")
+    (name,) = (name for name in tensors if name.endswith("word_embeddings.weight"))
+    tensors[name] = torch.cat([tensors[name], torch.ones(7, tensors[name].shape[1])])
+    (old / "model.safetensors").unlink()
+    torch.save(tensors, old / "pytorch_model.bin")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        engine = load_engine(old, conversion_cache_dir=tmp_path / "converted")
+    item = drawn_item(3)
+    assert extract_one(engine, item) == extract_one(served(), item)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("config.json", {"auto_map": {"AutoModel": "model.Evil"}}, "auto_map"),
+        ("encoder_config/config.json", {"auto_map": {"AutoModel": "model.Evil"}}, "auto_map"),
+        ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["tokens.Evil", None]}}, "auto_map"),
+        ("config.json", {"architecture": "boundary"}, "architecture 'boundary'"),
+        ("config.json", {"counting_layer": "other"}, "cannot load"),
+    ],
+)
+def test_a_checkpoint_is_checked_before_gliner2_sees_it(
+    file: str, change: dict[str, Any], message: str, folder: Any, tmp_path: Path
+) -> None:
+    changed = copytree(folder(), tmp_path / "changed")
+    content = json.loads((changed / file).read_text())
+    (changed / file).write_text(json.dumps(content | change))
+    with pytest.raises(ModelError, match=message):
+        load_engine(changed)
+
+
+@pytest.mark.parametrize("file", ["encoder_config/config.json", "tokenizer_config.json", "model.safetensors"])
+def test_a_missing_file_is_named(file: str, folder: Any, tmp_path: Path) -> None:
+    changed = copytree(folder(), tmp_path / "changed")
+    (changed / file).unlink()
+    with pytest.raises(ModelError, match=file):
+        load_engine(changed)
+
+
+def test_a_missing_tensor_is_named(folder: Any, tmp_path: Path) -> None:
+    changed = copytree(folder(), tmp_path / "changed")
+    tensors = load_file(changed / "model.safetensors")
+    del tensors["count_pred.0.weight"]
+    save_file(tensors, changed / "model.safetensors")
+    with pytest.raises(ModelError, match=r"count_pred\.0\.weight"):
+        load_engine(changed)

@@ -1,0 +1,119 @@
+"""A GLiClass model behind every route: the clients of other servers, unmodified, get the scores of gliclass itself."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from gliner_bento.client import Client
+from gliner_bento.errors import InvalidField
+from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.process.in_process import in_process
+from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
+
+CONTRACT = PROJECT_ROOT / "tests" / "contract"
+TEXT = "Bill Gates founded Microsoft in Redmond."
+LABELS = ["person", "company", "city"]
+MAKE = "from pathlib import Path; from gliclass_checkpoints import tiny_gliclass; tiny_gliclass(Path({!r}))"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("gliclass")
+    folder = tmp_path_factory.mktemp("gliclass")
+    paths = f"import sys; sys.path[:0] = [{str(CONTRACT)!r}, {str(CONTRACT.parent)!r}]; "
+    subprocess.run([sys.executable, "-c", paths + MAKE.format(str(folder))], check=True, timeout=240)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(checkpoint: Path) -> Iterator[str]:
+    settings = Settings(model=str(checkpoint), device="cpu", dtype="float32", tei_labels=tuple(LABELS))
+    replica = LocalReplica.load(settings)
+    app = GatewayApp(settings.view(GatewayOptions))
+    app.bind(replica)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical"))
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+    replica.close()
+
+
+@pytest.fixture(scope="module")
+def scores(url: str) -> dict[str, float]:
+    with Client(url) as client:
+        classified = client.extract(TEXT, classifications={"c": {"labels": LABELS, "top_k": 3}}).classifications["c"]
+    return {one.label: one.score for one in classified.labels}
+
+
+def test_the_model_says_what_it_supports(url: str) -> None:
+    with Client(url) as client:
+        assert client.model().tasks == ["classifications"]
+        with pytest.raises(InvalidField, match=r"labels: '.*' does not support the task entities"):
+            client.extract(TEXT, ["person"])
+        (last,) = client.extract_stream(TEXT, classifications={"c": LABELS})
+        assert list(last.classifications) == ["c"]
+        (one, *_) = client.extract_many([TEXT, ""], classifications={"c": LABELS})
+        assert one.result.classifications["c"].labels
+
+
+def test_hugging_faces_client_gets_the_scores(
+    url: str, scores: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)  # the server is on this machine
+    client = hub.InferenceClient(model=f"{url}/pipeline/zero-shot-classification", token="any")
+    found = client.zero_shot_classification(TEXT, LABELS)
+    assert {one.label: one.score for one in found} == pytest.approx(scores)
+    assert [one.score for one in found] == sorted(scores.values(), reverse=True)
+    alone = client.zero_shot_classification(TEXT, LABELS, multi_label=True, hypothesis_template="about {}")
+    assert len(alone) == 3
+    other = hub.InferenceClient(model=f"{url}/pipeline/token-classification")
+    with pytest.raises(Exception, match="does not support the task entities"):
+        other.token_classification(TEXT)
+
+
+def test_gliner2s_client_gets_the_scores(url: str, scores: dict[str, float]) -> None:
+    gliner2 = pytest.importorskip("gliner2.api_client")
+    client = gliner2.GLiNER2API(api_key="any", api_base_url=url)
+    best = max(scores, key=lambda label: scores[label])
+    assert client.classify_text(TEXT, {"topic": LABELS}) == {"topic": best}
+    several: dict[str, Any] = {"topic": LABELS, "tags": {"labels": LABELS, "multi_label": True, "cls_threshold": 0.0}}
+    answer = client.classify_text(TEXT, several, include_confidence=True)
+    assert answer["topic"] == {"label": best, "confidence": pytest.approx(scores[best])}
+    assert [one["label"] for one in answer["tags"]] == LABELS
+    schema = client.create_schema().classification("topic", LABELS)
+    assert client.extract(TEXT, schema) == {"topic": best}
+    assert client.batch_classify_text([TEXT, TEXT], {"topic": LABELS}) == [{"topic": best}] * 2
+    assert client.classify_text_long(TEXT, {"topic": LABELS}) == {"topic": best}
+
+
+def test_predict_gets_the_scores(url: str, scores: dict[str, float]) -> None:
+    import httpx
+
+    answer = httpx.post(f"{url}/tei/predict", json={"inputs": [[TEXT]]}).json()
+    assert {one["label"]: one["score"] for one in answer[0]} == pytest.approx(scores)
+
+
+def test_it_is_served_without_a_socket(checkpoint: Path, scores: dict[str, float]) -> None:
+    async def scene() -> Any:
+        async with in_process(Settings(model=str(checkpoint), device="cpu", dtype="float32")) as client:
+            return await client.extract(TEXT, classifications={"c": {"labels": LABELS, "top_k": 3}})
+
+    found = asyncio.run(scene()).classifications["c"].labels
+    assert {one.label: one.score for one in found} == scores
