@@ -14,6 +14,7 @@ from typing import Any
 
 from gliner_bento.engine.base import AdapterLease, ChunkedRequest, Prepared, SlotState, Steps, run_all
 from gliner_bento.tasks.base import Item
+from gliner_bento.tasks.classifications import results_of
 from gliner_bento.types import Entity, Extraction, ModelInfo, Relation, RelationArgument, Usage
 
 _WORD = re.compile(r"\S+")
@@ -23,6 +24,7 @@ FAKE_INFO = ModelInfo(
     model="fake",
     family="FakeEngine",
     supports_relations=True,
+    tasks=("entities", "relations", "classifications"),
     supports_adapters=False,
     device="cpu",
     dtype="float32",
@@ -38,6 +40,16 @@ def words_and_labels(item: Any) -> int:
     return words + len(item.labels) if words else 0
 
 
+def _scores(item: Any) -> dict[str, list[float]] | None:
+    """Of each classification's labels: the share of the text's words that are the label's name."""
+    words = _WORD.findall(item.text)
+    return (
+        {name: [words.count(label) / len(words) for label in one.labels] for name, one in item.classifications.items()}
+        if words
+        else None
+    )
+
+
 def extract(item: Any) -> Extraction:
     """The result of one item, which does not depend on its batch."""
     label = next(iter(item.labels), "name")
@@ -47,7 +59,10 @@ def extract(item: Any) -> Extraction:
     relations = [
         Relation(str(relation), 1.0, _argument(head, entities), _argument(tail, entities)) for head, tail in pairs
     ]
-    return Extraction(entities, relations, usage=Usage(len(_WORD.findall(item.text)), words_and_labels(item), 1))
+    classes = results_of(item.classifications, _scores(item))
+    return Extraction(
+        entities, relations, classes, usage=Usage(len(_WORD.findall(item.text)), words_and_labels(item), 1)
+    )
 
 
 def _argument(index: int, entities: Sequence[Entity]) -> RelationArgument:

@@ -115,6 +115,10 @@ class ModelInfo:
         str, Field(description="gliner's class for the checkpoint.", examples=["UniEncoderSpanRelexGLiNER"])
     ]
     supports_relations: bool
+    tasks: Annotated[
+        Sequence[str],
+        Field(description="What it can be asked for; other fields of a request are refused.", examples=[["entities"]]),
+    ] = ("entities",)
     supports_adapters: bool
     device: str
     dtype: str

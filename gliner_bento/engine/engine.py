@@ -86,7 +86,7 @@ class GLiNEREngine:
         max_labels = options.max_labels_per_pass or config.max_types or None
         tokenizer = ItemTokenizer(model.data_processor, config, limits, family.prompts, relations=family.relations)
         planner = PassPlanner(tokenizer, pass_limits(options, limits, max_labels, name))
-        self._preparer = ItemPreparer(tokenizer, planner, name, supports_relations=family.relations)
+        self._preparer = ItemPreparer(tokenizer, planner, name, family.tasks)
         self._memory: MemoryModel | None = None
         self._forward: Forward | OnnxForward | GlinerForward
         self.adapter_slots: DeviceSlots | None = None
@@ -106,6 +106,7 @@ class GLiNEREngine:
             model=name,
             family=type(model).__name__,
             supports_relations=family.relations,
+            tasks=family.tasks,
             supports_adapters=self.adapter_slots is not None,
             device=str(self._device),
             dtype="int8" if options.quantization == "int8" and not gliner_forward else dtype,

@@ -246,7 +246,9 @@ class Gateway:
                 if options is not decided:
                     request.task.check(options)
                     make, decided = request.task.decide(options, served.limits), options
-                items.append(make(text))
+                item = make(text)
+                served.check(item)
+                items.append(item)
             except GLiNERBentoError as error:
                 items.append(error)
         return items

@@ -30,6 +30,11 @@ class ServedModel:
             self._languages = LanguageCheck(self._info.languages)
         return self._info
 
+    def check(self, item: Item) -> None:
+        """Raise InvalidField for what the model cannot do; as long as the model is unknown, its replica does."""
+        if self._info is not None:
+            item.check_supported(self._info.model, self._info.tasks)
+
     def warnings(self, item: Item, result: Result) -> Sequence[ExtractionWarning]:
         """The replica's, and one for the text's language. An adapter may be trained for other languages."""
         return (*result.warnings, *(() if item.adapter_id else self._languages.warnings(item.text)))

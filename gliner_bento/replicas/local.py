@@ -23,14 +23,14 @@ from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.settings import Settings
 from gliner_bento.status_types import SelfTest
 from gliner_bento.tasks.base import Item, Result
+from gliner_bento.tasks.classifications import Classification
 from gliner_bento.tasks.extraction import ExtractionItem
 
 logger = logging.getLogger(__name__)
 
 _WARM_UP_S = 300.0
-_WARM_UP_ITEM = ExtractionItem(
-    "The server is ready when this sentence has a result.", {"result": "result"}, threshold=0.0
-)
+_WARM_UP_TEXT = "The server is ready when this sentence has a result."
+_WARM_UP_LABELS = {"result": "result", "sentence": "sentence"}
 
 
 def _log_hang(reason: str) -> None:
@@ -102,8 +102,12 @@ class LocalReplica:
 
     def warm_up(self, batch_sizes: Sequence[int], iterations: int) -> None:
         """Run one item, then a batch of each size, `iterations` times. Raises the error of an item that fails."""
+        if "entities" in self.model.tasks:
+            item = ExtractionItem(_WARM_UP_TEXT, _WARM_UP_LABELS, threshold=0.0)
+        else:
+            item = ExtractionItem(_WARM_UP_TEXT, classifications={"warm-up": Classification(_WARM_UP_LABELS)})
         for size in [1, *[*batch_sizes] * iterations]:
-            for future in self.scheduler.submit_many([_WARM_UP_ITEM] * size, request_id="warm-up"):
+            for future in self.scheduler.submit_many([item] * size, request_id="warm-up"):
                 future.result(_WARM_UP_S)
 
     async def extract(self, items: Sequence[Item], call: Call) -> list[Outcome]:

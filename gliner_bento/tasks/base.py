@@ -7,7 +7,7 @@ more of them than the classes of this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from functools import cache
 from operator import getitem
@@ -54,6 +54,18 @@ class Item:
     def is_large(self) -> bool:
         """Whether it costs much more than its characters say; it is scheduled as a large request."""
         return False
+
+    @property
+    def abilities(self) -> Mapping[str, str]:
+        """What a model must be able to do (`ModelInfo.tasks`), by the field of the request that asks for it."""
+        return {}
+
+    def check_supported(self, model: str, tasks: Collection[str]) -> None:
+        """Raise InvalidField for the first field that asks for what the model cannot do. tasks: what it can."""
+        for param, task in self.abilities.items():
+            if task not in tasks:
+                text = f"{param}: {model!r} does not support the task {task}, but {' and '.join(tasks)}"
+                raise InvalidField(text, param=param)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +177,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
     names of its JSON types. description: one sentence. routes: by what follows `/v1/{name}`.
     example, batch_example: bodies of requests.
     options: a dataclass with the options of a text, their only declaration; those without a default are required.
+    requires: fields of which at least one is set. A request without any lacks the first.
     decide: decides the options that texts share, and makes their items. Raises InvalidField.
     share: divides the limits of an answer among the items of a request.
     text: the field of a request with the text.
@@ -186,6 +199,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         decide: Callable[[Options, Limits], Callable[[str], Item]],
         example: Mapping[str, Any],
         batch_example: Mapping[str, Any],
+        requires: Sequence[str] = (),
         share: Callable[[Sequence[Any]], Sequence[Any]] = lambda items: items,
         text: Any = None,
         parts: str | None = None,
@@ -200,6 +214,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         self.name, self.title, self.description = name, title, description
         self.options, self.item, self.result = options, item, result
         self.parts, self.part = parts, part
+        self._requires = requires
         self.decide, self.share = decide, share
         self.example, self.batch_example = example, batch_example
         self.routes = routes or dict.fromkeys(("", "/stream", "/batch"), Route(title, description))
@@ -238,6 +253,9 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         for name in self._required:
             if getattr(options, name) is None:
                 raise InvalidField(f"{name}: Field required", param=name)
+        if self._requires and all(getattr(options, name) is None for name in self._requires):
+            first, *others = self._requires
+            raise InvalidField(f"{first}: Field required, or {' or '.join(others)}", param=first)
 
     def parts_of(self, result: Result) -> Sequence[Any]:
         """The parts of a result that a stream may have before its end."""

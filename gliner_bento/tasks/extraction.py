@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import Self
@@ -23,8 +23,16 @@ from gliner_bento.tasks.base import (
     Task,
     Usage,
 )
+from gliner_bento.tasks.classifications import (
+    Classification,
+    ClassificationResult,
+    Classifications,
+    classification_options,
+    results_of,
+)
 from gliner_bento.tasks.fields import Score
 from gliner_bento.tasks.labels import Labels, Relations, label_options
+from gliner_bento.tasks.structures import Instance, Structure, Structures, WindowInstances, structure_options
 
 NAME = "extract"
 TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
@@ -43,6 +51,9 @@ LIMIT_WARNINGS = frozenset({"max_entities", "max_relations"})  # codes of warnin
 MIN_SHARE = 100
 """Entities, and relations, that each text of a batch may have, beside its share of the limits of the answer."""
 
+_ABILITIES = {"labels": "entities", **{name: name for name in ("relations", "classifications", "structures")}}
+"""What a model must be able to do for each field."""
+
 ALL_SPANS_THRESHOLD = 0.1
 """Below it, an item with relations scores most pairs of spans: it is a large one."""
 
@@ -52,14 +63,15 @@ class ExtractionOptions:
     """What to extract from a text, and how. None: the server decides."""
 
     labels: Annotated[
-        Labels,
+        Labels | None,
         Field(
             description="Entity types to extract: names, or {name: description}: the model gets the description, the "
             "response has the name. Repeated names count once; two names may not share a description. Instead of a "
-            "description, an object may also set a threshold of the label.",
+            "description, an object may also set a threshold of the label. Required, unless there is something else to "
+            "find.",
             examples=[LABELS],
         ),
-    ]
+    ] = None
     relations: Annotated[
         Relations | None,
         Field(
@@ -67,6 +79,23 @@ class ExtractionOptions:
             "description, an object may also set a threshold of the relation, and the labels that its head and its "
             "tail may have. Needs a relation extraction model.",
             examples=[_RELATIONS],
+        ),
+    ] = None
+    classifications: Annotated[
+        Classifications | None,
+        Field(
+            description="Questions about the whole text, by name, each with the labels to choose from: names, "
+            "{name: description}, groups of these, or an object with `labels` and options. Needs a classification "
+            "model.",
+            examples=[{"sentiment": ["positive", "negative"]}],
+        ),
+    ] = None
+    structures: Annotated[
+        Structures | None,
+        Field(
+            description="Records to find, by name, each with its fields: names, {name: description}, or objects with "
+            "`type` (`list` or `string`), `choices`, `description` and `threshold`. Needs a GLiNER2 model.",
+            examples=[{"purchase": {"product": {"type": "string"}, "price": "what was paid"}}],
         ),
     ] = None
     threshold: Annotated[
@@ -132,7 +161,7 @@ class ExtractionItem(Item):
 
     task: ClassVar[str] = NAME
 
-    labels: Mapping[str, str]
+    labels: Mapping[str, str] = field(default_factory=dict)
     relations: Mapping[str, str] = field(default_factory=dict)
     threshold: float = 0.5
     relation_threshold: float = 0.5
@@ -149,11 +178,22 @@ class ExtractionItem(Item):
     relation_thresholds: Mapping[str, float] = field(default_factory=dict)
     relation_heads: Mapping[str, Sequence[int]] = field(default_factory=dict)
     relation_tails: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    classifications: Mapping[str, Classification] = field(default_factory=dict)
+    structures: Mapping[str, Structure] = field(default_factory=dict)
 
     @property
     def chars(self) -> int:
         """See `Item`: labels and relations are in the prompt."""
-        return len(self.text) + sum(map(len, self.labels.values())) + sum(map(len, self.relations.values()))
+        prompts = self.labels, self.relations, *(one.labels for one in self.classifications.values())
+        chars = len(self.text) + sum(len(description) for prompt in prompts for description in prompt.values())
+        for fields in self.structures.values():
+            chars += sum(len(one.description) + sum(map(len, one.choices)) for one in fields.values())
+        return chars
+
+    @property
+    def abilities(self) -> Mapping[str, str]:
+        """See `Item`."""
+        return {param: task for param, task in _ABILITIES.items() if getattr(self, param)}
 
     @property
     def is_large(self) -> bool:
@@ -201,6 +241,13 @@ class Extraction(Result):
 
     entities: Annotated[Sequence[Entity], Field(description="In order of position.")]
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")] = ()
+    classifications: Annotated[
+        Mapping[str, ClassificationResult], Field(description="By name. Empty where none were requested.")
+    ] = field(default_factory=dict)
+    structures: Annotated[
+        Mapping[str, Sequence[Instance]],
+        Field(description="By name, the instances of each: values of its fields. Empty where none were requested."),
+    ] = field(default_factory=dict)
     truncated: Annotated[bool, Field(description="True if only the beginning of the text was processed.")] = False
     truncated_at: Annotated[
         int | None, Field(description="The character where processing stopped; null if the whole text was processed.")
@@ -209,6 +256,12 @@ class Extraction(Result):
     warnings: Annotated[
         Sequence[ExtractionWarning], Field(description="Why the result may be poor. Usually empty.")
     ] = ()
+
+    @classmethod
+    def blank(cls, item: ExtractionItem, **fields: Any) -> Self:
+        """The result of a text without words."""
+        structures = WindowInstances().results(item.structures)
+        return cls((), classifications=results_of(item.classifications), structures=structures, **fields)
 
     def rest(self, streamed: int) -> Self:
         """See `Result`."""
@@ -236,6 +289,8 @@ class StreamedEnd:
     """The last line of /v1/extract/stream: an `ExtractResponse` without its entities."""
 
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")]
+    classifications: Mapping[str, ClassificationResult] = field(default_factory=dict)
+    structures: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
     truncated: bool
     truncated_at: int | None
     usage: Usage
@@ -267,7 +322,17 @@ def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extra
     threshold, relation_threshold = options.threshold, options.relation_threshold
     return partial(
         ExtractionItem,
-        **label_options(options.labels, options.relations or {}, max_labels=limits.max_labels),
+        **label_options(options.labels or {}, options.relations or {}, max_labels=limits.max_labels),
+        classifications=classification_options(
+            options.classifications or {},
+            default_threshold=limits.default_threshold,
+            max_labels=limits.max_labels,
+        ),
+        structures=structure_options(
+            options.structures or {},
+            default_threshold=limits.default_threshold if threshold is None else threshold,
+            max_labels=limits.max_labels,
+        ),
         threshold=limits.default_threshold if threshold is None else threshold,
         relation_threshold=limits.default_relation_threshold if relation_threshold is None else relation_threshold,
         flat_ner=options.flat_ner,
@@ -305,6 +370,7 @@ EXTRACTION = Task(
     options=ExtractionOptions,
     item=ExtractionItem,
     result=Extraction,
+    requires=("labels", "relations", "classifications", "structures"),
     decide=_decide,
     share=_share,
     text=Field(description="The text. A blank text has no entities.", examples=[TEXT]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gliner_bento.engine.base import AdapterLease, Prepared, Steps
 from gliner_bento.engine.text.chunked import WindowedRequest
 from gliner_bento.engine.text.passes import PassPlanner, one_pass
@@ -15,21 +17,21 @@ from gliner_bento.tasks.extraction import Extraction, ExtractionItem
 class ItemPreparer:
     """Prepares the items of one model. Thread-safe."""
 
-    def __init__(self, tokenizer: ItemTokenizer, planner: PassPlanner, model: str, *, supports_relations: bool) -> None:
+    def __init__(self, tokenizer: ItemTokenizer, planner: PassPlanner, model: str, tasks: Sequence[str]) -> None:
+        """tasks: see `ModelInfo`."""
         self._tokenizer = tokenizer
         self._planner = planner
         self._model = model
-        self._supports_relations = supports_relations
+        self._tasks = tasks
 
     def checked(self, item: Item) -> ExtractionItem:
         """The item. Raises InvalidField for a task or options that the model does not support."""
         if not isinstance(item, ExtractionItem):
             raise InvalidField(f"{self._model} does not support the task {item.task}")
         schema = self._tokenizer.prompts.schema
-        if not item.labels and not (schema and item.relations):
+        if not item.abilities or (item.relations and not item.labels and not schema):
             raise InvalidField("labels: at least one is required", param="labels")
-        if item.relations and not self._supports_relations:
-            raise InvalidField("relations: this model does not extract relations", param="relations")
+        item.check_supported(self._model, self._tasks)
         for param, names in (("labels", item.labels), ("relations", item.relations)):
             if not schema and len(set(names.values())) < len(names):
                 raise InvalidField(f"{param}: two names have the same description", param=param)
@@ -39,7 +41,7 @@ class ItemPreparer:
         """The item as one pass or as a chunked request; without the lease if it needs no pass."""
         window, overlap = self._planner.windows(item)
         if not item.text or item.text.isspace():
-            return Prepared(item, tokens=0, words=0, result=Extraction(()))
+            return Prepared(item, tokens=0, words=0, result=Extraction.blank(item))
         max_words = window if item.long_text == "window" else self._tokenizer.limits.words
         yield from self._planner.tokenize_labels(item)
         if prompt := self._planner.fits(item):
@@ -47,7 +49,7 @@ class ItemPreparer:
             if not is_cut or item.long_text != "window":
                 truncated_at = self._truncated_at(item, words, is_cut=is_cut)
                 if not words:
-                    result = Extraction((), truncated=truncated_at is not None, truncated_at=truncated_at)
+                    result = Extraction.blank(item, truncated=truncated_at is not None, truncated_at=truncated_at)
                     return Prepared(item, tokens=0, words=0, truncated_at=truncated_at, result=result)
                 tokenized = self._tokenizer.tokenized(item.text, words, prompt)
                 return one_pass(item, tokenized, lease, truncated_at=truncated_at)

@@ -77,7 +77,7 @@ def test_the_lines_are_what_extract_answers(client, body):
     assert [line["entity"] for line in entities] == answer.pop("entities")
     assert end == answer
     described = {"truncated", "truncated_at", "usage", "warnings", "model", "adapter_id", "request_id"}
-    assert set(end) == {"relations"} | described
+    assert set(end) == {"relations", "classifications"} | described
     assert [found["relation"] for found in end["relations"]] == body.get("relations", [])
     for relation in end["relations"]:
         for side in ("head", "tail"):
@@ -118,7 +118,8 @@ def test_a_line_is_ascii_and_one_line(serving, text):
     ("content", "status", "param"),
     [
         (b"{", 400, None),
-        (b"", 422, "labels"),
+        (b"", 422, "text"),
+        (b'{"text": "a"}', 422, "labels"),
         (b"[1]", 422, None),
         (b'{"text": "a", "labels": ["x"], "thresold": 1}', 422, "thresold"),
         (b'{"text": "a", "labels": ["x"], "window_words": 0}', 422, "window_words"),

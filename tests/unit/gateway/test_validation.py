@@ -27,9 +27,9 @@ def error_of(model, body):
             ExtractRequest,
             TEXT | {"lables": ["x"]},
             "lables",
-            "lables: unknown field (did you mean 'labels'?); labels: Field required",
+            "lables: unknown field (did you mean 'labels'?)",
         ),
-        (ExtractRequest, {}, "labels", "labels: Field required; text: Field required"),
+        (ExtractRequest, {}, "text", "text: Field required"),
         (
             ExtractRequest,
             TEXT | {"labels": ["x"], "thresold": 1, "Relations": ["y"]},
@@ -110,6 +110,6 @@ def test_many_and_long_names_stay_a_short_message():
     start_s = time.thread_time()
     error = error_of(ExtractRequest, {"a" * 1_000_000 + str(i): 1 for i in range(20)})
     assert error.message.startswith("a" * 100 + ": unknown field; ")
-    assert error.message.endswith("; and 17 more")
+    assert error.message.endswith("; and 16 more")
     assert len(error.message) < 1000
     assert time.thread_time() - start_s < 5, "seconds of this thread, whatever else runs"

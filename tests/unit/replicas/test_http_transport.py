@@ -34,6 +34,7 @@ from gliner_bento.replicas.messages import (
     encode,
     frame,
 )
+from gliner_bento.tasks.classifications import Classification
 from gliner_bento.types import Extraction, Item
 
 # Frames
@@ -98,6 +99,7 @@ def test_an_item_survives_the_transport():
         relation_thresholds={"r": 0.9},
         relation_heads={"r": [0]},
         relation_tails={"r": [1]},
+        classifications={"c": Classification({"x": "1", "y": "2"}, True, 0.5, None, "max", "Which?")},
     )
     assert all(getattr(sent, field.name) != getattr(item(), field.name) for field in fields(Item))
     ((arrived,), _) = ItemsMessage.read(ItemsMessage.of([sent], call()))

@@ -191,6 +191,6 @@ def test_messages_between_processes_are_tagged_with_the_task() -> None:
 
 
 def test_a_model_that_does_not_support_it_is_named() -> None:
-    preparer = ItemPreparer(None, None, "some-model", supports_relations=True)
+    preparer = ItemPreparer(None, None, "some-model", ("entities",))
     with pytest.raises(InvalidField, match="some-model does not support the task count"):
         preparer.checked(CountItem(TEXT, 3))

@@ -1,0 +1,246 @@
+"""Classification of texts: its options as a request has them, its scores, and its result.
+
+A classification is one question about a text with a fixed set of labels. A request may have several, by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+from typing_extensions import Required, TypeAliasType, TypedDict
+
+from gliner_bento.errors import InvalidField
+from gliner_bento.tasks.fields import Elements, Fields, Name, Score, Strict
+
+Merge = Literal["mean", "max"]
+
+MAX_DEPTH = 10
+"""Objects inside each other in the classifications of a request."""
+
+_SHOWN_CHARS = 100
+
+
+def _check_depth(value: object, depth: int = 0) -> object:
+    """Raises ValueError for groups of labels in more than `MAX_DEPTH` others."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"objects inside each other, of at most {MAX_DEPTH}")
+    for below in value.values() if isinstance(value, dict) else ():
+        _check_depth(below, depth + 1)
+    return value
+
+
+def _kind_of_labels(value: object) -> str:
+    return "list[labels]" if isinstance(value, list) else "dict[labels]"
+
+
+def _kind_of_label(value: object) -> str:
+    return "str" if isinstance(value, str) else _kind_of_labels(value)
+
+
+def _kind_of_classification(value: object) -> str:
+    has_labels = isinstance(value, Mapping) and isinstance(value.get("labels"), list | Mapping)
+    return "dict[options]" if has_labels else _kind_of_labels(value)
+
+
+_List = Annotated[list[Name], Field(min_length=1), Tag("list[labels]")]
+if TYPE_CHECKING:
+    LabelTree = Sequence[str] | Mapping[str, Any]
+    Classifications = Mapping[str, LabelTree | "ClassificationOptions"]
+else:
+    _Group = Annotated[
+        Annotated[Name, Tag("str")] | _List | Annotated["_Groups", Tag("dict[labels]")], Discriminator(_kind_of_label)
+    ]
+    _Groups = TypeAliasType("LabelGroups", Annotated[dict[Name, _Group], Field(min_length=1)])
+    LabelTree = Annotated[_List | Annotated[_Groups, Tag("dict[labels]")], Discriminator(_kind_of_labels)]
+
+
+class ClassificationOptions(TypedDict, total=False):
+    """One classification."""
+
+    __pydantic_config__ = Strict.model_config  # type: ignore[misc]
+
+    labels: Required[
+        Annotated[
+            LabelTree,
+            Field(
+                description="Names; or {name: description}: the model gets the description, the answer has the name; "
+                "or groups, {group: labels}, of any depth: their labels are named `group.label`."
+            ),
+        ]
+    ]
+    description: Annotated[Name | None, Field(description="What the model reads about the task, beside its name.")]
+    multi_label: Annotated[
+        bool, Field(description="Each label is scored on its own, and any number fit. false: their scores add up to 1.")
+    ]
+    threshold: Annotated[
+        Score | None,
+        Field(description="Lowest score. Default: with multi_label the server's default_threshold, else 0."),
+    ]
+    top_k: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Field(description="Most labels in the answer. Default: with multi_label any number, else 1."),
+    ]
+    merge: Annotated[
+        Merge | None,
+        Field(
+            description="How the scores of a long text's windows become one. Default: with multi_label their `max`, "
+            "else their `mean`."
+        ),
+    ]
+
+
+if not TYPE_CHECKING:
+    _Classification = Annotated[
+        _List
+        | Annotated[_Groups, Tag("dict[labels]")]
+        | Annotated[Fields[ClassificationOptions], Tag("dict[options]")],
+        Discriminator(_kind_of_classification),
+    ]
+    Classifications = Elements[
+        Annotated[dict[Name, _Classification], Field(min_length=1), BeforeValidator(_check_depth)]
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """One classification of an item, every option decided.
+
+    labels: their names, with descriptions; a label without one is its own description. Descriptions are unique, too.
+    description: of the whole. merge: of the scores of several windows. top_k: None: any number.
+    """
+
+    labels: Mapping[str, str]
+    multi_label: bool = False
+    threshold: float = 0.0
+    top_k: int | None = 1
+    merge: Merge = "mean"
+    description: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelScore:
+    """A label that fits a text."""
+
+    label: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassificationResult:
+    """The result of one classification."""
+
+    labels: Annotated[Sequence[LabelScore], Field(description="Best first. Empty for a blank text.")] = ()
+    merge: Annotated[
+        Merge | None, Field(description="How the scores of several windows became one; null: there was one window.")
+    ] = None
+
+
+ClassScores = Mapping[str, Sequence[float]]
+"""By classification: the score of each of its labels, in the item's order."""
+
+
+@dataclass(slots=True)
+class WindowScores:
+    """The scores of an item's windows, which may come in any order, and each window's in several passes."""
+
+    _windows: dict[int, dict[str, Sequence[float]]] = field(default_factory=dict)
+
+    def add(self, window: int, scores: ClassScores) -> None:
+        """The scores of a pass over the window of this number."""
+        self._windows.setdefault(window, {}).update(scores)
+
+    def results(self, classifications: Mapping[str, Classification]) -> dict[str, ClassificationResult]:
+        """The merged result of each classification; that of no window is empty."""
+        windows = [scores for _, scores in sorted(self._windows.items())]
+        return {name: _merged(one, [scores[name] for scores in windows]) for name, one in classifications.items()}
+
+
+def _merged(classification: Classification, windows: Sequence[Sequence[float]]) -> ClassificationResult:
+    """windows: the scores of each, in order: the sum of floating-point numbers depends on it."""
+    if not windows:
+        return ClassificationResult()
+    by_label = zip(*windows, strict=True)
+    if classification.merge == "max":
+        scores = [max(of_label) for of_label in by_label]
+    else:
+        scores = [sum(of_label) / len(windows) for of_label in by_label]
+    fitting = [
+        LabelScore(label, score)
+        for label, score in zip(classification.labels, scores, strict=True)
+        if score >= classification.threshold
+    ]
+    best = sorted(fitting, key=lambda one: -one.score)[: classification.top_k]
+    return ClassificationResult(best, classification.merge if len(windows) > 1 else None)
+
+
+def results_of(
+    classifications: Mapping[str, Classification], scores: ClassScores | None = None
+) -> dict[str, ClassificationResult]:
+    """The results of a text of one window. scores: None: of a blank text."""
+    windows = WindowScores()
+    if scores is not None:
+        windows.add(0, scores)
+    return windows.results(classifications)
+
+
+def classification_options(
+    given: Classifications, *, default_threshold: float, max_labels: int
+) -> dict[str, Classification]:
+    """The classifications of an item. max_labels: of all together; -1: any number. Raises InvalidField."""
+    decided = {name: _decided(f"classifications.{_shown(name)}", one, default_threshold) for name, one in given.items()}
+    total = sum(len(one.labels) for one in decided.values())
+    if 0 < max_labels < total:
+        text = f"classifications: {total} labels of at most {max_labels} (max_labels)"
+        raise InvalidField(text, param="classifications")
+    return decided
+
+
+def _decided(
+    param: str, given: LabelTree | ClassificationOptions | Mapping[str, Any], default_threshold: float
+) -> Classification:
+    options: Mapping[str, Any] = given if _kind_of_classification(given) == "dict[options]" else {"labels": given}  # type: ignore[assignment]
+    multi_label, threshold = bool(options.get("multi_label")), options.get("threshold")
+    labels = _described(param, options["labels"])
+    if len(labels) < 2 and not multi_label:
+        raise InvalidField(f"{param}: one label always has the score 1; add labels, or set multi_label", param=param)
+    if threshold is None:
+        threshold = default_threshold if multi_label else 0.0
+    return Classification(
+        labels,
+        multi_label,
+        threshold,
+        top_k=options.get("top_k") or (None if multi_label else 1),
+        merge=options.get("merge") or ("max" if multi_label else "mean"),
+        description=options.get("description"),
+    )
+
+
+def _described(param: str, tree: LabelTree) -> dict[str, str]:
+    """Labels with their descriptions. Raises InvalidField for a label or a description that is repeated."""
+    labels: dict[str, str] = {}
+    for name, description in _leaves(tree):
+        if name in labels:
+            raise InvalidField(f"{param}: {_shown(name)!r} is repeated", param=param)
+        labels[name] = description
+    if len(set(labels.values())) < len(labels):
+        raise InvalidField(f"{param}: two labels have the same description", param=param)
+    return labels
+
+
+def _leaves(tree: LabelTree, group: str = "") -> Iterator[tuple[str, str]]:
+    """The labels of a tree, with their descriptions."""
+    for name in tree:
+        below = tree[name] if isinstance(tree, Mapping) else None
+        if below is None:
+            yield group + name, group + name
+        elif isinstance(below, str):
+            yield group + name, below
+        else:
+            yield from _leaves(below, f"{group}{name}.")
+
+
+def _shown(name: str) -> str:
+    return name[:_SHOWN_CHARS]
