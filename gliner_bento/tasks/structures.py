@@ -57,7 +57,7 @@ class StructureField:
     description: str
     type: FieldType
     threshold: float
-    choices: Sequence[str] = ()
+    choices: tuple[str, ...] = ()
 
 
 Structure = Mapping[str, StructureField]
