@@ -17,6 +17,7 @@ from gliner_bento.engine.checkpoint.resolve import find_checkpoint
 from gliner_bento.engine.checkpoint.weights import damaged, read_pickled, refuse_pointer
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import AdapterInvalid
+from gliner_bento.storage.other_models import GLICLASS_TOKENS, is_gliclass
 
 __all__ = ["EngineOptions", "adapter_fit", "class_of", "describe", "pick_device"]
 
@@ -34,8 +35,8 @@ def describe(model: str, *, device: str, dtype: DType, options: EngineOptions) -
     tensors = _pickled_headers(weights) if weights.pickled else _headers(weights)
     parameters = sum(prod(shape) for shape, _ in tensors)
     stored = {kind for _, kind in tensors if kind}
-    family = class_of(config)
-    gliner2 = is_gliner2(checkpoint.folder)
+    gliner2, gliclass = is_gliner2(checkpoint.folder), is_gliclass(checkpoint.folder)
+    family = f"GLiClass ({config.get('architecture_type', 'uni-encoder')})" if gliclass else class_of(config)
     where = pick_device(device)
     return {
         "model": checkpoint.name,
@@ -46,7 +47,9 @@ def describe(model: str, *, device: str, dtype: DType, options: EngineOptions) -
         "stored_dtype": stored.pop() if len(stored) == 1 else "mixed",
         "family": family,
         "supports_relations": "Relex" in family or gliner2,
-        "max_words": options.max_model_len or config.get("max_len") or (GLINER2_MAX_WORDS if gliner2 else _MAX_WORDS),
+        "max_words": options.max_model_len
+        or config.get("max_len")
+        or (GLINER2_MAX_WORDS if gliner2 else GLICLASS_TOKENS if gliclass else _MAX_WORDS),
         "max_span_width": (options.max_span_width or _max_span_width(config, gliner2=gliner2))
         if "Span" in family
         else None,

@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -24,11 +25,12 @@ from gliner_bento.engine.checkpoint.card import languages_of
 from gliner_bento.engine.checkpoint.device import DType, pick_device, pick_dtype
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.fingerprint import fingerprint_of
+from gliner_bento.engine.checkpoint.gliclass import GLiClass
 from gliner_bento.engine.checkpoint.limits import limits_of
 from gliner_bento.engine.checkpoint.load import load
 from gliner_bento.engine.checkpoint.onnx_session import OnnxSession, load_onnx
 from gliner_bento.engine.checkpoint.resolve import find_checkpoint
-from gliner_bento.engine.families import Family, family_of
+from gliner_bento.engine.families import family_of
 from gliner_bento.engine.forward import Forward, make_forward
 from gliner_bento.engine.gliner_forward import GlinerForward
 from gliner_bento.engine.heads.predictions import Predictions
@@ -51,7 +53,13 @@ from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.base import BASE_ADAPTER_ID, Item
 from gliner_bento.tasks.extraction import Extraction, ExtractionItem
 
+if TYPE_CHECKING:
+    from gliner_bento.engine.classify.forward import ClassForward
+    from gliner_bento.engine.classify.texts import ClassPreparer
+
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T", bound="Forward | GlinerForward | ClassForward")
 
 _PROBE = ExtractionItem(
     "Nobody was asked, and nothing was found.",
@@ -68,6 +76,15 @@ class GLiNEREngine:
     gliner_forward: run gliner's own forward pass, whatever the options say about ours.
     padded: pad batches to bucketed shapes; None: on a GPU.
     """
+
+    _probe = _PROBE
+    _preparer: ItemPreparer | ClassPreparer
+    _forward: Forward | OnnxForward | GlinerForward | ClassForward
+    _memory: MemoryModel | None = None
+    _acquire: Callable[[str], AdapterLease] | None = None
+    _invariant_threads: Sequence[int] = ()
+    adapter_slots: DeviceSlots | None = None
+    adaptable_layers: Mapping[str, tuple[int, int] | str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -87,12 +104,6 @@ class GLiNEREngine:
         tokenizer = ItemTokenizer(model.data_processor, config, limits, family.prompts, relations=family.relations)
         planner = PassPlanner(tokenizer, pass_limits(options, limits, max_labels, name))
         self._preparer = ItemPreparer(tokenizer, planner, name, family.tasks)
-        self._memory: MemoryModel | None = None
-        self._forward: Forward | OnnxForward | GlinerForward
-        self.adapter_slots: DeviceSlots | None = None
-        self.adaptable_layers: Mapping[str, tuple[int, int] | str] = {}
-        self._acquire: Callable[[str], AdapterLease] | None = None
-        self._invariant_threads: Sequence[int] = ()
         fingerprint: str | None = None
         if isinstance(model.model, OnnxSession):
             self._forward = OnnxForward(model, family)
@@ -100,7 +111,15 @@ class GLiNEREngine:
         else:
             fingerprint = fingerprint_of(model.model)
             dtype = str(next(model.model.parameters()).dtype).removeprefix("torch.")
-            self._forward = self._torch_forward(model, family, options, gliner_forward=gliner_forward, padded=padded)
+            make: Callable[[LayerFactory], Forward | GlinerForward]
+            if not gliner_forward:
+                make = partial(make_forward, model.model, family, options)
+            elif family.own_modules is None:
+                make = partial(GlinerForward, model, family)
+            else:
+                plain = replace(options, quantization="none", enable_compilation=False, enable_sequence_packing=False)
+                make = partial(make_forward, model.model, family.own_modules, plain)
+            self._forward = self._torch_forward(model, make, options, padded=padded)
         self.packs = self._forward.packs
         self.info = ModelInfo(
             model=name,
@@ -120,9 +139,9 @@ class GLiNEREngine:
         )
 
     def _torch_forward(
-        self, model: Any, family: Family, options: EngineOptions, *, gliner_forward: bool, padded: bool | None
-    ) -> Forward | GlinerForward:
-        """The forward pass of gliner's model, and its adapter slots."""
+        self, model: Any, make: Callable[[LayerFactory], T], options: EngineOptions, *, padded: bool | None
+    ) -> T:
+        """The forward pass that `make` makes of the model's layers, and its adapter slots."""
         slots = options.max_device_adapters if options.enable_lora else 0
         threads = thread_counts(options.inference_lanes, options.torch_threads) if options.batch_invariant else ()
         int8 = options.quantization == "int8"
@@ -130,14 +149,7 @@ class GLiNEREngine:
         layers = LayerFactory(
             model.model.eval(), slots=slots, int8=int8, threads=threads, padded=padded, kernels=kernels
         )
-        forward: Forward | GlinerForward
-        if not gliner_forward:
-            forward = make_forward(model.model, family, options, layers)
-        elif family.own_modules is None:
-            forward = GlinerForward(model, family, layers)
-        else:
-            plain = replace(options, quantization="none", enable_compilation=False, enable_sequence_packing=False)
-            forward = make_forward(model.model, family.own_modules, plain, layers)
+        forward = make(layers)
         self._invariant_threads = layers.threads if layers.batch_invariant and forward.packs else ()
         if slots:
             self.adaptable_layers = layers.describe()
@@ -185,25 +197,35 @@ class GLiNEREngine:
         )
         picked = pick_dtype(dtype, where)
         loaded = load_in(picked)
-        engine = cls(loaded, name, options, languages, padded=padded)
+        kind = cls._for(loaded)
+        engine = kind(loaded, name, options, languages, padded=padded)
         if dtype == "auto" and picked != torch.float32 and not engine._is_runnable():
             logger.warning("%s does not run in %s on this machine; using float32", name, picked)
             picked = torch.float32
             loaded = load_in(picked)
-            engine = cls(loaded, name, options, languages, padded=padded)
+            engine = kind(loaded, name, options, languages, padded=padded)
         if options.enable_compilation and not engine._is_runnable():
             raise ModelError("enable_compilation: torch.compile failed, see the log (on a CPU it needs a C++ compiler)")
         failure = engine.run_self_test(loaded, options)
         del loaded  # the engine has copied what it needs; memory is measured below
         if failure:
             del engine
-            engine = cls._with_gliner_forward(load_in(picked), name, options, languages, failure)
+            engine = kind._with_gliner_forward(load_in(picked), name, options, languages, failure)
         engine.check_batch_invariance(options)
         if where.type == "cuda":
             engine.measure_memory(CudaAllocator(where), options)
         release_freed_memory()
         logger.info("%s (%s) in %s on %s", name, engine.info.family, engine.info.dtype, engine.info.device)
         return engine
+
+    @classmethod
+    def _for(cls, model: Any) -> type[GLiNEREngine]:
+        """The class for a loaded model."""
+        if not isinstance(model, GLiClass):
+            return cls
+        from gliner_bento.engine.classify.engine import GLiClassEngine  # noqa: PLC0415  # derives from this one
+
+        return GLiClassEngine
 
     @classmethod
     def _with_gliner_forward(
@@ -265,7 +287,7 @@ class GLiNEREngine:
 
     def _run_probe(self, texts: int, tokens: int) -> int:
         """Run a batch of about that shape; returns its cost."""
-        prepared = self.prepare(replace(_PROBE, text="word " * tokens, relations={}, threshold=1.0))
+        prepared = self.prepare(replace(self._probe, text="word " * tokens, relations={}, threshold=1.0))
         self.forward(self.collate([prepared] * texts), torch.get_num_threads())
         return texts * prepared.cost
 
@@ -365,7 +387,7 @@ class GLiNEREngine:
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + LANE_NICE)
 
     def _is_runnable(self) -> bool:
-        probe = _PROBE if self.info.supports_relations else replace(_PROBE, relations={})
+        probe = self._probe if self.info.supports_relations else replace(self._probe, relations={})
         try:
             self.forward(self.collate([self.prepare(probe)]), torch.get_num_threads())
         except Exception:

@@ -54,7 +54,7 @@ def _results(engine: Engine, items: Sequence[Item], threads: int) -> Sequence[An
     """The results of one batch. Items run as passes, whose results have the suppressed entities too."""
     prepared = [replace(engine.prepare(item), is_pass=True) for item in items]
     passes = engine.decode(engine.forward(engine.collate(prepared), threads))
-    return [(list(one.entities), list(one.suppressed), one.relations) for one in passes]
+    return [(list(one.entities), list(one.suppressed), one.relations, one.classes) for one in passes]
 
 
 def _items(info: ModelInfo) -> Iterator[Item]:
@@ -63,4 +63,4 @@ def _items(info: ModelInfo) -> Iterator[Item]:
     for number, length in enumerate(_LENGTHS):
         related = info.supports_relations and length <= _RELATED_WORDS
         words = [vocabulary[(number + at) % len(vocabulary)] for at in range(min(length, info.max_words))]
-        yield all_scores(" ".join(words), labels[number % len(labels) :], ("knows",) if related else ())
+        yield all_scores(info, " ".join(words), labels[number % len(labels) :], ("knows",) if related else ())

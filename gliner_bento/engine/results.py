@@ -115,7 +115,7 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
         truncated=prepared.truncated_at is not None,
         truncated_at=prepared.truncated_at,
         usage=Usage(
-            words=len(prepared.payload.bounds[prepared.payload.own]),
+            words=prepared.payload.own_words,
             tokens=prepared.tokens,
             windows=int(prepared.words > 0),
             relation_groups=int(bool(names)),

@@ -21,14 +21,15 @@ import torch
 from gliner_bento.engine.base import Engine
 from gliner_bento.engine.families import EncoderModel
 from gliner_bento.engine.results import PassResult
+from gliner_bento.tasks.classifications import Classification
 from gliner_bento.types import Item, ModelInfo
 
 logger = logging.getLogger(__name__)
 
 CharSpan = tuple[int, int]
 """[start, end), in characters."""
-Key = tuple[CharSpan, str] | tuple[CharSpan, CharSpan, str]
-"""The span and label of an entity; head, tail and name of a relation."""
+Key = tuple[str] | tuple[CharSpan, str] | tuple[CharSpan, CharSpan, str]
+"""The label of a text; the span and label of an entity; head, tail and name of a relation."""
 
 # (text, labels, relations). Few words: gliner scores the relations of every pair of spans. Different lengths and
 # numbers of labels: the texts must not affect each other.
@@ -81,8 +82,9 @@ class Difference:
 
     def __str__(self) -> str:
         *spans, name = self.key
-        words = " → ".join(repr(self.text[start:end]) for start, end in spans)
-        return f"{name!r} of {words} has score {self.engine:.5f}, gliner's is {self.reference:.5f}"
+        words = " → ".join(repr(self.text[start:end]) for start, end in spans or [(0, len(self.text))])
+        package = "gliner" if spans else "gliclass"
+        return f"{name!r} of {words} has score {self.engine:.5f}, {package}'s is {self.reference:.5f}"
 
 
 def self_test(engine: Engine, model: Any) -> str | None:
@@ -133,16 +135,19 @@ def _items(info: ModelInfo) -> list[Item]:
     """The texts, with labels that fit one pass."""
     limit = info.max_labels_per_pass
     return [
-        all_scores(text, labels[:limit], relations[:limit] if info.supports_relations else ())
+        all_scores(info, text, labels[:limit], relations[:limit] if info.supports_relations else ())
         for text, labels, relations in _TEXTS
     ]
 
 
-def all_scores(text: str, labels: Sequence[str], relations: Sequence[str]) -> Item:
+def all_scores(info: ModelInfo, text: str, labels: Sequence[str], relations: Sequence[str]) -> Item:
     """An item whose result has all scores: thresholds of 0, and as few overlaps as possible resolved."""
+    named = {label: label for label in labels}
+    if "entities" not in info.tasks:
+        return Item(text, classifications={"all": Classification(named, multi_label=True)}, long_text="truncate")
     return Item(
         text,
-        {label: label for label in labels},
+        named,
         {relation: relation for relation in relations},
         threshold=0.0,
         relation_threshold=0.0,
@@ -156,10 +161,22 @@ def _differences(engine: Engine, model: Any, items: Sequence[Item]) -> Iterator[
     # As passes, whose results have the suppressed entities too.
     prepared = [replace(engine.prepare(item), is_pass=True) for item in items]
     results = engine.decode(engine.forward(engine.collate(prepared), 1))
-    for item, words, result in zip(items, (one.payload.words for one in prepared), results, strict=True):
+    for item, one, result in zip(items, prepared, results, strict=True):
+        if item.classifications:
+            yield from _class_differences(model, item, result)
+            continue
+        words = one.payload.words
         ours, reference = engine_scores(result), reference_scores(model, item)
         for key in _comparable(ours, reference, frozenset(words)):
             yield Difference(item.text, key, ours.scores.get(key, 0.0), reference.scores.get(key, 0.0))
+
+
+def _class_differences(model: Any, item: Item, result: PassResult) -> Iterator[Difference]:
+    """model: a `GLiClass`."""
+    for name, one in item.classifications.items():
+        ((*reference,),) = model.pipeline([item.text], list(one.labels.values()), threshold=0.0)
+        for label, score, theirs in zip(one.labels, result.classes[name], reference, strict=True):
+            yield Difference(item.text, (label,), score, theirs["score"])
 
 
 def _comparable(ours: Scores, reference: Scores, words: frozenset[CharSpan]) -> Iterator[Key]:

@@ -7,19 +7,20 @@ from pathlib import Path
 
 CONFIG = "gliner_config.json"
 GLINER2_CONFIG = "config.json"
-_GLINER2 = "extractor"
-_KINDS = {"GLiClass": "a GLiClass"}
-"""By `model_type` of config.json."""
+GLICLASS_TOKENS = 1024
+"""Of labels and text in GLiClass, by default."""
+_GLINER2, _GLICLASS = "extractor", "GLiClass"
+"""`model_type` of config.json."""
 
 
 def config_name(folder: Path) -> str | None:
-    """The file with a checkpoint's configuration: GLiNER's, or else GLiNER2's; None if the folder has neither.
+    """The file with a checkpoint's configuration: GLiNER's, or else GLiNER2's or GLiClass's; None without either.
 
     Raises OSError where that may not be known."""
     try:
         (folder / CONFIG).stat()
     except (FileNotFoundError, NotADirectoryError):
-        return GLINER2_CONFIG if _model_type(folder) == _GLINER2 else None
+        return GLINER2_CONFIG if _model_type(folder) in (_GLINER2, _GLICLASS) else None
     return CONFIG
 
 
@@ -28,8 +29,12 @@ def no_checkpoint(folder: Path) -> str:
     reason = "no GLiNER checkpoint: it has no gliner_config.json"
     if (kind := _model_type(folder)) is None:
         return reason
-    model = f"{_KINDS[kind]} model, which is not served" if kind in _KINDS else "another kind of model"
-    return f"{reason}; its config.json describes {model} (model_type {kind!r})"
+    return f"{reason}; its config.json describes another kind of model (model_type {kind!r})"
+
+
+def is_gliclass(folder: Path) -> bool:
+    """Whether a folder holds a GLiClass checkpoint."""
+    return _model_type(folder) == _GLICLASS
 
 
 def _model_type(folder: Path) -> str | None:

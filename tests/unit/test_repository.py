@@ -44,6 +44,7 @@ ALLOWED_IN = {
     "_bentoml_impl": r"(?!)",
     "torch": f"{ENGINE}|{TRAINING}|{JOBS}|{COST}",
     "gliner": f"{ENGINE}|{TRAINING}|{JOBS}",
+    "gliclass": ENGINE,
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
     "starlette": r"gliner_bento/(gateway/|http/|ray/(app|server)|telemetry/log|process/app|replicas/http/server|asgi)",
@@ -247,7 +248,7 @@ def test_every_word_splitter_has_an_extra():
         "project"
     ]
     others = {"bench", "bulk", "completion", "dataframes", "dev"}
-    others |= {"graph", "haystack", "mcp", "onnx", "otel", "ray", "serve"}
+    others |= {"gliclass", "graph", "haystack", "mcp", "onnx", "otel", "ray", "serve"}
     assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
 
 

@@ -277,8 +277,6 @@ def test_a_folder_without_a_checkpoint_is_refused_before_anything_starts(tmp_pat
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("extractor", "config.json describes a GLiNER2 model, which is not served"),
-        ("GLiClass", "config.json describes a GLiClass model, which is not served"),
         ("bert", r"config.json describes another kind of model \(model_type 'bert'\)"),
     ],
 )
@@ -286,6 +284,9 @@ def test_a_model_of_another_kind_is_named(tmp_path, kind, message):
     (tmp_path / "config.json").write_text(f'{{"model_type": "{kind}"}}')
     with pytest.raises(SettingsError, match=message):
         Settings.load({"model": str(tmp_path)})
+    for served in ("extractor", "GLiClass"):
+        (tmp_path / "config.json").write_text(f'{{"model_type": "{served}"}}')
+        assert Settings.load({"model": str(tmp_path)}).model == str(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gliner_bento.engine.checkpoint.find import ModelError, find_weights, is_gliner2
+from gliner_bento.engine.checkpoint.find import ModelError, find_weights
 from gliner_bento.engine.checkpoint.hub import cached_folders
 from gliner_bento.engine.options import CheckpointOptions
-from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG
+from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG, config_name
 
 __all__ = ["CheckpointOptions", "FoundCheckpoint", "find_checkpoints", "size_of"]
 
@@ -30,7 +30,7 @@ def find_checkpoints(folders: list[Path], options: CheckpointOptions) -> list[Fo
     there |= cached_folders(options.cache_dir, CONFIG)
     others = {str(path.parent): path.parent for folder in folders for path in sorted(folder.rglob(GLINER2_CONFIG))}
     others |= cached_folders(options.cache_dir, GLINER2_CONFIG)
-    there |= {model: folder for model, folder in others.items() if model not in there and is_gliner2(folder)}
+    there |= {model: folder for model, folder in others.items() if model not in there and config_name(folder)}
     found = []
     for model, folder in there.items():
         try:

@@ -28,7 +28,7 @@ def limits_of(model: Any, *, separate_labels: bool) -> ModelLimits:
         encoders.append((_encoder(model, "labels_encoder", "labels_encoder"), processor.labels_tokenizer))
     limits = []
     for encoder, tokenizer in encoders:
-        _check_vocabulary(encoder, tokenizer)
+        check_vocabulary(encoder, tokenizer)
         # gliner2 does not truncate at the tokenizer's length.
         reader = None if isinstance(model, GLiNER2Span) else tokenizer
         limits.append(token_limit(encoder, reader) or words * _TOKENS_PER_WORD)
@@ -48,7 +48,7 @@ def _encoder(model: Any, attribute: str, backbone: str) -> nn.Module:
     return empty
 
 
-def _check_vocabulary(encoder: nn.Module, tokenizer: Any) -> None:
+def check_vocabulary(encoder: nn.Module, tokenizer: Any) -> None:
     """Raises ModelError for a tokenizer without its vocabulary: transformers makes one of special tokens only."""
     embeddings = max((one.num_embeddings for one in encoder.modules() if isinstance(one, nn.Embedding)), default=0)
     if len(tokenizer) < embeddings // 2:

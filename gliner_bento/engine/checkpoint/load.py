@@ -21,11 +21,13 @@ from torch import nn
 
 from gliner_bento.engine.checkpoint.convert import read_converted
 from gliner_bento.engine.checkpoint.find import SAFETENSORS, ModelError, is_gliner2, listed
+from gliner_bento.engine.checkpoint.gliclass import build_gliclass
 from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span, build_gliner2
 from gliner_bento.engine.checkpoint.reasons import reason
 from gliner_bento.engine.checkpoint.resolve import Checkpoint
 from gliner_bento.engine.checkpoint.weights import Tensors
 from gliner_bento.engine.checkpoint.word_splitters import check_word_splitter
+from gliner_bento.storage.other_models import is_gliclass
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,11 @@ def load(
     weights = checkpoint.weights()
     with ThreadPoolExecutor(1, thread_name_prefix="weights") as thread:
         tensors = thread.submit(read_converted, weights, checkpoint.options)
+        if is_gliclass(checkpoint.folder):
+            named = checkpoint.folder, checkpoint.name
+            model = build_gliclass(*named, max_tokens=max_words, device=str(device), dtype=dtype)
+            load_weights(model.model, tensors.result(), weights.name)
+            return model
         with _environment(USE_FLASHDEBERTA="1" if flashdeberta else ""):
             options = {"map_location": str(device), "dtype": dtype}
             model, loaded = build(

@@ -27,7 +27,7 @@ from gliner_bento.engine.checkpoint.find import (
 )
 from gliner_bento.engine.checkpoint.hub import Hub, is_hub_id
 from gliner_bento.engine.options import CheckpointOptions
-from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG, no_checkpoint
+from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG, is_gliclass, no_checkpoint
 
 # Configurations, tokenizers and the card.
 _TEXTS = ["*.json", "*.txt", "*.model", "README.md"]
@@ -127,6 +127,8 @@ def how_to_place(model: str) -> str:
 def _check_backbones(checkpoint: Checkpoint) -> None:
     """Check the configuration, and download what the folder lacks of its backbones. Raises ModelError."""
     config = check_config(checkpoint.folder)
+    if is_gliclass(checkpoint.folder):  # it has its encoder's configuration, and the tokenizer
+        return
     if is_gliner2(checkpoint.folder):
         for name in ("encoder_config/config.json", "tokenizer_config.json"):
             if not is_file(checkpoint.folder / name):

@@ -31,14 +31,17 @@ _LENGTH_MULTIPLE = {torch.bfloat16: 8}
 
 def packed_encoder(transformer: Any, projection: Any | None, layers: LayerFactory) -> TextEncoder | None:
     """The packed form of gliner's `Transformer` with its projection; None if its backbone has none."""
-    if transformer.config.fuse_layers:
-        return None
-    encoder = packed_backbone(transformer.model, layers)
+    return None if transformer.config.fuse_layers else packed_model(transformer.model, layers, projection)
+
+
+def packed_model(model: Any, layers: LayerFactory, projection: Any | None = None) -> TextEncoder | None:
+    """The packed form of transformers' model, with a projection of its hidden states; None if it has none."""
+    encoder = packed_backbone(model, layers)
     if encoder is None:
         return None
     if projection is not None:
         encoder = _projected(encoder, layers.encoder_linear(projection))
-    dtype = transformer.model.get_input_embeddings().weight.dtype
+    dtype = model.get_input_embeddings().weight.dtype
     return in_padding(encoder) if layers.padded else in_blocks(encoder, _LENGTH_MULTIPLE.get(dtype, 1))
 
 

@@ -55,6 +55,11 @@ class Tokenized:
     own: slice = field(default_factory=lambda: slice(None))
 
     @property
+    def own_words(self) -> int:
+        """The number of words of the text itself."""
+        return len(self.bounds[self.own])
+
+    @property
     def words(self) -> list[tuple[int, int]]:
         """`bounds` as tuples."""
         return list(map(tuple, self.bounds.tolist()))

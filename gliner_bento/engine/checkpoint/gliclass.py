@@ -1,0 +1,103 @@
+"""Loads a GLiClass checkpoint with the classes of the package gliclass, under the attributes that gliner's models have.
+
+The package is imported with the first such checkpoint: that takes seconds. For an unknown encoder it would run a
+checkpoint's code (`trust_remote_code=True`), so encoders that transformers does not have are refused before.
+"""
+
+from __future__ import annotations
+
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import CONFIG_MAPPING, AutoTokenizer
+
+from gliner_bento.engine.checkpoint.find import ModelError, read_json
+from gliner_bento.engine.checkpoint.limits import check_vocabulary, token_limit
+from gliner_bento.engine.checkpoint.reasons import reason
+from gliner_bento.errors import install
+from gliner_bento.storage.other_models import GLICLASS_TOKENS, GLINER2_CONFIG
+
+_ARCHITECTURE = "uni-encoder"
+
+
+class GLiClass:
+    """gliclass's `GLiClassModel` as `model`. max_tokens: of labels and text; 0: gliclass's default.
+
+    limit: the same, where the encoder and the tokenizer allow it. max_labels: None: no limit.
+    """
+
+    is_runtime_model = False
+
+    def __init__(self, model: Any, tokenizer: Any, max_tokens: int = 0) -> None:
+        self.model, self.tokenizer, self.config = model, tokenizer, model.config
+        encoder = model.model.encoder_model
+        check_vocabulary(encoder, tokenizer)
+        limits = max_tokens or GLICLASS_TOKENS, token_limit(encoder, tokenizer)
+        self.limit: int = min(one for one in limits if one is not None)
+        pipeline = package().ZeroShotClassificationPipeline
+        self.pipeline = pipeline(model, tokenizer, max_length=self.limit, device=model.device, progress_bar=False).pipe
+
+    @property
+    def max_labels(self) -> int | None:
+        """Labels of one text at most."""
+        slots = self.label_slots(0)
+        return self.config.max_num_classes if slots is None else slots or None
+
+    def label_slots(self, labels: int) -> int | None:
+        """gliclass's `max_num_classes` for a text with so many labels."""
+        slots: int | None = self.pipeline._resolve_max_num_classes([""] * labels, same_labels=True)
+        return slots
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        device: torch.device = next(self.model.parameters()).device
+        return device
+
+    def eval(self) -> None:
+        """As `nn.Module.eval`."""
+        self.model.eval()
+
+
+def build_gliclass(
+    folder: Path, name: str, *, max_tokens: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> GLiClass:
+    """gliclass's model of the checkpoint in a folder, with random weights. Raises ModelError."""
+    if find_spec("gliclass") is None:
+        raise ModelError(f"{name!r} is a GLiClass model, which needs the package gliclass; {install('gliclass')}")
+    config = _checked(folder)
+    try:
+        settings = package().GLiClassModelConfig(**config)
+        settings.encoder_model_name = str(folder / "encoder")  # gliclass looks there for an adapter
+        model = package().GLiClassModel(settings).to(device, dtype)
+        return GLiClass(model, AutoTokenizer.from_pretrained(folder, config=settings), max_tokens)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(f"gliclass cannot load {name!r}: {reason(error)}") from error
+
+
+def package() -> Any:
+    """The package gliclass. It also imports what its own server needs, if that is installed: with its warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import gliclass  # noqa: PLC0415  # see above
+    return gliclass
+
+
+def _checked(folder: Path) -> dict[str, Any]:
+    """The configuration. Raises ModelError for what is not served, or would make gliclass look elsewhere for it."""
+    config = read_json(folder / GLINER2_CONFIG)
+    architecture = config.get("architecture_type", _ARCHITECTURE)
+    if architecture != _ARCHITECTURE:
+        raise ModelError(
+            f"this GLiClass checkpoint has the architecture {architecture!r}; only {_ARCHITECTURE} is served"
+        )
+    encoder = config.get("encoder_config")
+    kind = encoder.get("model_type", "deberta-v2") if isinstance(encoder, dict) else None
+    if kind not in CONFIG_MAPPING:
+        raise ModelError(f"{GLINER2_CONFIG}: encoder_config is of no encoder that transformers has ({kind!r})")
+    return config

@@ -1,0 +1,1 @@
+"""Models that classify texts and extract nothing: GLiClass."""

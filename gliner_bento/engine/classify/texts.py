@@ -1,0 +1,293 @@
+"""From an item to the passes of a model that tokenizes labels and text as one string, and classifies.
+
+    [CLS] <<LABEL>> label <<LABEL>> label <<SEP>> description text [SEP]
+
+One pass has one classification: its labels see each other. A long text is cut into overlapping windows, at the end of a
+sentence or else between words, so that each fits with the longest of the item's prompts.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import NamedTuple, cast
+
+from gliner_bento.engine.base import AdapterLease, Prepared, Steps
+from gliner_bento.engine.checkpoint.gliclass import GLiClass
+from gliner_bento.engine.results import PassResult
+from gliner_bento.engine.text.passes import cost_of
+from gliner_bento.engine.text.sentences import sentence_ends
+from gliner_bento.engine.text.subwords import check_unicode, unpadded
+from gliner_bento.engine.text.words import TokenIds, token_array
+from gliner_bento.errors import InvalidField, TooLarge
+from gliner_bento.tasks.base import Item, Usage
+from gliner_bento.tasks.classifications import Classification, WindowScores
+from gliner_bento.tasks.extraction import Entity, Extraction, ExtractionItem
+
+_WORD = re.compile(r"\S+")
+# Characters of a token, at most, where a text is tokenized as a whole to see whether it fits.
+_MAX_TOKEN_CHARS = 16
+_PASSES_AT_ONCE = 8
+_OVERLAP_DIVISOR = 4
+"""The default overlap is at most this part of a window."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassInput:
+    """The input of a pass: its tokens, special ones included; the numbers of its labels and its words."""
+
+    token_ids: TokenIds
+    labels: int
+    own_words: int
+
+
+class Piece(NamedTuple):
+    """`text[start:end]`, with so many words, of which the first `repeated` are in the piece before."""
+
+    start: int
+    end: int
+    words: int
+    repeated: int = 0
+
+
+class ClassTokenizer:
+    """Tokenizes texts with labels for one GLiClass model. Thread-safe."""
+
+    def __init__(self, model: GLiClass) -> None:
+        self.limit = model.limit
+        self._tokenizer = unpadded(model.tokenizer)
+        self._pipeline = model.pipeline
+        self._markers = model.pipeline.label_token, model.pipeline.sep_token, model.pipeline.example_token
+        self._label_token = model.config.class_token_index
+
+    def token_ids(self, text: str, classification: Classification) -> Sequence[int]:
+        """Tokens of the labels and the text."""
+        string = self._pipeline.prepare_input(text, classification.labels.values(), None, classification.description)
+        return cast(Sequence[int], self._tokenizer.encode(string).ids)
+
+    def check(self, classifications: Mapping[str, Classification]) -> None:
+        """Raise InvalidField for labels that the model cannot encode."""
+        for name, one in classifications.items():
+            param = f"classifications.{name}"
+            shown = (*one.labels.values(), one.description or "")
+            check_unicode(shown, param)
+            ids = self.token_ids("", one)
+            if any(map(self._has_marker, shown)) or ids.count(self._label_token) != len(one.labels):
+                raise InvalidField(f"{param}: contains a marker that the model reserves for its labels", param=param)
+            if len(ids) > self.limit // 2:
+                raise InvalidField(
+                    f"{param}: the labels have {len(ids)} tokens of at most {self.limit // 2}, half of the model's "
+                    "maximum length",
+                    param=param,
+                )
+
+    def input_of(self, text: str, classification: Classification, words: int) -> ClassInput:
+        """The input of a pass over so many words, for checked labels. Raises InvalidField (`text`)."""
+        ids = self.token_ids(text, classification)
+        if self._has_marker(text) or ids.count(self._label_token) != len(classification.labels):
+            raise InvalidField("text: contains a marker that the model reserves for its labels", param="text")
+        return ClassInput(token_array(ids), len(classification.labels), words)
+
+    def longest(self, classifications: Mapping[str, Classification]) -> Classification:
+        """The one with the most tokens."""
+        return max(classifications.values(), key=lambda one: len(self.token_ids("", one)))
+
+    def fits(self, text: str, classification: Classification) -> bool:
+        """Whether the text fits one pass."""
+        if len(text) > _MAX_TOKEN_CHARS * self.limit:
+            return False
+        return len(self.token_ids(text, classification)) <= self.limit
+
+    def pieces(self, text: str, prompt: Classification, max_words: int, overlap_words: int) -> Iterator[Piece]:
+        """The windows of a text, each of which fits with the prompt. Raises InvalidField (`text`)."""
+        start = repeated = 0
+        while start < len(text):
+            next_words = [match.span() for match in islice(_WORD.finditer(text, start), max_words)]
+            if not next_words:
+                return
+            words = self.fitting(text, next_words, prompt)
+            start, end = words[0][0], words[-1][1]
+            if end < len(text.rstrip()):
+                ends = sentence_ends(text, words[len(words) * 3 // 4][0], end)
+                words = [word for word in words if not ends or word[1] <= ends[-1]]
+                end = words[-1][1]
+            yield Piece(start, end, len(words), repeated)
+            if not text[end:].strip():
+                return
+            repeated = min(overlap_words, len(words) // 2)
+            start = words[len(words) - repeated][0] if repeated else end
+
+    def fitting(self, text: str, words: Sequence[tuple[int, int]], prompt: Classification) -> Sequence[tuple[int, int]]:
+        """The first words that fit one pass; a piece of the first where it does not."""
+        start, fit, tried = words[0][0], 0, min(len(words), self.limit)
+        while fit < tried:  # a binary search: the number of tokens grows with that of the words
+            middle = (fit + tried + 1) // 2
+            if self.fits(text[start : words[middle - 1][1]], prompt):
+                fit = middle
+            else:
+                tried = middle - 1
+        if fit:
+            return words[:fit]
+        end = words[0][1]
+        while end - start > 1 and not self.fits(text[start:end], prompt):
+            end = (start + end) // 2
+        return [(start, end)]
+
+    def _has_marker(self, text: str) -> bool:
+        return any(marker in text for marker in self._markers)
+
+
+class ClassPreparer:
+    """Prepares the items of one model. Thread-safe. window_words, overlap_words: the settings; 0: no limit."""
+
+    def __init__(
+        self, model: GLiClass, name: str, tasks: Sequence[str], *, window_words: int, overlap_words: int
+    ) -> None:
+        self.tokenizer = ClassTokenizer(model)
+        self._max_labels = model.max_labels
+        self._name, self._tasks = name, tasks
+        self._window_words, self._overlap_words = window_words or model.limit, overlap_words
+
+    def checked(self, item: Item) -> ExtractionItem:
+        """The item. Raises InvalidField for a task or options that the model does not support."""
+        if not isinstance(item, ExtractionItem):
+            raise InvalidField(f"{self._name} does not support the task {item.task}")
+        item.check_supported(self._name, self._tasks)
+        if not item.classifications:
+            raise InvalidField("classifications: Field required", param="classifications")
+        most = max(len(one.labels) for one in item.classifications.values())
+        if self._max_labels and most > self._max_labels:
+            text = f"classifications: {most} labels of at most {self._max_labels} that the model takes"
+            raise InvalidField(text, param="classifications")
+        return item
+
+    def prepare(self, item: ExtractionItem, lease: AdapterLease | None) -> Steps[Prepared]:
+        """The item as one pass or as a chunked request; without the lease if it needs no pass."""
+        words, overlap = self._windows(item)
+        if not item.text or item.text.isspace():
+            return Prepared(item, tokens=0, words=0, result=Extraction.blank(item))
+        check_unicode((item.text,), "text")
+        self.tokenizer.check(item.classifications)
+        yield
+        prompt = self.tokenizer.longest(item.classifications)
+        text, truncated_at = item.text, None
+        if item.long_text != "window" and not self.tokenizer.fits(text, prompt):
+            if item.long_text == "reject":
+                limit = self.tokenizer.limit
+                raise TooLarge(f"text: the model's maximum length is {limit} tokens with the labels", param="text")
+            words_of_text = [match.span() for match in islice(_WORD.finditer(text), self.tokenizer.limit)]
+            truncated_at = self.tokenizer.fitting(text, words_of_text, prompt)[-1][1]
+            text = text[:truncated_at]
+        number = len(_WORD.findall(text, 0, _MAX_TOKEN_CHARS * self.tokenizer.limit))
+        is_whole = (truncated_at is not None or number <= words) and self.tokenizer.fits(text, prompt)
+        if is_whole and len(item.classifications) == 1:
+            return self._pass(item, text, number, lease, truncated_at=truncated_at)
+        pieces = (
+            iter([Piece(0, len(text), number)]) if is_whole else self.tokenizer.pieces(text, prompt, words, overlap)
+        )
+        request = ClassificationRequest(self, item, pieces, lease, truncated_at)
+        return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
+
+    def passes(self, item: ExtractionItem, piece: Piece, lease: AdapterLease | None) -> Iterator[Prepared]:
+        """A pass of the piece for each classification."""
+        text = item.text[piece.start : piece.end]
+        for name, one in item.classifications.items():
+            yield self._pass(replace(item, classifications={name: one}), text, piece.words, lease, is_pass=True)
+
+    def _pass(
+        self,
+        item: ExtractionItem,
+        text: str,
+        words: int,
+        lease: AdapterLease | None,
+        *,
+        truncated_at: int | None = None,
+        is_pass: bool = False,
+    ) -> Prepared:
+        (classification,) = item.classifications.values()
+        given = self.tokenizer.input_of(text, classification, words)
+        tokens = len(given.token_ids)
+        return Prepared(
+            item,
+            tokens=tokens,
+            words=words,
+            truncated_at=truncated_at,
+            payload=given,
+            cost_tokens=cost_of(tokens, 0, 0),
+            adapter=lease,
+            is_pass=is_pass,
+        )
+
+    def _windows(self, item: ExtractionItem) -> tuple[int, int]:
+        """Words of a window, and of an overlap. Raises InvalidField (`window_words`, `window_overlap_words`)."""
+        words, overlap = item.window_words or self._window_words, item.window_overlap_words
+        if words > self.tokenizer.limit:
+            text = f"window_words: {words}; the model's maximum length is {self.tokenizer.limit} tokens"
+            raise InvalidField(text, param="window_words")
+        if overlap is None:
+            return words, min(self._overlap_words, words // _OVERLAP_DIVISOR)
+        if overlap >= words:
+            text = f"window_overlap_words: {overlap} must be less than window_words, {words}"
+            raise InvalidField(text, param="window_overlap_words")
+        return words, overlap
+
+
+class ClassificationRequest:
+    """A `ChunkedRequest`: every classification of every window."""
+
+    def __init__(
+        self,
+        preparer: ClassPreparer,
+        item: ExtractionItem,
+        pieces: Iterator[Piece],
+        lease: AdapterLease | None,
+        truncated_at: int | None,
+    ) -> None:
+        self._preparer, self._item, self._pieces, self._lease = preparer, item, pieces, lease
+        self._truncated_at = truncated_at
+        self._lock = threading.Lock()
+        self._to_make: Iterator[Prepared] = iter(())
+        self._open: dict[int, int] = {}  # the window of a pass, by the pass's id
+        self._scores = WindowScores()
+        self._usage = Usage()
+        self.exhausted = False
+
+    def next_passes(self) -> Sequence[Prepared]:
+        """See `ChunkedRequest`."""
+        with self._lock:
+            if not (passes := list(islice(self._to_make, _PASSES_AT_ONCE))) and not self.exhausted:
+                piece = next(self._pieces, None)
+                self.exhausted = piece is None
+                if piece is not None:
+                    words = self._usage.words + piece.words - piece.repeated
+                    self._usage = replace(self._usage, words=words, windows=self._usage.windows + 1)
+                    self._to_make = self._preparer.passes(self._item, piece, self._lease)
+                    passes = list(islice(self._to_make, _PASSES_AT_ONCE))
+            self._open |= dict.fromkeys(map(id, passes), self._usage.windows)
+            return passes
+
+    def add(self, prepared: Prepared, result: PassResult) -> Sequence[Entity]:
+        """See `ChunkedRequest`."""
+        with self._lock:
+            self._scores.add(self._open.pop(id(prepared)), result.classes)
+            self._usage = replace(self._usage, tokens=self._usage.tokens + result.tokens)
+            return ()
+
+    @property
+    def done(self) -> bool:
+        """See `ChunkedRequest`."""
+        with self._lock:
+            return self.exhausted and not self._open
+
+    def result(self) -> Extraction:
+        """See `ChunkedRequest`."""
+        return Extraction(
+            (),
+            classifications=self._scores.results(self._item.classifications),
+            truncated=self._truncated_at is not None,
+            truncated_at=self._truncated_at,
+            usage=self._usage,
+        )
