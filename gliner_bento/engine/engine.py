@@ -106,8 +106,7 @@ class GLiNEREngine:
         pass_limits = pass_limits_of(options, config, limits, max_labels, name)
         relation_windows = pass_limits.relation_windows if family.relations else None
         planner = PassPlanner(tokenizer, pass_limits)
-        tasks = ("entities", "relations") if family.relations else ("entities",)
-        self._preparer = ItemPreparer(tokenizer, planner, name, tasks)
+        self._preparer = ItemPreparer(tokenizer, planner, name, family.tasks)
         fingerprint: str | None = None
         if isinstance(model.model, OnnxSession):
             self._forward = OnnxForward(model, family)
@@ -129,7 +128,7 @@ class GLiNEREngine:
             model=name,
             family=type(model).__name__,
             supports_relations=family.relations,
-            tasks=tasks,
+            tasks=family.tasks,
             supports_adapters=self.adapter_slots is not None,
             device=str(self._device),
             dtype="int8" if options.quantization == "int8" and not gliner_forward else dtype,
