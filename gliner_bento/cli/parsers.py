@@ -126,9 +126,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="of text without a byte order mark (default: utf-8)",
     )
-    parser.add_argument(
-        "--skip-invalid", action="store_true", help="skip invalid lines of JSONL and CSV, not the files that have them"
-    )
+    parser.add_argument("--skip-invalid", action="store_true", help="skip only the invalid lines of JSONL and CSV")
 
 
 def _encoding(name: str) -> str:

@@ -106,8 +106,7 @@ class GLiNEREngine:
         pass_limits = pass_limits_of(options, config, limits, max_labels, name)
         relation_windows = pass_limits.relation_windows if family.relations else None
         planner = PassPlanner(tokenizer, pass_limits)
-        tasks = ("entities", "relations") if family.relations else ("entities",)
-        self._preparer = ItemPreparer(tokenizer, planner, name, tasks)
+        self._preparer = ItemPreparer(tokenizer, planner, name, family.tasks)
         fingerprint: str | None = None
         if isinstance(model.model, OnnxSession):
             self._forward = OnnxForward(model, family)
@@ -129,7 +128,7 @@ class GLiNEREngine:
             model=name,
             family=type(model).__name__,
             supports_relations=family.relations,
-            tasks=tasks,
+            tasks=family.tasks,
             supports_adapters=self.adapter_slots is not None,
             device=str(self._device),
             dtype="int8" if options.quantization == "int8" and not gliner_forward else dtype,
@@ -163,10 +162,18 @@ class GLiNEREngine:
 
     @classmethod
     def load(
-        cls, model: str, *, device: str, dtype: DType, options: EngineOptions, padded: bool | None = None
+        cls,
+        model: str,
+        *,
+        device: str,
+        dtype: DType,
+        options: EngineOptions,
+        padded: bool | None = None,
+        name: str | None = None,
     ) -> GLiNEREngine:
         """An engine over the checkpoint in a folder or, by its id, on the Hugging Face hub.
 
+        name: of the model in messages and `info`; by default the checkpoint's.
         dtype `auto` is bfloat16 if the hardware computes it natively and the model runs in it, else float32.
         Raises ModelError, with a message for the operator.
 
@@ -174,10 +181,12 @@ class GLiNEREngine:
         docs/decisions/0006-threads-of-lanes.md).
         """
         with ThreadPoolExecutor(1, thread_name_prefix="load") as thread:
-            return thread.submit(cls._load, model, device, dtype, options, padded).result()
+            return thread.submit(cls._load, model, device, dtype, options, padded, name).result()
 
     @classmethod
-    def _load(cls, model: str, device: str, dtype: DType, options: EngineOptions, padded: bool | None) -> GLiNEREngine:
+    def _load(
+        cls, model: str, device: str, dtype: DType, options: EngineOptions, padded: bool | None, given: str | None
+    ) -> GLiNEREngine:
         where = pick_device(device)
         # cuDNN's attention builds a plan for every new shape, which takes tens of milliseconds. For the whole process:
         # torch's context manager would change the same flag, while other lanes compute.
@@ -185,7 +194,7 @@ class GLiNEREngine:
         check_options(options, where)
         onnx_file = options.onnx_model_file if options.runtime == "onnxruntime" else None
         checkpoint = find_checkpoint(model, options, onnx_file)
-        name, languages = checkpoint.name, languages_of(checkpoint.folder)
+        name, languages = given or checkpoint.name, languages_of(checkpoint.folder)
         if onnx_file:
             session = load_onnx(checkpoint, where, dtype, options.torch_threads)
             engine = cls(session, name, options, languages)

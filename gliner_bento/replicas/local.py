@@ -87,9 +87,9 @@ class LocalReplica:
         LocalAdapters.check_storage(settings)
         decided = settings.decided_for(str(pick_device(settings.device)), cores)
         engine = GLiNEREngine.load(
-            decided.model, device=decided.device, dtype=decided.dtype, options=decided.view(EngineOptions)
+            decided.model, device=decided.device, dtype=decided.dtype, options=decided.view(EngineOptions), name=name
         )
-        observer = observer_of(name or engine.info.model) if observer_of else None
+        observer = observer_of(engine.info.model) if observer_of else None
         if observer:
             observer.on_self_test(engine.info.self_test)
         adapters = LocalAdapters.load(engine, decided, observer)

@@ -140,6 +140,18 @@ def test_an_unknown_model_is_not_found_and_all_are_listed(serve: Any) -> None:
     serve(scene)
 
 
+def test_what_a_model_cannot_do_is_refused_in_its_name(serve: Any) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        asked = BODY | {"relations": ["founded"]}
+        related = (await client.post("/v1/extract", json=asked | {"model": "related"})).json()
+        assert related["model"] == "related"
+        answers = [await client.post("/v1/extract", json=asked | sent) for sent in ({}, {"model": "general"})]
+        assert [(one.status_code, one.json()["error"]["param"]) for one in answers] == [(422, "relations")] * 2
+        assert "'general' does not support the task relations" in answers[0].json()["error"]["message"]
+
+    serve(scene)
+
+
 def test_one_adapter_id_is_an_adapter_of_each_model(serve: Any, trained: dict[str, Trained], tmp_path: Path) -> None:
     own = {name: expected(one.merged) for name, one in trained.items()}
 

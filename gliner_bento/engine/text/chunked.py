@@ -33,6 +33,7 @@ from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.windows import Cutter, Window
 from gliner_bento.engine.text.words import Words
 from gliner_bento.tasks.classifications import WindowScores
+from gliner_bento.tasks.structures import WindowInstances
 from gliner_bento.types import Entity, Extraction, Item, Usage
 
 # Passes that one call makes: with many labels and relations a window has thousands.
@@ -94,7 +95,7 @@ class WindowedRequest:
         self._to_make: deque[Iterator[Prepared]] = deque()  # passes of one window each, those for relations first
         self._open: dict[int, _OpenWindow] = {}  # by the id of a pass
         self._truncated_at: int | None = None
-        self._classes = WindowScores()
+        self._classes, self._instances = WindowScores(), WindowInstances()
         self._windows = self._words = self._tokens = self._ended = 0  # counters for `usage`
 
     def process_windows(self, window_words: int, overlap_words: int) -> None:
@@ -138,6 +139,7 @@ class WindowedRequest:
             window = self._open.pop(id(prepared))
             self._tokens += result.tokens
             self._classes.add(window.window.number, result.classes)
+            self._instances.add(window.window.number, result.structures)
             self._ended += 1
             window.add(self._item, result)
             if result.cut and window.relations is not None:
@@ -164,6 +166,7 @@ class WindowedRequest:
             entities=entities,
             relations=relations,
             classifications=self._classes.results(self._item.classifications),
+            structures=self._instances.results(self._item.structures),
             warnings=[warning_of(limit) for limit in sorted(self._merger.cut)],
             truncated=self._truncated_at is not None,
             truncated_at=self._truncated_at,
@@ -210,7 +213,8 @@ class WindowedRequest:
         self._windows += 1
         self._words += len(window.words) - window.repeated
         labels = self._groups.labels
-        items = (part_of(self._item, group, self._groups.prompted) for group in labels)
+        prompted = self._groups.prompted
+        items = (part_of(self._item, group, prompted, rest=not number) for number, group in enumerate(labels))
         if self._groups.relations:  # the relations of entity passes count only if no relation pass follows
             items = (replace(item, on_limit="truncate") for item in items)
         passes = (self._pass(item, window.words) for item in items)
@@ -272,7 +276,7 @@ class WindowedRequest:
     def _relation_pass(self, part: _Part, relations: Names) -> Prepared:
         """A pass that scores relations, between given entities if there are any."""
         words, labels, entities = part
-        item = part_of(self._item, labels, relations)
+        item = part_of(self._item, labels, relations, rest=False)
         if entities is None:
             return self._pass(item, words)
         number = np.array([labels.index(name) if name in labels else -1 for name in entities.names], np.int64)

@@ -131,7 +131,7 @@ def test_with_labels_the_model_checks_too(folder, capsys, monkeypatch):
     assert redact(folder, "--check", "{}/in", "--no-patterns") == 1
     assert "--no-patterns leaves nothing to look for" in capsys.readouterr().err
     assert cli.main(["redact", str(folder / "in"), "-o", str(folder / "out"), "--labels", "verb", "--check"]) == 0
-    assert capsys.readouterr().out.startswith("0 left")
+    assert capsys.readouterr().out.startswith("0 matches")
     assert (folder / "out" / "a.txt").read_text().startswith("[VERB_1] to [EMAIL_ADDRESS_1]")
 
 
