@@ -22,6 +22,7 @@ from gliner_bento.cli.texts import counted
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.records.sources import READABLE, SUFFIXES
 from gliner_bento.files.redaction.files import Answers, Job, Report, find_files, redact_files, restore_files
+from gliner_bento.files.redaction.patterns import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
 from gliner_bento.settings.configuration import SettingsError
@@ -154,8 +155,8 @@ async def _redact(
     writes, checks = any(job.copy for job in jobs), bool(options.labels) and not options.patterns_only
     if options.check and options.no_patterns and not checks:
         raise SettingsError("redact: --check: --no-patterns leaves nothing to look for without --labels")
-    styles = _styles(options)
-    run = partial(redact_files, reading=reading, styles=styles, patterns=not options.no_patterns, report=report)
+    styles, patterns = _styles(options), None if options.no_patterns else find_patterns
+    run = partial(redact_files, reading=reading, styles=styles, patterns=patterns, report=report)
     with _mapping(options.mapping if writes else None) as mapping:
         async with _answers(options, flags, checks or (writes and not options.patterns_only)) as answers:
             if writes:

@@ -14,6 +14,11 @@ class Span:
     end: int
     label: str
 
+    @property
+    def chars(self) -> int:
+        """Its length."""
+        return self.end - self.start
+
 
 def merged(spans: Iterable[Span]) -> list[Span]:
     """Spans that do not overlap and cover the same characters, in order; each has the label of its longest part.
@@ -22,13 +27,13 @@ def merged(spans: Iterable[Span]) -> list[Span]:
     """
     groups: list[list[Span]] = []
     end = -1
-    for span in sorted((span for span in spans if span.end > span.start), key=lambda span: span.start):
+    for span in sorted((span for span in spans if span.chars > 0), key=lambda span: span.start):
         if span.start < end:
             groups[-1].append(span)
         else:
             groups.append([span])
         end = max(end, span.end)
     return [
-        Span(group[0].start, max(span.end for span in group), max(group, key=lambda span: span.end - span.start).label)
+        Span(group[0].start, max(span.end for span in group), max(group, key=lambda span: span.chars).label)
         for group in groups
     ]
