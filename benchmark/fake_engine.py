@@ -24,7 +24,7 @@ FAKE_INFO = ModelInfo(
     model="fake",
     family="FakeEngine",
     supports_relations=True,
-    tasks=("entities", "relations", "classifications"),
+    tasks=("entities", "relations", "classifications", "structures"),
     supports_adapters=False,
     device="cpu",
     dtype="float32",
@@ -60,9 +60,8 @@ def extract(item: Any) -> Extraction:
         Relation(str(relation), 1.0, _argument(head, entities), _argument(tail, entities)) for head, tail in pairs
     ]
     classes = results_of(item.classifications, _scores(item))
-    return Extraction(
-        entities, relations, classes, usage=Usage(len(_WORD.findall(item.text)), words_and_labels(item), 1)
-    )
+    usage = Usage(len(_WORD.findall(item.text)), words_and_labels(item), 1)
+    return Extraction(entities, relations, classes, {name: [] for name in item.structures}, usage=usage)
 
 
 def _argument(index: int, entities: Sequence[Entity]) -> RelationArgument:

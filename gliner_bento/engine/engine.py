@@ -103,8 +103,7 @@ class GLiNEREngine:
         max_labels = options.max_labels_per_pass or config.max_types or None
         tokenizer = ItemTokenizer(model.data_processor, config, limits, family.prompts, relations=family.relations)
         planner = PassPlanner(tokenizer, pass_limits(options, limits, max_labels, name))
-        tasks = ("entities", "relations") if family.relations else ("entities",)
-        self._preparer = ItemPreparer(tokenizer, planner, name, tasks)
+        self._preparer = ItemPreparer(tokenizer, planner, name, family.tasks)
         fingerprint: str | None = None
         if isinstance(model.model, OnnxSession):
             self._forward = OnnxForward(model, family)
@@ -126,7 +125,7 @@ class GLiNEREngine:
             model=name,
             family=type(model).__name__,
             supports_relations=family.relations,
-            tasks=tasks,
+            tasks=family.tasks,
             supports_adapters=self.adapter_slots is not None,
             device=str(self._device),
             dtype="int8" if options.quantization == "int8" and not gliner_forward else dtype,

@@ -69,6 +69,13 @@ class Family:
     onnx: bool = False
     own_modules: Family | None = None
 
+    @property
+    def tasks(self) -> Sequence[str]:
+        """See `ModelInfo`."""
+        if self.prompts.schema:
+            return ("entities", "relations", "classifications", "structures")
+        return ("entities", "relations") if self.relations else ("entities",)
+
     def max_width(self, config: Any) -> int | None:
         """Words of the longest span, by the model's configuration; None: token models have no limit."""
         return config.max_width if self.head is SpanHead or self.prompts.schema else None

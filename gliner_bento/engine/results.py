@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.heads.predictions import Predictions, SpanTable
+from gliner_bento.engine.heads.predictions import FieldSpans, Predictions, Span, SpanTable
 from gliner_bento.engine.limits import warning_of
 from gliner_bento.engine.text.words import NO_WORDS
 from gliner_bento.errors import LimitExceeded
 from gliner_bento.tasks.classifications import ClassScores, results_of
+from gliner_bento.tasks.structures import FieldValue, Instance, Structure
 from gliner_bento.types import Entity, Extraction, Relation, RelationArgument, Usage
 
 
@@ -68,8 +69,8 @@ class PassResult:
     """What one pass of a chunked request predicted, in characters of the whole text.
 
     suppressed: entities above the threshold that overlap resolution dropped within the pass.
-    cut: relations were dropped (`max_relations`). ends: the ends of relations that are no entities; their indexes
-    follow the entities'. classes: of the pass's classifications.
+    classes, structures: of the pass's. cut: relations were dropped (`max_relations`). ends: the ends of relations
+    that are no entities; their indexes follow the entities'.
     """
 
     entities: EntityTable
@@ -77,8 +78,9 @@ class PassResult:
     relations: Sequence[PairRelation] = ()
     tokens: int = 0
     cut: bool = False
-    ends: Sequence[tuple[int, int]] = ()
     classes: ClassScores = field(default_factory=dict)
+    ends: Sequence[tuple[int, int]] = ()
+    structures: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
 
 
 def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | PassResult | LimitExceeded:
@@ -94,15 +96,22 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
     relations = [PairRelation(names[one.relation], one.score, one.head, one.tail) for one in predictions.relations]
     of_tasks = zip(item.classifications, predictions.classes, strict=True)
     classes = {name: scores.tolist() for name, scores in of_tasks}
+    structures = {
+        name: [_instance(prepared, fields, values) for values in instances]
+        for (name, fields), instances in zip(item.structures.items(), predictions.structures, strict=True)
+    }
     if prepared.is_pass:
         suppressed = _entities(prepared, predictions.suppressed)
         cut = bool(predictions.cut)
-        return PassResult(found, suppressed, relations, prepared.tokens, cut=cut, ends=ends, classes=classes)
+        return PassResult(
+            found, suppressed, relations, prepared.tokens, cut=cut, classes=classes, ends=ends, structures=structures
+        )
     entities = list(found)
     return Extraction(
         entities=entities,
         relations=with_arguments(relations, entities, item.text, ends),
         classifications=results_of(item.classifications, classes),
+        structures=structures,
         truncated=prepared.truncated_at is not None,
         truncated_at=prepared.truncated_at,
         usage=Usage(
@@ -135,6 +144,21 @@ def _entities(prepared: Prepared, spans: SpanTable) -> EntityTable:
     return EntityTable(
         item.text, list(item.labels), words[spans.first, 0], words[spans.last, 1], spans.label, spans.score
     )
+
+
+def _instance(prepared: Prepared, fields: Structure, values: FieldSpans) -> Instance:
+    text, words = prepared.item.text, prepared.payload.bounds
+
+    def value(choices: Sequence[str], span: Span) -> FieldValue:
+        if choices:
+            return FieldValue(choices[span.label], span.score)
+        start, end = int(words[span.first, 0]), int(words[span.last, 1])
+        return FieldValue(text[start:end], span.score, start, end)
+
+    return {
+        name: [value(one.choices, span) for span in spans]
+        for (name, one), spans in zip(fields.items(), values, strict=True)
+    }
 
 
 def _bounds(prepared: Prepared, spans: SpanTable) -> Sequence[tuple[int, int]]:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gliner_bento.engine.base import Engine
+from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
 from gliner_bento.engine.families import EncoderModel
 from gliner_bento.engine.results import PassResult
 from gliner_bento.tasks.classifications import Classification
@@ -83,8 +84,7 @@ class Difference:
     def __str__(self) -> str:
         *spans, name = self.key
         words = " → ".join(repr(self.text[start:end]) for start, end in spans or [(0, len(self.text))])
-        package = "gliner" if spans else "gliclass"
-        return f"{name!r} of {words} has score {self.engine:.5f}, {package}'s is {self.reference:.5f}"
+        return f"{name!r} of {words} has score {self.engine:.5f}, the package's is {self.reference:.5f}"
 
 
 def self_test(engine: Engine, model: Any) -> str | None:
@@ -134,8 +134,10 @@ def versions() -> str:
 def _items(info: ModelInfo) -> list[Item]:
     """The texts, with labels that fit one pass."""
     limit = info.max_labels_per_pass
+    # GLiNER2 models read a full stop behind a text without one, and may relate it: such relations are not served.
+    stop = "." if "structures" in info.tasks else ""
     return [
-        all_scores(info, text, labels[:limit], relations[:limit] if info.supports_relations else ())
+        all_scores(info, text + stop, labels[:limit], relations[:limit] if info.supports_relations else ())
         for text, labels, relations in _TEXTS
     ]
 
@@ -143,17 +145,17 @@ def _items(info: ModelInfo) -> list[Item]:
 def all_scores(info: ModelInfo, text: str, labels: Sequence[str], relations: Sequence[str]) -> Item:
     """An item whose result has all scores: thresholds of 0, and as few overlaps as possible resolved."""
     named = {label: label for label in labels}
-    if "entities" not in info.tasks:
-        return Item(text, classifications={"all": Classification(named, multi_label=True)}, long_text="truncate")
+    classes = {"all": Classification(named, multi_label=True)} if "classifications" in info.tasks else {}
     return Item(
         text,
-        named,
+        named if "entities" in info.tasks else {},
         {relation: relation for relation in relations},
         threshold=0.0,
         relation_threshold=0.0,
         flat_ner=False,
         multi_label=True,
         long_text="truncate",
+        classifications=classes,
     )
 
 
@@ -162,13 +164,32 @@ def _differences(engine: Engine, model: Any, items: Sequence[Item]) -> Iterator[
     prepared = [replace(engine.prepare(item), is_pass=True) for item in items]
     results = engine.decode(engine.forward(engine.collate(prepared), 1))
     for item, one, result in zip(items, prepared, results, strict=True):
-        if item.classifications:
+        words = frozenset(one.payload.words) if item.labels else frozenset()
+        if not item.labels:
             yield from _class_differences(model, item, result)
-            continue
-        words = one.payload.words
-        ours, reference = engine_scores(result), reference_scores(model, item)
-        for key in _comparable(ours, reference, frozenset(words)):
-            yield Difference(item.text, key, ours.scores.get(key, 0.0), reference.scores.get(key, 0.0))
+        elif isinstance(model, GLiNER2Span):
+            yield from _schema_differences(model, item, result, words)
+        else:
+            yield from _compared(item, engine_scores(result), reference_scores(model, item), words)
+
+
+def _compared(item: Item, ours: Scores, reference: Scores, words: frozenset[CharSpan]) -> Iterator[Difference]:
+    for key in _comparable(ours, reference, words):
+        yield Difference(item.text, key, ours.scores.get(key, 0.0), reference.scores.get(key, 0.0))
+
+
+def _schema_differences(
+    model: GLiNER2Span, item: Item, result: PassResult, words: frozenset[CharSpan]
+) -> Iterator[Difference]:
+    """Of each relation the best score: where two spans have nearly the same, either may be an end."""
+    of_spans, of_text = model.scores(item)
+    reference = Scores({key: score for key, score in of_spans.items()}, frozenset(span for span, _ in of_spans))
+    yield from _compared(item, engine_scores(replace(result, relations=())), reference, words)
+    scores = dict(zip(item.labels, result.classes["all"], strict=True))
+    for one in result.relations:
+        scores[one.relation] = max(one.score, scores.get(one.relation, 0.0))
+    for name in (*item.labels, *item.relations):
+        yield Difference(item.text, (name,), scores.get(name, 0.0), of_text.get(name, 0.0))
 
 
 def _class_differences(model: Any, item: Item, result: PassResult) -> Iterator[Difference]:
@@ -198,16 +219,10 @@ def engine_scores(result: PassResult) -> Scores:
     """The scores in the engine's result for a text."""
     spans = [(entity.start, entity.end) for entity in result.entities]
     scores: dict[Key, float] = {}
-    for entity in (
-        *result.entities,
-        *result.suppressed,
-    ):  # GLiNER2: with and without a full stop that is not the text's
+    for entity in (*result.entities, *result.suppressed):
         key = (entity.start, entity.end), entity.label
-        scores[key] = max(entity.score, scores.get(key, 0.0))
-    ends = [*spans, *result.ends]
-    for one in result.relations:
-        if (head := ends[one.head]) != (tail := ends[one.tail]):  # GLiNER2 also relates a span to itself
-            scores[head, tail, one.relation] = one.score
+        scores[key] = max(entity.score, scores.get(key, 0.0))  # GLiNER2: with and without a full stop behind the text
+    scores |= {(spans[one.head], spans[one.tail], one.relation): one.score for one in result.relations}
     return Scores(scores, frozenset(spans))
 
 

@@ -32,6 +32,7 @@ from gliner_bento.tasks.classifications import (
 )
 from gliner_bento.tasks.fields import Score
 from gliner_bento.tasks.labels import Labels, Relations, label_options
+from gliner_bento.tasks.structures import Instance, Structure, Structures, WindowInstances, structure_options
 
 NAME = "extract"
 TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
@@ -50,7 +51,7 @@ LIMIT_WARNINGS = frozenset({"max_entities", "max_relations"})  # codes of warnin
 MIN_SHARE = 100
 """Entities, and relations, that each text of a batch may have, beside its share of the limits of the answer."""
 
-_ABILITIES = {"labels": "entities", "relations": "relations", "classifications": "classifications"}
+_ABILITIES = {"labels": "entities", **{name: name for name in ("relations", "classifications", "structures")}}
 """What a model must be able to do for each field."""
 
 ALL_SPANS_THRESHOLD = 0.1
@@ -66,7 +67,8 @@ class ExtractionOptions:
         Field(
             description="Entity types to extract: names, or {name: description}: the model gets the description, the "
             "response has the name. Repeated names count once; two names may not share a description. Instead of a "
-            "description, an object may also set a threshold of the label. Required, unless there are classifications.",
+            "description, an object may also set a threshold of the label. Required, unless there is something else to "
+            "find.",
             examples=[LABELS],
         ),
     ] = None
@@ -86,6 +88,14 @@ class ExtractionOptions:
             "{name: description}, groups of these, or an object with `labels` and options. Needs a classification "
             "model.",
             examples=[{"sentiment": ["positive", "negative"]}],
+        ),
+    ] = None
+    structures: Annotated[
+        Structures | None,
+        Field(
+            description="Records to find, by name, each with its fields: names, {name: description}, or objects with "
+            "`type` (`list` or `string`), `choices`, `description` and `threshold`. Needs a GLiNER2 model.",
+            examples=[{"purchase": {"product": {"type": "string"}, "price": "what was paid"}}],
         ),
     ] = None
     threshold: Annotated[
@@ -169,12 +179,16 @@ class ExtractionItem(Item):
     relation_heads: Mapping[str, Sequence[int]] = field(default_factory=dict)
     relation_tails: Mapping[str, Sequence[int]] = field(default_factory=dict)
     classifications: Mapping[str, Classification] = field(default_factory=dict)
+    structures: Mapping[str, Structure] = field(default_factory=dict)
 
     @property
     def chars(self) -> int:
         """See `Item`: labels and relations are in the prompt."""
         prompts = self.labels, self.relations, *(one.labels for one in self.classifications.values())
-        return len(self.text) + sum(len(description) for prompt in prompts for description in prompt.values())
+        chars = len(self.text) + sum(len(description) for prompt in prompts for description in prompt.values())
+        for fields in self.structures.values():
+            chars += sum(len(one.description) + sum(map(len, one.choices)) for one in fields.values())
+        return chars
 
     @property
     def abilities(self) -> Mapping[str, str]:
@@ -230,6 +244,10 @@ class Extraction(Result):
     classifications: Annotated[
         Mapping[str, ClassificationResult], Field(description="By name. Empty where none were requested.")
     ] = field(default_factory=dict)
+    structures: Annotated[
+        Mapping[str, Sequence[Instance]],
+        Field(description="By name, the instances of each: values of its fields. Empty where none were requested."),
+    ] = field(default_factory=dict)
     truncated: Annotated[bool, Field(description="True if only the beginning of the text was processed.")] = False
     truncated_at: Annotated[
         int | None, Field(description="The character where processing stopped; null if the whole text was processed.")
@@ -242,7 +260,8 @@ class Extraction(Result):
     @classmethod
     def blank(cls, item: ExtractionItem, **fields: Any) -> Self:
         """The result of a text without words."""
-        return cls((), classifications=results_of(item.classifications), **fields)
+        structures = WindowInstances().results(item.structures)
+        return cls((), classifications=results_of(item.classifications), structures=structures, **fields)
 
     def rest(self, streamed: int) -> Self:
         """See `Result`."""
@@ -271,6 +290,7 @@ class StreamedEnd:
 
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")]
     classifications: Mapping[str, ClassificationResult] = field(default_factory=dict)
+    structures: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
     truncated: bool
     truncated_at: int | None
     usage: Usage
@@ -306,6 +326,11 @@ def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extra
         classifications=classification_options(
             options.classifications or {},
             default_threshold=limits.default_threshold,
+            max_labels=limits.max_labels,
+        ),
+        structures=structure_options(
+            options.structures or {},
+            default_threshold=limits.default_threshold if threshold is None else threshold,
             max_labels=limits.max_labels,
         ),
         threshold=limits.default_threshold if threshold is None else threshold,
@@ -345,7 +370,7 @@ EXTRACTION = Task(
     options=ExtractionOptions,
     item=ExtractionItem,
     result=Extraction,
-    requires=("labels", "classifications"),
+    requires=("labels", "relations", "classifications", "structures"),
     decide=_decide,
     share=_share,
     text=Field(description="The text. A blank text has no entities.", examples=[TEXT]),

@@ -92,6 +92,26 @@ def schema_of(item: Item) -> Any:
                 for name in item.relations
             }
         )
+    for name, one in item.classifications.items():
+        described = {label: text for label, text in one.labels.items() if label != text}
+        schema.classification(
+            name,
+            list(one.labels),
+            one.multi_label,
+            one.threshold,
+            label_descriptions=described,
+            prompt=one.description,
+        )
+    for name, fields in item.structures.items():
+        builder = schema.structure(name)
+        for field, one in fields.items():
+            builder.field(
+                field,
+                {"string": "str", "list": "list"}[one.type],
+                list(one.choices) or None,
+                None if one.description == field else one.description,
+                one.threshold,
+            )
     return schema
 
 

@@ -7,7 +7,7 @@ import random
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
 from shutil import copytree
@@ -24,6 +24,8 @@ from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.text.words import Words
 from gliner_bento.errors import InvalidField
+from gliner_bento.tasks.classifications import Classification
+from gliner_bento.tasks.structures import StructureField
 from gliner_bento.types import Extraction, Item
 
 pytest.importorskip("gliner2")
@@ -69,6 +71,30 @@ def drawn_item(seed: int, *, overlap: Any = None) -> Item:
     if draw.random() < 0.3:
         item = replace(item, label_thresholds={next(iter(item.labels)): 0.3})
     return replace(item, labels={}) if item.relations and draw.random() < 0.2 else item
+
+
+def drawn_schema(seed: int) -> Item:
+    """An item with classifications and structures, drawn from `seed`. Its spans do not compete: two scores may differ
+    by rounding alone."""
+    draw = random.Random(seed)
+    item = drawn_item(seed, overlap=draw.choice(["allow", "longest"]))
+    fields = {
+        name: StructureField(
+            draw.choice([name, f"the {name}"]),
+            draw.choice(["list", "string"]),
+            draw.choice([0.1, 0.5]),
+            draw.choice([(), (), ("paris", "Tokyo city", "bill")]),
+        )
+        for name in draw.sample(["person", "company", "city of birth"], draw.randint(1, 3))
+    }
+    return replace(
+        item,
+        structures={"record": fields, **({"other": dict(list(fields.items())[:1])} if draw.random() < 0.5 else {})},
+        classifications={
+            "topic": Classification({"works": "works", "city": draw.choice(["city", "a city"])}),
+            "kind": Classification(named(LABELS[:4]), multi_label=True, top_k=None, description="what it is"),
+        },
+    )
 
 
 def ours(found: Extraction) -> tuple[Scores, Scores]:
@@ -137,7 +163,7 @@ def test_results_do_not_depend_on_batching(layer: str, backbone: str, padded: bo
     """Packed, not even their bits."""
     engine = served(layer, backbone, padded=padded)
     assert engine.info.batch_invariant is not padded
-    items = [drawn_item(seed) for seed in range(100, 120)]
+    items = [(drawn_schema if seed % 2 else drawn_item)(seed) for seed in range(100, 120)]
     for item, together in zip(items, extract_batch(engine, items), strict=True):
         alone = extract_one(engine, item)
         if padded:
@@ -160,10 +186,71 @@ def test_the_self_test_compares_with_gliner2(layer: str, folder: Any, served: An
         fallback = load_engine(folder(layer), self_test=True)
     assert fallback.info.self_test == "failed"
     assert fallback.info.forward.endswith("gliner2's SpanExtractor, text by text")
-    items = [drawn_item(seed) for seed in range(100, 110)]
+    items = [drawn_schema(seed) for seed in range(100, 110)]
     for item, found in zip(items, extract_batch(fallback, items), strict=True):
         for one, other in zip(ours(found), ours(extract_one(engine, item)), strict=True):
             assert one == pytest.approx(other, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
+@pytest.mark.parametrize("layer", COUNTING_LAYERS)
+def test_classes_and_structures_are_gliner2s(layer: str, padded: bool, served: Any, reference: Any) -> None:
+    engine, model = served(layer, padded=padded), reference(layer)
+    instances = choices = 0
+    for seed in range(40):
+        item = drawn_schema(seed)
+        found, answer = extract_one(engine, item), extracted(model, item)
+        assert_equal(found, answer, item)
+        topic, kind = found.classifications["topic"].labels, found.classifications["kind"].labels
+        assert [one.label for one in topic] == [answer["topic"]["label"]]
+        assert topic[0].score == pytest.approx(answer["topic"]["confidence"], abs=TOLERANCE)
+        scores = {one["label"]: one["confidence"] for one in answer["kind"]}
+        assert {one.label: one.score for one in kind} == pytest.approx(scores, abs=TOLERANCE)
+        for name, fields in item.structures.items():
+            expected = [cut_instance(one, fields, item.text) for one in answer[name] or ()]
+            expected = [one for one in expected if any(one.values())]
+            assert len(found.structures[name]) == len(expected)
+            for instance, other in zip(found.structures[name], expected, strict=True):
+                values = {field: {one[:3]: one[3] for one in map(astuple, ones)} for field, ones in by_place(instance)}
+                assert values.keys() == other.keys()
+                for field, of_field in values.items():
+                    assert of_field == pytest.approx(other[field], abs=TOLERANCE)
+                    choices += bool(fields[field].choices and of_field)
+            instances += len(expected)
+    assert instances > 20
+    assert choices > 3
+
+
+def by_place(instance: Any) -> Any:
+    """The values of each field as (text, start, end, score)."""
+    for field, values in instance.items():
+        yield field, [Value(one.text, one.start, one.end, one.score) for one in values]
+
+
+@dataclass
+class Value:
+    text: str
+    start: int | None
+    end: int | None
+    score: float
+
+
+def cut_instance(instance: dict[str, Any], fields: Any, text: str) -> dict[str, dict[tuple[Any, ...], float]]:
+    """The values of gliner2's instance, cut off at the text's end."""
+    end = len(text.rstrip())
+    cut: dict[str, dict[tuple[Any, ...], float]] = {}
+    for field in fields:
+        given = instance.get(field) or []
+        cut[field] = {}
+        for one in given if isinstance(given, list) else [given]:
+            start, last = one.get("start"), one.get("end")
+            if start is None:
+                cut[field][one["text"], None, None] = one["confidence"]
+            elif start < end:
+                last = min(last, end)
+                key = text[start:last], start, last
+                cut[field][key] = max(one["confidence"], cut[field].get(key, 0.0))
+    return cut
 
 
 WORDS = (

@@ -7,7 +7,6 @@ The package is imported with the first such checkpoint: that takes seconds. It w
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,9 +19,9 @@ from gliner_bento.engine.checkpoint.reasons import reason
 from gliner_bento.engine.checkpoint.weights import Tensors
 from gliner_bento.errors import install
 from gliner_bento.storage.other_models import GLINER2_CONFIG
+from gliner_bento.types import Item
 
-Found = dict[str, Any]
-"""An entity or a relation, as gliner's models return it."""
+CharSpan = tuple[int, int]
 _ENCODER_CONFIG = "encoder_config/config.json"
 
 
@@ -57,19 +56,31 @@ class GLiNER2Span:
         device: torch.device = next(self.model.parameters()).device
         return device
 
-    def inference(
-        self, texts: Sequence[str], labels: Sequence[str], relations: Sequence[str], **_: Any
-    ) -> tuple[list[list[Found]], list[list[Found]]]:
-        """gliner2's own scores of all spans, and relations between them, in the form of gliner's `inference` with
-        thresholds of 0. What is behind a text's end is left out."""
-        schema: dict[str, Any] = {"entities": dict.fromkeys(labels, "")}
-        if relations:
-            schema["relations"] = [{name: {"head": "", "tail": ""}} for name in relations]
+    def scores(self, item: Item) -> tuple[dict[tuple[CharSpan, str], float], dict[str, float]]:
+        """gliner2's own scores: of all spans for the item's labels, without what is behind the text's end; and, of the
+        whole text, the best of each relation, and of the labels of each classification, which have several labels."""
+        schema: dict[str, Any] = {"entities": dict.fromkeys(item.labels, "")}
+        schema["relations"] = [{name: {"head": "", "tail": ""}} for name in item.relations]
+        schema["classifications"] = [
+            {"task": name, "labels": list(one.labels), "multi_label": True, "cls_threshold": 0.0}
+            for name, one in item.classifications.items()
+        ]
         options = {"threshold": 0.0, "include_confidence": True, "include_spans": True, "overlap_policy": "allow"}
-        found = [_in_gliners_form(text, self.model.batch_extract([text], schema, **options)[0]) for text in texts]
-        return [entities for entities, _ in found], [related for _, related in found]
-
-    predict_relations = inference
+        answer = self.model.batch_extract([item.text], schema, **options)[0]
+        size = len(item.text)
+        spans: dict[tuple[CharSpan, str], float] = {}
+        for label, found in answer.get("entities", {}).items():
+            for span in found:
+                if span["start"] < size:
+                    key = (span["start"], min(span["end"], size)), label
+                    spans[key] = max(span["confidence"], spans.get(key, 0.0))
+        whole = {one["label"]: one["confidence"] for name in item.classifications for one in answer[name]}
+        for relation, instances in answer.get("relation_extraction", {}).items():
+            for ends in instances:
+                if max(end["start"] for end in ends.values()) < size:
+                    score = min(end["confidence"] for end in ends.values())
+                    whole[relation] = max(score, whole.get(relation, 0.0))
+        return spans, whole
 
     def save_pretrained(self, folder: Path, **_: Any) -> None:
         """As gliner's."""
@@ -78,28 +89,6 @@ class GLiNER2Span:
     def eval(self) -> None:
         """As `nn.Module.eval`."""
         self.model.eval()
-
-
-def _in_gliners_form(text: str, answer: dict[str, Any]) -> tuple[list[Found], list[Found]]:
-    best: dict[tuple[int, int, str], float] = {}
-    for label, spans in answer.get("entities", {}).items():
-        for span in spans:
-            key = span["start"], min(span["end"], len(text)), label
-            if key[0] < key[1]:
-                best[key] = max(span["confidence"], best.get(key, 0.0))
-    entities = [
-        {"start": start, "end": end, "label": label, "score": score} for (start, end, label), score in best.items()
-    ]
-    index_of = {(one["start"], one["end"]): number for number, one in enumerate(entities)}
-    related = []
-    for relation, instances in answer.get("relation_extraction", {}).items():
-        for one in instances:
-            ends = [index_of.get((end["start"], min(end["end"], len(text)))) for end in (one["head"], one["tail"])]
-            if None not in ends:
-                head, tail = ({"entity_idx": index} for index in ends)
-                score = min(one["head"]["confidence"], one["tail"]["confidence"])
-                related.append({"relation": relation, "head": head, "tail": tail, "score": score})
-    return entities, sorted(related, key=lambda one: -one["score"])
 
 
 def build_gliner2(folder: Path, name: str, tensors: Tensors, *, max_words: int = 0, max_span_width: int = 0) -> Any:

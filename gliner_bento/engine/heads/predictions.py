@@ -65,6 +65,10 @@ class SpanTable:
 NO_SPANS = SpanTable.of(())
 
 
+FieldSpans = Sequence[Sequence[Span]]
+"""Of each field, its values. Their label: the number of the choice; -1: the words."""
+
+
 class PredictedRelation(NamedTuple):
     """`relation` is an index into the item's relations; `head` and `tail` are indexes into the text's spans, and into
     `ends` behind them."""
@@ -81,6 +85,7 @@ class Predictions:
 
     suppressed: of a pass of a chunked request: spans above the threshold that overlap resolution dropped.
     classes: for each classification of the item, in order, the scores of its labels, in order: (labels,).
+    structures: of each structure of the item, its instances: of each field, the values, best first.
     cut: limits of the item that dropped something, `max_entities` or `max_relations`.
     ends: the ends of relations that are none of the spans.
     error: there are too many results for the item's limits.
@@ -92,6 +97,7 @@ class Predictions:
     relations: Sequence[PredictedRelation] = ()
     ends: SpanTable = NO_SPANS
     classes: Sequence[NDArray[np.float64]] = ()
+    structures: Sequence[Sequence[FieldSpans]] = ()
     error: LimitExceeded | None = None
 
     @classmethod

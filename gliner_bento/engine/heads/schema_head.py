@@ -1,14 +1,15 @@
-"""The head of GLiNER2's span models: entities, and relations between any spans.
+"""The head of GLiNER2's span models: entities, relations between any spans, classes, and structures.
 
     [P] of a task ──▶ number of instances ──▶ a query for each instance and field ──▶ a score for each query and span
 
 A label has one query, the first instance's. A relation holds, in each instance, between the best span for its head and
-the best for its tail.
+the best for its tail; a structure's instance has values for each field. A class needs no instances: its score follows
+from its [L].
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -21,28 +22,36 @@ from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads.count_queries import CountQueries, FieldGroup
 from gliner_bento.engine.heads.decode import decode_spans, thresholds_of
 from gliner_bento.engine.heads.overlap import Resolved, chars_of, kept_spans, resolve
-from gliner_bento.engine.heads.predictions import NO_SPANS, PredictedRelation, Predictions, Span, SpanTable, WordSpan
+from gliner_bento.engine.heads.predictions import (
+    NO_SPANS,
+    FieldSpans,
+    PredictedRelation,
+    Predictions,
+    Span,
+    SpanTable,
+    WordSpan,
+)
 from gliner_bento.engine.heads.span_scores import EncodedSpans, MarkerV0
 from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.layers.rows import PaddedRows, TextRows, copied
-from gliner_bento.engine.limits import kept_of
+from gliner_bento.engine.limits import kept_of, too_many
+from gliner_bento.engine.text.schema_prompts import choice_row, choice_words
 from gliner_bento.errors import ScoresNotFinite
 from gliner_bento.types import Item
 
 
 class SchemaTask(NamedTuple):
-    """A task of a text. marker: the row of its [P]. fields: the first row of its fields, and how many there are.
+    """A task of a text. param: the option that it is of, and its number there. marker: the row of its [P]. fields: the
+    first row of its fields, and how many there are."""
 
-    relation: its number; None: the entities.
-    """
-
+    param: str
+    number: int
     marker: int
     first: int
     fields: int
-    relation: int | None = None
 
 
 class TextTask(NamedTuple):
@@ -74,6 +83,9 @@ class SchemaModules(Protocol):
     def queries(self, fields: torch.Tensor, groups: Sequence[FieldGroup], rows: TextRows) -> torch.Tensor:
         """Of the fields of all groups. rows: the queries of each text."""
 
+    def classes(self, fields: torch.Tensor, rows: TextRows) -> torch.Tensor:
+        """Logits, (classes, 1). rows: the classes of each text."""
+
     def logits(self, spans: Any, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
         """Of each text, (words, K, queries). rows: the queries of each text."""
 
@@ -84,12 +96,17 @@ class PackedModules:
     def __init__(self, model: Any, layers: LayerFactory) -> None:
         self.spans: Any = MarkerV0(model.span_rep.span_rep_layer, model.max_width, layers)
         self._count = Projection(model.count_pred, layers)
+        self._classify = Projection(model.classifier, layers)
         self.queries: Any = CountQueries(model.count_embed, layers)
         self.name = f"{self.spans.name}, {self.queries.name}"
 
     def instances(self, markers: torch.Tensor, rows: TextRows) -> torch.Tensor:
         """See `SchemaModules`."""
         return self._count(markers, rows.slot_rows)
+
+    def classes(self, fields: torch.Tensor, rows: TextRows) -> torch.Tensor:
+        """See `SchemaModules`."""
+        return self._classify(fields, rows.slot_rows)
 
     def logits(self, spans: EncodedSpans, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
         """See `SchemaModules`."""
@@ -110,7 +127,7 @@ class OwnModules:
     def __init__(self, model: Any, layers: LayerFactory) -> None:
         self._model = model
         self._own_shapes = layers.own_shapes
-        for module in (model.span_rep, model.count_pred, model.count_embed):
+        for module in (model.span_rep, model.count_pred, model.count_embed, model.classifier):
             layers.adapt(module)
         self.name = f"gliner2's {type(model).__name__}, text by text"
 
@@ -120,10 +137,17 @@ class OwnModules:
 
     def instances(self, markers: torch.Tensor, rows: TextRows) -> torch.Tensor:
         """See `SchemaModules`."""
+        return self._by_text(self._model.count_pred, markers, rows)
+
+    def classes(self, fields: torch.Tensor, rows: TextRows) -> torch.Tensor:
+        """See `SchemaModules`."""
+        return self._by_text(self._model.classifier, fields, rows)
+
+    def _by_text(self, module: Any, x: torch.Tensor, rows: TextRows) -> torch.Tensor:
         computed = []
-        for slot, block, _ in rows.by_slot(markers):
+        for slot, block, _ in rows.by_slot(x):
             with on_slot(slot), self._own_shapes():
-                computed.append(self._model.count_pred(block))
+                computed.append(module(block))
         return rows.joined(computed)
 
     def queries(self, fields: torch.Tensor, groups: Sequence[FieldGroup], rows: TextRows) -> torch.Tensor:
@@ -171,34 +195,57 @@ class SchemaHead:
 
     def predictions(self, scores: SchemaScores, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
         """See `Head`."""
+        firsts = zip(encoded.rows.labels.firsts, encoded.rows.relations.firsts, strict=True)
+        every = [list(tasks_of(text.item, *of_text)) for text, of_text in zip(texts, firsts, strict=False)]
         instances = _instances(scores.instances, encoded)
-        tasks = [
-            list(_with_instances(tasks_of(text.item, *firsts), instances))
-            for text, *firsts in zip(texts, encoded.rows.labels.firsts, encoded.rows.relations.firsts, strict=False)
+        tasks = [list(_with_instances(of_text, instances)) for of_text in every]
+        spans = self._spans(scores.spans, encoded, texts, tasks)
+        predictions = [Predictions.or_error(_predicted, *of_text) for of_text in zip(texts, tasks, spans, strict=True)]
+        classes = self._classes(encoded, texts, every)
+        return [replace(one, classes=of_text) for one, of_text in zip(predictions, classes, strict=True)]
+
+    def _classes(
+        self, encoded: EncoderOutput, texts: Sequence[Prepared], tasks: Sequence[Sequence[SchemaTask]]
+    ) -> list[list[NDArray[np.float64]]]:
+        """The scores of each text's classes."""
+        asked = [[one for one in of_text if one.param == "classifications"] for of_text in tasks]
+        if not any(asked):
+            return [[] for _ in texts]
+        fields = torch.cat([_fields(one, encoded) for of_text in asked for one in of_text])
+        rows = TextRows(tuple(sum(one.fields for one in of_text) for of_text in asked), encoded.rows.words.slots)
+        logits = self._modules.classes(fields, rows)[:, 0].float().cpu().numpy().astype(np.float64)
+        sizes = [one.fields for of_text in asked for one in of_text]
+        parts = iter(np.split(logits, np.cumsum(sizes)[:-1]))
+        return [
+            [_class_scores(next(parts), one.multi_label) for one in text.item.classifications.values()]
+            for text in texts
         ]
+
+    def _spans(
+        self, words: Any, encoded: EncoderOutput, texts: Sequence[Prepared], tasks: Sequence[Sequence[TextTask]]
+    ) -> list[SpanTable]:
+        """Each text's spans above the thresholds of their queries, which are their labels."""
         groups = [one.group for of_text in tasks for one in of_text]
         if not groups:
-            return [Predictions() for _ in texts]
+            return [NO_SPANS for _ in texts]
         fields = torch.cat([_fields(one.task, encoded) for of_text in tasks for one in of_text])
         counts = tuple(sum(one.group.queries for one in of_text) for of_text in tasks)
         rows = TextRows(counts, encoded.rows.words.slots)
         queries = self._modules.queries(fields, groups, rows)
-        logits = self._modules.logits(scores.spans, queries, rows, encoded.rows.words)
+        logits = self._modules.logits(words, queries, rows, encoded.rows.words)
         thresholds = [_thresholds(text.item, of_text) for text, of_text in zip(texts, tasks, strict=True)]
         above = decode_spans(
             [one[: text.words] for one, text in zip(logits, texts, strict=True)],
             [float(of_text.min(initial=1)) for of_text in thresholds],
         )
         return [
-            Predictions.or_error(
-                _predicted, text, of_text, spans.take(spans.score.astype(np.float32) > least[spans.label])
-            )
-            for text, of_text, least, spans in zip(texts, tasks, thresholds, above, strict=True)
+            spans.take(spans.score.astype(np.float32) > least[spans.label])
+            for least, spans in zip(thresholds, above, strict=True)
         ]
 
 
 def _fields(task: SchemaTask, encoded: EncoderOutput) -> torch.Tensor:
-    markers = encoded.labels if task.relation is None else encoded.relations
+    markers = encoded.labels if task.param == "labels" else encoded.relations
     return markers[task.first : task.first + task.fields]
 
 
@@ -215,50 +262,68 @@ def _instances(logits: torch.Tensor, encoded: EncoderOutput) -> list[int]:
 
 def tasks_of(item: Item, first_label: int, first_marker: int) -> Iterator[SchemaTask]:
     """The tasks of an item, in the order of its prompt: rows of its labels, and of its other markers."""
-    if item.labels:
-        yield SchemaTask(first_marker, first_label, len(item.labels))
-        first_marker += 1
-    for number in range(len(item.relations)):
-        yield SchemaTask(first_marker, first_marker + 1, 2, number)
-        first_marker += 3
+    row = first_marker
+    fields = [
+        *(("structures", number, len(one)) for number, one in enumerate(item.structures.values())),
+        *([("labels", 0, 0)] if item.labels else ()),
+        *(("relations", number, 2) for number in range(len(item.relations))),
+        *(("classifications", number, len(one.labels)) for number, one in enumerate(item.classifications.values())),
+    ]
+    for param, number, size in fields:
+        if param == "labels":
+            yield SchemaTask(param, number, row, first_label, len(item.labels))
+        else:
+            yield SchemaTask(param, number, row, row + 1, size)
+        row += 1 + size
 
 
-def _with_instances(tasks: Iterator[SchemaTask], instances: Sequence[int]) -> Iterator[TextTask]:
+def _with_instances(tasks: Iterable[SchemaTask], instances: Sequence[int]) -> Iterator[TextTask]:
     """The tasks that have instances. Of the entities only the first counts."""
     queries = 0
     for task in tasks:
-        if count := instances[task.marker]:
-            group = FieldGroup(task.fields, 1 if task.relation is None else count)
+        if task.param != "classifications" and (count := instances[task.marker]):
+            group = FieldGroup(task.fields, 1 if task.param == "labels" else count)
             yield TextTask(task, group, queries)
             queries += group.queries
 
 
 def _thresholds(item: Item, tasks: Sequence[TextTask]) -> NDArray[np.float32]:
     """Of each query: what its scores must exceed. gliner2's must only reach the threshold."""
-    of_labels = np.broadcast_to(thresholds_of(item), len(item.labels))
-    of_relations = np.broadcast_to(relation_thresholds_of(item), len(item.relations))
-    parts = [
-        of_labels if one.task.relation is None else np.repeat(of_relations[one.task.relation], one.group.queries)
-        for one in tasks
-    ]
-    thresholds = np.concatenate([np.empty(0), *parts]).astype(np.float32)
+    structures = list(item.structures.values())
+    parts: list[NDArray[np.float64]] = [np.empty(0)]
+    for one in tasks:
+        if one.task.param == "labels":
+            parts.append(np.broadcast_to(thresholds_of(item), len(item.labels)))
+        elif one.task.param == "relations":
+            of_relations = np.broadcast_to(relation_thresholds_of(item), len(item.relations))
+            parts.append(np.repeat(of_relations[one.task.number], one.group.queries))
+        else:
+            of_fields = [field.threshold for field in structures[one.task.number].values()]
+            parts.append(np.tile(of_fields, one.group.instances))
+    thresholds = np.concatenate(parts).astype(np.float32)
     least: NDArray[np.float32] = np.nextafter(thresholds, np.float32(-1))
     return least
+
+
+def _class_scores(logits: NDArray[np.float64], multi_label: bool) -> NDArray[np.float64]:
+    scores: NDArray[np.float64] = 1 / (1 + np.exp(-logits)) if multi_label else np.exp(logits - logits.max())
+    return scores if multi_label else scores / scores.sum()
 
 
 def _predicted(text: Prepared, tasks: Sequence[TextTask], above: SpanTable) -> Predictions:
     """above: the spans above the thresholds; their labels are queries. Raises LimitExceeded."""
     item, own = text.item, text.payload.own
-    above = above.take(above.first >= own.start)
-    of_labels = above.take(above.label < len(item.labels)) if _has_entities(tasks) else NO_SPANS
-    entities = resolve(text, of_labels, within_labels=True)
+    inside = above.take(above.first >= own.start)
+    entities = Resolved(NO_SPANS)
+    for one in tasks:
+        if one.task.param == "labels":
+            of_labels = inside.take((inside.label >= one.queries) & (inside.label < one.queries + one.group.queries))
+            entities = resolve(text, replace(of_labels, label=of_labels.label - one.queries), within_labels=True)
     entities = Resolved(_clipped(entities.entities, own), _clipped(entities.suppressed, own), entities.cut)
-    related = list(_related(item, tasks, above, own))
-    return with_ends(text, entities, related)
-
-
-def _has_entities(tasks: Sequence[TextTask]) -> bool:
-    return bool(tasks) and tasks[0].task.relation is None
+    others = [one for one in tasks if one.task.param != "labels"]
+    values = _values(item, inside, own) if others else {}
+    predictions = with_ends(text, entities, list(_related(others, values)))
+    return replace(predictions, structures=_structures(text, others, values, above)) if item.structures else predictions
 
 
 def _clipped(spans: SpanTable, own: slice) -> SpanTable:
@@ -273,6 +338,50 @@ def _clipped(spans: SpanTable, own: slice) -> SpanTable:
     return replace(spans, last=last).take(kept[spans.first[kept] < own.stop])
 
 
+def _values(item: Item, inside: SpanTable, own: slice) -> dict[int, list[Span]]:
+    """The spans of each query, best first. One that is behind the text has no words."""
+    kept = inside.take(kept_spans(inside, item, within_labels=True))
+    values: dict[int, dict[WordSpan, Span]] = {}
+    for span in kept.take(np.lexsort((kept.last, kept.first, -kept.score))):
+        clipped = span._replace(last=min(span.last, own.stop - 1))
+        values.setdefault(span.label, {}).setdefault(clipped[:2], clipped)
+    return {query: list(spans.values()) for query, spans in values.items()}
+
+
+def _structures(
+    text: Prepared, tasks: Sequence[TextTask], values: Mapping[int, Sequence[Span]], above: SpanTable
+) -> list[list[FieldSpans]]:
+    """The instances of each structure that have a value. Raises LimitExceeded."""
+    structures: list[list[FieldSpans]] = [[] for _ in text.item.structures]
+    fields_of = list(text.item.structures.values())
+    words = choice_words(text.item.structures)
+    before = above.take((above.first == above.last) & (above.first < len(words)))
+    chosen = {(span.label, span.first): span.score for span in before}
+    for one in tasks:
+        if one.task.param != "structures":
+            continue
+        fields = list(fields_of[one.task.number].values())
+        for first in range(one.queries, one.queries + one.group.queries, one.group.fields):
+            instance = []
+            for query, field in enumerate(fields, first):
+                spans = values.get(query, ())
+                if field.choices:
+                    rows = [choice_row(words, choice) for choice in field.choices]
+                    spans = [
+                        Span(0, 0, number, chosen[query, row])
+                        for number, row in enumerate(rows)
+                        if (query, row) in chosen
+                    ]
+                if field.type == "string":
+                    spans = [max(spans, key=lambda span: span.score)] if spans else []
+                instance.append([span for span in spans if span.first <= span.last])
+            if any(instance):
+                structures[one.task.number].append(instance)
+    if sum(len(spans) for one in structures for instance in one for spans in instance) > text.item.max_entities:
+        raise too_many(text.item, "max_entities")
+    return structures
+
+
 class Related(NamedTuple):
     """A relation between two spans of words."""
 
@@ -282,21 +391,17 @@ class Related(NamedTuple):
     score: float
 
 
-def _related(item: Item, tasks: Sequence[TextTask], above: SpanTable, own: slice) -> Iterator[Related]:
+def _related(tasks: Sequence[TextTask], values: Mapping[int, Sequence[Span]]) -> Iterator[Related]:
     """The relations of all instances; the score is the lower one of both ends."""
-    kept = kept_spans(above, item, within_labels=True)
-    best: dict[int, Span] = {}
-    for span in above.take(kept):
-        if span.label not in best or best[span.label].score < span.score:
-            best[span.label] = span
     for one in tasks:
-        if one.task.relation is None:
+        if one.task.param != "relations":
             continue
         for query in range(one.queries, one.queries + one.group.queries, 2):
-            head, tail = best.get(query), best.get(query + 1)
-            if head and tail and max(head.first, tail.first) < own.stop:
-                ends = [(end.first, min(end.last, own.stop - 1)) for end in (head, tail)]
-                yield Related(one.task.relation, ends[0], ends[1], min(head.score, tail.score))
+            if query in values and query + 1 in values:
+                head, tail = values[query][0], values[query + 1][0]
+                if head.first <= head.last and tail.first <= tail.last:
+                    ends = (head.first, head.last), (tail.first, tail.last)
+                    yield Related(one.task.number, *ends, min(head.score, tail.score))
 
 
 def with_ends(text: Prepared, entities: Resolved, related: Sequence[Related]) -> Predictions:

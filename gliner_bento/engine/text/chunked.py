@@ -29,6 +29,7 @@ from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.windows import Cutter, Window
 from gliner_bento.engine.text.words import Words
 from gliner_bento.tasks.classifications import WindowScores
+from gliner_bento.tasks.structures import WindowInstances
 from gliner_bento.types import Entity, Extraction, Item, Usage
 
 # Passes that one call makes: with many labels and relations a window has thousands.
@@ -78,7 +79,7 @@ class WindowedRequest:
         self._to_make: deque[Iterator[Prepared]] = deque()  # passes of one window each, those for relations first
         self._open: dict[int, _OpenWindow] = {}  # by the id of a pass
         self._truncated_at: int | None = None
-        self._classes = WindowScores()
+        self._classes, self._instances = WindowScores(), WindowInstances()
         self._windows = self._words = self._tokens = 0  # counters for `usage`
 
     def process_windows(self, window_words: int, overlap_words: int) -> None:
@@ -122,6 +123,7 @@ class WindowedRequest:
             window = self._open.pop(id(prepared))
             self._tokens += result.tokens
             self._classes.add(window.window.number, result.classes)
+            self._instances.add(window.window.number, result.structures)
             window.add(self._item, result)
             if result.cut:
                 self._merger.cut.add("max_relations")
@@ -146,6 +148,7 @@ class WindowedRequest:
             entities=entities,
             relations=relations,
             classifications=self._classes.results(self._item.classifications),
+            structures=self._instances.results(self._item.structures),
             warnings=[warning_of(limit) for limit in sorted(self._merger.cut)],
             truncated=self._truncated_at is not None,
             truncated_at=self._truncated_at,
@@ -193,7 +196,7 @@ class WindowedRequest:
         groups = self._groups.labels
         relations = () if self._groups.relations else tuple(self._item.relations)
         prompts = [(labels, relations) for labels in groups]
-        return self._passes(_OpenWindow(window, len(prompts)), prompts)
+        return self._passes(_OpenWindow(window, len(prompts)), prompts, first=True)
 
     def _label_sets(self, window: _OpenWindow) -> list[Names]:
         """The labels of the passes for relations between the entities of a window; none for fewer than two spans."""
@@ -212,14 +215,16 @@ class WindowedRequest:
             label_sets = [tuple(sorted(one + other)) for one, other in combinations(halves, 2)]
         return label_sets
 
-    def _passes(self, window: _OpenWindow, prompts: Iterable[tuple[Names, Names]]) -> Iterator[Prepared]:
-        """A pass of the window for each of these labels and relations, made on demand."""
-        for labels, relations in prompts:
-            prepared = self._pass(window.window, labels, relations)
+    def _passes(
+        self, window: _OpenWindow, prompts: Iterable[tuple[Names, Names]], *, first: bool = False
+    ) -> Iterator[Prepared]:
+        """A pass of the window for each of these labels and relations, made on demand. first: the first one of these
+        is for the rest of the item, too."""
+        for number, (labels, relations) in enumerate(prompts):
+            prepared = self._pass(window.window, part_of(self._item, labels, relations, rest=first and not number))
             self._open[id(prepared)] = window
             yield prepared
 
-    def _pass(self, window: Window, labels: Names, relations: Names) -> Prepared:
-        item = part_of(self._item, labels, relations)
+    def _pass(self, window: Window, item: Item) -> Prepared:
         tokenized = self._tokenizer.tokenized(item.text, window.words, self._tokenizer.prompts.prompt(item))
         return one_pass(item, tokenized, self._lease, is_pass=True)

@@ -103,7 +103,7 @@ class PassPlanner:
             return Groups([tuple(item.labels)], [], {}, (0, 0), self._room(item, tuple(item.labels)))
         share = self._tokenizer.limits.tokens // (4 if item.relations else 2)
         tokens = yield from self._tokens(item.labels, "labels", share)
-        labels = self._grouped(tokens, share)
+        labels = self._grouped(tokens, share) or [()]
         relation_tokens = yield from self._tokens(item.relations, "relations", share)
         relations = self._grouped(relation_tokens, share)
         if len(labels) == 1 and len(relations) <= 1:  # in the request's order, as in a text that fits one pass
@@ -118,7 +118,8 @@ class PassPlanner:
             room = min(room, self._room(item, longest, group) - excess)
             yield
         if room < 1:
-            raise InvalidField("labels: they leave no tokens for the text", param="labels")
+            param = next(iter(item.abilities))
+            raise InvalidField(f"{param}: {' and '.join(item.abilities)} leave no tokens for the text", param=param)
         return Groups(labels, relations, tokens, half, room)
 
     def _tokens(self, names: Mapping[str, str], param: str, share: int) -> Steps[dict[str, int]]:
@@ -142,14 +143,16 @@ class PassPlanner:
         return self._tokenizer.prompts.prompt(part_of(item, labels, relations)).room
 
 
-def part_of(item: Item, labels: Names, relations: Names) -> Item:
-    """The item with these labels and relations alone."""
+def part_of(item: Item, labels: Names, relations: Names, *, rest: bool = True) -> Item:
+    """The item with these labels and relations alone. rest: and all that it asks for besides."""
     return replace(
         item,
         labels={name: item.labels[name] for name in labels},
         relations={name: item.relations[name] for name in relations},
         relation_heads={},  # the merged entities decide: another window may give a span another label
         relation_tails={},
+        classifications=item.classifications if rest else {},
+        structures=item.structures if rest else {},
     )
 
 

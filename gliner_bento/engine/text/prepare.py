@@ -29,7 +29,7 @@ class ItemPreparer:
         if not isinstance(item, ExtractionItem):
             raise InvalidField(f"{self._model} does not support the task {item.task}")
         schema = self._tokenizer.prompts.schema
-        if not item.labels and not item.classifications and not (schema and item.relations):
+        if not item.abilities or (item.relations and not item.labels and not schema):
             raise InvalidField("labels: at least one is required", param="labels")
         item.check_supported(self._model, self._tasks)
         for param, names in (("labels", item.labels), ("relations", item.relations)):

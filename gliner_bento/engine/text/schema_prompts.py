@@ -1,4 +1,4 @@
-"""The prompt of GLiNER2 models: a task for the labels, and one for each relation, before the text.
+"""The prompt of GLiNER2 models: a task for the labels, and one for each relation and classification, before the text.
 
     ( [P] entities ( [E] person [E] city ) ) [SEP_STRUCT] ( [P] lives in ( [R] head [R] tail ) ) [SEP_TEXT] words … .
 
@@ -21,20 +21,21 @@ from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unico
 from gliner_bento.engine.text.words import NO_WORDS, Words, token_array
 from gliner_bento.errors import InvalidField
 from gliner_bento.tasks.extraction import ExtractionItem
+from gliner_bento.tasks.structures import Structure
 
 _MARKERS = ("[SEP_STRUCT]", "[SEP_TEXT]", "[P]", "[C]", "[E]", "[R]", "[L]", "[EXAMPLE]", "[OUTPUT]", "[DESCRIPTION]")
 _STOPS = (".", "!", "?")
 _NOT_SPACE = re.compile(r"\S")
-_ENDS = ("head", "tail")
+_ENDS = {"head": "head", "tail": "tail"}
 
 
 class SchemaTask(NamedTuple):
-    """A task of a prompt. title: behind [P]. marker: before each of the fields."""
+    """A task of a prompt. param: the option that it is of. title: behind [P]. marker: before each of the fields."""
 
     param: str
     title: str
     marker: str
-    fields: Sequence[str]
+    fields: tuple[str, ...]
 
     @property
     def elements(self) -> list[str]:
@@ -43,7 +44,7 @@ class SchemaTask(NamedTuple):
 
 
 class SchemaPrompts:
-    """See `Prompts`. `relation_positions` are those of all [P] and [R], in order."""
+    """See `Prompts`. `relation_positions` are those of all other markers, in order."""
 
     inline, framed, schema = True, False, True
 
@@ -60,24 +61,23 @@ class SchemaPrompts:
 
     def prompt(self, item: ExtractionItem) -> Prompt:
         """See `Prompts`."""
-        names = (item.labels, item.relations)
-        for param, described in zip(("labels", "relations"), names, strict=True):
-            _check_names(described, param)
-        if 2 * sum(map(len, names)) >= self._max_tokens:  # at least a marker and a token each
+        tasks = tuple(schema_tasks(item))
+        if 2 * sum(len(task.fields) for task in tasks) >= self._max_tokens:  # at least a marker and a token each
             return NO_ROOM
         try:
-            return self._cached(*(tuple(described.items()) for described in names))
+            return self._cached(tasks, tuple(choice_words(item.structures)))
         except DoesNotFit:
             return NO_ROOM
 
     def tokens_of(self, name: str, description: str, param: str) -> int:
         """See `Prompts`."""
-        _check_names({name: description}, param)
+        task = _task(param, "", "", "", {name: description})
         if param == "relations":
-            return 1 + sum(map(len, self._elements(next(_relation_tasks({name: description})))))
+            task = _task(param, name, description, "[R]", _ENDS)
+            return 1 + sum(map(len, self._elements(task)))
         ids = self._subwords.ids([name])
         self._subwords.check_name(ids, name, param)
-        return 1 + len(ids) + len(self._subwords.ids([_described({name: description})]))
+        return 1 + len(ids) + len(self._subwords.ids([task.title]))
 
     def after(self, text: str, words: Words) -> Words:
         """See `Prompts`: a full stop, unless there is one. The text's last characters decide, be they white space."""
@@ -86,8 +86,7 @@ class SchemaPrompts:
             return NO_WORDS
         return Words(self._stop, np.array([len(self._stop)]), np.array([[words.end, words.end]]))
 
-    def _build(self, labels: Sequence[tuple[str, str]], relations: Sequence[tuple[str, str]]) -> Prompt:
-        tasks = [*_entity_tasks(dict(labels)), *_relation_tasks(dict(relations))]
+    def _build(self, tasks: Sequence[SchemaTask], choices: Sequence[str]) -> Prompt:
         ids: list[int] = []
         of_labels: list[int] = []
         of_others: list[int] = []
@@ -102,10 +101,19 @@ class SchemaPrompts:
             if len(ids) > self._max_tokens:
                 raise DoesNotFit  # an exception, so that the cache does not keep it
         ids += self._subwords.ids(["[SEP_TEXT]"])
-        room = self._subwords.room(ids) - len(self._stop)
+        words = self._words(choices)
+        room = self._subwords.room(ids) - len(self._stop) - len(words.token_ids)
         if room < 1:
             raise DoesNotFit
-        return Prompt(token_array(ids), (), room, np.array(of_labels, np.int64), np.array(of_others, np.int64))
+        return Prompt(token_array(ids), (), room, np.array(of_labels, np.int64), np.array(of_others, np.int64), words)
+
+    def _words(self, choices: Sequence[str]) -> Words:
+        """Words without characters. Raises InvalidField for one without tokens."""
+        ids = self._subwords.each(choices) if choices else []
+        for word, tokens in zip(choices, ids, strict=True):
+            self._subwords.check_name(tokens, word, "structures")
+        counts = np.array([len(tokens) for tokens in ids], np.int64)
+        return Words(token_array([one for tokens in ids for one in tokens]), counts, np.zeros((len(ids), 2), np.int64))
 
     def _elements(self, task: SchemaTask) -> list[tuple[int, ...]]:
         """The tokens of each element. Raises InvalidField for a name that the model cannot encode."""
@@ -115,26 +123,46 @@ class SchemaPrompts:
         return elements
 
 
-def _check_names(described: Mapping[str, str], param: str) -> None:
-    """Raises InvalidField for names and descriptions with a marker inside, or that are not valid Unicode."""
-    texts = (*described, *described.values())
+def schema_tasks(item: ExtractionItem) -> Iterator[SchemaTask]:
+    """The tasks of an item, in the order of its prompt. Raises InvalidField for a name with a marker."""
+    for name, fields in item.structures.items():
+        described = {field: one.description for field, one in fields.items()}
+        yield _task(
+            "structures", name, name, "[C]", described, *(word for one in fields.values() for word in one.choices)
+        )
+    if item.labels:
+        yield _task("labels", "entities", "entities", "[E]", item.labels)
+    for name, description in item.relations.items():
+        yield _task("relations", name, description, "[R]", _ENDS)
+    for name, one in item.classifications.items():
+        yield _task("classifications", name, one.description or name, "[L]", one.labels)
+
+
+def choice_words(structures: Mapping[str, Structure]) -> list[str]:
+    """The words that the model reads before the text: the choices of fields."""
+    words: list[str] = []
+    for name, fields in structures.items():
+        with_choices = {field: one.choices for field, one in fields.items() if one.choices}
+        for number, (field, choices) in enumerate(with_choices.items()):
+            words += [",", field, "("] if number else ["(", f"{name}:", field, "("]
+            words += [choices[0], *(part for choice in choices[1:] for part in ("|", choice)), ")"]
+        words += [")"] if with_choices else []
+    return words
+
+
+def choice_row(words: Sequence[str], choice: str) -> int:
+    """The number of the word that stands for a choice: as in gliner2, the first one that reads like it."""
+    return next(number for number, word in enumerate(words) if word.lower() == choice.lower())
+
+
+def _task(param: str, name: str, description: str, marker: str, fields: Mapping[str, str], *choices: str) -> SchemaTask:
+    """fields: with their descriptions; those without one are their own."""
+    texts = (name, description, *fields, *fields.values(), *choices)
     check_unicode(texts, param)
     for text in texts:
-        if "[" in text and any(marker in text for marker in _MARKERS):
+        if "[" in text and any(reserved in text for reserved in _MARKERS):
             raise InvalidField(f"{param}: {shortened(text)} has a marker that the model reserves", param=param)
-
-
-def _described(described: Mapping[str, str]) -> str:
-    """What is behind a task's name."""
-    return "".join(f" [DESCRIPTION] {name}: {text}" for name, text in described.items() if name != text)
-
-
-def _entity_tasks(labels: Mapping[str, str]) -> Iterator[SchemaTask]:
-    if labels:
-        yield SchemaTask("labels", f"entities{_described(labels)}", "[E]", list(labels))
-
-
-def _relation_tasks(relations: Mapping[str, str]) -> Iterator[SchemaTask]:
-    for name, description in relations.items():
-        title = name if name == description else f"{name}: {description}"
-        yield SchemaTask("relations", title, "[R]", _ENDS)
+    title = name if name == description else f"{name}: {description}"
+    for field, text in fields.items():
+        title += f" [DESCRIPTION] {field}: {text}" if field != text else ""
+    return SchemaTask(param, title, marker, tuple(fields))

@@ -77,7 +77,7 @@ def test_the_lines_are_what_extract_answers(client, body):
     assert [line["entity"] for line in entities] == answer.pop("entities")
     assert end == answer
     described = {"truncated", "truncated_at", "usage", "warnings", "model", "adapter_id", "request_id"}
-    assert set(end) == {"relations", "classifications"} | described
+    assert set(end) == {"relations", "classifications", "structures"} | described
     assert [found["relation"] for found in end["relations"]] == body.get("relations", [])
     for relation in end["relations"]:
         for side in ("head", "tail"):

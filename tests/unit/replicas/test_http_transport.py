@@ -35,6 +35,7 @@ from gliner_bento.replicas.messages import (
     frame,
 )
 from gliner_bento.tasks.classifications import Classification
+from gliner_bento.tasks.structures import StructureField
 from gliner_bento.types import Extraction, Item
 
 # Frames
@@ -100,6 +101,8 @@ def test_an_item_survives_the_transport():
         relation_heads={"r": [0]},
         relation_tails={"r": [1]},
         classifications={"c": Classification({"x": "1", "y": "2"}, True, 0.5, None, "max", "Which?")},
+        overlap="longest",
+        structures={"s": {"f": StructureField("of it", "string", 0.5, ("a", "b"))}},
     )
     assert all(getattr(sent, field.name) != getattr(item(), field.name) for field in fields(Item))
     ((arrived,), _) = ItemsMessage.read(ItemsMessage.of([sent], call()))

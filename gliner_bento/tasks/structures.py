@@ -1,0 +1,140 @@
+"""Structured records of a text: their options as a request has them, and their result.
+
+A structure is a kind of record, by name, with fields. A text has any number of instances of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+from typing_extensions import TypedDict
+
+from gliner_bento.errors import InvalidField
+from gliner_bento.tasks.fields import Elements, Fields, Name, Score, Strict
+
+FieldType = Literal["list", "string"]
+
+_SHOWN_CHARS = 100
+
+
+class FieldOptions(TypedDict, total=False):
+    """One field."""
+
+    __pydantic_config__ = Strict.model_config  # type: ignore[misc]
+
+    type: Annotated[FieldType, Field(description="`list`: all values. `string`: the one with the highest score.")]
+    description: Annotated[Name | None, Field(description="What the model reads about the field, beside its name.")]
+    choices: Annotated[
+        Annotated[list[Name], Field(min_length=1)] | None,
+        Field(description="The values to choose from. Default: any words of the text."),
+    ]
+    threshold: Annotated[Score | None, Field(description="Lowest score. Default: the request's threshold.")]
+
+
+def _kind_of_field(value: object) -> str:
+    return "str" if isinstance(value, str) else "dict[options]"
+
+
+if TYPE_CHECKING:
+    StructureFields = Sequence[str] | Mapping[str, str | FieldOptions]
+    Structures = Mapping[str, StructureFields]
+else:
+    _Field = Annotated[
+        Annotated[Name, Tag("str")] | Annotated[Fields[FieldOptions], Tag("dict[options]")],
+        Discriminator(_kind_of_field),
+    ]
+    StructureFields = Elements[Annotated[list[Name] | dict[Name, _Field], Field(min_length=1)]]
+    Structures = Elements[Annotated[dict[Name, StructureFields], Field(min_length=1)]]
+
+
+@dataclass(frozen=True, slots=True)
+class StructureField:
+    """A field of an item's structure, every option decided. choices: none: any words of the text."""
+
+    description: str
+    type: FieldType
+    threshold: float
+    choices: tuple[str, ...] = ()
+
+
+Structure = Mapping[str, StructureField]
+"""The fields of a structure, by name. One without a description is its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldValue:
+    """A value of a field."""
+
+    text: str
+    score: float
+    start: Annotated[int | None, Field(description="First character; null for a choice.")] = None
+    end: Annotated[int | None, Field(description="One past the last character.")] = None
+
+
+Instance = Mapping[str, Sequence[FieldValue]]
+"""The values of each field, best first; at most one of a `string`."""
+
+
+@dataclass(slots=True)
+class WindowInstances:
+    """The instances in an item's windows, which may come in any order."""
+
+    _windows: dict[int, Mapping[str, Sequence[Instance]]] = field(default_factory=dict)
+
+    def add(self, window: int, instances: Mapping[str, Sequence[Instance]]) -> None:
+        """Those of a pass over the window of this number; a pass without structures has none."""
+        if instances:
+            self._windows[window] = instances
+
+    def results(self, structures: Mapping[str, Structure]) -> dict[str, list[Instance]]:
+        """Of each structure, in order of windows; what several windows found counts once."""
+        windows = [instances for _, instances in sorted(self._windows.items())]
+        return {name: _once([one for window in windows for one in window[name]]) for name in structures}
+
+
+def _once(instances: Sequence[Instance]) -> list[Instance]:
+    """Instances that have other values than those before them."""
+    found = {
+        tuple((name, value.text, value.start) for name, values in one.items() for value in values): one
+        for one in reversed(instances)
+    }
+    return list(found.values())[::-1]
+
+
+def structure_options(given: Structures, *, default_threshold: float, max_labels: int) -> dict[str, Structure]:
+    """The structures of an item. max_labels: fields of all together; -1: any number. Raises InvalidField."""
+    decided: dict[str, Structure] = {
+        name: dict(_decided(name, fields, default_threshold)) for name, fields in given.items()
+    }
+    for total, what in (
+        (sum(map(len, decided.values())), "fields"),
+        (sum(len(one.choices) for fields in decided.values() for one in fields.values()), "choices"),
+    ):
+        if 0 < max_labels < total:
+            raise InvalidField(f"structures: {total} {what} of at most {max_labels} (max_labels)", param="structures")
+    return decided
+
+
+def _decided(structure: str, fields: StructureFields, default_threshold: float) -> Iterator[tuple[str, StructureField]]:
+    param = f"structures.{structure[:_SHOWN_CHARS]}"
+    if len(set(fields)) < len(fields):
+        raise InvalidField(f"{param}: a field is repeated", param=param)
+    for name in fields:
+        given: Any = fields[name] if isinstance(fields, Mapping) else {}
+        options: Mapping[str, Any] = {"description": given} if isinstance(given, str) else given
+        choices, threshold = options.get("choices") or (), options.get("threshold")
+        if len({choice.lower() for choice in choices}) < len(choices):
+            param = f"{param}.{name[:_SHOWN_CHARS]}.choices"
+            raise InvalidField(f"{param}: a choice is repeated", param=param)
+        yield (
+            name,
+            StructureField(
+                options.get("description") or name,
+                options.get("type") or "list",
+                default_threshold if threshold is None else threshold,
+                tuple(choices),
+            ),
+        )
