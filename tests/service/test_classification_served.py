@@ -138,6 +138,23 @@ def test_predict_gets_the_scores(url: str, scores: dict[str, float]) -> None:
     assert {one["label"]: one["score"] for one in answer[0]} == pytest.approx(scores)
 
 
+def test_the_playground_classifies_what_is_typed(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PROJECT_ROOT / "tests" / "e2e")
+    from chromium import chromium, executable
+
+    if executable() is None:
+        pytest.skip("Chromium is not installed")
+    with chromium(tmp_path) as page:
+        page.open(f"{url}/playground")
+        page.wait("!document.getElementById('classify-field').hidden && document.getElementById('labels').hidden")
+        page.click("#classify")
+        page.type("tone: good, bad; topic: person, city")
+        page.wait("document.querySelectorAll('#classes p').length === 2")
+        shown = page.evaluate("[...document.querySelectorAll('#classes p')].map((line) => line.textContent)")
+        assert re.fullmatch(r"tone: (good|bad) [01]\.\d\d", shown[0])
+        assert shown[1].startswith("topic: ")
+
+
 def test_it_is_served_without_a_socket(checkpoint: Path, scores: dict[str, float]) -> None:
     async def scene() -> Any:
         async with in_process(Settings(model=str(checkpoint), device="cpu", dtype="float32")) as client:
