@@ -119,8 +119,8 @@ class GatewayFields(BaseSettings):
     )
     enable_mcp: Mcp = Field(
         False,
-        description="Serve /mcp, the tools extract_entities, extract_relations and redact for language models "
-        "(requires the extra mcp; see docs/api.md).",
+        description="Serve /mcp, the tools extract_entities, extract_relations, classify and redact for language "
+        "models (requires the extra mcp; see docs/api.md).",
     )
     max_connections: Count = Field(
         2048,
