@@ -18,9 +18,11 @@ import torch
 from checkpoints import LABELS, RELATIONS, TEXTS, load_engine, named
 from comparison import TOLERANCE, extract_batch, extract_one, random_item
 from gliner2_checkpoints import COUNTING_LAYERS, extracted, reference_of, tiny_gliner2
+from lora_training import linears, serving, train
 from safetensors.torch import load_file, save_file
 
 from gliner_bento.engine.checkpoint.find import ModelError
+from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.text.words import Words
 from gliner_bento.errors import InvalidField
@@ -73,11 +75,11 @@ def drawn_item(seed: int, *, overlap: Any = None) -> Item:
     return replace(item, labels={}) if item.relations and draw.random() < 0.2 else item
 
 
-def drawn_schema(seed: int) -> Item:
+def drawn_schema(seed: int, *, overlap: Any = None) -> Item:
     """An item with classifications and structures, drawn from `seed`. Its spans do not compete: two scores may differ
     by rounding alone."""
     draw = random.Random(seed)
-    item = drawn_item(seed, overlap=draw.choice(["allow", "longest"]))
+    item = drawn_item(seed, overlap=overlap or draw.choice(["allow", "longest"]))
     fields = {
         name: StructureField(
             draw.choice([name, f"the {name}"]),
@@ -251,6 +253,45 @@ def cut_instance(instance: dict[str, Any], fields: Any, text: str) -> dict[str, 
                 key = text[start:last], start, last
                 cut[field][key] = max(one["confidence"], cut[field].get(key, 0.0))
     return cut
+
+
+KINDS = {
+    "encoder": lambda name: name.startswith("encoder."),
+    "heads": lambda name: not name.startswith("encoder."),
+    "everything": lambda name: True,
+}
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
+@pytest.mark.parametrize(("layer", "backbone"), [*zip(COUNTING_LAYERS, ["deberta"] * 3, strict=True), CASES[1]])
+def test_a_batch_of_adapters_gives_the_results_of_merged_models(
+    layer: str, backbone: str, padded: bool, folder: Any, reference: Any, tmp_path: Path
+) -> None:
+    engine = load_engine(folder(layer, backbone), padded=padded, enable_lora=True, max_device_adapters=3)
+    model = GLiNER2Span(reference(layer, backbone), 48)
+    adapters = {
+        kind: train(model, tmp_path / kind, linears(engine, wanted), seed=seed, r=3 + seed)
+        for seed, (kind, wanted) in enumerate(KINDS.items())
+    }
+    names = [None, "encoder", "heads", "everything", "everything", None, "heads", "encoder", "heads"]
+    items = [
+        replace((drawn_schema if seed % 2 else drawn_item)(seed, overlap="allow"), adapter_id=name)
+        for seed, name in enumerate(names)
+    ]
+    with serving(engine, adapters):
+        together = extract_batch(engine, items)
+        alone = [extract_one(engine, item) for item in items]
+    without_effect = set(adapters)
+    for item, found, one in zip(items, together, alone, strict=True):
+        answer = extracted((adapters[item.adapter_id].merged if item.adapter_id else model).model, item)
+        assert_equal(found, answer, item)
+        before = gliner2s(extracted(model.model, item), item.text)
+        if any(one != pytest.approx(other, abs=TOLERANCE) for one, other in zip(ours(found), before, strict=True)):
+            without_effect.discard(item.adapter_id)
+        if item.classifications:
+            assert found.classifications["topic"].labels[0].label == answer["topic"]["label"]
+        assert padded or found == one
+    assert not without_effect
 
 
 WORDS = (

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
@@ -129,6 +130,9 @@ class OwnModules:
         self._own_shapes = layers.own_shapes
         for module in (model.span_rep, model.count_pred, model.count_embed, model.classifier):
             layers.adapt(module)
+        for layer in model.count_embed.modules():
+            if isinstance(layer, nn.TransformerEncoderLayer):
+                layer.activation_relu_or_gelu = 0  # torch's fused form would not call the adapted layers
         self.name = f"gliner2's {type(model).__name__}, text by text"
 
     def spans(self, words: torch.Tensor, rows: TextRows) -> torch.Tensor:
