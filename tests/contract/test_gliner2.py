@@ -24,8 +24,9 @@ from safetensors.torch import load_file, save_file
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
 from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.heads import schema_head
 from gliner_bento.engine.text.words import Words
-from gliner_bento.errors import InvalidField
+from gliner_bento.errors import InvalidField, LimitExceeded
 from gliner_bento.tasks.classifications import Classification
 from gliner_bento.tasks.structures import StructureField
 from gliner_bento.types import Extraction, Item
@@ -353,6 +354,16 @@ def test_ends_can_be_limited_to_labels(served: Any) -> None:
     allowed = extract_one(served(), only).relations
     assert 0 < len(allowed) < len(every)
     assert {one.head.label for one in allowed} <= set(LABELS[:2])
+
+
+def test_too_many_instances_of_too_many_fields_fail_alone(served: Any, monkeypatch: Any) -> None:
+    small, large = Item(TEXTS[0], named(LABELS[:1])), replace(drawn_schema(0), text=TEXTS[4])
+    before = extract_one(served(), small)
+    monkeypatch.setattr(schema_head, "MAX_SCORED_WORDS", 20)
+    found, refused = extract_batch(served(), [small, large])
+    assert found == before
+    assert isinstance(refused, LimitExceeded)
+    assert refused.param in ("labels", "relations", "structures")
 
 
 @pytest.mark.parametrize(
