@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,6 +22,7 @@ from gliner_bento.cli.texts import counted
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.records.sources import READABLE, SUFFIXES
 from gliner_bento.files.redaction.files import (
+    Find,
     Job,
     Report,
     check_files,
@@ -28,14 +30,18 @@ from gliner_bento.files.redaction.files import (
     redact_files,
     restore_files,
 )
+from gliner_bento.files.redaction.spans import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
+from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.tasks.recognition import enabled
 from gliner_bento.types import BatchResult, Extraction
 
 LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
 KEY_VARIABLE = "GLINER_CLIENT_REDACT_KEY"
 FILES_FAILED, LEFT = 2, 3
+PATTERN_SETTINGS = ("recognizers", "phone_regions")
 _WINDOW = 256
 """Texts under way: each may be a file, with its copy, and a process may usually open 1,024."""
 
@@ -85,7 +91,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     doing.add_argument(
         "--check",
         action="store_true",
-        help="show e-mail addresses, phone numbers, IBANs and card numbers in the files; with -o, in the copies",
+        help="show what recognizers find in the files: addresses, phone and card numbers, ...; with -o, in the copies",
     )
     rules = parser.add_mutually_exclusive_group()
     rules.add_argument("--patterns-only", action="store_true", help="use no model")
@@ -111,6 +117,9 @@ def _run(
 ) -> None:
     if output is None and not options.check:
         raise SettingsError("redact: -o is required: where to write")
+    own = {name: value for name, value in flags.items() if name in PATTERN_SETTINGS}
+    patterns = _patterns(own)
+    flags = {name: value for name, value in flags.items() if name not in own}
     columns = [*filter(None, map(str.strip, options.columns.split(",")))]
     reading = Reading(columns, options.encoding, report.failed.__setitem__ if options.skip_invalid else None)
     jobs, report.skipped = find_files(inputs, output, mapping=options.mapping, restore=options.restore)
@@ -119,10 +128,11 @@ def _run(
             restore_files(jobs, reading, mapping, report)
     elif output is not None:
         with _mapping(options.mapping) as mapping:
-            asyncio.run(_redact(options, flags, jobs, reading, mapping, report))
+            found = None if options.no_patterns else patterns
+            asyncio.run(_redact(options, flags, jobs, reading, found, mapping, report))
     if options.check:
         checked = [job.written or job.source for job in jobs]
-        check_files([Job(one, None, one.name) for one in checked if one.path.exists()], reading, report)
+        check_files([Job(one, None, one.name) for one in checked if one.path.exists()], reading, report, patterns)
 
 
 @contextmanager
@@ -157,15 +167,22 @@ def _mapping(path: Path | None) -> Iterator[IO[str] | None]:
         yield file
 
 
+def _patterns(flags: Mapping[str, Any]) -> Find:
+    """The recognizers of the settings."""
+    settings = Settings.load(flags)
+    return partial(find_patterns, names=enabled(settings.recognizers), regions=settings.phone_regions)
+
+
 async def _redact(
     options: argparse.Namespace,
     flags: Mapping[str, Any],
     jobs: list[Job],
     reading: Reading,
+    patterns: Find | None,
     mapping: IO[str] | None,
     report: Report,
 ) -> None:
-    styles, patterns = _styles(options), not options.no_patterns
+    styles = _styles(options)
     if options.patterns_only:
         await redact_files(jobs, reading, styles, _nothing, patterns=patterns, mapping=mapping, report=report)
         return

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler
 from typing_extensions import Self
 
 from gliner_bento.errors import ErrorDetail
@@ -25,6 +25,7 @@ from gliner_bento.tasks.base import (
 )
 from gliner_bento.tasks.fields import Score
 from gliner_bento.tasks.labels import Labels, Relations, label_options
+from gliner_bento.tasks.recognition import Recognizers, Regions, Source, merger_of, recognition_options
 
 NAME = "extract"
 TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
@@ -105,6 +106,22 @@ class ExtractionOptions:
             "fail with an `error` (422), or `truncate`: return those with the highest scores, and a warning."
         ),
     ] = "error"
+    recognizers: Annotated[
+        Recognizers | None,
+        Field(
+            description="Also find by patterns and check digits what has a form: e-mail addresses, cards, IBANs, phone "
+            "numbers and the like. `true`: for those of the labels that a recognizer knows; names: those "
+            "(CREDIT_CARD). They win over the model's entities that overlap with them; each entity names its `source`.",
+            examples=[True],
+        ),
+    ] = None
+    phone_regions: Annotated[
+        Regions | None,
+        Field(
+            description="Regions whose phone numbers are found without a country code. "
+            "Default: the server's phone_regions."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +135,7 @@ class ExtractionItem(Item):
     relation_tails: of those that do not relate all labels, by name: which they may have, as indexes into `labels`.
     window_words, window_overlap_words: in words; None: the engine's default.
     max_entities, max_relations: of the result; see `on_limit`.
+    recognizers: the label of the answer, by entity type. phone_regions: of their phone numbers.
     """
 
     task: ClassVar[str] = NAME
@@ -138,6 +156,8 @@ class ExtractionItem(Item):
     relation_thresholds: Mapping[str, float] = field(default_factory=dict)
     relation_heads: Mapping[str, Sequence[int]] = field(default_factory=dict)
     relation_tails: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    recognizers: Mapping[str, str] = field(default_factory=dict)
+    phone_regions: Sequence[str] = ()
 
     @property
     def chars(self) -> int:
@@ -149,6 +169,11 @@ class ExtractionItem(Item):
         """See `Item`: with a low threshold, relations are scored between most spans of the text."""
         return bool(self.relations) and self.threshold < ALL_SPANS_THRESHOLD
 
+    @property
+    def has_merger(self) -> bool:
+        """See `Item`."""
+        return bool(self.recognizers)
+
 
 @dataclass(frozen=True, slots=True)
 class Entity:
@@ -159,6 +184,20 @@ class Entity:
     text: str
     label: str
     score: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourcedEntity(Entity):
+    """An entity of an answer to a request with `recognizers`."""
+
+    source: Annotated[Source, Field(description="`pattern`: a recognizer found it, not the model.")]
+
+
+class _MaySayItsSource:
+    """An entity of an answer, to pydantic. Messages between processes have the model's own."""
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> Any:
+        return handler.generate_schema(SourcedEntity | Entity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +227,7 @@ class Extraction(Result):
 
     task: ClassVar[str] = NAME
 
-    entities: Annotated[Sequence[Entity], Field(description="In order of position.")]
+    entities: Annotated[Sequence[Annotated[Entity, _MaySayItsSource()]], Field(description="In order of position.")]
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")] = ()
     truncated: Annotated[bool, Field(description="True if only the beginning of the text was processed.")] = False
     truncated_at: Annotated[
@@ -217,7 +256,7 @@ class ExtractResponse(Extraction):
 class StreamedEntity:
     """A line of /v1/extract/stream: the next entity of the text."""
 
-    entity: Entity
+    entity: Annotated[Entity, _MaySayItsSource()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,9 +293,11 @@ class ExtractBatchResponse:
 def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], ExtractionItem]:
     """Makes the items of texts with these options. Raises InvalidField."""
     threshold, relation_threshold = options.threshold, options.relation_threshold
+    named = label_options(options.labels, options.relations or {}, max_labels=limits.max_labels)
     return partial(
         ExtractionItem,
-        **label_options(options.labels, options.relations or {}, max_labels=limits.max_labels),
+        **named,
+        **recognition_options(options.recognizers, options.phone_regions, named["labels"], limits),
         threshold=limits.default_threshold if threshold is None else threshold,
         relation_threshold=limits.default_relation_threshold if relation_threshold is None else relation_threshold,
         flat_ner=options.flat_ner,
@@ -295,6 +336,7 @@ EXTRACTION = Task(
     result=Extraction,
     decide=_decide,
     share=_share,
+    merger=lambda item: merger_of(item, SourcedEntity),
     text=Field(description="The text. A blank text has no entities.", examples=[TEXT]),
     parts="entities",
     part=Entity,

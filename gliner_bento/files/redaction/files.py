@@ -20,7 +20,6 @@ from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import FILE_ERRORS, Reading, opened
 from gliner_bento.files.records.sources import Source, refuse_inputs, sources
 from gliner_bento.files.redaction.parquet_file import ParquetFile
-from gliner_bento.files.redaction.patterns import find_patterns
 from gliner_bento.files.redaction.records import Record
 from gliner_bento.files.redaction.spans import Span
 from gliner_bento.files.redaction.styles import Replace
@@ -32,6 +31,9 @@ _FAULTS = (*FILE_ERRORS, ValueError)
 
 Answers = Callable[[Iterable[str]], AsyncIterator[BatchResult]]
 """A result or an error for each text, in order."""
+
+Find = Callable[[str], Iterable[Span]]
+"""What is found in a text without a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +169,13 @@ async def redact_files(
     styles: Callable[[], Replace],
     answers: Answers,
     *,
-    patterns: bool,
+    patterns: Find | None,
     mapping: IO[str] | None,
     report: Report,
 ) -> None:
     """Write the redacted copies. A file with an error has none, and the others are not affected.
 
-    styles: the replacement of a document (a text file, or a record). patterns: also redact what the pattern rules find.
+    styles: the replacement of a document (a text file, or a record). patterns: also redact what this finds.
     """
     _remove_unfinished(jobs)
     copies: set[_Copy] = set()
@@ -240,7 +242,7 @@ async def _answered(steps: Iterator[_Step], answers: Answers) -> AsyncIterator[_
         yield waiting.popleft()
 
 
-def _spans(step: _Step, patterns: bool) -> list[list[Span]]:
+def _spans(step: _Step, patterns: Find | None) -> list[list[Span]]:
     """Of each text of the record. Raises ValueError for the error of one, and for a result that may not be whole."""
     found = []
     for text, result in zip(step.texts, step.results, strict=True):
@@ -255,7 +257,7 @@ def _spans(step: _Step, patterns: bool) -> list[list[Span]]:
         ):
             raise ValueError("the server returned an entity that is not in the text at its offsets")
         spans = [Span(one.start, one.end, one.label) for one in result.result.entities]
-        found.append([*spans, *(find_patterns(text) if patterns else [])])
+        found.append([*spans, *(patterns(text) if patterns else [])])
     return found
 
 
@@ -284,13 +286,13 @@ def restore_files(jobs: Sequence[Job], reading: Reading, mapping: Iterable[str],
             report.failed[str(job.source.path)] = one_line(error)
 
 
-def check_files(jobs: Iterable[Job], reading: Reading, report: Report) -> None:
-    """Report what the pattern rules find."""
+def check_files(jobs: Iterable[Job], reading: Reading, report: Report, find: Find) -> None:
+    """Report what `find` finds."""
     for job in jobs:
         try:
             copy = _Copy(Job(job.source, None, job.name), reading)
             try:
-                report.left += [(str(job.source.path), one) for one in copy.content.findings(find_patterns)]
+                report.left += [(str(job.source.path), one) for one in copy.content.findings(find)]
             finally:
                 copy.discard()
             report.files += 1

@@ -18,9 +18,9 @@ import pytest
 from gliner_bento import cli
 from gliner_bento.cli.redact import LABELS
 from gliner_bento.client import AsyncClient
-from gliner_bento.files.redaction.patterns import PATTERN_LABELS
 from gliner_bento.files.redaction.spans import Span
 from gliner_bento.files.redaction.styles import Placeholders
+from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 
 TEXT = "Write to ada@example.org, or ADA@example.org.\r\n"
 
@@ -58,7 +58,7 @@ def test_a_label_has_one_placeholder_whoever_has_found_it():
     assert {label: replace(text, Span(0, 15, label)) for label in tags} == {k: f"[{v}_1]" for k, v in tags.items()}
     assert {"date"} <= set(LABELS)
     assert "date of birth" not in LABELS
-    assert set(PATTERN_LABELS) - {"iban"} <= set(LABELS)
+    assert {PRESIDIO_LABELS[name] for name in ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD")} <= set(LABELS)
 
 
 def test_an_earlier_mapping_is_not_overwritten(folder, capsys):

@@ -9,11 +9,12 @@ import json
 import pytest
 from gateway_options import OPTIONS
 
-from gliner_bento.gateway.presidio_labels import DEFAULT_ENTITIES, PRESIDIO_LABELS
+from gliner_bento.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS
 from gliner_bento.settings import Settings, SettingsError
 
 BODY = {"text": "Ada met Charles", "language": "en", "entities": ["PERSON"]}
-ADA = {"entity_type": "PERSON", "start": 0, "end": 3, "score": 1.0, "analysis_explanation": None}
+BY_MODEL = {"analysis_explanation": None, "recognition_metadata": {"recognizer_name": "GLiNERRecognizer"}}
+ADA = {"entity_type": "PERSON", "start": 0, "end": 3, "score": 1.0, **BY_MODEL}
 CHARLES = ADA | {"start": 8, "end": 15}
 
 
@@ -141,7 +142,9 @@ def test_errors_are_a_sentence_that_names_the_field(client, content, status, nam
 
 def test_lists_of_names(client):
     assert {"PERSON", "ES_NIF"} <= set(ask(client, "/supportedentities", params={"language": "en"}).json())
-    assert ask(client, "/recognizers").json() == ["GLiNERRecognizer"]
+    recognizers = ask(client, "/recognizers").json()
+    assert recognizers[0] == "GLiNERRecognizer"
+    assert {"CreditCardRecognizer", "IbanRecognizer", "UsSsnRecognizer", "PhoneRecognizer"} <= set(recognizers)
     assert ask(client, "/anonymizers").json() == ["hash", "keep", "mask", "redact", "replace"]
 
 

@@ -21,6 +21,7 @@ from gliner_bento.errors import InvalidField, NotReady, StartupError
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.redaction.files import Report, check_files, find_files, redact_files, restore_files
 from gliner_bento.files.redaction.redact import RestoreError, restore_anyway
+from gliner_bento.files.redaction.spans import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, mask
 from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.storage.files import file_lock
@@ -46,7 +47,7 @@ async def people_later(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
         yield result
 
 
-def redact_folder(folder, out, reading=Reading(), styles=Placeholders, patterns=True, model=people):  # noqa: B008
+def redact_folder(folder, out, reading=Reading(), styles=Placeholders, patterns=find_patterns, model=people):  # noqa: B008
     report, mapping = Report(), io.StringIO()
     jobs, report.skipped = find_files([folder], out)
     asyncio.run(redact_files(jobs, reading, styles, model, patterns=patterns, mapping=mapping, report=report))
@@ -258,7 +259,7 @@ def test_check_reports_what_is_left_with_its_line(tmp_path):
     (tmp_path / "a.txt").write_text("x\r\nwrite to ada@example.org\n")
     (tmp_path / "b.jsonl").write_text('{"text": "x"}\n{"text": "4111 1111 1111 1111"}\n')
     report = Report()
-    check_files(find_files([tmp_path], None)[0], Reading(), report)
+    check_files(find_files([tmp_path], None)[0], Reading(), report, find_patterns)
     assert [(name.rpartition("/")[2], one.line, one.label, one.text) for name, one in report.left] == [
         ("a.txt", 2, "email address", "ada@example.org"),
         ("b.jsonl", 2, "credit card number", "4111 1111 1111 1111"),
