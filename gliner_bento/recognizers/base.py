@@ -100,7 +100,9 @@ class Rule:
         span = self.span(found)
         if not span or (self.check and not self.check(found.string[slice(*span)])):
             return None
-        return Match(*span, self.entity, self.score, self, self.score, valid=True if self.check else None)
+        return Match(
+            *span, self.entity, self.score, self, self.score, valid=True if self.check or self.score == 1 else None
+        )
 
 
 def starts_of(text: str) -> list[int]:

@@ -16,6 +16,9 @@ RECOGNIZERS = tuple(dict.fromkeys(rule.entity for rule in RULES))
 FORMS = {rule.name: rule.entity for rule in RULES if rule.name}
 """Patterns with a name of their own, and what they find."""
 
+ALWAYS_FORMED = frozenset(("CREDIT_CARD", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS", "US_SSN"))
+"""What has no other form than those that recognizers know: where a model finds one without it, the model is wrong."""
+
 DEFAULT_REGIONS = ("US", "GB", "DE", "FR", "IL", "IN", "CA", "BR")
 """Presidio's, for phone numbers."""
 
@@ -26,22 +29,23 @@ def find(
     *,
     regions: Sequence[str] = DEFAULT_REGIONS,
     min_score: float = 0.5,
-    context: Iterable[str] = (),
-    others: Iterable[Match] = (),
 ) -> list[Match]:
-    """Matches of at least this score in a text, in order, without overlaps: of those that overlap, the highest score
-    counts, then a word near it, then the length.
+    """Matches of at least this score in a text, in order, without overlaps. See `candidates`, `resolved`."""
+    found = candidates(text, entities, regions=regions)
+    return resolved([match for match in found if match.score >= min_score], len(text))
 
-    Takes linear time. regions: of phone numbers. context: see `Words`. others: further matches in the text.
-    """
+
+def candidates(
+    text: str, entities: Iterable[str], *, regions: Sequence[str] = DEFAULT_REGIONS, context: Iterable[str] = ()
+) -> list[Match]:
+    """All matches in a text, of any score. Takes linear time. regions: of phone numbers. context: see `Words`."""
     wanted = set(entities)
     read, places = folded(text)
     rules = [rule for rule in RULES if rule.entity in wanted or rule.name in wanted]
-    found = [
+    return [
         replace(match, start=places[match.start], end=places[match.end - 1] + 1)
         for match in _matches(read, rules, regions, context)
     ]
-    return resolved([match for match in (*others, *found) if match.score >= min_score], len(text))
 
 
 def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: Iterable[str]) -> Iterator[Match]:
@@ -52,7 +56,10 @@ def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: 
         if rule.score == 0:
             yield from around.behind(rule, text)
             if word := around.outside(rule):
-                yield from (_supported(match, word) for match in rule.matches(text, starts))
+                base = words.SCORE - CONTEXT_SCORE
+                yield from (
+                    replace(match, score=words.SCORE, base=base, word=word) for match in rule.matches(text, starts)
+                )
             continue
         source = phones.Phones(regions) if rule.entity == phones.ENTITY else rule
         for match in source.matches(text, starts):
@@ -66,7 +73,10 @@ def _supported(match: Match, word: str) -> Match:
 
 
 def resolved(matches: Iterable[Match], chars: int) -> list[Match]:
-    """In order, without overlaps. chars: of the text."""
+    """In order, without overlaps: the highest score counts, then a word near the match, then its length.
+
+    chars: of the text.
+    """
     taken, kept = bytearray(chars), []
     for match in sorted(matches, key=lambda one: (-one.score, not one.word, one.start - one.end)):
         if taken.find(1, match.start, match.end) < 0:

@@ -39,6 +39,16 @@ _NO_PHONE = re.compile(
 )
 
 
+_DIALED = re.compile(r"[+(]*[\d ./()\-]*(?: ?(?i:x|ext\.?|extension|#) ?\d{1,6})?")
+
+
+def may_be_one(text: str) -> bool:
+    """Whether a text could be a phone number anywhere: 7 to 15 digits, and nothing else."""
+    number = text.strip(" ()")
+    digits = sum(map(str.isdigit, re.split("(?i)[xe#]", number, maxsplit=1)[0]))
+    return 7 <= digits <= 15 and bool(_DIALED.fullmatch(number)) and not _NO_PHONE.fullmatch(number)
+
+
 def regions() -> Sequence[str]:
     """Codes of all regions."""
     return sorted(_library().SUPPORTED_REGIONS)

@@ -203,7 +203,17 @@ CudaDevices = Annotated[
     AfterValidator(_unique),
 ]
 BatchSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], NoDecode, BeforeValidator(_comma_separated)]
-RecognizerNames = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_separated), AfterValidator(_recognizers)]
-PhoneRegions = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_separated), AfterValidator(_regions)]
+RecognizerNames = Annotated[
+    tuple[Annotated[str, Field(pattern=r"\S")], ...],
+    NoDecode,
+    BeforeValidator(_comma_separated),
+    AfterValidator(_recognizers),
+]
+PhoneRegions = Annotated[
+    tuple[Annotated[str, Field(pattern=r"\S")], ...],
+    NoDecode,
+    BeforeValidator(_comma_separated),
+    AfterValidator(_regions),
+]
 Threads = Annotated[int, Field(ge=1, le=256)]
 ThreadsOrAuto = Annotated[int, Field(ge=0, le=256)]

@@ -16,6 +16,8 @@ from pydantic import Field
 from gliner_bento.errors import InvalidField, LimitExceeded
 from gliner_bento.recognizers import find, phones
 from gliner_bento.recognizers.base import Match
+from gliner_bento.recognizers.find import resolved
+from gliner_bento.recognizers.folding import folded
 from gliner_bento.recognizers.labels import entities_of
 from gliner_bento.tasks.base import ExtractionWarning, Limits
 from gliner_bento.tasks.fields import Elements, Name
@@ -73,32 +75,49 @@ def answer_labels(
 
 
 class Merger:
-    """The matches of a text's recognizers and the model's entities, in order of position, as one list.
+    """What recognizers find in a text and the model's entities, in order of position, as one list.
 
-    A match wins over the entities that overlap with it: its label and its borders count. What is left of such an
-    entity stays, if no recognizer knows its label; with `nested`, an entity around a match stays whole.
+    - A match wins over the entities that overlap with it: its label and its borders count. What is left of such an
+      entity stays, if no recognizer knows its label; with `nested`, an entity around a match stays whole.
+    - An entity of a label that always has a form (`ALWAYS_FORMED`) stays only where a candidate has it, a phone number
+      only with digits for one.
 
     labels: of the answer, by entity type or pattern. made: of the fields of an entity, and its source.
+    threshold: of a label.
     """
 
     def __init__(
         self,
         text: str,
-        matches: Sequence[Match],
+        candidates: Sequence[Match],
         labels: Mapping[str, str],
         made: Callable[..., Any],
+        threshold: Callable[[str], float],
         *,
         nested: bool = False,
-        warnings: Sequence[ExtractionWarning] = (),
     ) -> None:
-        self._text, self._matches, self._labels, self._made = text, matches, labels, made
-        self._nested, self._warnings = nested, warnings
+        self._text, self._labels, self._made, self._nested = text, labels, made, nested
         self._known = set(labels.values())
-        self._ends = [match.end for match in matches]
+        sure = [one for one in candidates if one.score >= threshold(self.label_of(one))]
+        self.matches = resolved(sure, len(text))
+        self._formed = {label: bytearray(len(text)) for label in _always_formed(labels)}
+        for one in candidates:
+            if (formed := self._formed.get(self.label_of(one))) is not None:
+                formed[one.start : one.end] = b"\1" * (one.end - one.start)
+        self._ends = [match.end for match in self.matches]
+        self._warnings: list[ExtractionWarning] = []
         self._merged: list[Any] = []
         self._place_of_match: list[int] = []
         self._places: list[tuple[bool, int]] = []
-        """Of each entity: its place in the answer; of one that is not in it, the number of the match that is."""
+        """Of each entity: its place in the answer; of one that is not in it, the number of the match that is, or -1."""
+
+    def keep_best(self, number: int) -> None:
+        """Keep so many matches, those with the highest scores, and say so."""
+        best = sorted(self.matches, key=lambda one: -one.score)[:number]
+        self.matches = sorted(best, key=lambda one: one.start)
+        self._ends = [match.end for match in self.matches]
+        text = "recognizers found more than may be returned; the best by score are returned"
+        self._warnings = [ExtractionWarning("max_entities", text)]
 
     def add(self, entities: Iterable[Any]) -> list[Any]:
         """The next entities, and the matches before them."""
@@ -106,11 +125,11 @@ class Merger:
         for entity in entities:
             first = bisect_right(self._ends, entity.start)
             last = first
-            while last < len(self._matches) and self._matches[last].start < entity.end:
+            while last < len(self.matches) and self.matches[last].start < entity.end:
                 last += 1
-            left = self._left_of(entity, self._matches[first:last])
+            left = self._left_of(entity, self.matches[first:last])
             if left is None:
-                self._places.append((False, first))
+                self._places.append((False, first if first < last else -1))
                 continue
             self._put_matches(left[0])
             self._places.append((True, len(self._merged)))
@@ -123,7 +142,11 @@ class Merger:
         self.add(result.entities)
         self._put_matches(len(self._text))
         relations = [
-            replace(one, head=self._argument(one.head), tail=self._argument(one.tail)) for one in result.relations
+            replace(one, head=head, tail=tail)
+            for one in result.relations
+            if (head := self._argument(one.head))
+            and (tail := self._argument(one.tail))
+            and head.entity_idx != tail.entity_idx
         ]
         warnings = (*result.warnings, *self._warnings)
         return replace(result, entities=self._merged[begin:], relations=relations, warnings=warnings)
@@ -131,7 +154,7 @@ class Merger:
     def _left_of(self, entity: Any, matches: Sequence[Match]) -> tuple[int, int] | None:
         """Where an entity stays that these matches overlap with."""
         if not matches:
-            return entity.start, entity.end
+            return (entity.start, entity.end) if self._has_form(entity) else None
         if self._nested:
             inside = all(entity.start <= one.start and one.end <= entity.end for one in matches)
             return (entity.start, entity.end) if inside and not self._is_known(entity) else None
@@ -141,6 +164,13 @@ class Merger:
         pieces = [self._stripped(*piece) for piece in zip(borders[::2], borders[1::2], strict=True)]
         start, end = max(pieces, key=lambda piece: piece[1] - piece[0])
         return (start, end) if any(map(str.isalnum, self._text[start:end])) else None
+
+    def _has_form(self, entity: Any) -> bool:
+        """Whether it looks like what its label says, if there are few ways to look so."""
+        if entity.label == self._labels.get(phones.ENTITY):
+            return phones.may_be_one(folded(entity.text)[0])
+        formed = self._formed.get(entity.label)
+        return formed is None or formed.find(1, entity.start, entity.end) >= 0
 
     def _is_known(self, entity: Any) -> bool:
         return entity.label in self._known
@@ -155,7 +185,7 @@ class Merger:
 
     def _put_matches(self, until: int) -> None:
         """Those that begin at most there."""
-        for match in self._matches[len(self._place_of_match) :]:
+        for match in self.matches[len(self._place_of_match) :]:
             if match.start > until:
                 return
             self._place_of_match.append(len(self._merged))
@@ -169,27 +199,33 @@ class Merger:
         self._merged.append(self._made(start, end, self._text[start:end], label, score, source))
 
     def _argument(self, argument: Any) -> Any:
-        """One end of a relation: the entity, or what it was replaced with."""
+        """One end of a relation: the entity, or what it was replaced with; None: neither."""
         stays, number = self._places[argument.entity_idx]
+        if number < 0:
+            return None
         place = number if stays else self._place_of_match[number]
         one = self._merged[place]
         return replace(argument, entity_idx=place, start=one.start, end=one.end, text=one.text, label=one.label)
 
 
+def _always_formed(labels: Mapping[str, str]) -> set[str]:
+    """The labels of the answer that stand for nothing without a form."""
+    return set(labels.values()) - {
+        label for name, label in labels.items() if find.FORMS.get(name, name) not in find.ALWAYS_FORMED
+    }
+
+
 def merger_of(item: Any, made: Callable[..., Any]) -> Merger:
     """Of an item with recognizers. Reads the text, which takes a while. Raises LimitExceeded."""
-    thresholds = [item.threshold, *item.label_thresholds.values()]
-    found = find.find(item.text, item.recognizers, regions=item.phone_regions, min_score=min(thresholds))
-    merger = Merger(item.text, found, item.recognizers, made)
-    matches = [one for one in found if one.score >= item.label_thresholds.get(merger.label_of(one), item.threshold)]
-    warnings: list[ExtractionWarning] = []
-    if len(matches) > item.max_entities:
+    candidates = find.candidates(item.text, item.recognizers, regions=item.phone_regions)
+
+    def threshold(label: str) -> float:
+        return float(item.label_thresholds.get(label, item.threshold))
+
+    merger = Merger(item.text, candidates, item.recognizers, made, threshold, nested=not item.flat_ner)
+    if len(merger.matches) > item.max_entities:
         if item.on_limit == "error":
             message = f"recognizers: more than {item.max_entities} matches (max_entities); set on_limit to truncate"
             raise LimitExceeded(message, param="recognizers")
-        best = sorted(matches, key=lambda one: -one.score)[: item.max_entities]
-        matches = sorted(best, key=lambda one: one.start)
-        warnings = [
-            ExtractionWarning("max_entities", "recognizers found more than may be returned; the best by score are")
-        ]
-    return Merger(item.text, matches, item.recognizers, made, nested=not item.flat_ner, warnings=warnings)
+        merger.keep_best(item.max_entities)
+    return merger

@@ -30,7 +30,7 @@ from gliner_bento.gateway.shared_routes import HEALTH, MessageError
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.recognizers.base import Match, Rule
 from gliner_bento.recognizers.expressions import AdHocRecognizer, ExpressionError, Expressions, deny_list
-from gliner_bento.recognizers.find import RULES, find
+from gliner_bento.recognizers.find import RULES, candidates
 from gliner_bento.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, label_of
 from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, SourcedEntity, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score
@@ -234,17 +234,14 @@ class _Recognition:
         """The findings in a text, and the matches among them."""
         with _named("ad_hoc_recognizers"):
             others = [match for one in self._ad_hoc for match in one.matches(text, self._context)]
-        matches = find(
-            text,
-            self._names,
-            regions=self._options.phone_regions,
-            min_score=_threshold(self._asked, self._options),
-            context=self._asked.context or (),
-            others=others,
+        found_by_form = candidates(
+            text, self._names, regions=self._options.phone_regions, context=self._asked.context or ()
         )
-        entities = Merger(text, matches, self._labels, SourcedEntity).whole(found).entities
+        least = _threshold(self._asked, self._options)
+        merger = Merger(text, [*others, *found_by_form], self._labels, SourcedEntity, lambda _: least)
+        entities = merger.whole(found).entities
         kept = [one for one in entities if not self._allows(one.text)]
-        return kept, {(one.start, one.end): one for one in matches}
+        return kept, {(one.start, one.end): one for one in merger.matches}
 
     def _allows(self, text: str) -> bool:
         if self._pattern is None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import runpy
 import sys
 from collections import Counter
 
 import pytest
 
-from gliner_bento.recognizers.find import find
+from gliner_bento.recognizers.find import RECOGNIZERS, candidates, find
+from gliner_bento.recognizers.labels import PRESIDIO_LABELS, entities_of
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 
 def found(text: str) -> list[tuple[str, str]]:
@@ -104,3 +108,57 @@ def test_long_runs_take_linear_time(unit):
     finally:
         sys.setprofile(None)
     assert calls["call"] < 60 * 2_000
+
+
+MEASURE = PROJECT_ROOT / "docs" / "measurements" / "recognizers.py"
+STRICT = {"CREDIT_CARD", "IBAN_CODE", "EMAIL_ADDRESS", "US_SSN", "IP_ADDRESS"}
+
+
+@pytest.mark.parametrize("name", ["sentences", "presidio", "documents"])
+def test_recall_and_precision_are_the_measured_ones(name):
+    """As stored beside the model's, in a table of docs/recognizers.md."""
+    measure = runpy.run_path(str(MEASURE))
+    stored = json.loads(MEASURE.with_suffix(".json").read_text(encoding="utf-8"))[name]
+    figures = measure["measured"](name, measure["by_form"])
+    assert figures == stored["recognizers"]
+    assert all(
+        figures[kind]["recall"] >= 0.97 and figures[kind]["precision"] >= 0.95 for kind in STRICT & figures.keys()
+    )
+    assert figures["PHONE_NUMBER"]["recall"] >= 0.85
+    assert measure["rows"](name, stored) in (PROJECT_ROOT / "docs" / "recognizers.md").read_text(encoding="utf-8")
+
+
+def test_the_words_of_a_request_count_as_near():
+    def passports(context):
+        text = "It is X1234567, as I said."
+        found = candidates(text, ["US_PASSPORT"], context=context)
+        return [(text[one.start : one.end], one.score >= 0.5, one.word) for one in found]
+
+    assert passports([]) == []
+    assert passports(["passport"]) == [("X1234567", True, "passport")]
+
+
+@pytest.mark.parametrize(
+    ("label", "entities"),
+    [
+        ("email", {"EMAIL_ADDRESS"}),
+        ("Credit_Debit_Card", {"CREDIT_CARD"}),
+        ("social security number", {"US_SSN"}),
+        ("ipv4", {"IPv4"}),
+        ("EMAIL_ADDRESS", {"EMAIL_ADDRESS"}),
+        ("person", {"PERSON"}),
+        ("starship", set()),
+    ],
+)
+def test_labels_mean_recognizers(label, entities):
+    assert set(entities_of(label)) == entities
+
+
+def test_every_recognizer_has_a_label():
+    assert set(RECOGNIZERS) <= set(PRESIDIO_LABELS)
+    assert {"ES_NIF", "PL_PESEL"} <= set(entities_of("national id"))
+
+
+def test_numbers_beyond_those_that_are_read_count_by_their_form():
+    text = "call 030 1234567, " * 2500
+    assert len(find(text, ["PHONE_NUMBER"])) == 2500
