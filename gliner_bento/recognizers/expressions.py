@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import regex
@@ -77,12 +77,11 @@ class AdHocRecognizer:
 
     rules: Sequence[tuple[Rule, Any]]
     words: Sequence[str] = ()
-    expressions: Expressions = field(default_factory=Expressions)
 
-    def matches(self, text: str, context: str) -> Iterator[Match]:
-        """Those in a text. context: in lower case; counts as near each of them."""
+    def matches(self, expressions: Expressions, text: str, context: str) -> Iterator[Match]:
+        """Those in a text. context: in lower case; counts as near each of them. Raises `ExpressionError`."""
         for rule, compiled in self.rules:
-            for start, end in self.expressions.matches(compiled, text):
+            for start, end in expressions.matches(compiled, text):
                 near = f"{text[max(0, start - _NEAR_CHARS) : start].lower()} {context}"
                 word = next((word for word in self.words if word in near), "")
                 score = min(1.0, max(0.4, rule.score + CONTEXT_SCORE)) if word else rule.score

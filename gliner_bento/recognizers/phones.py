@@ -34,7 +34,7 @@ RULES = (_RULE,)
 
 _NORTH_AMERICAN = re.compile(r"(?:1[ .\-]?)?(?:\(\d{3}\) ?|\d{3}([ .\-]))\d{3}[ .\-]\d{4}")
 _NO_PHONE = re.compile(
-    r"\d{1,2}[./\- ]\d{1,2}[./\- ]\d{4}|\d{4}[./\-]\d\d?[./\-]\d\d?|\d{4}-\d{4}"  # dates, years
+    r"\d{1,2}[./\- ]\d{1,2}[./\- ]\d{4}|\d{4}[./\-]\d\d?[./\-]\d\d?|\d{4}-\d{4}|\d+\.\d+"  # dates, years, decimals
     r"|\d{1,3}(?:\.\d{1,3}){3}|\d{3}[ .\-]\d\d[ .\-]\d{4}"  # IP addresses, social security numbers
 )
 

@@ -23,6 +23,7 @@ from gliner_bento.tasks.base import ExtractionWarning, Limits
 from gliner_bento.tasks.fields import Elements, Name
 
 ALL, NONE = ("all",), ("none",)
+_SURE = 0.5
 
 Source = Literal["model", "pattern"]
 Recognizers = Annotated[bool, Field(strict=True)] | Elements[list[Name]]
@@ -80,9 +81,10 @@ class Merger:
     - A match wins over the entities that overlap with it: its label and its borders count. What is left of such an
       entity stays, if no recognizer knows its label; with `nested`, an entity around a match stays whole.
     - An entity of a label that always has a form (`ALWAYS_FORMED`) stays only where a candidate has it, a phone number
-      only with digits for one.
+      only with digits for one that are nothing else.
 
-    labels: of the answer, by entity type or pattern. made: of the fields of an entity, and its source.
+    candidates: of the labels, and others. labels: of the answer, by entity type or pattern. made: of the fields of an
+    entity, and its source.
     threshold: of a label.
     """
 
@@ -98,12 +100,16 @@ class Merger:
     ) -> None:
         self._text, self._labels, self._made, self._nested = text, labels, made, nested
         self._known = set(labels.values())
-        sure = [one for one in candidates if one.score >= threshold(self.label_of(one))]
-        self.matches = resolved(sure, len(text))
+        self.matches = resolved(
+            [one for one in candidates if (label := self.label_of(one)) and one.score >= threshold(label)], len(text)
+        )
         self._formed = {label: bytearray(len(text)) for label in _always_formed(labels)}
+        self._others = bytearray(len(text))
         for one in candidates:
-            if (formed := self._formed.get(self.label_of(one))) is not None:
-                formed[one.start : one.end] = b"\1" * (one.end - one.start)
+            label = self.label_of(one)
+            marked = self._formed.get(label) if label else self._others if one.score >= _SURE else None
+            if marked is not None:
+                marked[one.start : one.end] = b"\1" * (one.end - one.start)
         self._ends = [match.end for match in self.matches]
         self._warnings: list[ExtractionWarning] = []
         self._merged: list[Any] = []
@@ -168,7 +174,8 @@ class Merger:
     def _has_form(self, entity: Any) -> bool:
         """Whether it looks like what its label says, if there are few ways to look so."""
         if entity.label == self._labels.get(phones.ENTITY):
-            return phones.may_be_one(folded(entity.text)[0])
+            is_other = self._others.find(1, entity.start, entity.end) >= 0
+            return not is_other and phones.may_be_one(folded(entity.text)[0])
         formed = self._formed.get(entity.label)
         return formed is None or formed.find(1, entity.start, entity.end) >= 0
 
@@ -192,8 +199,8 @@ class Merger:
             self._put(match.start, match.end, self.label_of(match), match.score, "pattern")
 
     def label_of(self, match: Match) -> str:
-        """The label that the answer has for a match."""
-        return self._labels.get(match.rule.name) or self._labels[match.entity]
+        """The label that the answer has for a match; empty: it has none."""
+        return self._labels.get(match.rule.name) or self._labels.get(match.entity, "")
 
     def _put(self, start: int, end: int, label: str, score: float, source: Source) -> None:
         self._merged.append(self._made(start, end, self._text[start:end], label, score, source))
@@ -215,9 +222,14 @@ def _always_formed(labels: Mapping[str, str]) -> set[str]:
     }
 
 
+def with_others(names: Iterable[str]) -> set[str]:
+    """Recognizers, and those that know what else a phone number may be."""
+    return {*names, *(find.RECOGNIZERS if phones.ENTITY in names else ())}
+
+
 def merger_of(item: Any, made: Callable[..., Any]) -> Merger:
     """Of an item with recognizers. Reads the text, which takes a while. Raises LimitExceeded."""
-    candidates = find.candidates(item.text, item.recognizers, regions=item.phone_regions)
+    candidates = find.candidates(item.text, with_others(item.recognizers), regions=item.phone_regions)
 
     def threshold(label: str) -> float:
         return float(item.label_thresholds.get(label, item.threshold))

@@ -34,7 +34,7 @@ from gliner_bento.recognizers.find import RULES, candidates
 from gliner_bento.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, label_of
 from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, SourcedEntity, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score
-from gliner_bento.tasks.recognition import Merger, enabled
+from gliner_bento.tasks.recognition import Merger, enabled, with_others
 
 RECOGNIZER = "GLiNERRecognizer"
 _ALWAYS = ("MAC_ADDRESS", "MEDICAL_RECORD_NUMBER", "US_HEALTH_INSURANCE_MEMBER_ID")
@@ -200,6 +200,7 @@ class _Recognition:
         self._asked, self._options = asked, options
         self._names = [name for name in enabled(options.recognizers) if name in wanted]
         self._context = " ".join(asked.context or ()).lower()
+        self._expressions = Expressions()
         self._ad_hoc = [
             self._recognizer(fields, f"ad_hoc_recognizers.{place}")
             for place, fields in enumerate(asked.ad_hoc_recognizers or ())
@@ -219,23 +220,23 @@ class _Recognition:
             raise InvalidField(f"{param}.supported_entity: Field required", param=f"{param}.supported_entity")
         if not fields.patterns and not fields.deny_list:
             raise InvalidField(f"{param}.patterns: patterns or deny_list are required", param=f"{param}.patterns")
-        expressions, rules = Expressions(), []
+        rules = []
         patterns = [(f"{param}.patterns.{place}.regex", one) for place, one in enumerate(fields.patterns or ())]
         if fields.deny_list:
             listed = AdHocPattern(name="deny_list", regex=deny_list(fields.deny_list), score=fields.deny_list_score)
             patterns.append((f"{param}.deny_list", listed))
         for path, one in patterns:
             with _named(path):
-                compiled = expressions.compiled(one.regex, fields.global_regex_flags)
+                compiled = self._expressions.compiled(one.regex, fields.global_regex_flags)
             rules.append((Rule(fields.entity, one.regex, one.score, name=one.name, title=fields.name), compiled))
-        return AdHocRecognizer(rules, [word.lower() for word in fields.context or ()], expressions)
+        return AdHocRecognizer(rules, [word.lower() for word in fields.context or ()])
 
     def merged(self, text: str, found: Extraction) -> tuple[Sequence[SourcedEntity], _Matches]:
         """The findings in a text, and the matches among them."""
         with _named("ad_hoc_recognizers"):
-            others = [match for one in self._ad_hoc for match in one.matches(text, self._context)]
+            others = [match for one in self._ad_hoc for match in one.matches(self._expressions, text, self._context)]
         found_by_form = candidates(
-            text, self._names, regions=self._options.phone_regions, context=self._asked.context or ()
+            text, with_others(self._names), regions=self._options.phone_regions, context=self._asked.context or ()
         )
         least = _threshold(self._asked, self._options)
         merger = Merger(text, [*others, *found_by_form], self._labels, SourcedEntity, lambda _: least)

@@ -128,6 +128,13 @@ def test_a_recognizer_of_a_request_cannot_stop_the_server(replica, serving, rege
     assert "ad_hoc_recognizers" in response.json()["error"]
 
 
+def test_recognizers_of_a_request_share_their_limits(replica, serving):
+    client = serving(replica, dataclasses.replace(OPTIONS, max_body_bytes=10**5))
+    long = ZIP | {"patterns": [{"name": "p", "regex": "a" * 6000, "score": 1.0}]}
+    for recognizers, status in (([long], 200), ([long, long], 400)):
+        assert ask(client, "/analyze", BODY | {"ad_hoc_recognizers": recognizers, "entities": []}).status_code == status
+
+
 def test_what_has_a_form_is_found_by_it(replica, serving):
     """Card, address, social security number and passport, which models take for each other."""
     client = serving(replica, dataclasses.replace(OPTIONS, presidio_entities=(), max_labels=-1, max_text_chars=200))
