@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from gliner_bento.recognizers.base import AFTER, CONTEXT_SCORE, PIECE_CHARS, Match, Rule
 
@@ -92,8 +93,7 @@ class Words:
 
     def _look(self, text: str, starts: Sequence[int]) -> None:
         """Before each number."""
-        listed = "|".join(map(re.escape, sorted(self._rules, key=len, reverse=True)))
-        regex = re.compile(rf"(?<![^\W_])(?:{listed})(?![^\W_])", re.IGNORECASE)
+        regex = _regex_of(frozenset(self._rules))
         end = 0
         for before in _windows(starts):
             for found in regex.finditer(text, *before):
@@ -125,6 +125,13 @@ class Words:
 
 
 _GAP_REGEX = re.compile(f"{_GAP}*", re.IGNORECASE)
+
+
+@lru_cache(maxsize=64)
+def _regex_of(words: frozenset[str]) -> re.Pattern[str]:
+    """The longest of these words wherever one stands."""
+    listed = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    return re.compile(rf"(?<![^\W_])(?:{listed})(?![^\W_])", re.IGNORECASE)
 
 
 def _windows(starts: Sequence[int]) -> Iterator[tuple[int, int]]:
