@@ -157,7 +157,7 @@ class ExtractionItem(Item):
     relation_heads: Mapping[str, Sequence[int]] = field(default_factory=dict)
     relation_tails: Mapping[str, Sequence[int]] = field(default_factory=dict)
     recognizers: Mapping[str, str] = field(default_factory=dict)
-    phone_regions: Sequence[str] = field(default_factory=tuple)
+    phone_regions: Sequence[str] = field(default_factory=list)
 
     @property
     def chars(self) -> int:

@@ -40,7 +40,7 @@ def recognition_options(
         check_known(region, phones.regions(), f"phone_regions.{place}", "region")
     return {
         "recognizers": answer_labels(asked, labels, limits.recognizers),
-        "phone_regions": limits.phone_regions if regions is None else tuple(regions),
+        "phone_regions": list(limits.phone_regions if regions is None else regions),
     }
 
 

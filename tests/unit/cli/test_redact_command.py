@@ -213,3 +213,13 @@ def test_what_cannot_run_is_one_line_and_code_1(folder, capsys, monkeypatch, arg
     assert not (folder / "out").exists()
     assert (folder / "in" / "a.txt").read_bytes() == TEXT.encode()
     assert not (folder / "o.txt").exists()
+
+
+def test_settings_choose_what_is_found_without_the_model(folder, capsys):
+    (folder / "in" / "a.txt").write_text("ada@example.org, 4111 1111 1111 1111, 01.42.68.53.00")
+    assert redact(folder, "{}/in/a.txt", "-o", "{}/a.txt", "--recognizers", "CREDIT_CARD,PHONE_NUMBER") == 0
+    assert (folder / "a.txt").read_text() == "ada@example.org, [CREDIT_CARD_1], [PHONE_NUMBER_1]"
+    assert redact(folder, "{}/in/a.txt", "-o", "{}/b.txt", "--recognizers", "CREDIT_CRD") == 1
+    assert "no recognizer 'CREDIT_CRD'" in capsys.readouterr().err
+    assert redact(folder, "{}/in/a.txt", "-o", "{}/b.txt", "--phone-regions", "ZZ") == 1
+    assert "no region 'ZZ'" in capsys.readouterr().err
