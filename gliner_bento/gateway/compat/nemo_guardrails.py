@@ -201,7 +201,8 @@ async def _health(gateway: Gateway, _: Request) -> Response:
 
 async def _detect(gateway: Gateway, text: str, asked: _Detection) -> ExtractResponse:
     labels = asked.labels or list(gateway.options.nemo_labels)
-    return await gateway.run(extraction_of([text], ExtractionOptions(labels=labels, threshold=asked.threshold)))
+    options = ExtractionOptions(labels=labels, threshold=asked.threshold, recognizers=True)
+    return await gateway.run(extraction_of([text], options))
 
 
 def _named(entity: Entity) -> NemoEntity:

@@ -128,8 +128,10 @@ class Tool:
         return TypeAdapter(self.result).json_schema()
 
 
-async def _extracted(gateway: Gateway, asked: ExtractEntitiesArguments) -> ExtractResponse:
-    options = ExtractionOptions(labels=asked.labels, threshold=asked.threshold)
+async def _extracted(
+    gateway: Gateway, asked: ExtractEntitiesArguments, *, recognizers: bool = False
+) -> ExtractResponse:
+    options = ExtractionOptions(labels=asked.labels, threshold=asked.threshold, recognizers=recognizers)
     if isinstance(asked, ExtractRelationsArguments):
         options = replace(options, relations=asked.relations, relation_threshold=asked.relation_threshold)
     return await gateway.run(extraction_of([asked.text], options))
@@ -157,7 +159,7 @@ async def _classify(gateway: Gateway, asked: ClassifyArguments) -> LabelsResult:
 
 
 async def _redact(gateway: Gateway, asked: RedactArguments) -> RedactedText:
-    answer = await _extracted(gateway, asked)
+    answer = await _extracted(gateway, asked, recognizers=True)
     spans = [Span(one.start, one.end, one.label) for one in answer.entities]  # in order, without overlaps
     redactions = ((span, asked.replacement.replace("LABEL", tag(span.label))) for span in spans)
     limit = 2 * gateway.options.max_text_chars
@@ -205,7 +207,7 @@ TOOLS = (
         "redact",
         "Redact a text",
         "Replace the entities of the given types in a text, for example names and phone numbers, before it is stored "
-        "or passed on. A model finds them, so it may miss some.",
+        "or passed on. A model finds them, so it may miss some; numbers and addresses with a form are found by that.",
         RedactArguments,
         RedactedText,
         _redact,

@@ -18,9 +18,9 @@ import pytest
 from gliner_bento import cli
 from gliner_bento.cli.redact import LABELS
 from gliner_bento.client import AsyncClient
-from gliner_bento.files.redaction.patterns import PATTERN_LABELS
 from gliner_bento.files.redaction.spans import Span
 from gliner_bento.files.redaction.styles import Placeholders
+from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 
 TEXT = "Write to ada@example.org, or ADA@example.org.\r\n"
 
@@ -58,7 +58,7 @@ def test_a_label_has_one_placeholder_whoever_has_found_it():
     assert {label: replace(text, Span(0, 15, label)) for label in tags} == {k: f"[{v}_1]" for k, v in tags.items()}
     assert {"date"} <= set(LABELS)
     assert "date of birth" not in LABELS
-    assert set(PATTERN_LABELS) - {"iban"} <= set(LABELS)
+    assert {PRESIDIO_LABELS[name] for name in ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD")} <= set(LABELS)
 
 
 def test_an_earlier_mapping_is_not_overwritten(folder, capsys):
@@ -240,3 +240,13 @@ def test_what_cannot_run_is_one_line_and_code_1(folder, capsys, monkeypatch, arg
     assert not (folder / "out").exists()
     assert (folder / "in" / "a.txt").read_bytes() == TEXT.encode()
     assert not (folder / "o.txt").exists()
+
+
+def test_settings_choose_what_is_found_without_the_model(folder, capsys):
+    (folder / "in" / "a.txt").write_text("ada@example.org, 4111 1111 1111 1111, 01.42.68.53.00")
+    assert redact(folder, "{}/in/a.txt", "-o", "{}/a.txt", "--recognizers", "CREDIT_CARD,PHONE_NUMBER") == 0
+    assert (folder / "a.txt").read_text() == "ada@example.org, [CREDIT_CARD_1], [PHONE_NUMBER_1]"
+    assert redact(folder, "{}/in/a.txt", "-o", "{}/b.txt", "--recognizers", "CREDIT_CRD") == 1
+    assert "no recognizer 'CREDIT_CRD'" in capsys.readouterr().err
+    assert redact(folder, "{}/in/a.txt", "-o", "{}/b.txt", "--phone-regions", "ZZ") == 1
+    assert "no region 'ZZ'" in capsys.readouterr().err

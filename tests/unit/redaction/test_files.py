@@ -20,8 +20,8 @@ import pytest
 from gliner_bento.errors import InvalidField, NotReady, StartupError
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.redaction.files import Report, find_files, redact_files, restore_files
-from gliner_bento.files.redaction.patterns import find_patterns
 from gliner_bento.files.redaction.redact import RestoreError, restore_anyway
+from gliner_bento.files.redaction.spans import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, mask
 from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.storage.files import file_lock
