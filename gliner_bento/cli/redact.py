@@ -1,4 +1,4 @@
-"""`gliner-bento redact`: copies of files without the entities that the model and the pattern rules find in them."""
+"""`gliner-bento redact`: copies of files without the entities that the model and recognizers find in them."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def _print(options: argparse.Namespace, report: Report) -> None:
         to.write(f"skipped (hidden, a linked folder, or not a readable format): {', '.join(report.skipped)}\n")
     if options.check:
         model = " and the model" if options.labels and not options.patterns_only else ""
-        to.write(f"{counted(len(report.left), 'match', 'matches')} of the pattern rules{model}\n")
+        to.write(f"{counted(len(report.left), 'match', 'matches')} of the recognizers{model}\n")
     if options.output or not options.check:
         counts = ", ".join(f"{number} {label}" for label, number in report.redacted.most_common()) or "nothing replaced"
         to.write(f"{counted(report.files, 'file')}{', restored' if options.restore else f': {counts}'}\n")

@@ -1,4 +1,4 @@
-"""`gliner-bento redact`: files in, copies out; by the pattern rules alone, so that no model is loaded."""
+"""`gliner-bento redact`: files in, copies out; by recognizers alone, so that no model is loaded."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_check_shows_what_is_left_and_the_exit_code_says_so(folder, capsys):
     assert capsys.readouterr().out.splitlines() == [
         f"{folder}/in/a.txt:1: email address: ada@example.org",
         f"{folder}/in/a.txt:1: email address: ADA@example.org",
-        "2 matches of the pattern rules",
+        "2 matches of the recognizers",
     ]
     assert redact(folder, "{}/in", "-o", "{}/out", "--patterns-only", "--check", "--json") == 0
     report = json.loads(capsys.readouterr().out)
@@ -126,12 +126,12 @@ def test_with_labels_the_model_checks_too(folder, capsys, monkeypatch):
 
     monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
     assert redact(folder, "--check", "{}/in", "--labels", "verb", "--no-patterns") == 3
-    assert capsys.readouterr().out == f"{folder}/in/a.txt:1: verb: Write\n1 match of the pattern rules and the model\n"
+    assert capsys.readouterr().out == f"{folder}/in/a.txt:1: verb: Write\n1 match of the recognizers and the model\n"
     assert asked == [["verb"]]
     assert redact(folder, "--check", "{}/in", "--no-patterns") == 1
     assert "--no-patterns leaves nothing to look for" in capsys.readouterr().err
     assert cli.main(["redact", str(folder / "in"), "-o", str(folder / "out"), "--labels", "verb", "--check"]) == 0
-    assert capsys.readouterr().out.startswith("0 left")
+    assert capsys.readouterr().out.startswith("0 matches")
     assert (folder / "out" / "a.txt").read_text().startswith("[VERB_1] to [EMAIL_ADDRESS_1]")
 
 
