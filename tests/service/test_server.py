@@ -118,7 +118,11 @@ def test_the_examples_of_the_openapi_document_are_answered(service):
     for path, operations in document["paths"].items():
         if "{" not in path and (body := operations.get("post", {}).get("requestBody")):
             example = body["content"]["application/json"]["example"]
-            assert service.request("POST", path, json=example, headers=headers).status_code in (200, 201), path
+            response = service.request("POST", path, json=example, headers=headers)
+            if path in ("/pipeline/zero-shot-classification", "/tei/predict"):
+                assert "does not support the task classifications" in response.text
+            else:
+                assert response.status_code in (200, 201), path
             tried += 1
     assert tried >= 14  # one more with the package mcp
 
