@@ -160,6 +160,15 @@ def test_results_are_gliner2s(layer: str, backbone: str, padded: bool, served: A
     assert relations > 30
 
 
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_words_are_pooled_as_gliner2_does(pooling: str, folder: Any) -> None:
+    made = folder(token_pooling=pooling)
+    engine, model = load_engine(made), reference_of(made)
+    for seed in range(12):
+        item = drawn_item(seed)
+        assert_equal(extract_one(engine, item), extracted(model, item), item)
+
+
 @pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
 @pytest.mark.parametrize(("layer", "backbone"), CASES)
 def test_results_do_not_depend_on_batching(layer: str, backbone: str, padded: bool, served: Any) -> None:
