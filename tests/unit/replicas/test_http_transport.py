@@ -98,6 +98,8 @@ def test_an_item_survives_the_transport():
         relation_thresholds={"r": 0.9},
         relation_heads={"r": [0]},
         relation_tails={"r": [1]},
+        recognizers={"CREDIT_CARD": "card"},
+        phone_regions=["DE"],
     )
     assert all(getattr(sent, field.name) != getattr(item(), field.name) for field in fields(Item))
     ((arrived,), _) = ItemsMessage.read(ItemsMessage.of([sent], call()))
