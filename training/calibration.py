@@ -25,7 +25,7 @@ from training.sampling import Example
 LOWEST = 0.05
 """Answers with lower scores are not collected."""
 
-MISS = 1.5
+MISS = 2.0
 """What a missed answer costs, in wrong ones: at threshold 0.5 somewhat more is found than with equal costs."""
 
 Scored = tuple[float, bool]

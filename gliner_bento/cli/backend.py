@@ -53,7 +53,6 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
     parser.add_argument(
         "--relation-window", choices=["whole", "sentences"], help="read at a time for relations (default: the model's)"
     )
-    parser.add_argument("--relation-window-sentences", type=int, metavar="N", help="of them (default: the model's)")
     parser.add_argument("--adapter-id", metavar="ID", help="LoRA adapter to use")
     parser.add_argument("--nested", action="store_true", help="allow entities inside other entities")
     more = ", repeat it for several" if several else ""
@@ -67,7 +66,6 @@ def request_options(options: argparse.Namespace) -> dict[str, Any]:
         "threshold": options.threshold,
         "relation_threshold": options.relation_threshold,
         "relation_window": options.relation_window,
-        "relation_window_sentences": options.relation_window_sentences,
         "adapter_id": options.adapter_id,
         "flat_ner": False if options.nested else None,
     }

@@ -42,7 +42,7 @@ _COMMANDS: Sequence[tuple[str, Any, Sequence[str], str]] = (
     ("settings", settings, _ALL, "print the effective settings and the origin of each value"),
     ("extract", extract, backend.SETTINGS, "extract entities and relations from a text"),
     ("bulk", bulk, backend.SETTINGS, "extract from all records of many files"),
-    ("redact", redact, backend.SETTINGS, "replace entities in files, and restore them"),
+    ("redact", redact, (*backend.SETTINGS, *redact.PATTERN_SETTINGS), "replace entities in files, and restore them"),
     ("graph", graph, backend.SETTINGS, "merge entities and relations of many documents"),
     ("bench", bench, (), "measure a running server"),
     ("models", models, (), "list checkpoints, show what one needs, fetch one"),

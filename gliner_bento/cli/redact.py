@@ -1,4 +1,4 @@
-"""`gliner-bento redact`: copies of files without the entities that the model and the pattern rules find in them."""
+"""`gliner-bento redact`: copies of files without the entities that the model and recognizers find in them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,19 @@ from gliner_bento.cli.parsers import add_json, add_reading
 from gliner_bento.cli.texts import counted
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.records.sources import READABLE, SUFFIXES
-from gliner_bento.files.redaction.files import Answers, Job, Report, find_files, redact_files, restore_files
+from gliner_bento.files.redaction.files import Answers, Find, Job, Report, find_files, redact_files, restore_files
+from gliner_bento.files.redaction.spans import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
+from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.tasks.recognition import enabled
 from gliner_bento.types import BatchResult, Extraction
 
 LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
 KEY_VARIABLE = "GLINER_CLIENT_REDACT_KEY"
 FILES_FAILED, LEFT = 2, 3
+PATTERN_SETTINGS = ("recognizers", "phone_regions")
 _WINDOW = 256
 """Texts under way: each may be a file, with its copy, and a process may usually open 1,024."""
 
@@ -79,7 +83,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     doing.add_argument(
         "--check",
         action="store_true",
-        help="show what the pattern rules, and with --labels the model, find in the files; with -o, in the copies",
+        help="show what recognizers, and with --labels the model, find in the files; with -o, in the copies",
     )
     rules = parser.add_mutually_exclusive_group()
     rules.add_argument("--patterns-only", action="store_true", help="use no model")
@@ -105,6 +109,9 @@ def _run(
 ) -> None:
     if output is None and not options.check:
         raise SettingsError("redact: -o is required: where to write")
+    own = {name: value for name, value in flags.items() if name in PATTERN_SETTINGS}
+    patterns = None if options.no_patterns else _patterns(own)
+    flags = {name: value for name, value in flags.items() if name not in own}
     columns = [*filter(None, map(str.strip, options.columns.split(",")))]
     reading = Reading(columns, options.encoding, report.failed.__setitem__ if options.skip_invalid else None)
     jobs, report.skipped = find_files(inputs, output, mapping=options.mapping, restore=options.restore)
@@ -112,7 +119,7 @@ def _run(
         with options.restore.open(encoding="utf-8") as mapping:
             restore_files(jobs, reading, mapping, report)
         return
-    asyncio.run(_redact(options, flags, jobs, reading, report))
+    asyncio.run(_redact(options, flags, jobs, reading, patterns, report))
 
 
 @contextmanager
@@ -147,15 +154,25 @@ def _mapping(path: Path | None) -> Iterator[IO[str] | None]:
         yield file
 
 
+def _patterns(flags: Mapping[str, Any]) -> Find:
+    """The recognizers of the settings."""
+    settings = Settings.load(flags)
+    return partial(find_patterns, names=enabled(settings.recognizers), regions=settings.phone_regions)
+
+
 async def _redact(
-    options: argparse.Namespace, flags: Mapping[str, Any], jobs: list[Job], reading: Reading, report: Report
+    options: argparse.Namespace,
+    flags: Mapping[str, Any],
+    jobs: list[Job],
+    reading: Reading,
+    patterns: Find | None,
+    report: Report,
 ) -> None:
     """Redact, then check. The model checks if there are labels to look for."""
     writes, checks = any(job.copy for job in jobs), bool(options.labels) and not options.patterns_only
-    if options.check and options.no_patterns and not checks:
+    if options.check and not patterns and not checks:
         raise SettingsError("redact: --check: --no-patterns leaves nothing to look for without --labels")
-    styles = _styles(options)
-    run = partial(redact_files, reading=reading, styles=styles, patterns=not options.no_patterns, report=report)
+    run = partial(redact_files, reading=reading, styles=_styles(options), patterns=patterns, report=report)
     with _mapping(options.mapping if writes else None) as mapping:
         async with _answers(options, flags, checks or (writes and not options.patterns_only)) as answers:
             if writes:
@@ -209,7 +226,7 @@ def _print(options: argparse.Namespace, report: Report) -> None:
         to.write(f"skipped (hidden, a linked folder, or not a readable format): {', '.join(report.skipped)}\n")
     if options.check:
         model = " and the model" if options.labels and not options.patterns_only else ""
-        to.write(f"{counted(len(report.left), 'match', 'matches')} of the pattern rules{model}\n")
+        to.write(f"{counted(len(report.left), 'match', 'matches')} of the recognizers{model}\n")
     if options.output or not options.check:
         counts = ", ".join(f"{number} {label}" for label, number in report.redacted.most_common()) or "nothing replaced"
         to.write(f"{counted(report.files, 'file')}{', restored' if options.restore else f': {counts}'}\n")

@@ -422,6 +422,8 @@ def pass_limits_of(
     sentences, overlap = (
         getattr(config, name, None) for name in ("relation_window_sentences", "relation_window_overlap_sentences")
     )
+    if not isinstance(sentences, int | None) or not isinstance(overlap, int | None):
+        raise ModelError(f"{name!r}: relation_window_sentences of its gliner_config.json must be a number")
     mode = None if options.relation_window == "auto" else options.relation_window
     try:
         relation_windows = RelationWindows.chosen(

@@ -1,7 +1,7 @@
 """The forward pass of gliner's own modules, text by text: what is served after a failed self-test.
 
 Slower than `Forward`. All scores before the sigmoid are gliner's; `layers` adds only what adapters change. Words,
-tokens and decoding are the engine's.
+tokens and decoding are the engine's. A pass over given entities has relations between those that gliner predicts, too.
 """
 
 from __future__ import annotations

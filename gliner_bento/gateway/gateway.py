@@ -20,7 +20,7 @@ from gliner_bento.gateway.policy.blocked_ids import BlockedIds
 from gliner_bento.gateway.status import RecentErrors, server_status
 from gliner_bento.replicas.base import Call, Outcome
 from gliner_bento.status_types import AbortResponse, ServerStatus
-from gliner_bento.tasks.base import Answer, BatchAnswer, Item, Request, Result, answer_of
+from gliner_bento.tasks.base import Answer, AnyTask, BatchAnswer, Item, Merges, Request, Result, answer_of
 
 MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 
@@ -49,7 +49,7 @@ class Gateway:
         """The answer to a request with one text."""
         call, served = self._call(request), await self._served(request)
         item = self._item(request, served)
-        (outcome,) = await served.outcomes([item], call)
+        (outcome,) = await _merged(request.task, [item], await served.outcomes([item], call))
         if isinstance(outcome, GLiNERBentoError):
             raise outcome
         return await self._answer(request.task.answer, served, item, outcome)
@@ -59,13 +59,16 @@ class Gateway:
         became final; last, the rest of the answer."""
         call, served = self._call(request, streamed=True), await self._served(request)
         item, task = self._item(request, served), request.task
+        merger: Merges | None = None
         async with aclosing(served.stream(item, call)) as parts:
             async for part in parts:
+                merger = merger or await _merger(task, item)
                 if isinstance(part, Result):
-                    end = await self._answer(task.end, served, item, part)
-                    yield [*map(task.line, task.parts_of(part)), end] if task.line else [end]
+                    result = merger.whole(part) if merger else part
+                    end = await self._answer(task.end, served, item, result)
+                    yield [*map(task.line, task.parts_of(result)), end] if task.line else [end]
                 elif task.line:
-                    yield list(map(task.line, part))
+                    yield list(map(task.line, merger.add(part) if merger else part))
 
     async def run_batch(self, request: Request[Any, Any, BatchAnswer]) -> BatchAnswer:
         """One result or error per text, in order. Raises only errors that concern the whole request."""
@@ -73,7 +76,7 @@ class Gateway:
         self.check_size(len(request.inputs), request.param)
         admitted = self._items(request, served)
         items = request.task.share([item for item in admitted if isinstance(item, Item)])
-        run = await served.outcomes(items, call) if items else []
+        run = await _merged(request.task, items, await served.outcomes(items, call)) if items else []
         model = await served.info()
         outcomes = iter([_with_warnings(served, *pair) for pair in zip(items, run, strict=True)])
         results = [
@@ -175,6 +178,23 @@ class Gateway:
             except GLiNERBentoError as error:
                 items.append(error)
         return items
+
+
+async def _merger(task: AnyTask, item: Item) -> Merges | None:
+    """What adds to the item's result."""
+    return await asyncio.to_thread(task.merger, item) if item.has_merger else None
+
+
+async def _merged(task: AnyTask, items: Sequence[Item], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+    """The outcomes, with what their mergers add."""
+    merged = list(outcomes)
+    for place, (item, outcome) in enumerate(zip(items, outcomes, strict=True)):
+        try:
+            if isinstance(outcome, Result) and (merger := await _merger(task, item)):
+                merged[place] = merger.whole(outcome)
+        except GLiNERBentoError as error:
+            merged[place] = error
+    return merged
 
 
 def _with_warnings(served: ServedModel, item: Item, outcome: Outcome) -> Outcome:

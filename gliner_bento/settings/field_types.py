@@ -14,10 +14,13 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from gliner_bento.errors import install
+from gliner_bento.recognizers.find import DEFAULT_REGIONS, RECOGNIZERS
+from gliner_bento.recognizers.phones import regions
 from gliner_bento.settings.configuration import PACKAGE, PROJECT_ROOT
 from gliner_bento.storage.api_keys import is_content, read_keys
 from gliner_bento.storage.archives import SUFFIXES
 from gliner_bento.storage.other_models import config_name, no_checkpoint
+from gliner_bento.tasks.recognition import ALL, NONE
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FORMATS = tuple(sorted(file.stem for file in (PACKAGE / "gateway" / "compat").glob("[!_]*.py")))
@@ -143,6 +146,24 @@ def _formats(values: tuple[str, ...]) -> tuple[str, ...]:
     raise ValueError(f"all, none, or a list of {', '.join(FORMATS)}")
 
 
+def _recognizers(values: tuple[str, ...]) -> tuple[str, ...]:
+    """`all`, `none`, or names of recognizers. Raises ValueError."""
+    unknown = [] if values in (ALL, NONE) else [name for name in values if name not in RECOGNIZERS]
+    if unknown:
+        raise ValueError(f"no recognizer {unknown[0]!r}; all, none, or some of {', '.join(RECOGNIZERS)}")
+    return values
+
+
+def _regions(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Codes of regions that phonenumbers knows, in capitals. Raises ValueError."""
+    if values == DEFAULT_REGIONS:  # without the library
+        return values
+    codes = tuple(value.upper() for value in values)
+    if unknown := [code for code in codes if code not in regions()]:
+        raise ValueError(f"no region {unknown[0]!r}; ISO 3166 codes such as US, DE, IN")
+    return codes
+
+
 def text_of(value: object) -> str:
     """A value as it is written in a flag, the environment or the docs."""
     if isinstance(value, bool):
@@ -199,5 +220,17 @@ CudaDevices = Annotated[
     AfterValidator(_unique),
 ]
 BatchSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], NoDecode, BeforeValidator(_comma_separated)]
+RecognizerNames = Annotated[
+    tuple[Annotated[str, Field(pattern=r"\S")], ...],
+    NoDecode,
+    BeforeValidator(_comma_separated),
+    AfterValidator(_recognizers),
+]
+PhoneRegions = Annotated[
+    tuple[Annotated[str, Field(pattern=r"\S")], ...],
+    NoDecode,
+    BeforeValidator(_comma_separated),
+    AfterValidator(_regions),
+]
 Threads = Annotated[int, Field(ge=1, le=256)]
 ThreadsOrAuto = Annotated[int, Field(ge=0, le=256)]

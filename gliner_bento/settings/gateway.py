@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
+from gliner_bento.recognizers.find import DEFAULT_REGIONS
 from gliner_bento.settings.field_types import (
     FORMATS,
     ApiKeysSource,
@@ -19,8 +20,10 @@ from gliner_bento.settings.field_types import (
     Mcp,
     NamedLabels,
     Origins,
+    PhoneRegions,
     Probability,
     ProxyAddresses,
+    RecognizerNames,
     Timeout,
 )
 from gliner_bento.types import MAX_ENTITIES, MAX_RELATIONS
@@ -71,6 +74,15 @@ class GatewayFields(BaseSettings):
     presidio_min_score: Probability = Field(
         0.3, description="Lowest score of an entity from /analyze; a request's score_threshold can raise it."
     )
+    recognizers: RecognizerNames = Field(
+        ("all",),
+        description="Recognizers that find by patterns and check digits for /analyze, the NIM's format, redact, and "
+        "requests with recognizers: all, none, or some (CREDIT_CARD,EMAIL_ADDRESS; see docs/recognizers.md).",
+    )
+    phone_regions: PhoneRegions = Field(
+        DEFAULT_REGIONS,
+        description="Regions whose phone numbers recognizers find without a country code, as ISO 3166 codes.",
+    )
     nemo_prefix: str = Field(
         "/nemo",
         pattern=r"^(/[A-Za-z0-9._~-]+)+$",
@@ -119,8 +131,8 @@ class GatewayFields(BaseSettings):
     )
     enable_mcp: Mcp = Field(
         False,
-        description="Serve /mcp, the tools extract_entities, extract_relations and redact for language models "
-        "(requires the extra mcp; see docs/api.md).",
+        description="Serve /mcp, the tools extract_entities, extract_relations, classify and redact for language "
+        "models (requires the extra mcp; see docs/api.md).",
     )
     max_connections: Count = Field(
         2048,

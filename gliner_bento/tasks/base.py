@@ -7,11 +7,11 @@ more of them than the classes of this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from functools import cache
 from operator import getitem
-from typing import Annotated, Any, ClassVar, Generic, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel, Field, create_model
 from typing_extensions import Self
@@ -34,6 +34,8 @@ class Limits:
     max_batch_items: int
     max_entities: int
     max_relations: int
+    recognizers: Sequence[str]
+    phone_regions: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,11 @@ class Item:
             if task not in tasks:
                 text = f"{param}: {model!r} does not support the task {task}; it supports {' and '.join(tasks)}"
                 raise InvalidField(text, param=param)
+
+    @property
+    def has_merger(self) -> bool:
+        """Whether its task's `merger` adds to its result."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,16 @@ class ExtractionWarning:
 
 
 NO_USAGE = Usage()
+
+
+class Merges(Protocol):
+    """Adds to results what something else than the model has found in the text."""
+
+    def add(self, parts: Iterable[Any]) -> Sequence[Any]:
+        """The next parts of a stream, with what belongs before them."""
+
+    def whole(self, result: Any) -> Any:
+        """The result; of a stream, what is left of it."""
 
 
 class Result:
@@ -186,6 +203,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
     requires: fields of which at least one is set. A request without any lacks the first.
     decide: decides the options that texts share, and makes their items. Raises InvalidField.
     share: divides the limits of an answer among the items of a request.
+    merger: of an item that has one (`Item.has_merger`). Runs in a thread. Raises errors of the item.
     text: the field of a request with the text.
     parts: the field of a result whose elements, of the type `part`, a stream may have before its end. line: the type of
     a line with one; takes it.
@@ -207,6 +225,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         batch_example: Mapping[str, Any],
         requires: Sequence[str] = (),
         share: Callable[[Sequence[Any]], Sequence[Any]] = lambda items: items,
+        merger: Callable[[Any], Merges] | None = None,
         text: Any = None,
         parts: str | None = None,
         part: type[Any] = str,
@@ -221,7 +240,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         self.options, self.item, self.result = options, item, result
         self.parts, self.part = parts, part
         self._requires = requires
-        self.decide, self.share = decide, share
+        self.decide, self.share, self._merger = decide, share, merger
         self.example, self.batch_example = example, batch_example
         self.routes = routes or dict.fromkeys(("", "/stream", "/batch"), Route(title, description))
         facts: list[Any] = [("model", str), ("adapter_id", str | None), ("request_id", str)]
@@ -262,6 +281,11 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         if self._requires and all(getattr(options, name) is None for name in self._requires):
             first, *others = self._requires
             raise InvalidField(f"{first}: Field required, or {' or '.join(others)}", param=first)
+
+    def merger(self, item: Item) -> Merges:
+        """What adds to the item's result. Raises errors of the item."""
+        assert self._merger is not None
+        return self._merger(item)
 
     def parts_of(self, result: Result) -> Sequence[Any]:
         """The parts of a result that a stream may have before its end."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler
 from typing_extensions import Self
 
 from gliner_bento.errors import ErrorDetail
@@ -32,6 +32,7 @@ from gliner_bento.tasks.classifications import (
 )
 from gliner_bento.tasks.fields import Score
 from gliner_bento.tasks.labels import Labels, Relations, label_options
+from gliner_bento.tasks.recognition import Recognizers, Regions, Source, merger_of, recognition_options
 from gliner_bento.tasks.structures import Instance, Structure, Structures, WindowInstances, structure_options
 
 NAME = "extract"
@@ -162,6 +163,22 @@ class ExtractionOptions:
             "fail with an `error` (422), or `truncate`: return those with the highest scores, and a warning."
         ),
     ] = "error"
+    recognizers: Annotated[
+        Recognizers | None,
+        Field(
+            description="Also find by patterns and check digits what has a form: e-mail addresses, cards, IBANs, phone "
+            "numbers and the like. `true`: for those of the labels that a recognizer knows; names: those "
+            "(CREDIT_CARD). They win over the model's entities that overlap with them; each entity names its `source`.",
+            examples=[True],
+        ),
+    ] = None
+    phone_regions: Annotated[
+        Regions | None,
+        Field(
+            description="Regions whose phone numbers are found without a country code. "
+            "Default: the server's phone_regions."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +193,7 @@ class ExtractionItem(Item):
     window_words, window_overlap_words: in words; None: the engine's default, as for the three options of relation
     windows.
     max_entities, max_relations: of the result; see `on_limit`.
+    recognizers: the label of the answer, by entity type. phone_regions: of their phone numbers.
     """
 
     task: ClassVar[str] = NAME
@@ -202,6 +220,8 @@ class ExtractionItem(Item):
     relation_tails: Mapping[str, Sequence[int]] = field(default_factory=dict)
     classifications: Mapping[str, Classification] = field(default_factory=dict)
     structures: Mapping[str, Structure] = field(default_factory=dict)
+    recognizers: Mapping[str, str] = field(default_factory=dict)
+    phone_regions: Sequence[str] = field(default_factory=list)
 
     @property
     def chars(self) -> int:
@@ -222,6 +242,11 @@ class ExtractionItem(Item):
         """See `Item`: with a low threshold, relations are scored between most spans of the text."""
         return bool(self.relations) and self.threshold < ALL_SPANS_THRESHOLD
 
+    @property
+    def has_merger(self) -> bool:
+        """See `Item`."""
+        return bool(self.recognizers)
+
 
 @dataclass(frozen=True, slots=True)
 class Entity:
@@ -232,6 +257,20 @@ class Entity:
     text: str
     label: str
     score: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourcedEntity(Entity):
+    """An entity of an answer to a request with `recognizers`."""
+
+    source: Annotated[Source, Field(description="`pattern`: a recognizer found it, not the model.")]
+
+
+class _MaySayItsSource:
+    """An entity of an answer, to pydantic. Messages between processes have the model's own."""
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> Any:
+        return handler.generate_schema(SourcedEntity | Entity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +300,7 @@ class Extraction(Result):
 
     task: ClassVar[str] = NAME
 
-    entities: Annotated[Sequence[Entity], Field(description="In order of position.")]
+    entities: Annotated[Sequence[Annotated[Entity, _MaySayItsSource()]], Field(description="In order of position.")]
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")] = ()
     classifications: Annotated[
         Mapping[str, ClassificationResult], Field(description="By name. Empty where none were requested.")
@@ -310,7 +349,7 @@ class ExtractResponse(Extraction):
 class StreamedEntity:
     """A line of /v1/extract/stream: the next entity of the text."""
 
-    entity: Entity
+    entity: Annotated[Entity, _MaySayItsSource()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,9 +388,10 @@ class ExtractBatchResponse:
 def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], ExtractionItem]:
     """Makes the items of texts with these options. Raises InvalidField."""
     threshold, relation_threshold = options.threshold, options.relation_threshold
+    named = label_options(options.labels or {}, options.relations or {}, max_labels=limits.max_labels)
     return partial(
         ExtractionItem,
-        **label_options(options.labels or {}, options.relations or {}, max_labels=limits.max_labels),
+        **named,
         classifications=classification_options(
             options.classifications or {},
             default_threshold=limits.default_threshold,
@@ -362,6 +402,7 @@ def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extra
             default_threshold=limits.default_threshold if threshold is None else threshold,
             max_labels=limits.max_labels,
         ),
+        **recognition_options(options.recognizers, options.phone_regions, named["labels"], limits),
         threshold=limits.default_threshold if threshold is None else threshold,
         relation_threshold=limits.default_relation_threshold if relation_threshold is None else relation_threshold,
         flat_ner=options.flat_ner,
@@ -405,6 +446,7 @@ EXTRACTION = Task(
     requires=("labels", "relations", "classifications", "structures"),
     decide=_decide,
     share=_share,
+    merger=lambda item: merger_of(item, SourcedEntity),
     text=Field(description="The text. A blank text has no entities.", examples=[TEXT]),
     parts="entities",
     part=Entity,

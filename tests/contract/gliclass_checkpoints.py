@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from checkpoints import BACKBONES, draw_weights, wordpiece_tokenizer
+from checkpoints import BACKBONES, POSITIONS, draw_weights, wordpiece_tokenizer
 
 from gliner_bento.engine.checkpoint.gliclass import package
 from gliner_bento.tasks.classifications import Classification
@@ -19,9 +19,12 @@ from gliner_bento.tasks.classifications import Classification
 MARKERS = ["<<LABEL>>", "<<SEP>>", "<<EXAMPLE>>"]
 
 
-def tiny_gliclass(folder: Path, *, backbone: str = "deberta", seed: int = 0, **options: Any) -> Path:
+def tiny_gliclass(
+    folder: Path, *, backbone: str = "deberta", seed: int = 0, max_tokens: int = POSITIONS, **options: Any
+) -> Path:
     """Write a checkpoint into `folder`; `options` are GLiClassModelConfig's."""
     tokenizer = wordpiece_tokenizer()
+    tokenizer.model_max_length = max_tokens
     tokenizer.add_special_tokens({"additional_special_tokens": MARKERS})
     label, separator, example = tokenizer.convert_tokens_to_ids(MARKERS)
     config = package().GLiClassModelConfig(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from types import MethodType
@@ -12,10 +14,13 @@ import torch
 from checkpoints import LABELS, RELATIONS, load_engine, named
 from chunked_requests import LIVELY, extract_in_passes, long_text, many, passes_of
 from comparison import TOLERANCE, extract_one
+from gliner import GLiNER
+from views import view
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.checkpoint.find import ModelError, read_json
 from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.results import PassResult
 from gliner_bento.types import Item
 
@@ -203,9 +208,6 @@ def test_with_many_labels_a_window_has_the_labels_of_its_entities(engine: Any) -
 
 
 def test_the_checkpoint_has_the_default_and_settings_and_requests_replace_it(checkpoint: Any, tmp_path: Any) -> None:
-    import json
-    import shutil
-
     folder = shutil.copytree(checkpoint("relex-span", **LIVELY), tmp_path / "model")
     config = read_json(folder / "gliner_config.json")
 
@@ -235,15 +237,13 @@ def test_the_checkpoint_has_the_default_and_settings_and_requests_replace_it(che
     ):
         with pytest.raises(ModelError, match="relation_window"):
             load({}, **wrong)
+    for wrong in ({"relation_window_sentences": "1"}, {"relation_window_sentences": 0}):
+        with pytest.raises(ModelError, match="relation_window"):
+            load(wrong)
 
 
-def test_gliners_own_forward_serves_relation_windows(checkpoint: Any, reference: Any) -> None:
+def test_gliners_own_forward_serves_relation_windows(checkpoint: Any) -> None:
     """Between the entities that it finds in the window, too."""
-    from gliner import GLiNER
-    from views import view
-
-    from gliner_bento.engine.options import EngineOptions
-
     folder = checkpoint("relex-span", **LIVELY)
     model = GLiNER.from_pretrained(str(folder))
     slow = GLiNEREngine(model, "slow", view(EngineOptions), gliner_forward=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import subprocess
 import sys
@@ -26,14 +27,18 @@ from gliner_bento.settings.configuration import PROJECT_ROOT
 CONTRACT = PROJECT_ROOT / "tests" / "contract"
 TEXT = "Bill Gates founded Microsoft in Redmond."
 LABELS = ["person", "company", "city"]
-MAKE = "from pathlib import Path; from gliclass_checkpoints import tiny_gliclass; tiny_gliclass(Path({!r}))"
+MAKE = """
+from pathlib import Path
+from gliclass_checkpoints import tiny_gliclass
+tiny_gliclass(Path({!r}), max_tokens=1024)
+"""
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("gliclass")
     folder = tmp_path_factory.mktemp("gliclass")
-    paths = f"import sys; sys.path[:0] = [{str(CONTRACT)!r}, {str(CONTRACT.parent)!r}]; "
+    paths = f"import sys; sys.path[:0] = [{str(CONTRACT)!r}, {str(CONTRACT.parent)!r}]"
     subprocess.run([sys.executable, "-c", paths + MAKE.format(str(folder))], check=True, timeout=240)
     return folder
 
@@ -103,11 +108,51 @@ def test_gliner2s_client_gets_the_scores(url: str, scores: dict[str, float]) -> 
     assert client.classify_text_long(TEXT, {"topic": LABELS}) == {"topic": best}
 
 
+def test_the_guardrail_of_the_docs_runs(url: str) -> None:
+    page = (PROJECT_ROOT / "docs" / "classification.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    program = program.replace("http://localhost:3000", url).replace('"threshold": 0.7', '"threshold": THRESHOLD')
+    for threshold, verdict in (("0.0", ["injection", "secrets", "violence"]), ("1.0", "passes")):
+        code = program.replace("THRESHOLD", threshold)
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT_ROOT)
+        lines = ran.stdout.splitlines()
+        assert len(lines) == 2
+        for line in lines:
+            assert line.endswith("passes") if verdict == "passes" else all(one in line for one in verdict)
+
+
+def test_the_documented_request_is_answered(url: str) -> None:
+    import httpx
+
+    page = (PROJECT_ROOT / "docs" / "classification.md").read_text(encoding="utf-8")
+    (body,) = re.findall(r"-d '(\{.*?\})'\n", page, re.DOTALL)
+    answer = httpx.post(f"{url}/v1/extract", content=body, headers={"Content-Type": "application/json"}).json()
+    (best,) = answer["classifications"]["sentiment"]["labels"]
+    assert (best["label"] in ("positive", "negative"), answer["classifications"]["topics"]["merge"]) == (True, None)
+
+
 def test_predict_gets_the_scores(url: str, scores: dict[str, float]) -> None:
     import httpx
 
     answer = httpx.post(f"{url}/tei/predict", json={"inputs": [[TEXT]]}).json()
     assert {one["label"]: one["score"] for one in answer[0]} == pytest.approx(scores)
+
+
+def test_the_playground_classifies_what_is_typed(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PROJECT_ROOT / "tests" / "e2e")
+    from chromium import chromium, executable
+
+    if executable() is None:
+        pytest.skip("Chromium is not installed")
+    with chromium(tmp_path) as page:
+        page.open(f"{url}/playground")
+        page.wait("!document.getElementById('classify-field').hidden && document.getElementById('labels').hidden")
+        page.click("#classify")
+        page.type("tone: good, bad; topic: person, city")
+        page.wait("document.querySelectorAll('#classes p').length === 2")
+        shown = page.evaluate("[...document.querySelectorAll('#classes p')].map((line) => line.textContent)")
+        assert re.fullmatch(r"tone: (good|bad) [01]\.\d\d", shown[0])
+        assert shown[1].startswith("topic: ")
 
 
 def test_it_is_served_without_a_socket(checkpoint: Path, scores: dict[str, float]) -> None:

@@ -230,7 +230,7 @@ BAD = {
         422,
         "labels.x",
     ),
-    "an empty body": ("", 422, "labels"),
+    "an empty body": ("", 422, "text"),
     "long_text that nobody knows": ('{"text": "a", "labels": ["x"], "long_text": "whole"}', 422, "long_text"),
 }
 

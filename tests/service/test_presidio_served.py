@@ -36,3 +36,20 @@ def test_the_documented_calls_find_and_anonymize(service):
     assert [analyzed["text"][one["start"] : one["end"]] for one in found] == ["Bill Gates", "Redmond"]
     answer = service.request("POST", "/anonymize", json=anonymized).json()
     assert answer["text"] == "<PERSON> lives in *******."
+
+
+def test_what_has_a_form_is_found_by_it(service):
+    """The bundled model takes the card for a phone number, and the passport for a social security number."""
+    text = "My card is 4111 1111 1111 1111, I log in from IP 192.168.0.1, my SSN 536-22-1234, passport X1234567"
+    found = [(one["entity_type"], text[one["start"] : one["end"]]) for one in analyze(service, text=text)]
+    assert found == [
+        ("CREDIT_CARD", "4111 1111 1111 1111"),
+        ("IP_ADDRESS", "192.168.0.1"),
+        ("US_SSN", "536-22-1234"),
+        ("US_PASSPORT", "X1234567"),
+    ]
+    body = {"text": text, "labels": ["phone", "card", "ip", "ssn", "passport"], "recognizers": True}
+    ours = service.extract(**body).json()["entities"]
+    assert [(one["label"], one["text"], one["source"]) for one in ours] == [
+        (label, number, "pattern") for label, (_, number) in zip(("card", "ip", "ssn", "passport"), found, strict=True)
+    ]

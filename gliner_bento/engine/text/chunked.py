@@ -1,4 +1,5 @@
-"""The chunked request: a text longer than the model's maximum length, or more labels than one pass takes.
+"""The chunked request: a text longer than the model's maximum length, more labels than one pass takes, or relations
+that are scored in parts of a text.
 
     text ──▶ windows ─┬─▶ an entity pass per label group ─▶ entities ─┬─▶ the window's results ──▶ Merger
                       └── relation passes between the entities ◀──────┘

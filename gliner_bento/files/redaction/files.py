@@ -21,7 +21,6 @@ from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import FILE_ERRORS, Reading, opened
 from gliner_bento.files.records.sources import Source, refuse_devices, refuse_inputs, sources
 from gliner_bento.files.redaction.parquet_file import ParquetFile
-from gliner_bento.files.redaction.patterns import find_patterns
 from gliner_bento.files.redaction.spans import Span, merged
 from gliner_bento.files.redaction.styles import PLACEHOLDER, Replace
 from gliner_bento.files.redaction.text_file import Entry, Record, TextFile
@@ -32,6 +31,9 @@ _FAULTS = (*FILE_ERRORS, ValueError)
 
 Answers = Callable[[Iterable[str]], AsyncIterator[BatchResult]]
 """A result or an error for each text, in order."""
+
+Find = Callable[[str], Iterable[Span]]
+"""What is found in a text without a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +188,14 @@ async def redact_files(
     styles: Callable[[], Replace],
     answers: Answers,
     *,
-    patterns: bool,
+    patterns: Find | None,
     mapping: IO[str] | None,
     report: Report,
 ) -> None:
     """Write the redacted copies. A file with an error has none, and the others are not affected.
 
     A job without a copy is checked: what would be redacted is reported. styles: the replacement of a document (a
-    text file, or a record). patterns: also redact what the pattern rules find.
+    text file, or a record). patterns: also redact what this finds.
     """
     _remove_unfinished(jobs)
     copies: set[_Copy] = set()
@@ -261,7 +263,7 @@ async def _answered(steps: Iterator[_Step], answers: Answers) -> AsyncIterator[_
         yield waiting.popleft()
 
 
-def _spans(step: _Step, patterns: bool) -> list[list[Span]]:
+def _spans(step: _Step, patterns: Find | None) -> list[list[Span]]:
     """Of each text of the record. Raises ValueError for the error of one, and for a result that may not be whole."""
     assert step.record
     found = []
@@ -275,11 +277,11 @@ def _spans(step: _Step, patterns: bool) -> list[list[Span]]:
         if not result.result.is_of(text):
             raise ValueError("the server returned an entity that is not in the text at its offsets")
         spans = [Span(one.start, one.end, one.label) for one in result.result.entities]
-        found.append(merged([*spans, *(find_patterns(field_.text) if patterns else [])]))
+        found.append(merged([*spans, *(patterns(field_.text) if patterns else [])]))
     return found
 
 
-def _findings(step: _Step, patterns: bool) -> Iterator[Finding]:
+def _findings(step: _Step, patterns: Find | None) -> Iterator[Finding]:
     assert step.record
     path, raw = str(step.copy.job.source.path), step.record.raw
     for one, spans in zip(step.record.fields, _spans(step, patterns), strict=True):

@@ -1,34 +1,56 @@
-"""Spans to redact, and overlap resolution: what any span covers is redacted."""
+"""Spans to redact, what recognizers find of them, and overlap resolution: what any span covers is redacted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from gliner_bento.recognizers.find import DEFAULT_REGIONS, RECOGNIZERS, find
+from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters [start, end) of a text, and what they are."""
+    """Characters [start, end) of a text, and what they are. by_form: a recognizer knows, not a model."""
 
     start: int
     end: int
     label: str
+    by_form: bool = False
+
+    @property
+    def chars(self) -> int:
+        """Its length."""
+        return self.end - self.start
+
+
+def find_patterns(
+    text: str, names: Sequence[str] = RECOGNIZERS, regions: Sequence[str] = DEFAULT_REGIONS
+) -> list[Span]:
+    """What recognizers find, in order, without overlaps. regions: of phone numbers."""
+    found = find(text, names, regions=regions)
+    return [Span(one.start, one.end, PRESIDIO_LABELS[one.entity], by_form=True) for one in found]
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans that do not overlap and cover the same characters, in order; each has the label of its longest part.
+    """Spans that do not overlap and cover the same characters, in order; each has the label of its longest part that a
+    recognizer has found, or else of its longest part.
 
     Of equally long parts, the first that was given counts. Empty spans are dropped.
     """
     groups: list[list[Span]] = []
     end = -1
-    for span in sorted((span for span in spans if span.end > span.start), key=lambda span: span.start):
+    for span in sorted((span for span in spans if span.chars > 0), key=lambda span: span.start):
         if span.start < end:
             groups[-1].append(span)
         else:
             groups.append([span])
         end = max(end, span.end)
     return [
-        Span(group[0].start, max(span.end for span in group), max(group, key=lambda span: span.end - span.start).label)
+        Span(
+            group[0].start,
+            max(span.end for span in group),
+            max(group, key=lambda span: (span.by_form, span.chars)).label,
+        )
         for group in groups
     ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from gliner_bento.files.mentions import normalized
 from gliner_bento.files.redaction.spans import Span
+from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 
 Replace = Callable[[str, Span], str]
 """The replacement of a span of a text."""
@@ -20,11 +21,8 @@ PLACEHOLDER = re.compile(rf"\[[^\W_]\w*_(?:\d+|[0-9a-f]{{{_HASH_CHARS}}})\]")
 """What `Placeholders` and `hashes` write."""
 
 _PRESIDIO = {
-    "CARD": "CREDIT_CARD",
-    "CREDIT_CARD_NUMBER": "CREDIT_CARD",
-    "EMAIL": "EMAIL_ADDRESS",
-    "IBAN": "IBAN_CODE",
-    "PHONE": "PHONE_NUMBER",
+    **{label.upper().replace(" ", "_"): name for name, label in PRESIDIO_LABELS.items()},
+    **{"CARD": "CREDIT_CARD", "EMAIL": "EMAIL_ADDRESS", "PHONE": "PHONE_NUMBER"},
 }
 
 

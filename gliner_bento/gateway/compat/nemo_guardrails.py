@@ -202,7 +202,7 @@ async def _health(gateway: Gateway, _: Request) -> Response:
 
 async def _detect(gateway: Gateway, text: str, asked: _Detection, model: str | None = None) -> ExtractResponse:
     labels = asked.labels or list(gateway.options.nemo_labels)
-    options = ExtractionOptions(labels=labels, threshold=asked.threshold)
+    options = ExtractionOptions(labels=labels, threshold=asked.threshold, recognizers=True)
     return await gateway.run(extraction_of([text], options, model=model))
 
 

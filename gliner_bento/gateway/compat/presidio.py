@@ -1,22 +1,19 @@
 """The wire format of Presidio's analyzer and anonymizer (2.2.366): both on one address.
 
-The model finds what Presidio's recognizers find by patterns; it has no checksums. Unknown fields are ignored, as there:
-its documentation sends some. Intended differences: what Presidio answers 500 for, a wrong request, is answered 400;
-ad-hoc recognizers are refused, because to leave them out would let their entities pass; `encrypt` and `/deanonymize`
-are not served.
+The model and this server's recognizers find together what Presidio's recognizers find. Unknown fields are ignored, as
+there: its documentation sends some. Intended differences: what Presidio answers 500 for, a wrong request, is answered
+400; of entities that overlap, one is returned; `encrypt` and `/deanonymize` are not served.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import regex
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,20 +26,50 @@ from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.presidio_labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, label_of
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
-from gliner_bento.tasks.extraction import Entity, ExtractionOptions, extraction_of
+from gliner_bento.recognizers.base import Match, Rule
+from gliner_bento.recognizers.expressions import AdHocRecognizer, ExpressionError, Expressions, deny_list
+from gliner_bento.recognizers.find import RULES, candidates
+from gliner_bento.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, label_of
+from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, SourcedEntity, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score
+from gliner_bento.tasks.recognition import Merger, enabled, with_others
 
 RECOGNIZER = "GLiNERRecognizer"
-_REGEX_TIMEOUT_S = 0.5
-_MAX_PATTERN_CHARS = 10_000
-_REGEX_FLAGS = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.VERBOSE | re.ASCII | re.UNICODE
+_ALWAYS = ("MAC_ADDRESS", "MEDICAL_RECORD_NUMBER", "US_HEALTH_INSURANCE_MEMBER_ID")
+"""What recognizers look for when neither the request nor the settings name entities, beside `DEFAULT_ENTITIES`."""
 
 
 class _Lenient(BaseModel):
     model_config = ConfigDict(strict=True, hide_input_in_errors=True)
+
+
+class AdHocPattern(_Lenient):
+    """A pattern of an ad-hoc recognizer."""
+
+    name: str = ""
+    regex: str
+    score: Score
+
+
+class AdHocRecognizerFields(_Lenient):
+    """A recognizer of one request, as Presidio's `PatternRecognizer`."""
+
+    name: str = "AdHocRecognizer"
+    supported_language: str = "en"
+    supported_entity: Name | None = None
+    supported_entities: Elements[list[Name]] | None = None
+    patterns: Elements[list[AdHocPattern]] | None = None
+    deny_list: Elements[list[Name]] | None = None
+    deny_list_score: Score = 1.0
+    context: Elements[list[str]] | None = None
+    global_regex_flags: int | None = None
+
+    @property
+    def entity(self) -> str | None:
+        """What it finds."""
+        return self.supported_entity or next(iter(self.supported_entities or ()), None)
 
 
 class AnalyzeRequest(_Lenient):
@@ -53,13 +80,15 @@ class AnalyzeRequest(_Lenient):
     entities: Elements[list[Name]] | None = Field(default=None, description="Any names; see /supportedentities.")
     score_threshold: Score | None = None
     return_decision_process: bool | None = None
-    ad_hoc_recognizers: list[Any] | None = Field(default=None, description="Refused unless empty.")
+    ad_hoc_recognizers: Elements[list[AdHocRecognizerFields]] | None = Field(
+        default=None, description="Recognizers of this request: patterns, or texts that are findings (deny_list)."
+    )
     allow_list: Elements[list[str]] | None = Field(
         default=None, description="Texts, or patterns, that are no findings."
     )
     allow_list_match: Literal["exact", "regex"] | None = "exact"
     regex_flags: int | None = Field(default=None, description="Of the patterns of allow_list, as in Python's re.")
-    context: Elements[list[str]] | None = Field(default=None, description="Ignored: the model reads the whole text.")
+    context: Elements[list[str]] | None = Field(default=None, description="Words that count as near each match.")
     correlation_id: str | None = Field(default=None, description="Becomes the request's id if it can be one.")
 
 
@@ -80,6 +109,13 @@ class AnalysisExplanation:
 
 
 @dataclass(frozen=True, slots=True)
+class RecognitionMetadata:
+    """Who found an entity: GLiNERRecognizer is the model."""
+
+    recognizer_name: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecognizerResult:
     """An entity, without its text."""
 
@@ -87,7 +123,8 @@ class RecognizerResult:
     start: int
     end: int
     score: float
-    analysis_explanation: AnalysisExplanation | None = None
+    analysis_explanation: AnalysisExplanation | None
+    recognition_metadata: RecognitionMetadata
 
 
 class AnalyzeResponse(RootModel[list[RecognizerResult] | list[list[RecognizerResult]]]):
@@ -119,70 +156,133 @@ class Names(RootModel[list[str]]):
 
 async def _analyze(gateway: Gateway, request: Request) -> Response:
     asked = AnalyzeRequest.model_validate_json(await request.body() or b"{}")
-    if asked.ad_hoc_recognizers:
-        message = "ad_hoc_recognizers: this server does not run them; see Presidio's own analyzer"
-        raise InvalidField(message, param="ad_hoc_recognizers")
     options = gateway.options
     configured = _configured(options)
     names = asked.entities or options.presidio_entities or (*DEFAULT_ENTITIES, *sorted(configured))
     labels = {name: label_of(name, configured) for name in names}
-    allowed = await asyncio.to_thread(_AllowList, asked)
-    found = await asyncio.to_thread(allowed.filtered, await _extract(gateway, asked, labels))
+    recognition = await asyncio.to_thread(_Recognition, asked, options, names)
+    texts = asked.text if isinstance(asked.text, list) else [asked.text]
+    found = await _extract(gateway, asked, texts, labels)
+    merged = await asyncio.to_thread(lambda: [*map(recognition.merged, texts, found)])
     result = partial(_result, labels=labels, explained=bool(asked.return_decision_process))
-    results = [LazySequence(result, entities) for entities in found]
+    results = [LazySequence(partial(result, matches=matches), of_text) for of_text, matches in merged]
     return json_response(results if isinstance(asked.text, list) else results[0])
 
 
-async def _extract(gateway: Gateway, asked: AnalyzeRequest, labels: dict[str, str]) -> list[Sequence[Entity]]:
-    """The entities of each text."""
-    texts = asked.text if isinstance(asked.text, list) else [asked.text]
-    threshold = max(asked.score_threshold or 0.0, gateway.options.presidio_min_score)
-    options = ExtractionOptions(labels=labels, threshold=threshold)
+def _threshold(asked: AnalyzeRequest, options: GatewayOptions) -> float:
+    return max(asked.score_threshold or 0.0, options.presidio_min_score)
+
+
+async def _extract(
+    gateway: Gateway, asked: AnalyzeRequest, texts: Sequence[str], labels: dict[str, str]
+) -> list[Extraction]:
+    """What the model finds in each text."""
+    options = ExtractionOptions(labels=labels, threshold=_threshold(asked, gateway.options))
     batch = extraction_of(texts, options, request_id=request_id.valid(asked.correlation_id))
-    entities: list[Sequence[Entity]] = []
+    results: list[Extraction] = []
     for one in (await gateway.run_batch(batch)).results:
         if one.error:
             raise from_detail(one.error)
-        entities.append(one.result.entities if one.result else ())
-    return entities
+        results.append(one.result or Extraction(()))
+    return results
 
 
-class _AllowList:
-    """What is no finding. Raises `InvalidField` for a pattern that is none, is too long, or takes too long."""
+_Matches = Mapping[tuple[int, int], Match]
+"""By their place."""
 
-    def __init__(self, asked: AnalyzeRequest) -> None:
-        self._texts = set(asked.allow_list or ())
-        self._pattern: regex.Pattern[str] | None = None
+
+class _Recognition:
+    """The recognizers of a request, its ad-hoc ones, and its allow list. Raises `InvalidField` for a wrong one."""
+
+    def __init__(self, asked: AnalyzeRequest, options: GatewayOptions, names: Sequence[str]) -> None:
+        named = asked.entities or options.presidio_entities
+        wanted = {*names, *(() if named else _ALWAYS)}
+        self._asked, self._options = asked, options
+        self._names = [name for name in enabled(options.recognizers) if name in wanted]
+        self._context = " ".join(asked.context or ()).lower()
+        self._expressions = Expressions()
+        self._ad_hoc = [
+            self._recognizer(fields, f"ad_hoc_recognizers.{place}")
+            for place, fields in enumerate(asked.ad_hoc_recognizers or ())
+            if fields.supported_language == asked.language and (not asked.entities or fields.entity in asked.entities)
+        ]
+        of_ad_hoc = (rule.entity for one in self._ad_hoc for rule, _ in one.rules)
+        self._labels = {name: name for name in (*self._names, *of_ad_hoc)}
+        self._allowed = set(asked.allow_list or ())
+        self._allowing = Expressions()
+        self._pattern: Any = None
         if asked.allow_list and asked.allow_list_match == "regex":
-            pattern = "|".join(asked.allow_list)
-            if len(pattern) > _MAX_PATTERN_CHARS:
-                message = f"allow_list: patterns of more than {_MAX_PATTERN_CHARS} characters together"
-                raise InvalidField(message, param="allow_list")
-            flags = re.IGNORECASE | re.MULTILINE | re.DOTALL if asked.regex_flags is None else asked.regex_flags
-            try:
-                self._pattern = regex.compile(pattern, flags & _REGEX_FLAGS)
-            except (regex.error, ValueError, OverflowError, RecursionError):
-                raise InvalidField("allow_list: not a regular expression", param="allow_list") from None
+            with _named("allow_list"):
+                self._pattern = self._allowing.compiled("|".join(asked.allow_list), asked.regex_flags)
 
-    def filtered(self, found: Sequence[Sequence[Entity]]) -> list[list[Entity]]:
-        """The entities of each text that are findings. Takes at most `_REGEX_TIMEOUT_S`."""
-        ends_s = time.monotonic() + _REGEX_TIMEOUT_S
-        return [[entity for entity in entities if not self._allows(entity.text, ends_s)] for entities in found]
+    def _recognizer(self, fields: AdHocRecognizerFields, param: str) -> AdHocRecognizer:
+        if not fields.entity:
+            raise InvalidField(f"{param}.supported_entity: Field required", param=f"{param}.supported_entity")
+        if not fields.patterns and not fields.deny_list:
+            raise InvalidField(f"{param}.patterns: patterns or deny_list are required", param=f"{param}.patterns")
+        rules = []
+        patterns = [(f"{param}.patterns.{place}.regex", one) for place, one in enumerate(fields.patterns or ())]
+        if fields.deny_list:
+            listed = AdHocPattern(name="deny_list", regex=deny_list(fields.deny_list), score=fields.deny_list_score)
+            patterns.append((f"{param}.deny_list", listed))
+        for path, one in patterns:
+            with _named(path):
+                compiled = self._expressions.compiled(one.regex, fields.global_regex_flags)
+            rules.append((Rule(fields.entity, one.regex, one.score, name=one.name, title=fields.name), compiled))
+        return AdHocRecognizer(rules, [word.lower() for word in fields.context or ()])
 
-    def _allows(self, text: str, ends_s: float) -> bool:
+    def merged(self, text: str, found: Extraction) -> tuple[Sequence[SourcedEntity], _Matches]:
+        """The findings in a text, and the matches among them."""
+        with _named("ad_hoc_recognizers"):
+            others = [match for one in self._ad_hoc for match in one.matches(self._expressions, text, self._context)]
+        found_by_form = candidates(
+            text, with_others(self._names), regions=self._options.phone_regions, context=self._asked.context or ()
+        )
+        least = _threshold(self._asked, self._options)
+        merger = Merger(text, [*others, *found_by_form], self._labels, SourcedEntity, lambda _: least)
+        entities = merger.whole(found).entities
+        kept = [one for one in entities if not self._allows(one.text)]
+        return kept, {(one.start, one.end): one for one in merger.matches}
+
+    def _allows(self, text: str) -> bool:
         if self._pattern is None:
-            return text in self._texts
-        try:
-            left_s = max(0.001, ends_s - time.monotonic())
-            return self._pattern.search(text, timeout=left_s, concurrent=True) is not None
-        except TimeoutError:
-            raise InvalidField("allow_list: the pattern takes too long", param="allow_list") from None
+            return text in self._allowed
+        with _named("allow_list"):
+            return self._allowing.is_in(self._pattern, text)
 
 
-def _result(entity: Entity, labels: Mapping[str, str], *, explained: bool) -> RecognizerResult:
-    why = f"Identified as {labels[entity.label]} by a GLiNER model"
-    explanation = AnalysisExplanation(RECOGNIZER, entity.score, entity.score, why) if explained else None
-    return RecognizerResult(entity.label, entity.start, entity.end, entity.score, explanation)
+@contextmanager
+def _named(param: str) -> Iterator[None]:
+    """An expression's error names its field."""
+    try:
+        yield
+    except ExpressionError as error:
+        raise InvalidField(f"{param}: {error}", param=param) from None
+
+
+def _result(
+    entity: SourcedEntity, labels: Mapping[str, str], matches: _Matches, *, explained: bool
+) -> RecognizerResult:
+    match = matches.get((entity.start, entity.end)) if entity.source == "pattern" else None
+    name = match.rule.recognizer if match else RECOGNIZER
+    explanation = None
+    if explained and match:
+        explanation = AnalysisExplanation(
+            name,
+            match.base,
+            match.score,
+            f"Detected by `{name}` using pattern `{match.rule.name or match.entity}`",
+            pattern_name=match.rule.name or match.entity,
+            pattern=match.rule.pattern,
+            score_context_improvement=match.score - match.base if match.word else 0,
+            supportive_context_word=match.word,
+            validation_result=match.valid,
+        )
+    elif explained:
+        why = f"Identified as {labels[entity.label]} by a GLiNER model"
+        explanation = AnalysisExplanation(name, entity.score, entity.score, why)
+    metadata = RecognitionMetadata(name)
+    return RecognizerResult(entity.label, entity.start, entity.end, entity.score, explanation, metadata)
 
 
 async def _anonymize(gateway: Gateway, request: Request) -> Response:
@@ -200,8 +300,9 @@ async def _supported_entities(gateway: Gateway, _: Request) -> Response:
     return json_response(sorted({*PRESIDIO_LABELS, *_configured(gateway.options), *gateway.options.presidio_entities}))
 
 
-async def _recognizers(_: Gateway, __: Request) -> Response:
-    return json_response([RECOGNIZER])
+async def _recognizers(gateway: Gateway, _: Request) -> Response:
+    names = enabled(gateway.options.recognizers)
+    return json_response([RECOGNIZER, *dict.fromkeys(rule.recognizer for rule in RULES if rule.entity in names)])
 
 
 async def _anonymizers(_: Gateway, __: Request) -> Response:

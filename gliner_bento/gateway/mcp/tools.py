@@ -14,6 +14,7 @@ from gliner_bento.files.redaction.spans import Span
 from gliner_bento.files.redaction.styles import tag
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.tasks.base import ExtractionWarning
+from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
 from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, Relation, extraction_of
 from gliner_bento.tasks.fields import Names, Score, Strict
 
@@ -40,6 +41,17 @@ class ExtractRelationsArguments(ExtractEntitiesArguments):
     relation_threshold: Score | None = Field(default=None, description="Lowest score of a relation, 0 to 1.")
 
 
+class ClassifyArguments(Strict):
+    """Arguments of `classify`."""
+
+    text: str = Field(description="The text, of any length.")
+    labels: Labels = Field(
+        description="What to choose from: names, or {name: description}.", examples=[["positive", "negative"]]
+    )
+    multi_label: bool = Field(default=False, description="Whether several labels may fit. Default: the best one.")
+    threshold: Score | None = Field(default=None, description="Lowest score of a label, 0 to 1.")
+
+
 class RedactArguments(ExtractEntitiesArguments):
     """Arguments of `redact`."""
 
@@ -61,6 +73,14 @@ class RelationsResult(EntitiesResult):
     """The result of `extract_relations`."""
 
     relations: Annotated[Sequence[Relation], Field(description="From `head` to `tail`.")]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelsResult:
+    """The result of `classify`."""
+
+    labels: Annotated[Sequence[LabelScore], Field(description="Those that fit, best first.")]
+    warnings: Annotated[Sequence[ExtractionWarning], Field(description="Why the result may be poor.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +128,10 @@ class Tool:
         return TypeAdapter(self.result).json_schema()
 
 
-async def _extracted(gateway: Gateway, asked: ExtractEntitiesArguments) -> ExtractResponse:
-    options = ExtractionOptions(labels=asked.labels, threshold=asked.threshold)
+async def _extracted(
+    gateway: Gateway, asked: ExtractEntitiesArguments, *, recognizers: bool = False
+) -> ExtractResponse:
+    options = ExtractionOptions(labels=asked.labels, threshold=asked.threshold, recognizers=recognizers)
     if isinstance(asked, ExtractRelationsArguments):
         options = replace(options, relations=asked.relations, relation_threshold=asked.relation_threshold)
     return await gateway.run(extraction_of([asked.text], options))
@@ -125,8 +147,19 @@ async def _relations(gateway: Gateway, asked: ExtractRelationsArguments) -> Rela
     return RelationsResult(answer.entities, answer.warnings, answer.relations)
 
 
+async def _classify(gateway: Gateway, asked: ClassifyArguments) -> LabelsResult:
+    classification: ClassificationOptions = {
+        "labels": asked.labels,
+        "multi_label": asked.multi_label,
+        "threshold": asked.threshold,
+    }
+    options = ExtractionOptions(classifications={"labels": classification})
+    answer = await gateway.run(extraction_of([asked.text], options))
+    return LabelsResult(answer.classifications["labels"].labels, answer.warnings)
+
+
 async def _redact(gateway: Gateway, asked: RedactArguments) -> RedactedText:
-    answer = await _extracted(gateway, asked)
+    answer = await _extracted(gateway, asked, recognizers=True)
     spans = [Span(one.start, one.end, one.label) for one in answer.entities]  # in order, without overlaps
     redactions = ((span, asked.replacement.replace("LABEL", tag(span.label))) for span in spans)
     limit = 2 * gateway.options.max_text_chars
@@ -162,10 +195,19 @@ TOOLS = (
         _relations,
     ),
     Tool(
+        "classify",
+        "Classify a text",
+        "Choose the label that fits a text as a whole, such as its sentiment, topic or intent, from labels that you "
+        "name; or all labels that fit. Returns each with its score. Needs a model that classifies.",
+        ClassifyArguments,
+        LabelsResult,
+        _classify,
+    ),
+    Tool(
         "redact",
         "Redact a text",
         "Replace the entities of the given types in a text, for example names and phone numbers, before it is stored "
-        "or passed on. A model finds them, so it may miss some.",
+        "or passed on. A model finds them, so it may miss some; numbers and addresses with a form are found by that.",
         RedactArguments,
         RedactedText,
         _redact,

@@ -1,4 +1,4 @@
-"""`gliner-bento redact`: files in, copies out; by the pattern rules alone, so that no model is loaded."""
+"""`gliner-bento redact`: files in, copies out; by recognizers alone, so that no model is loaded."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import pytest
 from gliner_bento import cli
 from gliner_bento.cli.redact import LABELS
 from gliner_bento.client import AsyncClient
-from gliner_bento.files.redaction.patterns import PATTERN_LABELS
 from gliner_bento.files.redaction.spans import Span
 from gliner_bento.files.redaction.styles import Placeholders
+from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 
 TEXT = "Write to ada@example.org, or ADA@example.org.\r\n"
 
@@ -58,7 +58,7 @@ def test_a_label_has_one_placeholder_whoever_has_found_it():
     assert {label: replace(text, Span(0, 15, label)) for label in tags} == {k: f"[{v}_1]" for k, v in tags.items()}
     assert {"date"} <= set(LABELS)
     assert "date of birth" not in LABELS
-    assert set(PATTERN_LABELS) - {"iban"} <= set(LABELS)
+    assert {PRESIDIO_LABELS[name] for name in ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD")} <= set(LABELS)
 
 
 def test_an_earlier_mapping_is_not_overwritten(folder, capsys):
@@ -94,7 +94,7 @@ def test_check_shows_what_is_left_and_the_exit_code_says_so(folder, capsys):
     assert capsys.readouterr().out.splitlines() == [
         f"{folder}/in/a.txt:1: email address: ada@example.org",
         f"{folder}/in/a.txt:1: email address: ADA@example.org",
-        "2 matches of the pattern rules",
+        "2 matches of the recognizers",
     ]
     assert redact(folder, "{}/in", "-o", "{}/out", "--patterns-only", "--check", "--json") == 0
     report = json.loads(capsys.readouterr().out)
@@ -126,7 +126,7 @@ def test_with_labels_the_model_checks_too(folder, capsys, monkeypatch):
 
     monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
     assert redact(folder, "--check", "{}/in", "--labels", "verb", "--no-patterns") == 3
-    assert capsys.readouterr().out == f"{folder}/in/a.txt:1: verb: Write\n1 match of the pattern rules and the model\n"
+    assert capsys.readouterr().out == f"{folder}/in/a.txt:1: verb: Write\n1 match of the recognizers and the model\n"
     assert asked == [["verb"]]
     assert redact(folder, "--check", "{}/in", "--no-patterns") == 1
     assert "--no-patterns leaves nothing to look for" in capsys.readouterr().err
@@ -240,3 +240,13 @@ def test_what_cannot_run_is_one_line_and_code_1(folder, capsys, monkeypatch, arg
     assert not (folder / "out").exists()
     assert (folder / "in" / "a.txt").read_bytes() == TEXT.encode()
     assert not (folder / "o.txt").exists()
+
+
+def test_settings_choose_what_is_found_without_the_model(folder, capsys):
+    (folder / "in" / "a.txt").write_text("ada@example.org, 4111 1111 1111 1111, 01.42.68.53.00")
+    assert redact(folder, "{}/in/a.txt", "-o", "{}/a.txt", "--recognizers", "CREDIT_CARD,PHONE_NUMBER") == 0
+    assert (folder / "a.txt").read_text() == "ada@example.org, [CREDIT_CARD_1], [PHONE_NUMBER_1]"
+    assert redact(folder, "{}/in/a.txt", "-o", "{}/b.txt", "--recognizers", "CREDIT_CRD") == 1
+    assert "no recognizer 'CREDIT_CRD'" in capsys.readouterr().err
+    assert redact(folder, "{}/in/a.txt", "-o", "{}/b.txt", "--phone-regions", "ZZ") == 1
+    assert "no region 'ZZ'" in capsys.readouterr().err

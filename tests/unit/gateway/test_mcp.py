@@ -21,6 +21,7 @@ TEXT = "Ada met Charles"
 CALLS = {
     "extract_entities": {"text": TEXT, "labels": ["person"], "threshold": 0.3},
     "extract_relations": {"text": TEXT, "labels": {"person": "a human"}, "relations": ["met"]},
+    "classify": {"text": "yes no yes", "labels": ["no", "yes"]},
     "redact": {"text": TEXT, "labels": ["full name"]},
 }
 LISTING = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -104,6 +105,7 @@ def test_the_client_lists_and_calls_every_tool(served, mode):
     assert [(one["head"]["text"], one["relation"], one["tail"]["text"]) for one in found["relations"]] == [
         ("Ada", "met", "Charles")
     ]
+    assert [one["label"] for one in results["classify"].structured_content["labels"]] == ["yes"]
     assert results["redact"].structured_content["text"] == "<FULL_NAME> met <FULL_NAME>"
 
 
@@ -133,7 +135,7 @@ def test_a_redacted_text_is_not_much_longer_than_a_text_may_be(served, wide):
         ("extract_entities", {"text": 7, "labels": ["a"]}, "text: Input should be a valid string"),
         ("extract_entities", {"text": "x" * 101, "labels": ["a"]}, "text: 101 characters of at most 100"),
         ("extract_entities", {"text": "a", "labels": []}, "labels: "),
-        ("other", {}, "no such tool: other; there are extract_entities, extract_relations, redact"),
+        ("other", {}, "no such tool: other; there are extract_entities, extract_relations, classify, redact"),
     ],
 )
 def test_a_wrong_call_gets_a_result_that_names_the_field(served, name, arguments, message):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import re
 
 import pytest
 from gateway_options import OPTIONS
 
-from gliner_bento.gateway.presidio_labels import DEFAULT_ENTITIES, PRESIDIO_LABELS
+from gliner_bento.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS
 from gliner_bento.settings import Settings, SettingsError
 
 BODY = {"text": "Ada met Charles", "language": "en", "entities": ["PERSON"]}
-ADA = {"entity_type": "PERSON", "start": 0, "end": 3, "score": 1.0, "analysis_explanation": None}
+BY_MODEL = {"analysis_explanation": None, "recognition_metadata": {"recognizer_name": "GLiNERRecognizer"}}
+ADA = {"entity_type": "PERSON", "start": 0, "end": 3, "score": 1.0, **BY_MODEL}
 CHARLES = ADA | {"start": 8, "end": 15}
 
 
@@ -88,6 +90,78 @@ def test_a_pattern_cannot_stop_the_server(client, pattern):
     assert "allow_list" in response.json()["error"]
 
 
+ZIP = {
+    "name": "Zip recognizer",
+    "supported_language": "en",
+    "supported_entity": "ZIP",
+    "patterns": [{"name": "zip", "regex": r"\b\d{5}\b", "score": 0.01}],
+    "context": ["zip", "code"],
+}
+
+
+def analyzed(client, text, **more):
+    body = {"text": text, "language": "en", "entities": [], **more}
+    return [
+        (one["entity_type"], text[one["start"] : one["end"]], round(one["score"], 2), one["recognition_metadata"])
+        for one in ask(client, "/analyze", body).json()
+    ]
+
+
+def test_recognizers_of_a_request_run_with_their_context_and_deny_lists(client):
+    by_zip = {"recognizer_name": "Zip recognizer"}
+    assert analyzed(client, "zip 12345", ad_hoc_recognizers=[ZIP]) == [("ZIP", "12345", 0.4, by_zip)]
+    assert analyzed(client, "box 12345", ad_hoc_recognizers=[ZIP]) == []
+    assert analyzed(client, "box 12345", ad_hoc_recognizers=[ZIP], context=["code"])[0][:2] == ("ZIP", "12345")
+    assert analyzed(client, "zip 12345", ad_hoc_recognizers=[ZIP | {"supported_language": "de"}]) == []
+    assert analyzed(client, "zip 12345", ad_hoc_recognizers=[ZIP], entities=["PERSON"]) == []
+    titles = {"name": "titles", "supported_entity": "TITLE", "deny_list": ["mr.", "mrs."]}
+    assert analyzed(client, "for mr. x or mrsx", ad_hoc_recognizers=[titles])[0][:3] == ("TITLE", "mr.", 1.0)
+
+
+@pytest.mark.parametrize("regex", ["(", r"^(a|A|aa|aaa)+[^\w]$", "(a|b)" * 2001])
+def test_a_recognizer_of_a_request_cannot_stop_the_server(replica, serving, regex):
+    client = serving(replica, dataclasses.replace(OPTIONS, max_body_bytes=10**5))
+    patterns = {"patterns": [{"name": "p", "regex": regex, "score": 1.0}]}
+    body = BODY | {"text": "a" * 60, "ad_hoc_recognizers": [ZIP | patterns], "entities": []}
+    response = ask(client, "/analyze", body)
+    assert response.status_code == 400
+    assert "ad_hoc_recognizers" in response.json()["error"]
+
+
+def test_recognizers_of_a_request_share_their_limits(replica, serving):
+    client = serving(replica, dataclasses.replace(OPTIONS, max_body_bytes=10**5))
+    long = ZIP | {"patterns": [{"name": "p", "regex": "a" * 6000, "score": 1.0}]}
+    for recognizers, status in (([long], 200), ([long, long], 400)):
+        assert ask(client, "/analyze", BODY | {"ad_hoc_recognizers": recognizers, "entities": []}).status_code == status
+
+
+def test_what_has_a_form_is_found_by_it(replica, serving):
+    """Card, address, social security number and passport, which models take for each other."""
+    client = serving(replica, dataclasses.replace(OPTIONS, presidio_entities=(), max_labels=-1, max_text_chars=200))
+    text = "my card is 4111 1111 1111 1111, my ip 192.168.0.1, my ssn 536-22-1234, passport X1234567"
+    assert [one[:2] for one in analyzed(client, text)] == [
+        ("CREDIT_CARD", "4111 1111 1111 1111"),
+        ("IP_ADDRESS", "192.168.0.1"),
+        ("US_SSN", "536-22-1234"),
+        ("US_PASSPORT", "X1234567"),
+    ]
+    assert [one[0] for one in analyzed(client, text, entities=["US_SSN"])] == ["US_SSN"]
+    assert [one[0] for one in analyzed(client, text, score_threshold=0.99)] == ["CREDIT_CARD", "US_SSN"]
+    assert [one[0] for one in analyzed(client, text, allow_list=["536-22-1234"])][2] == "US_PASSPORT"
+    without = serving(replica, dataclasses.replace(OPTIONS, recognizers=("none",), max_text_chars=200))
+    assert {one[3]["recognizer_name"] for one in analyzed(without, text, entities=["URL"])} == {"GLiNERRecognizer"}
+
+
+def test_a_match_is_explained_if_asked(client):
+    text = "my ssn is 536-22-1234"
+    body = {"text": text, "language": "en", "entities": ["US_SSN"], "return_decision_process": True}
+    explanation = ask(client, "/analyze", body).json()[0]["analysis_explanation"]
+    assert explanation["recognizer"] == "UsSsnRecognizer"
+    assert (explanation["original_score"], explanation["score"]) == (0.5, 1.0)
+    assert (explanation["supportive_context_word"], explanation["validation_result"]) == ("ssn", True)
+    assert re.search(explanation["pattern"], text)[0] == "536-22-1234"
+
+
 def test_patterns_have_a_limit_because_compiling_them_takes_time(replica, serving):
     client = serving(replica, dataclasses.replace(OPTIONS, max_body_bytes=10**6))
     response = ask(client, "/analyze", BODY | {"allow_list": ["(a|b)"] * 2000, "allow_list_match": "regex"})
@@ -124,7 +198,8 @@ def test_fields_of_its_documentation_are_ignored(client):
         (b'{"text": 5, "language": "en"}', 400, "text"),
         (b'{"text": "a", "language": "en", "score_threshold": 2}', 400, "score_threshold"),
         (b'{"text": "a", "language": "en", "entities": [""]}', 400, "entities"),
-        (b'{"text": "a", "language": "en", "ad_hoc_recognizers": [{"name": "z"}]}', 400, "ad_hoc_recognizers"),
+        (b'{"text": "a", "language": "en", "ad_hoc_recognizers": [{"name": "z"}]}', 400, "supported_entity"),
+        (b'{"text": "a", "language": "en", "ad_hoc_recognizers": [{"supported_entity": "Z"}]}', 400, "0.patterns"),
         (b'{"text": "a", "language": "en", "entities": ["A", "a"]}', 200, None),
         (b'{"text": "a", "language": "en", "entities": ["1", "2", "3", "4", "5", "6"]}', 400, "max_labels"),
         (b'{"text": ["a", "a", "a", "a"], "language": "en"}', 413, "texts"),
@@ -141,7 +216,9 @@ def test_errors_are_a_sentence_that_names_the_field(client, content, status, nam
 
 def test_lists_of_names(client):
     assert {"PERSON", "ES_NIF"} <= set(ask(client, "/supportedentities", params={"language": "en"}).json())
-    assert ask(client, "/recognizers").json() == ["GLiNERRecognizer"]
+    recognizers = ask(client, "/recognizers").json()
+    assert recognizers[0] == "GLiNERRecognizer"
+    assert {"CreditCardRecognizer", "IbanRecognizer", "UsSsnRecognizer", "PhoneRecognizer"} <= set(recognizers)
     assert ask(client, "/anonymizers").json() == ["hash", "keep", "mask", "redact", "replace"]
 
 

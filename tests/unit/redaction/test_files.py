@@ -21,6 +21,7 @@ from gliner_bento.errors import InvalidField, NotReady, StartupError
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.redaction.files import Report, find_files, redact_files, restore_files
 from gliner_bento.files.redaction.redact import RestoreError, restore_anyway
+from gliner_bento.files.redaction.spans import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, mask
 from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.storage.files import file_lock
@@ -51,7 +52,7 @@ async def people_later(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
         yield result
 
 
-def redact_folder(folder, out, reading=Reading(), styles=Placeholders, patterns=True, model=people):  # noqa: B008
+def redact_folder(folder, out, reading=Reading(), styles=Placeholders, patterns=find_patterns, model=people):  # noqa: B008
     report, mapping = Report(), io.StringIO()
     jobs, report.skipped = find_files([folder], out)
     asyncio.run(redact_files(jobs, reading, styles, model, patterns=patterns, mapping=mapping, report=report))

@@ -106,6 +106,8 @@ def test_an_item_survives_the_transport():
         classifications={"c": Classification({"x": "1", "y": "2"}, True, 0.5, None, "max", "Which?")},
         overlap="longest",
         structures={"s": {"f": StructureField("of it", "string", 0.5, ("a", "b"))}},
+        recognizers={"CREDIT_CARD": "card"},
+        phone_regions=["DE"],
     )
     assert all(getattr(sent, field.name) != getattr(item(), field.name) for field in fields(Item))
     ((arrived,), _) = ItemsMessage.read(ItemsMessage.of([sent], call()))

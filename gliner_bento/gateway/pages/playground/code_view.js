@@ -33,16 +33,22 @@ export function curl(body) {
   );
 }
 
-export function python({ text, labels, ...options }) {
+export function python({ text, ...options }) {
   const origin = address("/").replace(/\/$/, "");
-  const lines = Object.entries({ labels, ...options }).map(([name, value]) => `        ${name}=${literal(value)},\n`);
+  const lines = Object.entries(options).map(([name, value]) => `        ${name}=${literal(value)},\n`);
   const relations = options.relations
     ? "    for relation in answer.relations:\n        print(relation.head.text, relation.relation, relation.tail.text, round(relation.score, 2))\n"
+    : "";
+  const classes = options.classifications
+    ? "    for name, result in answer.classifications.items():\n        print(name, [(one.label, round(one.score, 2)) for one in result.labels])\n"
+    : "";
+  const entities = options.labels
+    ? "    for entity in answer.entities:\n        print(entity.text, entity.label, round(entity.score, 2))\n"
     : "";
   return (
     `from gliner_bento.client import Client\n\nwith Client(${literal(origin)}) as client:\n` +
     `    answer = client.extract(\n        ${literal(text)},\n${lines.join("")}    )\n` +
-    `    for entity in answer.entities:\n        print(entity.text, entity.label, round(entity.score, 2))\n${relations}`
+    `${entities}${relations}${classes}`
   );
 }
 

@@ -9,7 +9,7 @@ import { acceptFiles, readFile } from "./files.js";
 import { Options } from "./options.js";
 import { PRESETS } from "./presets.js";
 import { Results } from "./results.js";
-import { ASKED_SCORE, assign, hasThresholds, readFragment, state, writeFragment } from "./state.js";
+import { ASKED_SCORE, assign, classifications, hasThresholds, readFragment, state, writeFragment } from "./state.js";
 
 const TYPING_MS = 300;
 const TYPING_LONG_MS = 900; // for a text that takes long
@@ -42,7 +42,7 @@ const options = new Options(byId("options"), () => changed());
 const isMoved = () => ["entity", "relation"].some((kind) => state.scores[kind] !== asked[kind]);
 
 function canRun() {
-  return Boolean(state.text.trim() && state.labels.length);
+  return Boolean(state.text.trim() && (state.labels.length || Object.keys(classifications()).length));
 }
 
 /** The visitor has changed something: keep it, and run if that is wanted. */
@@ -57,7 +57,7 @@ function changed(part = {}) {
   results.drawCode();
   if (!canRun()) {
     extractor.stop();
-    idle(state.text.trim() ? "Add a label" : "Type a text");
+    idle(state.text.trim() ? (byId("labels").hidden ? "Name what to classify" : "Add a label") : "Type a text");
   } else if (state.options.live) (state.text.length > LONG_CHARS ? runLater : runSoon)();
 }
 
@@ -71,6 +71,7 @@ function render() {
   text.value = state.text;
   state.text = text.value; // with the line breaks that the field keeps
   setLabels(state.labels.map(({ name }) => name));
+  byId("classify").value = state.classify;
   labels.set(state.labels);
   relations.set(state.relations);
   options.render();
@@ -112,6 +113,7 @@ function onEnd(extraction, response) {
   results.response = response;
   byId("document").classList.remove("stale");
   results.show(extraction);
+  showClasses(response.classifications);
   idle(
     [
       `${number(Math.round(extraction.latency_ms))} ms`,
@@ -125,6 +127,15 @@ function onEnd(extraction, response) {
     ? [{ message: `Only the first ${number(response.truncated_at, "character", "characters")} were processed.` }]
     : [];
   notices(...[...truncated, ...response.warnings].map(({ message }) => el("p", { class: "notice", text: message })));
+}
+
+/** A line for each classification. */
+function showClasses(classes) {
+  const lines = Object.entries(classes).map(([name, { labels: best }]) => {
+    const shown = best.map(({ label, score }) => `${label} ${score.toFixed(2)}`).join(", ") || "no label";
+    return el("p", { text: `${name}: ${shown}` });
+  });
+  byId("classes").replaceChildren(...lines);
 }
 
 function onError(error) {
@@ -176,6 +187,10 @@ async function describeServer() {
     options.setModel(model);
     byId("relations").hidden = !model.supports_relations;
     if (!model.supports_relations) changed({ relations: [] });
+    byId("labels").hidden = !model.tasks.includes("entities");
+    if (byId("labels").hidden) changed({ labels: [] });
+    byId("classify-field").hidden = !model.tasks.includes("classifications");
+    if (byId("classify-field").hidden) changed({ classify: "" });
     if (model.supports_adapters) options.setAdapters(await api.adapters().catch(() => []));
   } catch (error) {
     if (error.status === 401) askForKey();
@@ -185,6 +200,7 @@ async function describeServer() {
 
 for (const preset of PRESETS)
   byId("presets").append(el("button", { type: "button", class: "choice", text: preset.title, on: { click: () => load(preset) } }));
+byId("classify").addEventListener("input", () => changed({ classify: byId("classify").value }));
 text.addEventListener("input", () => changed({ text: text.value }));
 byId("run").addEventListener("click", () => {
   if (!extractor.isRunning) return void (canRun() && run());

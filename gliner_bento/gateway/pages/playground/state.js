@@ -11,6 +11,7 @@ export const state = {
   text: "",
   labels: [], // as `entry` of chips.js makes them
   relations: [],
+  classify: "", // classifications as they are typed: "name: label, label; name: ..."
   scores: { entity: 0.5, relation: 0.5 }, // lowest shown
   options: {
     adapter_id: "",
@@ -27,7 +28,7 @@ export const state = {
 
 /** Take over what another state has, where it is of the right type. */
 export function assign(other) {
-  if (typeof other?.text === "string") state.text = other.text;
+  for (const name of ["text", "classify"]) if (typeof other?.[name] === "string") state[name] = other[name];
   if (Array.isArray(other?.labels)) state.labels = other.labels.map(named).filter(Boolean);
   if (Array.isArray(other?.relations)) state.relations = other.relations.map(named).filter(Boolean);
   for (const group of ["scores", "options"])
@@ -49,13 +50,25 @@ export function lowestScores(kind) {
   return (name) => own.get(name) ?? state.scores[kind];
 }
 
+/** The classifications of the state, by name; those without labels are left out. */
+export function classifications() {
+  const asked = state.classify.split(";").map((one) => one.split(":"));
+  const split = asked.map(([name, labels = ""]) => [name.trim(), [...new Set(words(labels))]]);
+  return Object.fromEntries(split.filter(([name, labels]) => name && labels.length));
+}
+
+const words = (list) => list.split(",").map((one) => one.trim()).filter(Boolean);
+
 /** The body of a request. `asked`: with the scores to ask for; otherwise with those shown, as a program would. */
 export function requestBody({ asked }) {
   const score = (shown) => (asked && !hasThresholds() ? Math.min(ASKED_SCORE, shown) : shown);
   const { options, scores } = state;
-  const body = { text: state.text, labels: names(state.labels) };
+  const body = { text: state.text };
+  if (state.labels.length) body.labels = names(state.labels);
   if (state.relations.length) body.relations = names(state.relations);
-  body.threshold = score(scores.entity);
+  const classes = classifications();
+  if (Object.keys(classes).length) body.classifications = classes;
+  if (state.labels.length) body.threshold = score(scores.entity);
   if (state.relations.length) body.relation_threshold = score(scores.relation);
   if (options.nested) body.flat_ner = false;
   if (options.multi_label) body.multi_label = true;

@@ -1,8 +1,10 @@
-"""Presidio's names of entity types, and the label that the model reads for each. Labels are distinct."""
+"""Presidio's names of entity types, the label that the model reads for each, and other labels for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 _COUNTRIES = {
     **{"AU": "Australian", "CA": "Canadian", "DE": "German", "ES": "Spanish", "FI": "Finnish", "IN": "Indian"},
@@ -15,11 +17,17 @@ _BY_NAME = {
     "AGE": "age",
     "CA_POSTAL_CODE": "Canadian postal code",
     "CA_SIN": "Canadian social insurance number",
+    "BE_NATIONAL_NUMBER": "Belgian national number",
+    "BR_CPF": "Brazilian tax number CPF",
+    "CH_AHV": "Swiss social security number",
+    "CN_RESIDENT_ID": "Chinese resident id",
     "CREDIT_CARD": "credit card number",
     "CRYPTO": "cryptocurrency wallet address",
+    "DATE_OF_BIRTH": "date of birth",
     "DATE_TIME": "date or time",
     "DE_SOCIAL_SECURITY": "German social security number",
     "EMAIL_ADDRESS": "email address",
+    "FR_NIR": "French social security number",
     "IBAN_CODE": "iban",
     "IN_VOTER": "Indian voter id",
     "IP_ADDRESS": "ip address",
@@ -32,6 +40,9 @@ _BY_NAME = {
     "MEDICAL_LICENSE": "medical license number",
     "MEDICAL_MEDICATION": "medication",
     "MEDICAL_THERAPEUTIC_PROCEDURE": "medical procedure",
+    "MEDICAL_RECORD_NUMBER": "medical record number",
+    "MX_CURP": "Mexican CURP",
+    "NL_BSN": "Dutch citizen service number",
     "NRP": "nationality, religious or political group",
     "ORGANIZATION": "organization",
     "PERSON": "person",
@@ -96,6 +107,61 @@ DEFAULT_ENTITIES = (
     *("US_BANK_NUMBER", "US_DRIVER_LICENSE", "US_ITIN", "US_PASSPORT", "US_SSN"),
 )
 """The default entity types of a request: those of Presidio's recognizers for English, and organizations."""
+
+
+_SYNONYMS = {
+    "ABA_ROUTING_NUMBER": "aba routing number,bank routing number,routing number",
+    "CREDIT_CARD": "card,card number,credit card,credit debit card,debit card,debit card number,payment card,"
+    "payment card number",
+    "CRYPTO": "bitcoin address,crypto wallet,crypto wallet address,cryptocurrency address,wallet address",
+    "DATE_OF_BIRTH": "birth date,birthdate,birthday,dob",
+    "EMAIL_ADDRESS": "e mail,e mail address,email,mail address",
+    "IBAN_CODE": "iban number,international bank account number",
+    "IP_ADDRESS": "ip",
+    "IPv4": "ipv4,ipv4 address",
+    "IPv6": "ipv6,ipv6 address",
+    "MAC_ADDRESS": "mac",
+    "MEDICAL_RECORD_NUMBER": "mrn,patient id",
+    "PHONE_NUMBER": "cell phone number,fax,fax number,landline phone number,mobile,mobile number,mobile phone number,"
+    "phone,telephone,telephone number",
+    "URL": "link,web address,website",
+    "US_BANK_NUMBER": "account number,bank account,bank account number",
+    "US_DRIVER_LICENSE": "driver license,driver license number,driver s license,driver s license number",
+    "US_HEALTH_INSURANCE_MEMBER_ID": "health insurance,health insurance id,health insurance id number,"
+    "health insurance number,health plan beneficiary number,insurance number,insurance policy number,member id",
+    "US_PASSPORT": "passport,passport number",
+    "US_SSN": "social security number,social security,ssn",
+}
+_NATIONAL = "national id,national id number,national identification number,identity number"
+_TAX = "tax id,tax number,tax identification number,taxpayer identification number"
+_OF_PERSONS = ("CN_RESIDENT_ID", "MX_CURP", "NL_BSN", "UK_NINO", "US_SSN")
+
+
+@cache
+def _entities_by_label() -> Mapping[str, Sequence[str]]:
+    """Entity types by each label for them, in plain words."""
+    by_label: dict[str, list[str]] = {}
+    for name, label in PRESIDIO_LABELS.items():
+        known = {plain(name), plain(label), *_SYNONYMS.get(name, "").split(",")}
+        if "national" in label or "social" in label or name in _OF_PERSONS:
+            known.update(_NATIONAL.split(","))
+        if "tax" in label:
+            known.update(_TAX.split(","))
+        for one in known:
+            by_label.setdefault(one, []).append(name)
+    for form in ("IPv4", "IPv6"):
+        by_label |= {one: [form] for one in _SYNONYMS[form].split(",")}
+    return by_label
+
+
+def plain(label: str) -> str:
+    """A label in lower case, with a space for whatever is no letter or digit."""
+    return re.sub(r"[\W_]+", " ", label).strip().lower()
+
+
+def entities_of(label: str) -> Sequence[str]:
+    """The entity types, or patterns of them, that a label of a request means."""
+    return _entities_by_label().get(plain(label), ())
 
 
 def label_of(name: str, configured: Mapping[str, str]) -> str:

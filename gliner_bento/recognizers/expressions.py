@@ -1,0 +1,93 @@
+"""Regular expressions of callers, in bounded time: recognizers that a request brings with it, and allow lists.
+
+The package regex matches with a time limit and lets other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import regex
+
+from gliner_bento.recognizers.base import CONTEXT_SCORE, Match, Rule
+
+TIMEOUT_S = 0.5
+MAX_CHARS = 10_000
+"""Of all expressions of a field together, because to compile one takes time, too."""
+
+FLAGS = re.IGNORECASE | re.MULTILINE | re.DOTALL
+_KNOWN_FLAGS = FLAGS | re.VERBOSE | re.ASCII | re.UNICODE
+_MAX_MATCHES = 100_000
+_NEAR_CHARS = 60
+
+
+class ExpressionError(ValueError):
+    """An expression is none, or takes too long; the message says which."""
+
+
+class Expressions:
+    """Those of one field. Together they may match for `TIMEOUT_S`, which begins with the first."""
+
+    def __init__(self) -> None:
+        self._chars = 0
+        self._ends_s = 0.0
+
+    def compiled(self, expression: str, flags: int | None = None) -> Any:
+        """Raises `ExpressionError`."""
+        self._chars += len(expression)
+        if self._chars > MAX_CHARS:
+            raise ExpressionError(f"patterns of more than {MAX_CHARS} characters together")
+        try:
+            return regex.compile(expression, (FLAGS if flags is None else flags) & _KNOWN_FLAGS)
+        except (regex.error, ValueError, OverflowError, RecursionError):
+            raise ExpressionError("not a regular expression") from None
+
+    def matches(self, compiled: Any, text: str) -> Iterator[tuple[int, int]]:
+        """Where it matches, without empty matches. Raises `ExpressionError`."""
+        with self._timed() as left_s:
+            for number, found in enumerate(compiled.finditer(text, timeout=left_s, concurrent=True)):
+                if number > _MAX_MATCHES or time.monotonic() > self._ends_s:
+                    raise TimeoutError
+                if found.end() > found.start():
+                    yield found.span()
+
+    def is_in(self, compiled: Any, text: str) -> bool:
+        """Whether it matches anything. Raises `ExpressionError`."""
+        with self._timed() as left_s:
+            return compiled.search(text, timeout=left_s, concurrent=True) is not None
+
+    @contextmanager
+    def _timed(self) -> Iterator[float]:
+        """The seconds that are left."""
+        self._ends_s = self._ends_s or time.monotonic() + TIMEOUT_S
+        try:
+            yield max(0.001, self._ends_s - time.monotonic())
+        except TimeoutError:
+            raise ExpressionError("the pattern takes too long") from None
+
+
+@dataclass(frozen=True, slots=True)
+class AdHocRecognizer:
+    """A recognizer of a request. words: in lower case; one of them near a match raises its score."""
+
+    rules: Sequence[tuple[Rule, Any]]
+    words: Sequence[str] = ()
+
+    def matches(self, expressions: Expressions, text: str, context: str) -> Iterator[Match]:
+        """Those in a text. context: in lower case; counts as near each of them. Raises `ExpressionError`."""
+        for rule, compiled in self.rules:
+            for start, end in expressions.matches(compiled, text):
+                near = f"{text[max(0, start - _NEAR_CHARS) : start].lower()} {context}"
+                word = next((word for word in self.words if word in near), "")
+                score = min(1.0, max(0.4, rule.score + CONTEXT_SCORE)) if word else rule.score
+                yield Match(start, end, rule.entity, score, rule, rule.score, word)
+
+
+def deny_list(texts: Sequence[str]) -> str:
+    """The expression for texts that are findings wherever they stand as words."""
+    return rf"(?:^|(?<=\W))(?:{'|'.join(map(regex.escape, texts))})(?:(?=\W)|$)"

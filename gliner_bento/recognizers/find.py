@@ -1,0 +1,85 @@
+"""The table of recognizers by Presidio's names, and what they find in a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from gliner_bento.recognizers import network, numbers, phones, words
+from gliner_bento.recognizers.base import CONTEXT_SCORE, Match, Rule, starts_of
+from gliner_bento.recognizers.folding import folded
+
+RULES = (*numbers.RULES, *network.RULES, *phones.RULES, *words.RULES)
+RECOGNIZERS = tuple(dict.fromkeys(rule.entity for rule in RULES))
+"""Names of what they find."""
+
+FORMS = {rule.name: rule.entity for rule in RULES if rule.name}
+"""Patterns with a name of their own, and what they find."""
+
+ALWAYS_FORMED = frozenset(("CREDIT_CARD", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS", "US_SSN"))
+"""What has no other form than those that recognizers know: where a model finds one without it, the model is wrong."""
+
+DEFAULT_REGIONS = ("US", "GB", "DE", "FR", "IL", "IN", "CA", "BR")
+"""Presidio's, for phone numbers."""
+
+
+def find(
+    text: str,
+    entities: Iterable[str] = RECOGNIZERS,
+    *,
+    regions: Sequence[str] = DEFAULT_REGIONS,
+    min_score: float = 0.5,
+) -> list[Match]:
+    """Matches of at least this score in a text, in order, without overlaps. See `candidates`, `resolved`."""
+    found = candidates(text, entities, regions=regions)
+    return resolved([match for match in found if match.score >= min_score], len(text))
+
+
+def candidates(
+    text: str, entities: Iterable[str], *, regions: Sequence[str] = DEFAULT_REGIONS, context: Iterable[str] = ()
+) -> list[Match]:
+    """All matches in a text, of any score. Takes linear time. regions: of phone numbers. context: see `Words`."""
+    wanted = set(entities)
+    read, places = folded(text)
+    rules = [rule for rule in RULES if rule.entity in wanted or rule.name in wanted]
+    return [
+        replace(match, start=places[match.start], end=places[match.end - 1] + 1)
+        for match in _matches(read, rules, regions, context)
+    ]
+
+
+def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: Iterable[str]) -> Iterator[Match]:
+    """Of a folded text, with the scores that the words near them give them."""
+    starts = starts_of(text)
+    around = words.Words(rules, text, starts, context)
+    for rule in rules:
+        if rule.score == 0:
+            yield from around.behind(rule, text)
+            if word := around.outside(rule):
+                base = words.SCORE - CONTEXT_SCORE
+                yield from (
+                    replace(match, score=words.SCORE, base=base, word=word) for match in rule.matches(text, starts)
+                )
+            continue
+        source = phones.Phones(regions) if rule.entity == phones.ENTITY else rule
+        for match in source.matches(text, starts):
+            word = around.near(rule, match.start) if match.score < 1 else ""
+            yield _supported(match, word) if word else match
+
+
+def _supported(match: Match, word: str) -> Match:
+    score = max(match.score + CONTEXT_SCORE, 0.4)
+    return replace(match, score=min(1.0, score) if match.valid is None else 1.0, word=word)
+
+
+def resolved(matches: Iterable[Match], chars: int) -> list[Match]:
+    """In order, without overlaps: the highest score counts, then a word near the match, then its length.
+
+    chars: of the text.
+    """
+    taken, kept = bytearray(chars), []
+    for match in sorted(matches, key=lambda one: (-one.score, not one.word, one.start - one.end)):
+        if taken.find(1, match.start, match.end) < 0:
+            taken[match.start : match.end] = b"\1" * (match.end - match.start)
+            kept.append(match)
+    return sorted(kept, key=lambda one: one.start)

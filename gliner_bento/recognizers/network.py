@@ -1,0 +1,101 @@
+"""Addresses: e-mail, IP, MAC, URL, and of wallets of cryptocurrencies."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from gliner_bento.recognizers.base import Rule, number
+
+_NOT_IP = re.compile(
+    r"(?i)(?:\bv|\b(?:version|ver|release|build|section|sections|chapter|oid|firmware|rev)[. :]{1,3})$"
+)
+_DOMAINS = (
+    "com|org|net|edu|gov|mil|int|info|biz|io|dev|app|ai|co|eu|uk|de|fr|es|it|nl|be|ch|at|se|no|dk|fi|pl|cz|pt|ie|gr|ru|ua|"
+    "tr|us|ca|mx|br|ar|au|nz|jp|cn|in|kr|sg|hk|tw|za|il|example|test"
+)
+
+
+def _ip(match: re.Match[str]) -> tuple[int, int] | None:
+    """An address, with the length of its network if that is one. No number of a version."""
+    text = match["ip"]
+    end = match.end("ip")
+    if not text.strip(":") or (text.endswith(":") and not text.endswith("::")):
+        return None
+    try:
+        address = ipaddress.ip_address(text)
+        if match["bits"] and int(match["bits"]) <= address.max_prefixlen:
+            end = match.end()
+    except ValueError:
+        return None
+    if _NOT_IP.search(match.string, max(0, match.start() - 12), match.start()):
+        return None
+    return match.start(), end
+
+
+def _url(match: re.Match[str]) -> tuple[int, int]:
+    """Without the punctuation after it, and a bracket that it does not open."""
+    text = match[0]
+    while text and (text[-1] in ".,;:!?'\"*_" or (text[-1] == ")" and text.count(")") > text.count("("))):
+        text = text[:-1]
+    return match.start(), match.start() + len(text)
+
+
+RULES = (
+    Rule(
+        "EMAIL_ADDRESS",
+        r"(?<![\w.+\-])[\w+][\w.!#$%&'+^`{|}~\-]{0,63}@(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.)+[^\W\d_]{2,24}(?![^\W_])",
+        1.0,
+        "email,e-mail,mail",
+        flags=0,
+        numeric=False,
+    ),
+    Rule(
+        "IP_ADDRESS",
+        r"(?<![\w.])(?P<ip>(?:\d{1,3}\.){3}\d{1,3})(?:/(?P<bits>\d{1,3}))?(?![^\W_])(?!\.\d)",
+        0.6,
+        "ip,ipv4,address,host,server",
+        name="IPv4",
+        span=_ip,
+    ),
+    Rule(
+        "IP_ADDRESS",
+        r"(?<![\w.])(?<![\dA-Fa-f:]:)(?P<ip>(?=[\dA-Fa-f]{0,4}:)[\dA-Fa-f:]{2,39}(?:(?<=:)(?:\d{1,3}\.){3}\d{1,3})?(?:%\w{1,16})?)"
+        r"(?:/(?P<bits>\d{1,3}))?(?![\w:]|\.\d)",
+        0.6,
+        "ip,ipv6,address,host,server",
+        name="IPv6",
+        span=_ip,
+        numeric=False,
+    ),
+    Rule(
+        "MAC_ADDRESS",
+        r"(?<![\w:.\-])(?:[\dA-Fa-f]{2}([:-])(?:[\dA-Fa-f]{2}\1){4}[\dA-Fa-f]{2}|(?:[\dA-Fa-f]{4}\.){2}[\dA-Fa-f]{4})"
+        r"(?![\w:\-]|\.\w)",
+        0.6,
+        "mac,ether,hardware",
+        numeric=False,
+    ),
+    Rule(
+        "URL",
+        r"(?<![^\W_])(?:(?:https?|ftps?)://(?!\[|\d+\.\d+\.)[^\s<>\"'`]{2,2000}|www\.[^\s<>\"'`]{3,2000})",
+        0.6,
+        "url,website,link,site",
+        flags=re.IGNORECASE,
+        span=_url,
+        numeric=False,
+    ),
+    Rule(
+        "URL",
+        rf"(?<![\w@.\-/])(?:[a-z0-9](?:[a-z0-9-]{{0,61}}[a-z0-9])?\.){{1,4}}(?:{_DOMAINS})(?![\w@-])(?!\.\w)(?:/[^\s<>\"'`]{{0,2000}})?",
+        0.5,
+        "url,website,link,site",
+        flags=re.ASCII,
+        span=_url,
+        numeric=False,
+    ),
+    number(
+        "CRYPTO", r"[13][1-9A-HJ-NP-Za-km-z]{25,34}|(?:bc1|BC1)[02-9a-zA-Z]{11,87}", "bitcoin", 1.0, "wallet,bitcoin"
+    ),
+    number("CRYPTO", r"0x[\da-fA-F]{40}|bc1p[02-9ac-hj-np-z]{58}", "", 0.5, "wallet,eth,ethereum,crypto"),
+)

@@ -1,0 +1,146 @@
+"""Numbers with check digits, by python-stdnum: cards, accounts, social security, tax and identity numbers."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from gliner_bento.recognizers.base import Rule, library, number
+
+_CARD = re.compile(
+    r"4(\d{12}|\d{15}|\d{18})|(5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(0[0-59]|[689]\d)\d{11,16}|35\d{14,17}"
+    r"|(5[06-8]\d|6\d\d)\d{10,16}|9792\d{12}|1\d{14}"
+)
+"""First digits and lengths of the brands: Visa, Mastercard, American Express, Diners, JCB, Maestro and the like, Troy,
+UATP."""
+
+
+def _card(match: re.Match[str]) -> tuple[int, int] | None:
+    """The longest card number at the beginning of a match, which may run into other numbers."""
+    text = match[0]
+    digits = end = checksum = other = 0  # other: of the Luhn sum where the next digit is the last
+    compact = re.sub(r"\D", "", text)
+    for position, char in enumerate(text):
+        if char.isdigit():
+            digits += 1
+            checksum, other = other + int(char), checksum + int(char) * 2 - 9 * (char > "4")
+            if digits >= 13 and checksum % 10 == 0 and not text[position + 1 : position + 2].isdigit():
+                end = position + 1 if _CARD.fullmatch(compact, 0, digits) else end
+    return (match.start(), match.start() + end) if end else None
+
+
+@cache
+def _iban_chars(country: str) -> int:
+    """Length of a country's IBANs; 0: it has none."""
+    numdb: Any = import_module("stdnum.numdb")
+    [(found, facts), *_] = numdb.get("iban").info(country)
+    return 4 + sum(map(int, re.findall(r"(\d+)!", facts["bban"]))) if found == country and facts else 0
+
+
+def _iban(match: re.Match[str]) -> tuple[int, int] | None:
+    """The IBAN at the beginning of a match, which may run into the next words."""
+    text = match[0]
+    wanted = _iban_chars(text[:2].upper())
+    places = [place for place, char in enumerate(text) if char not in " -"]
+    if not wanted or len(places) < wanted:
+        return None
+    end = places[wanted - 1] + 1
+    if text[end : end + 1].isalnum() or not _is_iban(text[:end]):
+        return None
+    return match.start(), match.start() + end
+
+
+def _is_iban(text: str) -> bool:
+    module: Any = import_module("stdnum.iban")
+    try:
+        return bool(module.validate(text, check_country=False))
+    except module.ValidationError:
+        return False
+
+
+def _is_dea(text: str) -> bool:
+    """The check digit of a DEA registration number."""
+    digits = [*map(int, text[2:])]
+    return (sum(digits[0:6:2]) + 2 * sum(digits[1:6:2])) % 10 == digits[6]
+
+
+def _is_npi(text: str) -> bool:
+    return library("luhn")(f"80840{text}")
+
+
+def _dashed(text: str) -> str:
+    digits = re.sub(r"\D", "", text)
+    return f"{digits[:3]}-{digits[3:5]}-{digits[5:]}"
+
+
+def _is_ssn(text: str) -> bool:
+    """By its ranges. stdnum refuses numbers from advertisements by their dashes."""
+    return library("us.ssn")(_dashed(text))
+
+
+def _is_itin(text: str) -> bool:
+    return library("us.itin")(_dashed(text))
+
+
+_is_hetu = library("fi.hetu", allow_temporary=True)
+
+
+_SSN = "ssn,ssns,ss#,social security,social"
+_TAX = "tax,taxpayer,tin"
+
+RULES = (
+    Rule(
+        "CREDIT_CARD",
+        r"(?<![^\W_])(?<!\+)[1-69](?:[ .\-]?\d){12,18}(?![^\W_])",
+        1.0,
+        "card,cards,visa,mastercard,amex,cc",
+        span=_card,
+    ),
+    Rule("IBAN_CODE", r"(?<![^\W_])[A-Za-z]{2}\d{2}(?:[ \-]?[A-Za-z0-9]){11,30}", 1.0, "iban", span=_iban),
+    number("US_SSN", r"\d{3}([- .])\d{2}\1\d{4}", _is_ssn, 0.5, _SSN),
+    number("US_SSN", r"\d{9}|\d{5}-\d{4}|\d{3}-\d{6}", _is_ssn, 0.05, _SSN),
+    number("US_ITIN", r"9\d\d([- ]?)\d{2}\1\d{4}", _is_itin, 0.4, "itin," + _TAX),
+    number("ABA_ROUTING_NUMBER", r"\d{9}|\d{4}-\d{4}-\d", "us.rtn", 0.05, "aba,routing,rtn,bank transit"),
+    number("US_NPI", r"[12]\d{9}", _is_npi, 0.1, "npi,provider,national provider"),
+    number("MEDICAL_LICENSE", r"(?i:[A-HJ-MPR-UX][A-Z9])\d{7}", _is_dea, 0.6, "dea,medical,license"),
+    number("US_MBI", r"[1-9][AC-HJKMNP-RT-Y][AC-HJKMNP-RT-Y\d]\d-?[AC-HJKMNP-RT-Y][AC-HJKMNP-RT-Y\d]\d-?"
+           r"[AC-HJKMNP-RT-Y]{2}\d{2}", "", 0.5, "medicare,mbi,beneficiary"),
+    number("CA_SIN", r"\d{3}([- ])\d{3}\1\d{3}", "ca.sin", 0.4, "sin,social insurance"),
+    number("CA_SIN", r"\d{9}", "ca.sin", 0.05, "sin,social insurance"),
+    number("UK_NHS", r"\d{3}([- ]?)\d{3}\1\d{4}", "gb.nhs", 0.4, "nhs,national health,health services"),
+    number("UK_NINO", r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z]( ?)\d\d\1\d\d\1\d\d\1[A-D]", "", 0.5, "insurance,nino"),
+    number("ES_NIF", r"\d{8}-?[A-HJ-NP-TV-Z]", "es.dni", 1.0, "dni,nif,identificación"),
+    number("ES_NIE", r"[XYZ]-?\d{7}-?[A-HJ-NP-TV-Z]", "es.nie", 1.0, "nie"),
+    number("IT_FISCAL_CODE", r"(?i:[A-Z]{6}\d{2}[A-Z]\d{2}[A-Z]\d{3}[A-Z])", "it.codicefiscale", 1.0, "fiscale,cf"),
+    number("IT_VAT_CODE", r"(?:IT ?)?\d{11}", "it.iva", 0.2, "iva,piva,vat"),
+    number("DE_VAT_ID", r"DE ?\d{9}", "de.vat", 1.0, "ust,vat"),
+    number("DE_TAX_ID", r"\d{2}( ?)\d{3}\1\d{3}\1\d{3}", "de.idnr", 0.2, "steuer,steuer-id,idnr," + _TAX),
+    number("FR_NIR", r"[12] ?\d{2} ?\d{2} ?(?:\d\d|2[AB]) ?\d{3} ?\d{3} ?\d{2}", "fr.nir", 1.0, "sécurité sociale"),
+    number("PL_PESEL", r"\d{11}", "pl.pesel", 0.4, "pesel"),
+    number("NL_BSN", r"\d{9}|\d{4}[. ]\d{2}[. ]\d{3}", "nl.bsn", 0.05, "bsn,burgerservicenummer,sofi"),
+    number("BE_NATIONAL_NUMBER", r"\d{2}\.?\d{2}\.?\d{2}[- ]?\d{3}[. ]?\d{2}", "be.nn", 0.4,
+           "rijksregister,national,niss,insz,rijksregisternummer"),
+    number("CH_AHV", r"756\.?\d{4}\.?\d{4}\.?\d{2}", "ch.ssn", 1.0, "ahv,avs"),
+    number("FI_PERSONAL_IDENTITY_CODE", r"\d{6}[-+A-FU-Y]\d{3}[0-9A-Y]", _is_hetu, 1.0, "hetu,henkilötunnus"),
+    number("SE_PERSONNUMMER", r"(?:\d{2})?\d{6}[-+]\d{4}", "se.personnummer", 0.5, "personnummer"),
+    number("SE_PERSONNUMMER", r"(?:\d{2})?\d{10}", "se.personnummer", 0.1, "personnummer"),
+    number("TR_NATIONAL_ID", r"[1-9]\d{10}", "tr.tckimlik", 0.4, "kimlik,tckn"),
+    number("IN_PAN", r"[A-Za-z]{5}\d{4}[A-Za-z]", "in_.pan", 0.5, "pan,permanent account"),
+    number("IN_AADHAAR", r"\d{4}([ -]?)\d{4}\1\d{4}", "in_.aadhaar", 0.4, "aadhaar,uidai"),
+    number("IN_GSTIN", r"\d{2}[A-Z]{5}\d{4}[A-Z][A-Z\d]Z[A-Z\d]", "in_.gstin", 1.0, "gst,gstin"),
+    number("IN_VOTER", r"[A-Za-z]{3}\d{7}", "in_.epic", 0.3, "voter,epic,election"),
+    number("AU_ABN", r"\d{2} ?\d{3} ?\d{3} ?\d{3}", "au.abn", 0.2, "abn,business number"),
+    number("AU_ACN", r"\d{3}( ?)\d{3}\1\d{3}", "au.acn", 0.05, "acn,company number"),
+    number("AU_TFN", r"\d{3}( ?)\d{3}\1\d{3}", "au.tfn", 0.05, "tfn,tax file"),
+    number("SG_NRIC_FIN", r"[STFGM]\d{7}[A-Z]", "", 0.3, "nric,fin"),
+    number("TH_TNIN", r"\d(-?)\d{4}\1\d{5}\1\d{2}\1\d", "th.pin", 0.3, "thai,tnin,pin"),
+    number("KR_RRN", r"\d{6}-?\d{7}", "kr.rrn", 0.4, "rrn,resident registration,korean"),
+    number("KR_BRN", r"\d{3}-\d{2}-\d{5}", "kr.brn", 0.4, "brn,business registration"),
+    number("CN_RESIDENT_ID", r"\d{17}[\dXx]", "cn.ric", 1.0, "resident identity"),
+    number("ZA_ID_NUMBER", r"\d{13}", "za.idnr", 0.4, "id,identity"),
+    number("BR_CPF", r"\d{3}\.\d{3}\.\d{3}-\d{2}", "br.cpf", 1.0, "cpf"),
+    number("BR_CPF", r"\d{11}", "br.cpf", 0.1, "cpf"),
+    number("MX_CURP", r"[A-Z]{4}\d{6}[HM][A-Z]{5}[A-Z\d]\d", "mx.curp", 1.0, "curp"),
+)  # fmt: skip

@@ -1,0 +1,116 @@
+"""Phone numbers, by the package phonenumbers: which are valid or possible in the regions of a request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from gliner_bento.recognizers.base import Match, Rule
+
+ENTITY = "PHONE_NUMBER"
+_MAX_CHECKED = 2_000
+"""Numbers of a text that phonenumbers reads, in 30 us and for each region; beyond them, their form decides."""
+
+_VALID, _POSSIBLE, _BARE = 0.75, 0.5, 0.3
+"""Scores of a valid number, of one in the form of a number, and of digits alone."""
+
+_WORDS = (
+    "phone,phones,phone number,telephone,tel,mobile,cell,cellphone,fax,call,calls,called,dial,ring,text,sms,whatsapp,"
+    "reach,contact,hotline,line,office,my number is,toll free,emergency,mobil,telefon,handy,büro,téléphone,portable,"
+    "appelez,teléfono,móvil,llámame,llame,telefono,cellulare"
+)
+_RULE = Rule(
+    ENTITY,
+    r"(?<![^\W_])(?<!\+)(?:[+(]|(?<!\d[.:/ \-])\d)(?:[ ./()\-]{0,3}\d){6,16}(?: ?(?:x|ext\.?|extension|#) ?\d{1,6})?"
+    r"(?![^\W_]|@|[.:]\d)",
+    _POSSIBLE,
+    _WORDS,
+    flags=re.ASCII | re.IGNORECASE,
+)
+RULES = (_RULE,)
+
+_NORTH_AMERICAN = re.compile(r"(?:1[ .\-]?)?(?:\(\d{3}\) ?|\d{3}([ .\-]))\d{3}[ .\-]\d{4}")
+_NO_PHONE = re.compile(
+    r"\d{1,2}[./\- ]\d{1,2}[./\- ]\d{4}|\d{4}[./\-]\d\d?[./\-]\d\d?|\d{4}-\d{4}|\d+\.\d+"  # dates, years, decimals
+    r"|\d{1,3}(?:\.\d{1,3}){3}|\d{3}[ .\-]\d\d[ .\-]\d{4}"  # IP addresses, social security numbers
+)
+
+
+_DIALED = re.compile(r"[+(]*[\d ./()\-]*(?: ?(?i:x|ext\.?|extension|#) ?\d{1,6})?")
+
+
+def may_be_one(text: str) -> bool:
+    """Whether a text could be a phone number anywhere: 7 to 15 digits, and nothing else."""
+    number = text.strip(" ()")
+    digits = sum(map(str.isdigit, re.split("(?i)[xe#]", number, maxsplit=1)[0]))
+    return 7 <= digits <= 15 and bool(_DIALED.fullmatch(number)) and not _NO_PHONE.fullmatch(number)
+
+
+def regions() -> Sequence[str]:
+    """Codes of all regions."""
+    return sorted(_library().SUPPORTED_REGIONS)
+
+
+def _library() -> Any:
+    """Takes 50 ms the first time."""
+    return import_module("phonenumbers")
+
+
+class Phones:
+    """Finds the numbers of some regions."""
+
+    def __init__(self, of_regions: Sequence[str]) -> None:
+        self._regions = of_regions
+        self._left = _MAX_CHECKED
+
+    def matches(self, text: str, starts: Sequence[int]) -> Iterator[Match]:
+        """Those in a folded text, in order."""
+        scores: dict[int, float] = {}
+
+        def span(found: re.Match[str]) -> tuple[int, int] | None:
+            """Of two numbers with a slash between them, the first."""
+            first = found[0].partition(" / ")[0]
+            for number in dict.fromkeys((found[0], first)):
+                scores[found.start()] = score = self._score(number)
+                if score == _VALID or (score and number == first):
+                    return found.start(), found.start() + len(number)
+            return None
+
+        for found in replace(_RULE, span=span).matches(text, starts):
+            score = scores[found.start]
+            yield replace(found, score=score, base=score, rule=_RULE, valid=True if score == _VALID else None)
+
+    def _score(self, number: str) -> float:
+        """0: no phone number."""
+        digits = re.sub(r"\D", "", re.split("(?i)[xe#]", number, maxsplit=1)[0])
+        if not 7 <= len(digits) <= 15 or _NO_PHONE.fullmatch(number.strip("()")):
+            return 0.0
+        if number[0] == "+" or re.match("00[1-9]", digits):
+            international = f"+{digits if number[0] == '+' else digits[2:]}"
+            return self._best(international, (None,)) or (_POSSIBLE if number[0] == "+" else 0.0)
+        if not re.search(r"\d[ ./()\-]+\d", number) or digits.startswith("00"):
+            return _BARE if len(digits) >= 9 and not digits.startswith("00") else 0.0
+        shaped = bool(_NORTH_AMERICAN.fullmatch(re.split("(?i) ?[xe#]", number, maxsplit=1)[0]))
+        if shaped or number[0] in "(0":
+            return self._best(digits, self._regions)
+        return _BARE if len(digits) >= 10 or re.fullmatch(r"\d{3}[ .\-]\d{4}", number) else 0.0
+
+    def _best(self, number: str, of_regions: Sequence[str | None]) -> float:
+        """The score of a number that is valid, or possible, in a region."""
+        if self._left <= 0:
+            return _POSSIBLE
+        self._left -= 1
+        library, possible = _library(), 0.0
+        for region in of_regions:
+            try:
+                read = library.parse(number, region)
+            except library.NumberParseException:
+                continue
+            if library.is_valid_number(read):
+                return _VALID
+            if library.is_possible_number(read):
+                possible = _POSSIBLE
+        return possible

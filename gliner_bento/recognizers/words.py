@@ -1,0 +1,145 @@
+"""Words near a number: where they are in a text, and codes that only the word before them tells apart."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from gliner_bento.recognizers.base import AFTER, CONTEXT_SCORE, PIECE_CHARS, Match, Rule
+
+_NEAR_CHARS = 60
+"""A word is near a number that begins at most so many characters behind it."""
+
+_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
+_DATE = (
+    rf"\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/. ]\d{{1,2}}[-/. ](?:\d{{4}}|\d\d)|"
+    rf"\d{{1,2}}(?:st|nd|rd|th)?(?: of)?[ -]{_MONTH},?[ -]\d{{4}}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}"
+)
+_CODE = r"(?=(?:[^\d\s]{0,6}\d){4})[A-Za-z]{0,6}[-#/]?\d[A-Za-z\d]*(?:[-/][A-Za-z\d]{2,}){0,4}"
+
+_GAP = (
+    r"(?:[\s:=#.,(\[\"'/*-]|\b(?:numbers?|no|nr|num|n[o°º]|ids?|code|cards?|is|was|are|the|of|on|file|for|under|my|his|her|"
+    r"their|your|our|us|as|with|holder|account|patient|policy|issued|reads|am|le|el|den|date|has)\b)"
+)
+_GAP_CHARS = 40
+
+RULES = tuple(
+    Rule(entity, f"(?:{pattern}){AFTER}", 0.0, words, flags=re.IGNORECASE)
+    for entity, pattern, words in (
+        (
+            "DATE_OF_BIRTH",
+            _DATE,
+            "date of birth,dob,d.o.b,birth date,birthdate,birthday,born,geboren,geb,geburtsdatum,née,né,nacido,nacida,"
+            "nascita,naissance,nacimiento",
+        ),
+        (
+            "MEDICAL_RECORD_NUMBER",
+            _CODE,
+            "medical record,medical records,mrn,patient id,patient number,patient no,chart number,chart no,"
+            "hospital number,health record",
+        ),
+        (
+            "US_HEALTH_INSURANCE_MEMBER_ID",
+            _CODE,
+            "insurance,health insurance,health plan,insurance id,insurance number,insurance policy,member id,"
+            "member number,membership number,policy,policy number,policy no,subscriber,subscriber id,beneficiary,"
+            "medicaid,medicare",
+        ),
+        (
+            "US_BANK_NUMBER",
+            r"\d(?:[ -]?\d){5,16}",
+            "account,accounts,account number,account no,acct,a/c,bank account,checking account,savings account",
+        ),
+        ("US_PASSPORT", r"[A-Z]{0,2}\d{6,9}", "passport,passport number,passport no,passport#"),
+        ("UK_PASSPORT", r"[A-Z]{2}\d{7}|\d{9}", "passport,passport number,passport no,passport#"),
+        ("IN_PASSPORT", r"[A-Z]\d{7}", "passport,passport number,passport no,passport#"),
+        (
+            "US_DRIVER_LICENSE",
+            _CODE,
+            "driver's license,drivers license,driver license,driving licence,driver's licence,driving license,dl,"
+            "license number,licence number,license no",
+        ),
+        (
+            "UK_DRIVING_LICENCE",
+            r"[A-Z9]{5}\d{6}[A-Z9]{2}[A-Z\d]{3}",
+            "driving licence,driver's licence,licence number,driver number",
+        ),
+    )
+)
+"""Codes that have no check: `score` is 0."""
+
+SCORE = 0.6
+"""Of a code behind its word."""
+
+
+class Words:
+    """Where the words of some rules are in a folded text.
+
+    context: words that count as near every match, from outside the text.
+    """
+
+    def __init__(self, rules: Iterable[Rule], text: str, starts: Sequence[int], context: Iterable[str] = ()) -> None:
+        self._rules: dict[str, set[int]] = {}
+        self._of_rule: dict[int, list[tuple[int, int, str]]] = {}
+        for rule in rules:
+            for word in filter(None, rule.words.split(",")):
+                self._rules.setdefault(word, set()).add(id(rule))
+        outside = " ".join(context).lower()
+        self._outside = {word: of for word, of in self._rules.items() if word in outside}
+        if self._rules:
+            self._look(text, starts)
+
+    def _look(self, text: str, starts: Sequence[int]) -> None:
+        """Before each number."""
+        regex = _regex_of(frozenset(self._rules))
+        end = 0
+        for before in _windows(starts):
+            for found in regex.finditer(text, *before):
+                if found.end() <= end:  # windows may overlap
+                    continue
+                end = found.end()
+                for rule_id in self._rules.get(found[0].lower(), ()):
+                    self._of_rule.setdefault(rule_id, []).append((found.end(), found.start(), found[0]))
+
+    def outside(self, rule: Rule) -> str:
+        """A word of the rule in the context from outside."""
+        return next((word for word, of in self._outside.items() if id(rule) in of), "")
+
+    def near(self, rule: Rule, start: int) -> str:
+        """The word of the rule that is nearest before a match which begins at `start`, or one from outside."""
+        places = self._of_rule.get(id(rule), ())
+        place = bisect_right(places, (start, start, "")) - 1
+        if place >= 0 and places[place][0] >= start - _NEAR_CHARS:
+            return places[place][2]
+        return self.outside(rule)
+
+    def behind(self, rule: Rule, text: str) -> Iterator[Match]:
+        """The codes of a rule that are right behind its words."""
+        for end, _, word in self._of_rule.get(id(rule), ()):
+            gap = _GAP_REGEX.match(text, end, end + _GAP_CHARS)
+            start = gap.end() if gap else end
+            if found := rule.regex.match(text, start, start + _GAP_CHARS):
+                yield Match(start, found.end(), rule.entity, SCORE, rule, SCORE - CONTEXT_SCORE, word)
+
+
+_GAP_REGEX = re.compile(f"{_GAP}*", re.IGNORECASE)
+
+
+@lru_cache(maxsize=64)
+def _regex_of(words: frozenset[str]) -> re.Pattern[str]:
+    """The longest of these words wherever one stands."""
+    listed = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    return re.compile(rf"(?<![^\W_])(?:{listed})(?![^\W_])", re.IGNORECASE)
+
+
+def _windows(starts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """What is near before numbers."""
+    begin = end = 0
+    for start in starts:
+        if start - _NEAR_CHARS > end or end - begin > PIECE_CHARS:
+            yield begin, end
+            begin = max(0, start - _NEAR_CHARS)
+        end = start
+    yield begin, end

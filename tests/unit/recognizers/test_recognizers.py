@@ -1,0 +1,164 @@
+"""Recognizers: published numbers are found, their neighbours with a wrong check digit are not."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from collections import Counter
+
+import pytest
+
+from gliner_bento.recognizers.find import RECOGNIZERS, candidates, find
+from gliner_bento.recognizers.labels import PRESIDIO_LABELS, entities_of
+from gliner_bento.settings.configuration import PROJECT_ROOT
+
+
+def found(text: str) -> list[tuple[str, str]]:
+    return [(one.entity, text[one.start : one.end]) for one in find(text)]
+
+
+@pytest.mark.parametrize(
+    "iban",
+    [
+        "GB82 WEST 1234 5698 7654 32",
+        "DE89370400440532013000",
+        "FR14 2004 1010 0505 0001 3M02 606",
+        "NO93 8601 1117 947",
+        "MT84 MALT 0110 0001 2345 MTLC AST0 01S",
+    ],
+)
+def test_iban(iban):
+    assert found(f"IBAN: {iban}, thanks") == [("IBAN_CODE", iban)]
+    assert found(f"Pay {iban} by Friday") == [("IBAN_CODE", iban)]
+    wrong = iban[:-1] + ("1" if iban[-1] != "1" else "2")
+    assert ("IBAN_CODE", wrong) not in found(wrong)
+
+
+CARDS = ["4111 1111 1111 1111", "5555-5555-5555-4444", "378282246310005", "6011.1111.1111.1117", "4222222222222"]
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_cards(card):
+    assert found(f"card {card}.") == [("CREDIT_CARD", card)]
+    assert found(f"card _{card}_ 1") == [("CREDIT_CARD", card)]
+    for digit in range(1, 10):
+        wrong = card[:-1] + str((int(card[-1]) + digit) % 10)
+        assert ("CREDIT_CARD", wrong) not in found(f"card {wrong}.")
+
+
+SEPARATORS = {"no-break": "\xa0", "narrow": "\u202f", "dash": "\u2011", "en dash": "\u2013", "minus": "\u2212"}
+SEPARATORS |= {"zero-width": "\u200b", "joiner": "\u200d", "mark": "\ufeff", "soft": "\xad", "both": "\u200b \u2060"}
+
+
+@pytest.mark.parametrize("separator", SEPARATORS.values(), ids=SEPARATORS)
+@pytest.mark.parametrize(
+    ("label", "parts"),
+    [
+        ("CREDIT_CARD", ["4111", "1111", "1111", "1111"]),
+        ("IBAN_CODE", ["GB82", "WEST", "1234", "5698", "7654", "32"]),
+        ("PHONE_NUMBER", ["+49", "151", "12345678"]),
+    ],
+)
+def test_a_separator_may_be_any_space_dash_or_invisible_character(label, parts, separator):
+    written = separator.join(parts)
+    assert found(f"\u201e{written}\u201c \U0001f600") == [(label, written)]
+
+
+def test_invisible_characters_and_wide_forms_hide_nothing():
+    assert found("x \u200bada\u200b@mail\u2060.example y") == [("EMAIL_ADDRESS", "ada\u200b@mail\u2060.example")]
+    wide = "".join(chr(ord(char) + 0xFEE0) for char in "4111111111111111")
+    assert found(f"\uff1a{wide}") == [("CREDIT_CARD", wide)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("write to ada.l+x@mail.example.co.uk.", [("EMAIL_ADDRESS", "ada.l+x@mail.example.co.uk")]),
+        ("<jörg@müller.example>", [("EMAIL_ADDRESS", "jörg@müller.example")]),
+        ("a@b, @user, x@y.1", []),
+        ("call +44 20 7946 0958 now", [("PHONE_NUMBER", "+44 20 7946 0958")]),
+        ("call (555) 010-9999", [("PHONE_NUMBER", "(555) 010-9999")]),
+        ("call 555-010-9999, or 030/1234567", [("PHONE_NUMBER", "555-010-9999"), ("PHONE_NUMBER", "030/1234567")]),
+        ("on 01.02.2023, 2023-01-02, version 1.2.3.4, 1234567 pieces, 1.0302345678, f(1234567), x+1234567", []),
+        ("4111 1111 1111 1112", []),
+        (
+            "_ada@mail.example_ or <i>_bob@mail.example_</i>",
+            [("EMAIL_ADDRESS", "_ada@mail.example"), ("EMAIL_ADDRESS", "_bob@mail.example")],
+        ),
+        ("Tel.+49 151 12345678", [("PHONE_NUMBER", "+49 151 12345678")]),
+        ("Tel.(030) 1234567, Tel.030 1234567", [("PHONE_NUMBER", "(030) 1234567"), ("PHONE_NUMBER", "030 1234567")]),
+        ("_+49 151 12345678_", [("PHONE_NUMBER", "+49 151 12345678")]),
+        ("_DE89370400440532013000_", [("IBAN_CODE", "DE89370400440532013000")]),
+        ("mail +4915112345678@sms.example", [("EMAIL_ADDRESS", "+4915112345678@sms.example")]),
+    ],
+)
+def test_rules(text, expected):
+    assert found(text) == expected
+
+
+@pytest.mark.parametrize("unit", ["a@", "1 ", "4.", "0 ", "a.", "DE89 ", "+1-", "(0", "a" * 64, "1\u200b", "!a"])
+def test_long_runs_take_linear_time(unit):
+    """A hang here is a regular expression that backtracks; what the rules call for each character is counted."""
+    find(unit * (200_000 // len(unit)))
+    calls = Counter()
+    sys.setprofile(lambda _, event, __: calls.update([event.removeprefix("c_")]))
+    try:
+        find(unit * (2_000 // len(unit)))
+    finally:
+        sys.setprofile(None)
+    assert calls["call"] < 60 * 2_000
+
+
+MEASURE = PROJECT_ROOT / "docs" / "measurements" / "recognizers.py"
+STRICT = {"CREDIT_CARD", "IBAN_CODE", "EMAIL_ADDRESS", "US_SSN", "IP_ADDRESS"}
+
+
+@pytest.mark.parametrize("name", ["sentences", "presidio", "documents"])
+def test_recall_and_precision_are_the_measured_ones(name):
+    """As stored beside the model's, in a table of docs/recognizers.md."""
+    measure = runpy.run_path(str(MEASURE))
+    stored = json.loads(MEASURE.with_suffix(".json").read_text(encoding="utf-8"))[name]
+    figures = measure["measured"](name, measure["by_form"])
+    assert figures == stored["recognizers"]
+    assert all(
+        figures[kind]["recall"] >= 0.97 and figures[kind]["precision"] >= 0.95 for kind in STRICT & figures.keys()
+    )
+    assert figures["PHONE_NUMBER"]["recall"] >= 0.85
+    assert measure["rows"](name, stored) in (PROJECT_ROOT / "docs" / "recognizers.md").read_text(encoding="utf-8")
+
+
+def test_the_words_of_a_request_count_as_near():
+    def passports(context):
+        text = "It is X1234567, as I said."
+        found = candidates(text, ["US_PASSPORT"], context=context)
+        return [(text[one.start : one.end], one.score >= 0.5, one.word) for one in found]
+
+    assert passports([]) == []
+    assert passports(["passport"]) == [("X1234567", True, "passport")]
+
+
+@pytest.mark.parametrize(
+    ("label", "entities"),
+    [
+        ("email", {"EMAIL_ADDRESS"}),
+        ("Credit_Debit_Card", {"CREDIT_CARD"}),
+        ("social security number", {"US_SSN"}),
+        ("ipv4", {"IPv4"}),
+        ("EMAIL_ADDRESS", {"EMAIL_ADDRESS"}),
+        ("person", {"PERSON"}),
+        ("starship", set()),
+    ],
+)
+def test_labels_mean_recognizers(label, entities):
+    assert set(entities_of(label)) == entities
+
+
+def test_every_recognizer_has_a_label():
+    assert set(RECOGNIZERS) <= set(PRESIDIO_LABELS)
+    assert {"ES_NIF", "PL_PESEL"} <= set(entities_of("national id"))
+
+
+def test_numbers_beyond_those_that_are_read_count_by_their_form():
+    text = "call 030 1234567, " * 2500
+    assert len(find(text, ["PHONE_NUMBER"])) == 2500
