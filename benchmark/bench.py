@@ -100,6 +100,14 @@ class Bench:
         folder = self.models / f"{family}-{version}"
         return _cached_folder(folder, "checkpoints", what="build", family=family, tokenizer=str(DEMO), bodies=bodies)
 
+    def gliner2_checkpoint(self) -> Path:
+        """The folder of a GLiNER2 checkpoint; built unless one by the same code is cached."""
+        version = hashlib.sha256((job.JOBS / "gliner2_own.py").read_bytes()).hexdigest()[:12]
+        bodies = workload.mixed(24, 1)
+        return _cached_folder(
+            self.models / f"gliner2-{version}", "gliner2_own", what="build", tokenizer=str(DEMO), bodies=bodies
+        )
+
     def exported(self) -> Path:
         """The folder with the ONNX export of the entity model."""
         model = self.checkpoint("ner")

@@ -18,6 +18,7 @@ SECTIONS: dict[str, Section] = {
     "fp32": partial(over_http.http, "float32", 3.3),
     "naive": over_http.naive,
     "in_process": in_process.in_process,
+    "gliner2": in_process.gliner2,
     "served": in_process.served,
     "relex": over_http.relex,
     "labels128": over_http.labels128,

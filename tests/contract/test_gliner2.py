@@ -18,12 +18,15 @@ import torch
 from checkpoints import LABELS, RELATIONS, TEXTS, load_engine, named
 from comparison import TOLERANCE, extract_batch, extract_one, random_item
 from gliner2_checkpoints import COUNTING_LAYERS, extracted, reference_of, tiny_gliner2
+from lora_training import linears, serving, train
 from safetensors.torch import load_file, save_file
 
 from gliner_bento.engine.checkpoint.find import ModelError
+from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
 from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.heads import schema_head
 from gliner_bento.engine.text.words import Words
-from gliner_bento.errors import InvalidField
+from gliner_bento.errors import InvalidField, LimitExceeded
 from gliner_bento.tasks.classifications import Classification
 from gliner_bento.tasks.structures import StructureField
 from gliner_bento.types import Extraction, Item
@@ -73,11 +76,11 @@ def drawn_item(seed: int, *, overlap: Any = None) -> Item:
     return replace(item, labels={}) if item.relations and draw.random() < 0.2 else item
 
 
-def drawn_schema(seed: int) -> Item:
+def drawn_schema(seed: int, *, overlap: Any = None) -> Item:
     """An item with classifications and structures, drawn from `seed`. Its spans do not compete: two scores may differ
     by rounding alone."""
     draw = random.Random(seed)
-    item = drawn_item(seed, overlap=draw.choice(["allow", "longest"]))
+    item = drawn_item(seed, overlap=overlap or draw.choice(["allow", "longest"]))
     fields = {
         name: StructureField(
             draw.choice([name, f"the {name}"]),
@@ -155,6 +158,15 @@ def test_results_are_gliner2s(layer: str, backbone: str, padded: bool, served: A
         entities, relations = entities + sizes[0], relations + sizes[1]
     assert entities > 100
     assert relations > 30
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_words_are_pooled_as_gliner2_does(pooling: str, folder: Any) -> None:
+    made = folder(token_pooling=pooling)
+    engine, model = load_engine(made), reference_of(made)
+    for seed in range(12):
+        item = drawn_item(seed)
+        assert_equal(extract_one(engine, item), extracted(model, item), item)
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
@@ -253,6 +265,45 @@ def cut_instance(instance: dict[str, Any], fields: Any, text: str) -> dict[str, 
     return cut
 
 
+KINDS = {
+    "encoder": lambda name: name.startswith("encoder."),
+    "heads": lambda name: not name.startswith("encoder."),
+    "everything": lambda name: True,
+}
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
+@pytest.mark.parametrize(("layer", "backbone"), [*zip(COUNTING_LAYERS, ["deberta"] * 3, strict=True), CASES[1]])
+def test_a_batch_of_adapters_gives_the_results_of_merged_models(
+    layer: str, backbone: str, padded: bool, folder: Any, reference: Any, tmp_path: Path
+) -> None:
+    engine = load_engine(folder(layer, backbone), padded=padded, enable_lora=True, max_device_adapters=3)
+    model = GLiNER2Span(reference(layer, backbone), 48)
+    adapters = {
+        kind: train(model, tmp_path / kind, linears(engine, wanted), seed=seed, r=3 + seed)
+        for seed, (kind, wanted) in enumerate(KINDS.items())
+    }
+    names = [None, "encoder", "heads", "everything", "everything", None, "heads", "encoder", "heads"]
+    items = [
+        replace((drawn_schema if seed % 2 else drawn_item)(seed, overlap="allow"), adapter_id=name)
+        for seed, name in enumerate(names)
+    ]
+    with serving(engine, adapters):
+        together = extract_batch(engine, items)
+        alone = [extract_one(engine, item) for item in items]
+    without_effect = set(adapters)
+    for item, found, one in zip(items, together, alone, strict=True):
+        answer = extracted((adapters[item.adapter_id].merged if item.adapter_id else model).model, item)
+        assert_equal(found, answer, item)
+        before = gliner2s(extracted(model.model, item), item.text)
+        if any(one != pytest.approx(other, abs=TOLERANCE) for one, other in zip(ours(found), before, strict=True)):
+            without_effect.discard(item.adapter_id)
+        if item.classifications:
+            assert found.classifications["topic"].labels[0].label == answer["topic"]["label"]
+        assert padded or found == one
+    assert not without_effect
+
+
 WORDS = (
     "See https://example.org/A?b=c, www.Example.org or mail Jane.Doe+x@example.co.uk and @jane_doe !",
     "İstanbul'da e-mail_adress a--b (x) 3.14 日本語 دِلّی naïve\u200dx",
@@ -312,6 +363,16 @@ def test_ends_can_be_limited_to_labels(served: Any) -> None:
     allowed = extract_one(served(), only).relations
     assert 0 < len(allowed) < len(every)
     assert {one.head.label for one in allowed} <= set(LABELS[:2])
+
+
+def test_too_many_instances_of_too_many_fields_fail_alone(served: Any, monkeypatch: Any) -> None:
+    small, large = Item(TEXTS[0], named(LABELS[:1])), replace(drawn_schema(0), text=TEXTS[4])
+    before = extract_one(served(), small)
+    monkeypatch.setattr(schema_head, "MAX_SCORED_WORDS", 20)
+    found, refused = extract_batch(served(), [small, large])
+    assert found == before
+    assert isinstance(refused, LimitExceeded)
+    assert refused.param in ("labels", "relations", "structures")
 
 
 @pytest.mark.parametrize(

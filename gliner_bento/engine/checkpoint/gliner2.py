@@ -31,7 +31,6 @@ class GLiNER2Span:
     is_runtime_model = False
 
     def __init__(self, extractor: Any, max_words: int) -> None:
-        settings = extractor.config
         self.model = extractor
         self.config = SimpleNamespace(
             max_len=max_words,
@@ -39,8 +38,6 @@ class GLiNER2Span:
             max_width=extractor.max_width,
             subtoken_pooling=extractor.processor.token_pooling,
             words_splitter_type="gliner2",
-            num_rnn_layers=0,
-            counting_layer=settings.counting_layer,
         )
         pattern = extractor.processor.word_splitter._PATTERN
         words = re.compile(f"(?xi:{pattern.pattern})")

@@ -154,11 +154,11 @@ class _PostNorm:
     """torch's `TransformerEncoderLayer` over the fields of each instance."""
 
     def __init__(self, layer: Any, layers: LayerFactory) -> None:
-        own = layer.self_attn  # it does not call its linear layers, so adapters do not change them
+        own = layer.self_attn
         self._own_shapes = layers.own_shapes
         self._heads = own.num_heads
         self._qkv = layers.linear(_linear(own.in_proj_weight, own.in_proj_bias))
-        self._context = layers.linear(_linear(own.out_proj.weight, own.out_proj.bias), residual=True)
+        self._context = layers.linear(own.out_proj, residual=True)
         self._expand = layers.linear(layer.linear1, activation="relu")
         self._reduce = layers.linear(layer.linear2, residual=True)
         self._norms = Norm(layer.norm1), Norm(layer.norm2)
@@ -170,7 +170,7 @@ class _PostNorm:
             q, k, v = part.view(group.instances, group.fields, *part.shape[1:]).unbind(2)
             with self._own_shapes():
                 contexts.append(attention(q, k, v, None).reshape(group.queries, -1))
-        x = self._norms[0](self._context.plus(torch.cat(contexts), x))
+        x = self._norms[0](self._context.plus(torch.cat(contexts), x, slot_rows))
         return self._norms[1](self._reduce.plus(self._expand(x, slot_rows), x, slot_rows))
 
 

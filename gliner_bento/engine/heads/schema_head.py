@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
@@ -39,8 +40,11 @@ from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.layers.rows import PaddedRows, TextRows, copied
 from gliner_bento.engine.limits import kept_of, too_many
 from gliner_bento.engine.text.schema_prompts import choice_row, choice_words
-from gliner_bento.errors import ScoresNotFinite
+from gliner_bento.errors import LimitExceeded, ScoresNotFinite
 from gliner_bento.types import Item
+
+MAX_SCORED_WORDS = 4_000_000
+"""Words times queries of one pass."""
 
 
 class SchemaTask(NamedTuple):
@@ -129,6 +133,9 @@ class OwnModules:
         self._own_shapes = layers.own_shapes
         for module in (model.span_rep, model.count_pred, model.count_embed, model.classifier):
             layers.adapt(module)
+        for layer in model.count_embed.modules():
+            if isinstance(layer, nn.TransformerEncoderLayer):
+                layer.activation_relu_or_gelu = 0  # torch's fused form would not call the adapted layers
         self.name = f"gliner2's {type(model).__name__}, text by text"
 
     def spans(self, words: torch.Tensor, rows: TextRows) -> torch.Tensor:
@@ -199,8 +206,11 @@ class SchemaHead:
         every = [list(tasks_of(text.item, *of_text)) for text, of_text in zip(texts, firsts, strict=False)]
         instances = _instances(scores.instances, encoded)
         tasks = [list(_with_instances(of_text, instances)) for of_text in every]
+        too_large = {n: error for n, of_text in enumerate(tasks) if (error := _too_many_queries(texts[n], of_text))}
+        tasks = [[] if n in too_large else of_text for n, of_text in enumerate(tasks)]
         spans = self._spans(scores.spans, encoded, texts, tasks)
         predictions = [Predictions.or_error(_predicted, *of_text) for of_text in zip(texts, tasks, spans, strict=True)]
+        predictions = [replace(one, error=too_large.get(n, one.error)) for n, one in enumerate(predictions)]
         classes = self._classes(encoded, texts, every)
         return [replace(one, classes=of_text) for one, of_text in zip(predictions, classes, strict=True)]
 
@@ -242,6 +252,18 @@ class SchemaHead:
             spans.take(spans.score.astype(np.float32) > least[spans.label])
             for least, spans in zip(thresholds, above, strict=True)
         ]
+
+
+def _too_many_queries(text: Prepared, tasks: Sequence[TextTask]) -> LimitExceeded | None:
+    """The error of a text with so many instances of so many fields that their scores would take gigabytes."""
+    queries = sum(one.group.queries for one in tasks)
+    if queries * text.words <= MAX_SCORED_WORDS:
+        return None
+    param = max(tasks, key=lambda one: one.group.queries).task.param
+    return LimitExceeded(
+        f"{param}: {queries} fields of all instances in {text.words} words; ask for fewer, or set window_words",
+        param=param,
+    )
 
 
 def _fields(task: SchemaTask, encoded: EncoderOutput) -> torch.Tensor:

@@ -1,9 +1,10 @@
-"""The prompt of GLiNER2 models: a task for the labels, and one for each relation and classification, before the text.
+"""The prompt of GLiNER2 models: tasks for the structures, the labels, the relations and the classifications.
 
     ( [P] entities ( [E] person [E] city ) ) [SEP_STRUCT] ( [P] lives in ( [R] head [R] tail ) ) [SEP_TEXT] words … .
 
-The number of a task's instances follows from its [P]. Descriptions are behind the name of the task. A text that does
-not end in a full stop gets one, as the models were trained; it has no characters.
+Each structure, relation and classification is a task. The number of a task's instances follows from its [P].
+Descriptions are behind the name of the task. The choices of fields are words before the text. A text that does not end
+in a full stop gets one, as the models were trained; it has no characters.
 """
 
 from __future__ import annotations

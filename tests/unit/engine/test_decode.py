@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 import warnings
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gliner2.inference import overlap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.decode import decode_padded_spans, decode_tags, proposed_spans, tag_scores
-from gliner_bento.engine.heads.overlap import resolve, resolve_overlaps
+from gliner_bento.engine.heads.overlap import kept_spans, resolve, resolve_overlaps
 from gliner_bento.engine.heads.predictions import Span, SpanTable
 from gliner_bento.errors import LimitExceeded, ScoresNotFinite
 from gliner_bento.types import Item
@@ -53,6 +55,31 @@ def test_overlap_resolution_is_gliners(spans: list[Span], flat: bool, multi_labe
     theirs = TokenDecoder(None).greedy_search([GlinersSpan(*span) for span in spans], flat, multi_label)
     ours = kept(SpanTable.of(spans), flat=flat, multi_label=multi_label)
     assert ours == [(span.start, span.end, span.entity_type, span.score) for span in theirs]
+
+
+@given(SPANS, st.sampled_from(["allow", "nested", "flat", "longest"]), st.booleans(), SEEDS)
+def test_overlap_policies_are_gliner2s(spans: list[Span], policy: Any, within_labels: bool, seed: int) -> None:
+    """Over all labels, or within each. Without equal scores: of several sets with one sum, either may be kept."""
+    scores = np.random.default_rng(seed).permutation(len(spans)) / 64 + 0.1 + np.linspace(0, 1e-3, len(spans)) ** 2
+    spans = [span._replace(score=float(score)) for span, score in zip(sorted(spans), scores, strict=True)]
+    groups = [[span for span in spans if span.label == label] for label in range(3)] if within_labels else [spans]
+    expected = [
+        span
+        for group in groups
+        for span in overlap.resolve_overlaps(
+            group, policy, score=lambda one: one.score, start=lambda one: one.first, end=lambda one: one.last + 1
+        )
+    ]
+    table = SpanTable.of(spans)
+    ours = list(table.take(kept_spans(table, Item("", {}, overlap=policy), within_labels=within_labels)))
+    assert sorted(ours) == sorted(expected)
+    assert [span.first for span in ours] == sorted(span.first for span in ours)
+
+
+def test_all_labels_of_a_kept_span_count_if_it_may_have_several() -> None:
+    table = SpanTable.of([Span(0, 3, 0, 0.5), Span(0, 3, 1, 0.4), Span(1, 2, 1, 0.9)])
+    item = Item("", {}, overlap="longest", multi_label=True)
+    assert [span.label for span in table.take(kept_spans(table, item, within_labels=False))] == [0, 1]
 
 
 @settings(max_examples=30)
