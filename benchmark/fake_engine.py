@@ -37,7 +37,7 @@ FAKE_INFO = ModelInfo(
 def words_and_labels(item: Any) -> int:
     """Tokens of an item: its words and its labels; 0 for a blank text."""
     words = len(_WORD.findall(item.text))
-    return words + len(item.labels) if words else 0
+    return words + len(getattr(item, "labels", ())) if words else 0
 
 
 def _scores(item: Any) -> dict[str, list[float]] | None:

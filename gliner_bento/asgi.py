@@ -16,13 +16,13 @@ from gliner_bento.gateway.http_protocol import STATE, Limits
 from gliner_bento.process.app import gateway_app, mounted
 from gliner_bento.process.exits import exit_with, load_or_exit
 from gliner_bento.process.port import check_address_or_exit
-from gliner_bento.process.run import load_model, run
+from gliner_bento.process.run import load_models, run
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
 
 
 def create_app(settings: Settings | None = None) -> Starlette:
-    """An ASGI app that loads the model when it starts, and finishes running requests when it stops."""
+    """An ASGI app that loads the models when it starts, and finishes running requests when it stops."""
     settings = settings or load_or_exit()
     if settings.num_instances > 1 or settings.max_instances:
         name = "num_instances" if settings.num_instances > 1 else "max_instances"
@@ -34,7 +34,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[dict[str, Limits]]:
-        async with aclosing(run(settings, load_model, app)):
+        async with aclosing(run(settings, load_models, app)):
             yield state
 
     return mounted(app, lifespan)

@@ -99,6 +99,12 @@ class RouteNotFound(GLiNERBentoError):
     code = "not_found"
 
 
+class ModelNotFound(GLiNERBentoError):
+    """The request names a model that this server does not have."""
+
+    code = "model_not_found"
+
+
 class AdapterNotFound(GLiNERBentoError):
     """The `adapter_id` names no adapter of this server."""
 

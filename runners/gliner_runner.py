@@ -8,7 +8,7 @@ import bentoml
 
 from gliner_bento.process.bentoml_options import bentoml_options
 from gliner_bento.process.instances import RUNNER, Instance
-from gliner_bento.process.run import load_model, run
+from gliner_bento.process.run import load_models, run
 from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.settings import Settings
 
@@ -24,7 +24,7 @@ class GLiNERRunner:
 
     def __init__(self) -> None:
         one = self.instance
-        self.running = run(self.settings, load_model, service=one.name, after=one.after, needed_by="GLiNERService")
+        self.running = run(self.settings, load_models, service=one.name, after=one.after, needed_by="GLiNERService")
         self.replica = self.running.source.replica
         self.app.bind(self.replica)
 

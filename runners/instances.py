@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import bentoml
 
 from gliner_bento.process.exits import load_or_exit
-from gliner_bento.process.instances import plan_or_exit
+from gliner_bento.process.instances import by_model, plan_or_exit
 from gliner_bento.process.run import Parts, Source
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
@@ -17,7 +20,8 @@ from gliner_bento.replicas.http.client import HttpReplica
 from runners.gliner_runner import REPLICA_PATH, service_of
 
 settings = load_or_exit()
-RUNNERS = [service_of(instance, settings) for instance in plan_or_exit(settings)]
+PLAN = plan_or_exit(settings)
+RUNNERS = [service_of(instance, by_model(settings)[instance.model]) for instance in PLAN]
 
 
 class GatewayService(bentoml.Service[Any]):  # type: ignore[misc]
@@ -39,26 +43,42 @@ def depend_on_runners(gateway: type) -> type:
 
 
 def connect(gateway: Any, parts: Parts) -> Source:
-    """The fleet of all runners; a runner in this process is a replica by itself. For the running event loop.
+    """The fleet of each model's runners; a runner in this process is a replica by itself. For the running event loop.
 
-    Runners that serve different models end the server.
+    Runners of a model that serve different ones end the server.
     """
-    replicas = {runner.name: _replica_of(getattr(gateway, runner.name)) for runner in RUNNERS}
-    clients = [replica for replica in replicas.values() if isinstance(replica, HttpReplica)]
-    if len(replicas) == 1 and not clients:
-        return Source(next(iter(replicas.values())))
-    options = parts.settings.view(FleetOptions)
-    if len(replicas) == 1:
-        options = replace(options, max_outstanding_tokens=sys.maxsize)  # its own queue shares it among tenants
-    fleet = Fleet(replicas, options, on_other_model=parts.process.end_server, on_repeat=parts.metrics.on_repeat)
-    fleet.start()
+    members = {one: _replica_of(getattr(gateway, one.name)) for one in PLAN}
+    replicas = {
+        model: _together({one.name: members[one] for one in instances}, parts)
+        for model, instances in groupby(PLAN, attrgetter("model"))
+    }
+    fleets = [one for one in replicas.values() if isinstance(one, Fleet)]
+    for fleet in fleets:
+        fleet.start()
+
+    def expect_no_restart() -> None:
+        for fleet in fleets:
+            fleet.expect_no_restart()
 
     async def close() -> None:
-        await fleet.close()
-        for client in clients:
-            await client.close()
+        for fleet in fleets:
+            await fleet.close()
+        for client in members.values():
+            if isinstance(client, HttpReplica):
+                await client.close()
 
-    return Source(fleet, on_signal=fleet.expect_no_restart, close=close)
+    return Source(replicas, on_signal=expect_no_restart, close=close)
+
+
+def _together(replicas: Mapping[str, Replica], parts: Parts) -> Replica:
+    """Those of one model, by the names of their runners."""
+    if len(replicas) > 1:
+        options = parts.settings.view(FleetOptions)
+    elif isinstance(replica := next(iter(replicas.values())), HttpReplica):
+        options = replace(parts.settings.view(FleetOptions), max_outstanding_tokens=sys.maxsize)  # its own queue shares
+    else:
+        return replica
+    return Fleet(replicas, options, on_other_model=parts.process.end_server, on_repeat=parts.metrics.on_repeat)
 
 
 def _replica_of(runner: Any) -> Replica:

@@ -133,7 +133,7 @@ def _metrics(container: Container, facts: dict[str, Any]) -> list[Target]:
     """The autoscalers' metric, with an API key as a ServiceMonitor sends it."""
     status, content = container.ask("/metrics")
     facts["metrics"] = status
-    missing = sum(f"\n{name} " not in content for name in ("gliner_waiting_tokens", "gliner_ready"))
+    missing = sum(f"\n{name}{{" not in content for name in ("gliner_waiting_tokens", "gliner_ready"))
     return [Target("metrics missing, of those that autoscalers and alerts need", "metrics", missing, 0)]
 
 

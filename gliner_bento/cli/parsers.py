@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError, refuse_unknown
-from gliner_bento.settings.field_types import text_of
+from gliner_bento.settings.field_types import NAMED_MODEL, text_of
 from gliner_bento.settings.names import aliases_of, flag_name
 
 _SETTING = "setting."
@@ -27,6 +27,17 @@ class Parser(argparse.ArgumentParser):
         if isinstance(action, argparse._SubParsersAction):
             refuse_unknown([value], action.choices, f"unknown {action.dest}")
         super()._check_value(action, value)
+
+
+class _ModelAction(argparse.Action):
+    """The setting `model`; with a name (NAME=CHECKPOINT), one of the setting `models`."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        models = setting_dest("models")
+        if re.match(NAMED_MODEL, values):
+            setattr(namespace, models, ",".join(filter(None, (getattr(namespace, models, None), values))))
+        else:
+            setattr(namespace, self.dest, values)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -93,6 +104,8 @@ def _add_setting(parser: Any, name: str, text: str | None) -> None:
     is_bool = Settings.model_fields[name].annotation is bool
     text = argparse.SUPPRESS if text is None else text.replace("%", "%%")
     bare: dict[str, Any] = {"nargs": "?", "const": "true"} if is_bool else {}
+    if name == "model":
+        bare = {"action": _ModelAction}
     for flag in (name, *aliases_of(name)):
         line = text if flag == name else argparse.SUPPRESS
         dest = setting_dest(flag)
@@ -113,9 +126,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="of text without a byte order mark (default: utf-8)",
     )
-    parser.add_argument(
-        "--skip-invalid", action="store_true", help="skip invalid lines of JSONL and CSV, not the files that have them"
-    )
+    parser.add_argument("--skip-invalid", action="store_true", help="skip only the invalid lines of JSONL and CSV")
 
 
 def _encoding(name: str) -> str:

@@ -123,7 +123,7 @@ def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str
     given = settings.model_fields_set
     paths = {name for name in given if isinstance(getattr(settings, name), Path)}
     aliased = given & {*ALIASES.values(), "enable_compilation"}
-    names = {ALIASES.get(name, name) for name in flags} | paths | aliased | (given & {"api_keys"}) | {"model"}
+    names = {ALIASES.get(name, name) for name in flags} | paths | aliased | (given & {"api_keys", "models"}) | {"model"}
     return {env_name(name): _plain(getattr(settings, name)) for name in sorted(names)}
 
 

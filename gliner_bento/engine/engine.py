@@ -162,10 +162,18 @@ class GLiNEREngine:
 
     @classmethod
     def load(
-        cls, model: str, *, device: str, dtype: DType, options: EngineOptions, padded: bool | None = None
+        cls,
+        model: str,
+        *,
+        device: str,
+        dtype: DType,
+        options: EngineOptions,
+        padded: bool | None = None,
+        name: str | None = None,
     ) -> GLiNEREngine:
         """An engine over the checkpoint in a folder or, by its id, on the Hugging Face hub.
 
+        name: of the model in messages and `info`; by default the checkpoint's.
         dtype `auto` is bfloat16 if the hardware computes it natively and the model runs in it, else float32.
         Raises ModelError, with a message for the operator.
 
@@ -173,10 +181,12 @@ class GLiNEREngine:
         docs/decisions/0006-threads-of-lanes.md).
         """
         with ThreadPoolExecutor(1, thread_name_prefix="load") as thread:
-            return thread.submit(cls._load, model, device, dtype, options, padded).result()
+            return thread.submit(cls._load, model, device, dtype, options, padded, name).result()
 
     @classmethod
-    def _load(cls, model: str, device: str, dtype: DType, options: EngineOptions, padded: bool | None) -> GLiNEREngine:
+    def _load(
+        cls, model: str, device: str, dtype: DType, options: EngineOptions, padded: bool | None, given: str | None
+    ) -> GLiNEREngine:
         where = pick_device(device)
         # cuDNN's attention builds a plan for every new shape, which takes tens of milliseconds. For the whole process:
         # torch's context manager would change the same flag, while other lanes compute.
@@ -184,7 +194,7 @@ class GLiNEREngine:
         check_options(options, where)
         onnx_file = options.onnx_model_file if options.runtime == "onnxruntime" else None
         checkpoint = find_checkpoint(model, options, onnx_file)
-        name, languages = checkpoint.name, languages_of(checkpoint.folder)
+        name, languages = given or checkpoint.name, languages_of(checkpoint.folder)
         if onnx_file:
             session = load_onnx(checkpoint, where, dtype, options.torch_threads)
             engine = cls(session, name, options, languages)

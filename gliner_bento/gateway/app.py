@@ -24,9 +24,10 @@ from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.gateway import Gateway, MetricsReader
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
+from gliner_bento.gateway.models import Replicas
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.policy.overload import OverloadPolicy
+from gliner_bento.gateway.policy.admission import Admission
 from gliner_bento.gateway.refuse_early import EarlyRefusal
 from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
 from gliner_bento.gateway.security_headers import INDEX_PAGE, PLAYGROUND_LINK
@@ -34,7 +35,6 @@ from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, server
 from gliner_bento.gateway.v1.tasks import ABORT, task_endpoints
 from gliner_bento.http.disconnect import CancelOnDisconnect
-from gliner_bento.replicas.base import Replica
 from gliner_bento.tasks.table import TASKS
 
 _CORS = {
@@ -48,7 +48,7 @@ _CORS = {
 
 
 class GatewayApp:
-    """The gateway's ASGI app. `bind` sets its replica later: BentoML mounts `routes` before it makes the service.
+    """The gateway's ASGI app. `bind` sets its replicas later: BentoML mounts `routes` before it makes the service.
 
     pages: name and path of each page for people.
     """
@@ -76,10 +76,10 @@ class GatewayApp:
             *documentation.endpoints(),
         ]
         self._recorder = Recorder(endpoint.path for endpoint in (*self.endpoints, *pages))
-        self.policy = OverloadPolicy(options)
+        self.admission = Admission(options)
         self._access = Access([*self.endpoints, *pages], options)
         self.early = EarlyRefusal(
-            self._table, self._access, self.policy, self._recorder, cors=bool(options.cors_origins)
+            self._table, self._access, self.admission, self._recorder, cors=bool(options.cors_origins)
         )
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
         self.routes.router.redirect_slashes = False  # `TrailingSlash` serves them
@@ -98,7 +98,7 @@ class GatewayApp:
             "access": self._access,
             "max_body_bytes": options.max_body_bytes,
             "max_adapter_bytes": options.max_adapter_bytes,
-            "policy": self.policy,
+            "admission": self.admission,
             "table": self._table,
         }
         cors = [(CORSMiddleware, {**_CORS, "allow_origins": options.cors_origins})] if options.cors_origins else []
@@ -112,11 +112,12 @@ class GatewayApp:
         return self._gateway
 
     def bind(
-        self, replica: Replica, tracer: RequestTracer | None = None, read_metrics: MetricsReader | None = None
+        self, replicas: Replicas, tracer: RequestTracer | None = None, read_metrics: MetricsReader | None = None
     ) -> None:
-        """Serve `replica` from now on. read_metrics: see `Gateway`."""
+        """Serve a replica, or several by the names of their models, from now on. read_metrics: see `Gateway`."""
         self._recorder.tracer = tracer
-        self._gateway = Gateway(replica, self.options, self._recorder.errors, read_metrics, self.policy)
+        self._gateway = Gateway(replicas, self.options, self._recorder.errors, read_metrics)
+        self.admission.policies = self._gateway.models.policies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, with the middleware."""

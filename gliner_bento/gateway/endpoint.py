@@ -16,6 +16,7 @@ from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.media import JSON
+from gliner_bento.gateway.models import ServedModel
 from gliner_bento.http.pieces import PIECE_BYTES, coalesced, next_piece
 from gliner_bento.storage.api_keys import KeyScope
 
@@ -132,3 +133,17 @@ def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | 
 def path_parameter(name: str, description: str) -> dict[str, Any]:
     """A parameter in an endpoint's path, for its operation."""
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": description}
+
+
+MODEL = {
+    "name": "model",
+    "in": "query",
+    "schema": {"type": "string"},
+    "description": "Name of the model, as /v1/models lists it. Default: the first.",
+}
+"""The parameter of `asked_model`."""
+
+
+async def asked_model(gateway: Gateway, request: Request) -> ServedModel:
+    """The model in the query. Raises `ModelNotFound`."""
+    return await gateway.models.find(request.query_params.get("model"))

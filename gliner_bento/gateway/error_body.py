@@ -35,6 +35,7 @@ STATUSES: Mapping[str, int] = {
     "unauthorized": 401,
     "forbidden": 403,
     "not_found": 404,
+    "model_not_found": 404,
     "adapter_not_found": 404,
     "method_not_allowed": 405,
     "request_timeout": 408,

@@ -6,63 +6,50 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
-from dataclasses import asdict, replace
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, cast
 
-from gliner_bento.adapter_types import AdapterCacheStatus
-from gliner_bento.errors import ErrorDetail, GLiNERBentoError, QueueFull, TooLarge
-from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, MAX_SMALL_ITEMS, PASS_CHARS
+from gliner_bento.errors import ErrorDetail, GLiNERBentoError, TooLarge
+from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, MAX_SMALL_ITEMS
 from gliner_bento.gateway import request_id, request_record
-from gliner_bento.gateway.adapters import AdapterApi
-from gliner_bento.gateway.loop_pacer import LoopPacer
-from gliner_bento.gateway.models import ServedModel
+from gliner_bento.gateway.models import ModelTable, Replicas, ServedModel
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.blocked_ids import BlockedIds
-from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.gateway.status import RecentErrors, server_status
-from gliner_bento.replicas.base import Call, Outcome, Part, Replica, ReplicaStatus
-from gliner_bento.status_types import AbortResponse, ModelCard, ModelInfo, ReplicaHealth, ReplicaList, ServerStatus
+from gliner_bento.replicas.base import Call, Outcome
+from gliner_bento.status_types import AbortResponse, ServerStatus
 from gliner_bento.tasks.base import Answer, AnyTask, BatchAnswer, Item, Merges, Request, Result, answer_of
 
 MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 
 
 class Gateway:
-    """The public API over a replica, within the operator's limits.
+    """The public API over the served models, within the operator's limits.
 
-    read_metrics: reads the metrics of processes on other machines, by replica. policy: see `GatewayApp`.
+    read_metrics: reads the metrics of processes on other machines, by replica.
     """
 
     def __init__(
         self,
-        replica: Replica,
+        replicas: Replicas,
         options: GatewayOptions,
         errors: RecentErrors | None = None,
         read_metrics: MetricsReader | None = None,
-        policy: OverloadPolicy | None = None,
     ) -> None:
         self.read_metrics = read_metrics
         self.options = options
-        self._models: dict[str | None, ServedModel] = {None: ServedModel(replica, options)}
-        self._policy = policy or OverloadPolicy(options)
-        self._probing: asyncio.Future[None] | None = None
-        self._pacer = LoopPacer()
+        self.models = ModelTable(replicas, options)
         self._blocked_ids = BlockedIds()
         self._errors = errors or RecentErrors()
         self._started_s = time.monotonic()
 
-    def served(self, name: str | None = None) -> ServedModel:
-        """A model of the table. name: None: the only one."""
-        return self._models[name]
-
     async def run(self, request: Request[Any, Answer, Any]) -> Answer:
         """The answer to a request with one text."""
-        served, call = self.served(request.model), self._call(request)
+        call, served = self._call(request), await self._served(request)
         item = self._item(request, served)
-        (outcome,) = await self._outcomes(served, [item], call)
-        (outcome,) = await _merged(request.task, [item], [outcome])
+        (outcome,) = await _merged(request.task, [item], await served.outcomes([item], call))
         if isinstance(outcome, GLiNERBentoError):
             raise outcome
         return await self._answer(request.task.answer, served, item, outcome)
@@ -70,10 +57,10 @@ class Gateway:
     async def run_stream(self, request: Request[Any, Any, Any]) -> AsyncGenerator[Sequence[Any], None]:
         """The lines of the answer to a request with one text: a list for each pass, possibly empty, with the parts that
         became final; last, the rest of the answer."""
-        served, call = self.served(request.model), self._call(request, streamed=True)
+        call, served = self._call(request, streamed=True), await self._served(request)
         item, task = self._item(request, served), request.task
         merger: Merges | None = None
-        async with aclosing(self._stream(served, item, call)) as parts:
+        async with aclosing(served.stream(item, call)) as parts:
             async for part in parts:
                 merger = merger or await _merger(task, item)
                 if isinstance(part, Result):
@@ -85,11 +72,11 @@ class Gateway:
 
     async def run_batch(self, request: Request[Any, Any, BatchAnswer]) -> BatchAnswer:
         """One result or error per text, in order. Raises only errors that concern the whole request."""
-        served, call = self.served(request.model), self._call(request)
+        call, served = self._call(request), await self._served(request)
         self.check_size(len(request.inputs), request.param)
         admitted = self._items(request, served)
         items = request.task.share([item for item in admitted if isinstance(item, Item)])
-        run = await _merged(request.task, items, await self._outcomes(served, items, call)) if items else []
+        run = await _merged(request.task, items, await served.outcomes(items, call)) if items else []
         model = await served.info()
         outcomes = iter([_with_warnings(served, *pair) for pair in zip(items, run, strict=True)])
         results = [
@@ -111,106 +98,39 @@ class Gateway:
             raise TooLarge(f"text: {len(text)} characters of at most {limit}", param="text")
 
     async def ready(self) -> bool:
-        """Whether the replica admits items."""
-        try:
-            return (await self.served().replica.status()).ready
-        except GLiNERBentoError:
-            return False
-
-    async def replicas(self) -> ReplicaList:
-        """The state of each replica; raises `NotReady` until one has answered."""
-        status = await self.served().replica.status()
-        alone = ReplicaHealth(
-            name="replica",
-            state="ready" if status.ready else "not_ready",
-            waiting_items=status.waiting_items,
-            running_items=status.running_items,
-            resident_adapters=status.resident_adapters,
-        )
-        return ReplicaList(status.replicas or [alone])
+        """Whether every model admits items."""
+        return all([await served.ready() for served in self.models])
 
     async def abort(self, aborted_id: str, *, block_s: float = 0.0) -> AbortResponse:
         """Abort a request of the current tenant; `aborted` is false if none has this id. block_s: refuse requests with
         this id for so long afterwards."""
         if block_s:
             self._blocked_ids.block(tenants.own_id(aborted_id), block_s)
-        return AbortResponse(aborted_id, await self.served().replica.abort(tenants.own_id(aborted_id)))
+        asked = (served.replica.abort(tenants.own_id(aborted_id)) for served in self.models)
+        aborted = await asyncio.gather(*asked, return_exceptions=True)
+        if True not in aborted and (failed := [one for one in aborted if isinstance(one, BaseException)]):
+            raise failed[0]
+        return AbortResponse(aborted_id, True in aborted)
 
-    async def model(self) -> ModelCard:
-        """What is served, and with which limits."""
-        return ModelCard(
-            **asdict(await self.model_info()),
-            max_labels=self.options.max_labels,
-            max_text_chars=self.options.max_text_chars,
-            max_batch_items=self.options.max_batch_items,
-        )
+    def choice(self, name: str | None) -> str | None:
+        """The model that a name means in formats whose clients always send one: with a single model, any name."""
+        return name if len(self.models) > 1 else None
 
-    async def status(self) -> ServerStatus:
-        """What the server does now."""
-        status, adapters = await self.replica_state()
-        return server_status(status, adapters, uptime_s=time.monotonic() - self._started_s, errors=self._errors)
+    async def status(self, served: ServedModel) -> ServerStatus:
+        """What the server does now, with one of its models."""
+        state, uptime_s = await served.state(), time.monotonic() - self._started_s
+        return server_status(state, uptime_s=uptime_s, errors=self._errors)
 
-    async def replica_state(self) -> tuple[ReplicaStatus | None, AdapterCacheStatus | None]:
-        """The replica's status, and its adapters if they are enabled; None for what it does not report."""
-        try:
-            status = await self.served().replica.status()
-            return status, await self.adapters.cache_status() if self.options.enable_lora else None
-        except GLiNERBentoError:
-            return None, None
-
-    async def model_info(self) -> ModelInfo:
-        """What the only model is; see `ModelInfo`."""
-        return await self.served().info()
-
-    @property
-    def adapters(self) -> AdapterApi:
-        """The adapters of the only model."""
-        return self.served().adapters
-
-    async def _outcomes(self, served: ServedModel, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
-        """The replica's outcomes. Raises `QueueFull` if it is overloaded."""
-        with self._policy.admit(items, call.deadline_s, tenants.current(), call.priority):
-            request_record.current().admitted = True
-            outcomes = await served.replica.extract(items, call)
-            self._observe(served.replica)
-            await self._pacer.wait()
-            for item, outcome in zip(items, outcomes, strict=True):
-                if isinstance(outcome, Result):
-                    self._learn(item, outcome)
-                elif isinstance(outcome, QueueFull):
-                    outcome.retry_after_s = self._policy.retry_after_s(len(items))
-        return outcomes
-
-    async def _stream(self, served: ServedModel, item: Item, call: Call) -> AsyncGenerator[Part, None]:
-        """The replica's parts. Raises `QueueFull` if it is overloaded."""
-        passes = 1 + len(item.text) // PASS_CHARS
-        latest_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
-        with self._policy.admit([item], latest_s, tenants.current(), call.priority):
-            request_record.current().admitted = True
-            async with aclosing(served.replica.stream(item, call)) as parts:
-                async for part in parts:
-                    self._observe(served.replica)
-                    if isinstance(part, Result):
-                        self._learn(item, part)
-                    yield part
-
-    def _observe(self, replica: Replica) -> None:
-        """Pass the replica's throughput, and from time to time its load from other gateways, to the policy."""
-        self._policy.observe(replica.tokens_run)
-        if note := self._policy.probe_other_gateways():
-            self._probing = asyncio.ensure_future(_probe(replica, note))
+    async def _served(self, request: Request[Any, Any, Any]) -> ServedModel:
+        """The request's model. Raises `ModelNotFound`."""
+        served = await self.models.find(request.model)
+        request_record.current().model = served.given
+        return served
 
     async def _answer(self, kind: type[Answer], served: ServedModel, item: Item, result: Result) -> Answer:
         model = await served.info()
         facts = {"model": model.model, "adapter_id": item.adapter_id, "request_id": request_id.current()}
         return answer_of(kind, result, warnings=served.warnings(item, result), **facts)
-
-    def _learn(self, item: Item, result: Result) -> None:
-        """Note the cost of a result, for admission and in the request's record."""
-        self._policy.learn(item, result)
-        record = request_record.current()
-        record.items += 1
-        record.tokens += result.usage.tokens
 
     def _call(self, request: Request[Any, Any, Any], *, streamed: bool = False) -> Call:
         """The call for a request. streamed: `request_timeout_s` limits the time without progress, not the request."""
@@ -297,8 +217,3 @@ def _located(error: ErrorDetail, index: int, texts: str) -> ErrorDetail:
         return error
     param = f"texts.{index}" if shared else f"items.{index}.{error.param}"
     return replace(error, param=param, message=f"{param}: {error.message.removeprefix(f'{error.param}: ')}")
-
-
-async def _probe(replica: Replica, note: Callable[[int], None]) -> None:
-    with suppress(GLiNERBentoError):
-        note((await replica.status()).unfinished_items)

@@ -20,7 +20,7 @@ from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.json_values import MAX_VALUES, JsonValues
 from gliner_bento.gateway.media import JSON, is_json, media_type
 from gliner_bento.gateway.policy import tenants
-from gliner_bento.gateway.policy.overload import OverloadPolicy
+from gliner_bento.gateway.policy.admission import Admission
 from gliner_bento.gateway.security_headers import secure
 from gliner_bento.gateway.v1 import adapters
 
@@ -35,7 +35,7 @@ _OF_BENTOML = "application/vnd.bentoml"
 class GatewayMiddleware:
     """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
 
-    access: who may call what. policy: which requests are refused under load. table: all endpoints.
+    access: who may call what. admission: which requests are refused under load. table: all endpoints.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class GatewayMiddleware:
         access: Access,
         max_body_bytes: int,
         max_adapter_bytes: int,
-        policy: OverloadPolicy,
+        admission: Admission,
         table: EndpointTable,
     ) -> None:
         self.app = app
         self._access = access
-        self._policy = policy
+        self._admission = admission
         self._table = table
         self._limits = {"max_body_bytes": max_body_bytes, "max_adapter_bytes": max_adapter_bytes}
 
@@ -72,8 +72,8 @@ class GatewayMiddleware:
             limited = endpoint if endpoint and endpoint.is_limited and endpoint.method == scope["method"] else None
             tenant = tenants.current()
             if limited:
-                answer.quota = partial(self._policy.quota, tenant)
-            with self._policy.request(tenant, extracts=limited.needs_model) if limited else nullcontext():
+                answer.quota = partial(self._admission.quota, tenant)
+            with self._admission.request(tenant, extracts=limited.needs_model) if limited else nullcontext():
                 if scope["method"] in _BODY_METHODS:
                     body.refuse_early(headers, upload=upload)
                 await self.app(scope, body.receive, answer.send)

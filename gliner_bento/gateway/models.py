@@ -1,32 +1,55 @@
-"""The models that a gateway serves: a table, which has one row today."""
+"""The models that a gateway serves: a table, in which a request finds its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import asdict, replace
 
+from gliner_bento.errors import GLiNERBentoError, ModelNotFound, QueueFull
+from gliner_bento.fairness.constants import PASS_CHARS
+from gliner_bento.gateway import request_record
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.languages import LanguageCheck
+from gliner_bento.gateway.loop_pacer import LoopPacer
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.replicas.base import Replica
-from gliner_bento.status_types import ModelInfo
+from gliner_bento.gateway.policy import tenants
+from gliner_bento.gateway.policy.overload import OverloadPolicy
+from gliner_bento.replicas.base import Call, Outcome, Part, Replica
+from gliner_bento.status_types import ModelCard, ModelInfo, ReplicaHealth, ReplicaList
 from gliner_bento.tasks.base import ExtractionWarning, Item, Limits, Result
+from gliner_bento.telemetry.metrics import ReplicaState
+
+Replicas = Replica | Mapping[str | None, Replica]
+"""By the names that their models were given, the default's first; a model without one, or a single replica's, is named
+as its checkpoint."""
 
 
 class ServedModel:
-    """A row of the table: a model's replica, the limits of its requests, and its adapters."""
+    """A row of the table: a model's replica, its load, the limits of its requests, and its adapters.
 
-    def __init__(self, replica: Replica, options: GatewayOptions) -> None:
+    given: its name; None: that of its checkpoint. pacer: the gateway's, which all models share.
+    """
+
+    def __init__(self, given: str | None, replica: Replica, options: GatewayOptions, pacer: LoopPacer) -> None:
+        self.given = given
         self.replica = replica
         self.limits: Limits = options
+        self.policy = OverloadPolicy(options)
         self.adapters = AdapterApi(replica.adapters, options)
+        self._pacer = pacer
         self._info: ModelInfo | None = None
         self._languages = LanguageCheck(())
+        self._probing: asyncio.Future[None] | None = None
 
     async def info(self) -> ModelInfo:
-        """What the replica serves. Requested from it once, because its model never changes. Raises `NotReady` until the
-        replica has answered."""
+        """What the replica serves, under its name here. Requested from it once, because its model never changes. Raises
+        `NotReady` until the replica has answered."""
         if self._info is None:
-            self._info = (await self.replica.status()).model
+            model = (await self.replica.status()).model
+            self._info = replace(model, model=self.given or model.model)
             self._languages = LanguageCheck(self._info.languages)
         return self._info
 
@@ -35,6 +58,126 @@ class ServedModel:
         if self._info is not None:
             item.check_supported(self._info.model, self._info.tasks)
 
+    async def card(self) -> ModelCard:
+        """What is served, and with which limits."""
+        limits = self.limits
+        return ModelCard(
+            **asdict(await self.info()),
+            max_labels=limits.max_labels,
+            max_text_chars=limits.max_text_chars,
+            max_batch_items=limits.max_batch_items,
+        )
+
+    async def replicas(self) -> ReplicaList:
+        """The state of each replica; raises `NotReady` until one has answered."""
+        status = await self.replica.status()
+        alone = ReplicaHealth(
+            name="replica",
+            state="ready" if status.ready else "not_ready",
+            waiting_items=status.waiting_items,
+            running_items=status.running_items,
+            resident_adapters=status.resident_adapters,
+        )
+        return ReplicaList(status.replicas or [alone])
+
+    async def ready(self) -> bool:
+        """Whether the replica admits items."""
+        try:
+            return (await self.replica.status()).ready
+        except GLiNERBentoError:
+            return False
+
+    async def state(self) -> ReplicaState:
+        """The replica's status, and its adapters if they are enabled; None for what it does not report."""
+        try:
+            status = await self.replica.status()
+            adapters = await self.adapters.cache_status() if self.adapters.enabled else None
+        except GLiNERBentoError:
+            return ReplicaState(self.given, None, None)
+        return ReplicaState(self.given or status.model.model, status, adapters)
+
     def warnings(self, item: Item, result: Result) -> Sequence[ExtractionWarning]:
         """The replica's warnings, and one for the text's language. An adapter may be trained for other languages."""
         return (*result.warnings, *(() if item.adapter_id else self._languages.warnings(item.text)))
+
+    async def outcomes(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
+        """The replica's outcomes. Raises `QueueFull` if it is overloaded."""
+        with self.policy.admit(items, call.deadline_s, tenants.current(), call.priority):
+            request_record.current().admitted = True
+            outcomes = await self.replica.extract(items, call)
+            self._observe()
+            await self._pacer.wait()
+            for item, outcome in zip(items, outcomes, strict=True):
+                if isinstance(outcome, Result):
+                    self._learn(item, outcome)
+                elif isinstance(outcome, QueueFull):
+                    outcome.retry_after_s = self.policy.retry_after_s(len(items))
+        return outcomes
+
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
+        """The replica's parts. Raises `QueueFull` if it is overloaded."""
+        passes = 1 + len(item.text) // PASS_CHARS
+        latest_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
+        with self.policy.admit([item], latest_s, tenants.current(), call.priority):
+            request_record.current().admitted = True
+            async with aclosing(self.replica.stream(item, call)) as parts:
+                async for part in parts:
+                    self._observe()
+                    if isinstance(part, Result):
+                        self._learn(item, part)
+                    yield part
+
+    def _observe(self) -> None:
+        """Pass the replica's throughput, and from time to time its load from other gateways, to the policy."""
+        self.policy.observe(self.replica.tokens_run)
+        if note := self.policy.probe_other_gateways():
+            self._probing = asyncio.ensure_future(self._probe(note))
+
+    async def _probe(self, note: Callable[[int], None]) -> None:
+        with suppress(GLiNERBentoError):
+            note((await self.replica.status()).unfinished_items)
+
+    def _learn(self, item: Item, result: Result) -> None:
+        """Note the cost of a result, for admission and in the request's record."""
+        self.policy.learn(item, result)
+        record = request_record.current()
+        record.items += 1
+        record.tokens += result.usage.tokens
+
+
+class ModelTable:
+    """The served models, by name; the first is the default."""
+
+    def __init__(self, replicas: Replicas, options: GatewayOptions) -> None:
+        pacer = LoopPacer()
+        rows = replicas if isinstance(replicas, Mapping) else {None: replicas}
+        self._rows = {name: ServedModel(name, replica, options, pacer) for name, replica in rows.items()}
+        self.policies = {name: row.policy for name, row in self._rows.items()}
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._rows.values())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def default(self) -> ServedModel:
+        """The model of a request that names none."""
+        return next(iter(self))
+
+    async def find(self, name: str | None) -> ServedModel:
+        """A model by its name, or the last part of its hub id; None: the default. Raises `ModelNotFound`."""
+        if name is None:
+            return self.default
+        if name in self._rows:
+            return self._rows[name]
+        names = [row.given or (await row.info()).model for row in self]
+        for row, known in zip(self, names, strict=True):
+            if not row.given and name in (known, short_name(known)):
+                return row
+        raise ModelNotFound(f"model: no model {name[:100]!r}; there are {', '.join(names)}", param="model")
+
+
+def short_name(name: str) -> str:
+    """The last part of a hub id."""
+    return name.rstrip("/").rpartition("/")[2]

@@ -23,7 +23,7 @@ from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
 from gliner_bento.gateway.loop_pacer import LoopPacer
 from gliner_bento.gateway.media import JSON
-from gliner_bento.gateway.policy.overload import OverloadPolicy
+from gliner_bento.gateway.policy.admission import Admission
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.gateway.request_record import Recorder, RequestRecord
 from gliner_bento.gateway.security_headers import SECURITY_HEADERS
@@ -41,11 +41,11 @@ class EarlyRefusal:
     """
 
     def __init__(
-        self, table: EndpointTable, access: Access, policy: OverloadPolicy, recorder: Recorder, *, cors: bool
+        self, table: EndpointTable, access: Access, admission: Admission, recorder: Recorder, *, cors: bool
     ) -> None:
         self._table = table
         self._access = access
-        self._policy = policy
+        self._admission = admission
         self._recorder = recorder
         self._cors = cors
         self._pacer = LoopPacer()
@@ -67,7 +67,7 @@ class EarlyRefusal:
         if not refusal and self._pacer.free:
             await self._pacer.wait()
         elif not refusal:
-            expected = self.count_unread(scope)
+            expected = self.count_unread(scope, body)
             try:
                 await self._pacer.wait()
             finally:
@@ -88,7 +88,8 @@ class EarlyRefusal:
         if endpoint is None or tenant is None:
             return None  # 401 comes before 429
         try:
-            self._policy.refuse(tenant, math.inf if body is None else _timeout_s(body), _cost(headers))
+            asked = _parsed(body)
+            self._admission.refuse(tenant, asked.timeout_s, _cost(headers), asked.model)
         except (QueueFull, RateLimited) as error:
             record = RequestRecord(request_id.choose(headers.get(request_id.HEADER)), error=error.code)
             refusal = self._response(endpoint, error, record, tenant)
@@ -104,10 +105,10 @@ class EarlyRefusal:
             logger.exception("%s %s could not be refused early", scope["method"], scope["path"])
             return None
 
-    def count_unread(self, scope: Scope) -> Callable[[], None]:
+    def count_unread(self, scope: Scope, body: bytes | None = None) -> Callable[[], None]:
         """Count a request that waits to be read as load. Returns a function that ends this."""
         tenant = self._tenant_of(scope, Headers(scope=scope))
-        return self._policy.count_unread(tenant) if tenant else lambda: None
+        return self._admission.count_unread(tenant, _parsed(body).model) if tenant else lambda: None
 
     def _endpoint(self, scope: Scope) -> Endpoint | None:
         """The endpoint of an extraction; None for all other requests, which are never refused."""
@@ -129,7 +130,7 @@ class EarlyRefusal:
             "content-length": len(body),
             "retry-after": error.retry_after_s,
             "x-request-id": record.request_id,
-            **self._policy.quota(tenant),
+            **self._admission.quota(tenant),
         }
         headers = [*_ALWAYS, *((name.lower().encode(), str(value).encode()) for name, value in own.items())]
         return (
@@ -138,24 +139,30 @@ class EarlyRefusal:
         )
 
 
-class _Deadline(msgspec.Struct):
+class _Body(msgspec.Struct):
+    """What decides about a refusal, where its values are valid."""
+
     timeout_ms: float | None = None
+    model: str | None = None
+
+    @property
+    def timeout_s(self) -> float:
+        """Infinite without a valid one."""
+        return self.timeout_ms / 1000 if self.timeout_ms and self.timeout_ms > 0 else math.inf
 
 
-_deadlines = msgspec.json.Decoder(_Deadline)
+_bodies = msgspec.json.Decoder(_Body)
 
 
-def _timeout_s(body: bytes) -> float:
-    """The `timeout_ms` of a body, in seconds; infinite without one that is valid."""
+def _parsed(body: bytes | None) -> _Body:
     try:
-        timeout_ms = _deadlines.decode(body).timeout_ms
+        return _Body() if body is None else _bodies.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return math.inf
-    return timeout_ms / 1000 if timeout_ms and timeout_ms > 0 else math.inf
+        return _Body()
 
 
 def _reads_body(endpoint: Endpoint, scope: Scope) -> bool:
-    """Whether the body may contain a deadline and is small enough to be read here."""
+    """Whether the body may contain a deadline, or a model, and is small enough to be read here."""
     length = Headers(scope=scope).get("content-length", "")
     return endpoint.has_deadline and length.isdecimal() and int(length) <= MAX_READ_BYTES
 

@@ -45,13 +45,14 @@ _MAX_ID_CHARS = 128
 class RequestRecord:
     """What the handlers of a request note for its log line, metrics and span.
 
-    request_id: the one in the body, if there is one. admitted: whether its items were sent to the replica. items:
-    number of items with a result. tokens: of all passes, prompts included. error: code of its error. trace: the
-    `traceparent` of its span, if it is traced.
+    request_id: the one in the body, if there is one. model: the name that its model was given, if it was given one.
+    admitted: whether its items were sent to the replica. items: number of items with a result. tokens: of all passes,
+    prompts included. error: code of its error. trace: the `traceparent` of its span, if it is traced.
     """
 
     request_id: str | None = None
     trace: str | None = None
+    model: str | None = None
     admitted: bool = False
     items: int = 0
     tokens: int = 0
@@ -147,6 +148,7 @@ class Recorder:
             "target": target,
             "status": status,
             "duration_ms": round(seconds * 1000, 1),
+            "model": record.model,
             "items": record.items,
             "tokens": record.tokens,
             "error": record.error,

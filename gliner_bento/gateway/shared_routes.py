@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -50,27 +49,6 @@ class Health:
     status: Literal["UP"] = "UP"
 
 
-@dataclass(frozen=True, slots=True)
-class ListedModel:
-    """A model in the list of OpenAI's API, with the fields that NeMo and Xinference add."""
-
-    id: str
-    model_name: str
-    revision: Annotated[str | None, Field(description="The fingerprint of the weights.")]
-    object: Literal["model"] = "model"
-    created: int = 0
-    owned_by: str = "gliner-bento"
-    model_type: str = "token-classification"
-
-
-@dataclass(frozen=True, slots=True)
-class ListedModels:
-    """The answer of `GET /v1/models`."""
-
-    data: list[ListedModel]
-    object: Literal["list"] = "list"
-
-
 def now_s() -> int:
     """The time of day, for `created` in answers."""
     return int(time.time())
@@ -82,12 +60,6 @@ async def _health(gateway: Gateway, _: Request) -> Response:
     return json_response(Health())
 
 
-async def list_models(gateway: Gateway, _: Request) -> Response:
-    """The served model as OpenAI's API lists it."""
-    model = await gateway.model_info()
-    return json_response(ListedModels([ListedModel(model.model, model.model, model.fingerprint)]))
-
-
 HEALTH = WireFormat(error=MessageError).get(
     "/health",
     _health,
@@ -97,12 +69,4 @@ HEALTH = WireFormat(error=MessageError).get(
     scope=None,
     answer=Health,
     errors=(503,),
-)
-MODELS = WireFormat().get(
-    "/v1/models",
-    list_models,
-    "list_models",
-    "The served model as OpenAI's API lists it",
-    description="A list with one model, for clients that choose a model from a list. /v1/model has more.",
-    answer=ListedModels,
 )

@@ -9,6 +9,7 @@ from gliner_bento import __version__
 from gliner_bento.adapter_types import AdapterCacheStatus
 from gliner_bento.replicas.base import ReplicaStatus
 from gliner_bento.status_types import AdapterTiers, LaneStatus, QueueStatus, RecentError, ServerStatus
+from gliner_bento.telemetry.metrics import ReplicaState
 
 _KEPT = 20
 
@@ -29,19 +30,18 @@ class RecentErrors:
         return list(self._errors)
 
 
-def server_status(
-    status: ReplicaStatus | None, adapters: AdapterCacheStatus | None, *, uptime_s: float, errors: RecentErrors
-) -> ServerStatus:
-    """The answer. status: None if the replica cannot be reached. adapters: None if they are not enabled."""
+def server_status(state: ReplicaState, *, uptime_s: float, errors: RecentErrors) -> ServerStatus:
+    """The status of the server, with one of its models."""
+    status = state.status
     return ServerStatus(
         version=__version__,
-        model=status.model.model if status else None,
+        model=state.model,
         ready=status is not None and status.ready,
         uptime_s=round(uptime_s, 1),
         queue=_queue(status) if status else None,
         lanes=LaneStatus(total=status.lanes, busy=status.busy_lanes, idle=status.idle_lanes) if status else None,
         throughput=status.throughput if status else None,
-        adapters=_tiers(adapters) if adapters else None,
+        adapters=_tiers(state.adapters) if state.adapters else None,
         recent_errors=errors.latest_first(),
     )
 

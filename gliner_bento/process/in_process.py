@@ -13,6 +13,7 @@ import httpx
 from gliner_bento.client import AsyncClient
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.process.instances import by_model
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
 
@@ -36,7 +37,7 @@ _ONE_CALLER: dict[str, Any] = {
 
 @asynccontextmanager
 async def in_process(settings: Settings) -> AsyncIterator[AsyncClient]:
-    """A client of the model that `settings` name, which is loaded. Raises `StartupError`, `ModelError` included."""
+    """A client of the model that `settings` name; of several, the first. Raises `StartupError`, as `ModelError`."""
     async with transport(settings) as calls, AsyncClient(URL, timeout_s=_DAY_S, transport=calls) as client:
         yield client
 
@@ -49,7 +50,7 @@ async def transport(settings: Settings, compat: str = "none") -> AsyncIterator[h
     Leaving the context waits for running requests.
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    own = settings.model_copy(update=_ONE_CALLER | {"compat": (compat,)})
+    own = next(iter(by_model(settings).values())).model_copy(update=_ONE_CALLER | {"compat": (compat,)})
     replica = LocalReplica.load(own)
     try:
         app = GatewayApp(own.view(GatewayOptions))

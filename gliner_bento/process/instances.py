@@ -1,4 +1,4 @@
-"""The instances of a server: processes that each hold the model. Plans names and devices; starts nothing."""
+"""The instances of a server: processes that each hold a model. Plans names and devices; starts nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUNNER = "GLiNERRunner"
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A process that holds the model. name: of its BentoML service.
+    """A process that holds a model. name: of its BentoML service. model: its name in `by_model`.
 
     cuda_device: the only one that it sees; None: all. after: an instance that must be ready before this one loads.
     """
@@ -22,6 +22,7 @@ class Instance:
     name: str
     cuda_device: str | None = None
     after: str | None = None
+    model: str | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -29,8 +30,22 @@ class Instance:
         return {} if self.cuda_device is None else {"CUDA_VISIBLE_DEVICES": self.cuda_device}
 
 
+def by_model(settings: Settings) -> dict[str | None, Settings]:
+    """The settings of each model that is served, by the name that it was given; None: none. They share the memory of a
+    GPU equally."""
+    if not settings.models:
+        return {None: settings}
+    named = {one: one.split("=", 1) for one in settings.models}
+    fraction = settings.target_memory_fraction / len(named)
+    return {
+        name: settings.model_copy(update={"model": model, "models": (one,), "target_memory_fraction": fraction})
+        for one, (name, model) in named.items()
+    }
+
+
 def plan_instances(settings: Settings) -> list[Instance]:
-    """The instances that `settings` ask for; a single one is named `GLiNERRunner`, several are numbered.
+    """The instances that `settings` ask for, those of each model together; a single one is named `GLiNERRunner`,
+    several are numbered.
 
     Raises `SettingsError` if `cuda_devices` does not go with `device` or `num_instances`, and for `max_instances`:
     BentoML cannot start instances later.
@@ -45,10 +60,13 @@ def plan_instances(settings: Settings) -> list[Instance]:
             f"cuda_devices: {len(devices)} devices for {count} instances; raise num_instances to {len(devices)}, or "
             "name fewer devices"
         )
-    names = [RUNNER] if count == 1 else [f"{RUNNER}{number}" for number in range(1, count + 1)]
+    models = [model for model in by_model(settings) for _ in range(count)]
+    names = [RUNNER] if len(models) == 1 else [f"{RUNNER}{number}" for number in range(1, len(models) + 1)]
     return [
-        Instance(name, devices[number % len(devices)] if devices else None, names[number - 1] if number else None)
-        for number, name in enumerate(names)
+        Instance(
+            name, devices[number % len(devices)] if devices else None, names[number - 1] if number else None, model
+        )
+        for number, (name, model) in enumerate(zip(names, models, strict=True))
     ]
 
 

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gliner_bento.process.instances import by_model
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.supervision import ServiceProcess
 from gliner_bento.replicas.base import Replica
@@ -38,18 +39,24 @@ async def _nothing() -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A replica, and the callbacks for the end of its process.
+    """A replica, or several by the names of their models, and the callbacks for the end of their process.
 
     on_signal: called in the signal handler when the process is asked to end. fail: fails the requests that still run
     when the time for them is over; called from another thread. close: called after the last request. read_metrics:
     reads the metrics of processes on other machines, by replica.
     """
 
-    replica: Replica
+    replicas: Replica | Mapping[str | None, Replica]
     on_signal: Callable[[], object] = lambda: None
     fail: Callable[[], object] = lambda: None
     close: Callable[[], Awaitable[object]] = _nothing
     read_metrics: Callable[[], Awaitable[Mapping[str, bytes]]] | None = None
+
+    @property
+    def replica(self) -> Replica:
+        """The replica of a process that serves one model."""
+        (replica,) = self.replicas.values() if isinstance(self.replicas, Mapping) else (self.replicas,)
+        return replica
 
 
 class App(Protocol):
@@ -61,7 +68,7 @@ class App(Protocol):
     @property
     def gateway(self) -> Any: ...
 
-    def bind(self, replica: Replica, tracer: Any = None, read_metrics: Any = None) -> None: ...
+    def bind(self, replicas: Any, tracer: Any = None, read_metrics: Any = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,7 @@ def run(
         parts = Parts(settings, process, process_metrics(), start_tracing(settings))
         source = connect(parts)
         if app:
-            app.bind(source.replica, parts.tracing, source.read_metrics)
+            app.bind(source.replicas, parts.tracing, source.read_metrics)
         prefer_throughput()
     process.serve(needed_by=needed_by, begin=source.on_signal, fail=source.fail)
     if app:
@@ -107,14 +114,27 @@ def run(
     return Running(process, source)
 
 
-def load_model(parts: Parts, cores: int | None = None) -> Source:
-    """Load the model in this process. cores: how many it may use; by default all that the process may."""
+def load_models(parts: Parts, cores: int | None = None) -> Source:
+    """Load the models in this process. cores: how many each may use; by default all that the process may."""
     from gliner_bento.replicas.local import LocalReplica  # noqa: PLC0415  # a gateway without a model needs no scheduler
 
-    replica = LocalReplica.load(parts.settings, parts.metrics, parts.process.end_hung, parts.tracing, cores)
+    replicas: dict[str | None, LocalReplica] = {}
+
+    def fail() -> None:
+        for replica in replicas.values():
+            replica.close()
 
     async def close() -> None:
-        await asyncio.to_thread(replica.drain, parts.settings.shutdown_timeout_s)
-        replica.close()
+        timeout_s = parts.settings.shutdown_timeout_s
+        await asyncio.gather(*(asyncio.to_thread(replica.drain, timeout_s) for replica in replicas.values()))
+        fail()
 
-    return Source(replica, fail=replica.close, close=close)
+    try:
+        for name, settings in by_model(parts.settings).items():
+            replicas[name] = LocalReplica.load(
+                settings, parts.metrics.of_model, parts.process.end_hung, parts.tracing, cores, name
+            )
+    except BaseException:
+        fail()
+        raise
+    return Source({**replicas}, fail=fail, close=close)

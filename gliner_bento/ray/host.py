@@ -10,7 +10,7 @@ from typing import cast
 import ray
 from ray import serve
 
-from gliner_bento.process.run import load_model, run
+from gliner_bento.process.run import load_models, run
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.ray.scaling import BUSY_LANES, WAITING_TOKENS
 from gliner_bento.replicas.remote import ReplicaServer
@@ -47,7 +47,7 @@ class HostedReplica(ReplicaHost):
         assigned = ray.get_runtime_context().get_assigned_resources()
         share = min(1.0, assigned.get("GPU", 1.0))
         own = {"num_instances": 1, "target_memory_fraction": settings.target_memory_fraction * share}
-        load = partial(load_model, cores=max(1, int(assigned.get("CPU", 1))))
+        load = partial(load_models, cores=max(1, int(assigned.get("CPU", 1))))
         running = run(settings.model_copy(update=own), load, service=f"replica {self._name}", raises=True)
         self._replica = cast(LocalReplica, running.source.replica)
         super().__init__(ReplicaServer(self._replica, {"metrics": _metrics}))

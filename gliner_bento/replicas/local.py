@@ -67,15 +67,18 @@ class LocalReplica:
     def load(
         cls,
         settings: Settings,
-        observer: ReplicaObserver | None = None,
+        observer_of: Callable[[str], ReplicaObserver] | None = None,
         on_hang: Callable[[str], None] = _log_hang,
         tracer: SchedulerObserver | None = None,
         cores: int | None = None,
+        name: str | None = None,
     ) -> LocalReplica:
         """Load the model that `settings` name, and warm it up. Blocks; raises `StartupError`, `ModelError` included.
 
-        on_hang: called once with the reason when a thread of the model hangs; all items have failed then.
+        observer_of: makes the observer of a model, from its name. on_hang: called once with the reason when a thread
+        of the model hangs; all items have failed then.
         tracer: observes the timing of items whose `Call` has a trace. cores: by default all that the process may use.
+        name: that it is served under; by default its checkpoint's.
         """
         from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports torch
@@ -84,8 +87,9 @@ class LocalReplica:
         LocalAdapters.check_storage(settings)
         decided = settings.decided_for(str(pick_device(settings.device)), cores)
         engine = GLiNEREngine.load(
-            decided.model, device=decided.device, dtype=decided.dtype, options=decided.view(EngineOptions)
+            decided.model, device=decided.device, dtype=decided.dtype, options=decided.view(EngineOptions), name=name
         )
+        observer = observer_of(engine.info.model) if observer_of else None
         if observer:
             observer.on_self_test(engine.info.self_test)
         adapters = LocalAdapters.load(engine, decided, observer)

@@ -26,6 +26,8 @@ _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FORMATS = tuple(sorted(file.stem for file in (PACKAGE / "gateway" / "compat").glob("[!_]*.py")))
 """Names of other servers' wire formats; each is a file."""
 
+NAMED_MODEL = r"^[A-Za-z0-9_.-]{1,64}=\S"
+
 _DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -129,6 +131,14 @@ def _named(value: object) -> object:
     return tuple(f"{name}={label}" for name, label in value.items()) if isinstance(value, dict) else value
 
 
+def _checkpoints(values: tuple[str, ...]) -> tuple[str, ...]:
+    """`name=checkpoint`, each name once; see `_checkpoint`."""
+    named = dict(value.split("=", 1) for value in values)
+    if len(named) < len(values):
+        raise ValueError("a name is given twice")
+    return tuple(f"{name}={_checkpoint(path)}" for name, path in named.items())
+
+
 def _formats(values: tuple[str, ...]) -> tuple[str, ...]:
     """`all`, `none`, or names of formats. Raises ValueError."""
     if set(values) <= {*FORMATS} or values in (("all",), ("none",)):
@@ -164,6 +174,13 @@ def text_of(value: object) -> str:
 ApiKeysSource = Annotated[str, AfterValidator(_api_keys)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Model = Annotated[str, AfterValidator(_checkpoint)]
+Models = Annotated[
+    tuple[Annotated[str, Field(pattern=NAMED_MODEL)], ...],
+    NoDecode,
+    BeforeValidator(_comma_separated),
+    BeforeValidator(_named),
+    AfterValidator(_checkpoints),
+]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]

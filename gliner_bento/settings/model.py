@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings
 
-from gliner_bento.settings.field_types import AbsolutePath, CountOrAuto, Dtype, Model
+from gliner_bento.settings.field_types import AbsolutePath, CountOrAuto, Dtype, Model, Models
 
 
 class ModelFields(BaseSettings):
@@ -18,6 +18,12 @@ class ModelFields(BaseSettings):
         "models/demo",
         description="GLiNER checkpoint: a local folder (relative to the working directory or to service.py), an "
         "archive of one (.zip, .tar.gz; relative to the working directory), or a Hugging Face hub id.",
+    )
+    models: Models = Field(
+        (),
+        description="Several models in one server, instead of model: NAME=CHECKPOINT, in the file also as an object, "
+        "as a flag also --model NAME=CHECKPOINT for each. A request names one in its field model; the first is the "
+        "default. All other settings hold for each.",
     )
     revision: str | None = Field(
         None, description="Branch, tag or commit of a model on the Hugging Face hub; unset: its main branch."

@@ -78,6 +78,8 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
         given = dict(flags or {}) | ({"config": file} if file else {})
         known = [*cls.model_fields, *ALIASES]
         refuse_unknown(given, known, "unknown setting")
+        if {"model", "models"} <= given.keys():
+            raise SettingsError("model: leave it out, or give it a name as the others have: --model NAME=CHECKPOINT")
         refuse_unknown(
             (name for name in os.environ if name.upper().startswith(ENV_PREFIX) and not _NO_SETTING.fullmatch(name)),
             [*map(env_name, known), DISABLE_COMPILE],

@@ -153,7 +153,7 @@ BatchAnswer = TypeVar("BatchAnswer")
 class Request(Generic[Options, Answer, BatchAnswer]):
     """What a client asks for, in any wire format.
 
-    inputs: texts with their options. model: None: the only one.
+    inputs: texts with their options. model: its name; None: the default.
     param: the field of a batch that has the texts, which errors name: `texts`, whose options are shared, or `items`.
     """
 
@@ -169,6 +169,9 @@ class Request(Generic[Options, Answer, BatchAnswer]):
 class RequestOptions(Strict):
     """How the server treats the request as a whole."""
 
+    model: str | None = Field(
+        default=None, description="Name of the model, as /v1/models lists it. Default: the first."
+    )
     request_id: RequestId | None = Field(
         default=None, description="Your id for this request, for logs and abort. Default: the server makes one."
     )
@@ -291,7 +294,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
     def _request(
         self, inputs: Sequence[tuple[str, Options]], body: Mapping[str, Any], param: str = "texts"
     ) -> Request[Options, Answer, BatchAnswer]:
-        return Request(self, inputs, None, body["request_id"], body["timeout_ms"], body["priority"], param)
+        return Request(self, inputs, body["model"], body["request_id"], body["timeout_ms"], body["priority"], param)
 
     def _options_in(self, shared: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> Options:
         """own: win, where they are not None."""

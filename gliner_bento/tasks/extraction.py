@@ -485,7 +485,7 @@ ExtractRequest, ExtractItem, ExtractBatchRequest = (
 
 
 def extraction_of(
-    texts: Sequence[str], options: ExtractionOptions, request_id: str | None = None
+    texts: Sequence[str], options: ExtractionOptions, request_id: str | None = None, model: str | None = None
 ) -> Request[ExtractionOptions, ExtractResponse, ExtractBatchResponse]:
     """The request for texts that share options."""
-    return Request(EXTRACTION, [(text, options) for text in texts], request_id=request_id)
+    return Request(EXTRACTION, [(text, options) for text in texts], model, request_id)

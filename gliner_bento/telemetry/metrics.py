@@ -51,7 +51,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics(Collector):
-    """The metrics of a process. Implements the observers of the scheduler, the adapters and the replica."""
+    """The metrics of a process; those of a model have its name in the label `model`."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -79,47 +79,52 @@ class Metrics(Collector):
             "Requests answered with an error, by error code: queue_full, deadline_exceeded, ...",
             ["code"],
         )
-        self._items = counter("gliner_items_total", "Finished items, by outcome.", ["outcome"])
-        self._batch_items = histogram("gliner_batch_items", "Items per batch.", buckets=_ITEMS)
-        self._batch_padded_tokens = histogram(
-            "gliner_batch_padded_tokens", "Tokens per batch, including padding.", buckets=_TOKENS
-        )
-        self._tokens = counter("gliner_tokens_total", "Tokens processed by the model, without padding.")
-        self._wait_seconds = histogram(
-            "gliner_batch_wait_seconds",
-            "Time that the oldest item of a batch has waited, from its admission to the start of the batch.",
-            buckets=_SECONDS,
-        )
-        self._stage_seconds = histogram(
-            "gliner_stage_seconds",
-            "Duration of a stage: prepare per item; collate, forward and decode per batch.",
-            ["stage"],
-            buckets=_SECONDS,
-        )
-        self._splits = counter(
-            "gliner_batch_splits_total", "Batches that were halved because they failed or did not fit on the device."
-        )
         self._repeated_items = counter(
             "gliner_repeated_items_total", "Items that were repeated on another replica after theirs was lost."
         )
-        self._not_finite = counter(
-            "gliner_not_finite_items_total", "Items that failed because a score was not a finite number (NaN)."
+        self.items = counter("gliner_items_total", "Finished items, by outcome.", ["model", "outcome"])
+        self.batch_items = histogram("gliner_batch_items", "Items per batch.", ["model"], buckets=_ITEMS)
+        self.batch_padded_tokens = histogram(
+            "gliner_batch_padded_tokens", "Tokens per batch, including padding.", ["model"], buckets=_TOKENS
         )
-        self._self_test = gauge(
+        self.tokens = counter("gliner_tokens_total", "Tokens processed by the model, without padding.", ["model"])
+        self.wait_seconds = histogram(
+            "gliner_batch_wait_seconds",
+            "Time that the oldest item of a batch has waited, from its admission to the start of the batch.",
+            ["model"],
+            buckets=_SECONDS,
+        )
+        self.stage_seconds = histogram(
+            "gliner_stage_seconds",
+            "Duration of a stage: prepare per item; collate, forward and decode per batch.",
+            ["model", "stage"],
+            buckets=_SECONDS,
+        )
+        self.splits = counter(
+            "gliner_batch_splits_total",
+            "Batches that were halved because they failed or did not fit on the device.",
+            ["model"],
+        )
+        self.not_finite = counter(
+            "gliner_not_finite_items_total",
+            "Items that failed because a score was not a finite number (NaN).",
+            ["model"],
+        )
+        self.self_test = gauge(
             "gliner_self_test",
             "1 for the outcome of the self-test at start: passed, failed (gliner's own forward pass serves) or "
             "disabled.",
-            ["outcome"],
+            ["model", "outcome"],
             multiprocess_mode="max",
         )
-        self._adapter_load_seconds = histogram(
+        self.adapter_load_seconds = histogram(
             "gliner_adapter_load_seconds",
             "Time to load an adapter from disk into memory, by outcome.",
-            ["outcome"],
+            ["model", "outcome"],
             buckets=_SECONDS,
         )
-        self._adapter_evictions = counter(
-            "gliner_adapter_evictions_total", "Adapters evicted from memory, or removed by a request."
+        self.adapter_evictions = counter(
+            "gliner_adapter_evictions_total", "Adapters evicted from memory, or removed by a request.", ["model"]
         )
 
     def on_answer(
@@ -136,9 +141,31 @@ class Metrics(Collector):
         """Items of a lost replica are repeated on another one."""
         self._repeated_items.inc(items)
 
+    def of_model(self, model: str) -> ModelMetrics:
+        """Those of one model, by the name that it is served under."""
+        return ModelMetrics(self, model)
+
+    def collect(self) -> Iterator[Metric]:
+        """These metrics, and those of Python and the process."""
+        return chain(REGISTRY.collect(), self.registry.collect())
+
+
+class ModelMetrics:
+    """The metrics of one model. Implements the observers of the scheduler, the adapters and the replica."""
+
+    def __init__(self, metrics: Metrics, model: str) -> None:
+        self._batch_items = metrics.batch_items.labels(model)
+        self._batch_padded_tokens = metrics.batch_padded_tokens.labels(model)
+        self._tokens = metrics.tokens.labels(model)
+        self._wait_seconds = metrics.wait_seconds.labels(model)
+        self._splits = metrics.splits.labels(model)
+        self._not_finite = metrics.not_finite.labels(model)
+        self._adapter_evictions = metrics.adapter_evictions.labels(model)
+        self._metrics, self._model = metrics, model
+
     def on_stage(self, stage: str, seconds: float) -> None:
         """A stage has ended."""
-        self._stage_seconds.labels(stage).observe(seconds)
+        self._metrics.stage_seconds.labels(self._model, stage).observe(seconds)
 
     def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
         """The model has processed a batch."""
@@ -157,26 +184,22 @@ class Metrics(Collector):
 
     def on_finish(self, outcome: str) -> None:
         """An item has ended."""
-        self._items.labels(outcome).inc()
+        self._metrics.items.labels(self._model, outcome).inc()
 
     def on_traced(self, timing: object) -> None:
         """Called for traced items only, so not counted."""
 
     def on_load(self, seconds: float, outcome: str) -> None:
         """An adapter was loaded into memory, or failed to load."""
-        self._adapter_load_seconds.labels(outcome).observe(seconds)
+        self._metrics.adapter_load_seconds.labels(self._model, outcome).observe(seconds)
 
     def on_self_test(self, outcome: SelfTest) -> None:
         """The model is loaded."""
-        self._self_test.labels(outcome).set(1)
+        self._metrics.self_test.labels(self._model, outcome).set(1)
 
     def on_evict(self) -> None:
         """An adapter has left the memory."""
         self._adapter_evictions.inc()
-
-    def collect(self) -> Iterator[Metric]:
-        """These metrics, and those of Python and the process."""
-        return chain(REGISTRY.collect(), self.registry.collect())
 
 
 @cache
@@ -190,20 +213,29 @@ def process_metrics() -> Metrics:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What the replica reports when it is scraped; None: it did not answer, or has no adapters."""
+    """What a model's replica reports; None: it did not answer, or has no adapters.
 
+    model: the name that it is served under; None: that is its checkpoint's, which is not known.
+    """
+
+    model: str | None
     status: ReplicaStatus | None
     adapters: AdapterCacheStatus | None
 
 
 @dataclass(frozen=True, slots=True)
 class StateGauge:
-    """A gauge that is read from the replica's state at each scrape. values: one per value of the label."""
+    """A gauge that is read from the replicas' states at each scrape. values: one per value of the label."""
 
     name: str
     documentation: str
     values: Callable[[ReplicaState], Mapping[str, float]]
     label: str | None = None
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The names of all labels."""
+        return ("model", self.label) if self.label else ("model",)
 
 
 def _of_status(read: Callable[[ReplicaStatus], float]) -> Callable[[ReplicaState], Mapping[str, float]]:
@@ -267,28 +299,28 @@ _MODEL_INFO = ("gliner_model_info", "Constant 1; labels: version, model, device 
 _MODEL_LABELS = ("version", "model", "device", "dtype")
 
 
-def _model_info(state: ReplicaState) -> GaugeMetricFamily:
+def _model_info(states: Sequence[ReplicaState]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(*_MODEL_INFO, labels=_MODEL_LABELS)
-    if state.status:
-        model = state.status.model
-        family.add_metric((__version__, model.model, model.device, model.dtype), 1)
+    for state in states:
+        if state.status:
+            family.add_metric((__version__, state.model or "", state.status.model.device, state.status.model.dtype), 1)
     return family
 
 
 class _StateCollector(Collector):
     """The gauges of one scrape."""
 
-    def __init__(self, state: ReplicaState) -> None:
-        self._state = state
+    def __init__(self, states: Sequence[ReplicaState]) -> None:
+        self._states = states
 
     def collect(self) -> Iterator[Metric]:
         for gauge in STATE_GAUGES:
-            labels = (gauge.label,) if gauge.label else ()
-            family = GaugeMetricFamily(gauge.name, gauge.documentation, labels=labels)
-            for value, number in gauge.values(self._state).items():
-                family.add_metric((value,) if gauge.label else (), number)
+            family = GaugeMetricFamily(gauge.name, gauge.documentation, labels=gauge.labels)
+            for state in self._states:
+                for value, number in gauge.values(state).items():
+                    family.add_metric((state.model or "", value)[: len(gauge.labels)], number)
             yield family
-        yield _model_info(self._state)
+        yield _model_info(self._states)
 
 
 def declared() -> Iterator[tuple[str, str, Sequence[str], str]]:
@@ -299,19 +331,19 @@ def declared() -> Iterator[tuple[str, str, Sequence[str], str]]:
             suffix = "_total" if described.type == "counter" else ""
             yield described.name + suffix, described.type, metric._labelnames, described.documentation
     for gauge in STATE_GAUGES:
-        yield gauge.name, "gauge", (gauge.label,) if gauge.label else (), gauge.documentation
+        yield gauge.name, "gauge", gauge.labels, gauge.documentation
     yield _MODEL_INFO[0], "gauge", _MODEL_LABELS, _MODEL_INFO[1]
 
 
 class _MergedCollector(Collector):
     """The metrics of this process, and those of others with a label `replica`."""
 
-    def __init__(self, state: ReplicaState, others: Mapping[str, bytes]) -> None:
-        self._state = state
+    def __init__(self, states: Sequence[ReplicaState], others: Mapping[str, bytes]) -> None:
+        self._states = states
         self._others = others
 
     def collect(self) -> Iterator[Metric]:
-        own = chain(process_metrics().collect(), _StateCollector(self._state).collect())
+        own = chain(process_metrics().collect(), _StateCollector(self._states).collect())
         families = {family.name: family for family in own}
         for name, text in self._others.items():
             for theirs in text_string_to_metric_families(text.decode()):
@@ -326,16 +358,16 @@ def own_exposition() -> bytes:
     return generate_latest(process_metrics())
 
 
-def exposition(state: ReplicaState, others: Mapping[str, bytes] | None = None) -> bytes:
+def exposition(states: Sequence[ReplicaState], others: Mapping[str, bytes] | None = None) -> bytes:
     """All metrics in Prometheus' text format: of this process, or of all that share `PROMETHEUS_MULTIPROC_DIR`.
 
     others: the `own_exposition` of processes on other machines, by replica; instead of the folder's.
     """
     gauges = CollectorRegistry()
     if others is not None:
-        gauges.register(_MergedCollector(state, others))
+        gauges.register(_MergedCollector(states, others))
         return generate_latest(gauges)
-    gauges.register(_StateCollector(state))
+    gauges.register(_StateCollector(states))
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if folder is None:
         return own_exposition() + generate_latest(gauges)

@@ -234,12 +234,13 @@ def test_status_and_metric_show_a_failure(checkpoint: Any, monkeypatch: pytest.M
     folder = checkpoint("span", **BERT)
     _wrong_attention(monkeypatch)
     settings = Settings(model=str(folder), device="cpu", dtype="float32", warmup_iterations=0)
-    replica = LocalReplica.load(settings, observer=metrics.process_metrics())
+    replica = LocalReplica.load(settings, observer_of=metrics.process_metrics().of_model)
     try:
         assert replica.model.self_test == "failed"
         assert replica.model.forward == "gliner's UniEncoderSpanModel, text by text"
-        state = metrics.ReplicaState(asyncio.run(replica.status()), None)
-        assert 'gliner_self_test{outcome="failed"} 1.0' in metrics.exposition(state).decode()
+        state = metrics.ReplicaState(replica.model.model, asyncio.run(replica.status()), None)
+        failed = f'gliner_self_test{{model="{folder.name}",outcome="failed"}} 1.0'
+        assert failed in metrics.exposition([state]).decode()
     finally:
         replica.close()
 

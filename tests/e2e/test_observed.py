@@ -90,7 +90,7 @@ def test_two_servers_of_a_user_have_metrics_of_their_own(server, observed):
     give_up = time.monotonic() + PATIENCE_S
     while COUNTED not in (text := httpx.get(f"{observed.url}/metrics").text):  # counted once the answer is sent
         assert time.monotonic() < give_up
-    assert 'gliner_items_total{outcome="completed"}' in text
+    assert 'gliner_items_total{model="demo",outcome="completed"}' in text
     assert list(observed.temporary.glob("gliner-bento-*/metrics/*.db"))
 
 

@@ -105,7 +105,7 @@ def test_nothing_is_lost_under_load(server):
 def test_both_processes_metrics_are_in_one_place(server):
     httpx.post(f"{server}/v1/extract", json={"text": TEXT, "labels": LABELS}).raise_for_status()
     text = httpx.get(f"{server}/metrics").text
-    assert 'gliner_items_total{outcome="completed"}' in text
+    assert 'gliner_items_total{model="demo",outcome="completed"}' in text
     assert 'gliner_http_requests_total{method="POST",route="/v1/extract",status="200"}' in text
 
 

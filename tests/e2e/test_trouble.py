@@ -58,7 +58,7 @@ def runner_process() -> psutil.Process:
 
 def items_of(url: str, outcome: str) -> float:
     text = httpx.get(f"{url}/metrics", timeout=30).text
-    counted = re.search(rf'gliner_items_total{{outcome="{outcome}"}} (\S+)', text)
+    counted = re.search(rf'gliner_items_total{{model="demo",outcome="{outcome}"}} (\S+)', text)
     return float(counted.group(1)) if counted else 0.0
 
 

@@ -134,7 +134,10 @@ def test_metrics_count_what_was_loaded_and_what_left(http, adapters):
         lines = http.get("/metrics").text.splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
-    loads, left = 'gliner_adapter_load_seconds_count{outcome="completed"}', "gliner_adapter_evictions_total"
+    loads, left = (
+        'gliner_adapter_load_seconds_count{model="demo",outcome="completed"}',
+        'gliner_adapter_evictions_total{model="demo"}',
+    )
     before = counted(loads), counted(left)
     put(http, "counted", zipped(adapters["one"]))
     http.delete("/v1/adapters/counted")

@@ -89,7 +89,7 @@ def test_a_killed_instance_costs_nobody_an_answer_and_comes_back(server: Server,
         entities = answer.json()["entities"]
         assert [(one["text"], one["label"]) for one in entities] == [(one["text"], one["label"]) for one in expected]
         assert [one["score"] for one in entities] == pytest.approx([one["score"] for one in expected], abs=1e-4)
-    assert 'gliner_replicas{state="suspect"} 1.0' in metrics
+    assert 'gliner_replicas{model="demo",state="suspect"} 1.0' in metrics
     assert http.get("/readyz").status_code == 200
     assert re.search(r"gliner_repeated_items_total [1-9]", http.get("/metrics").text)
     wait_for(http, ["ready", "ready"])

@@ -54,16 +54,16 @@ def test_a_stream_begins_while_its_text_is_read_and_an_abort_is_its_last_line(se
 
 
 def test_a_client_that_leaves_a_stream_takes_its_work_along(server):
-    aborted = 'gliner_items_total{outcome="aborted"}'
+    aborted = 'gliner_items_total{model="demo",outcome="aborted"}'
     before = metric(server, aborted)
     body = {"text": ENDLESS, "labels": LABELS}
     with httpx.stream("POST", f"{server}/v1/extract/stream", json=body, timeout=PATIENCE_S) as answer:
         assert answer.status_code == 200
         lines = answer.iter_lines()
         assert next(lines).startswith('{"entity"')
-        assert metric(server, "gliner_unfinished_items") == 1
+        assert metric(server, 'gliner_unfinished_items{model="demo"}') == 1
     wait_until(lambda: metric(server, aborted) == before + 1)
-    wait_until(lambda: metric(server, "gliner_unfinished_items") == 0)
+    wait_until(lambda: metric(server, 'gliner_unfinished_items{model="demo"}') == 0)
 
 
 def test_a_deadline_that_passes_between_lines_is_the_last_line(server):

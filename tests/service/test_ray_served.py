@@ -228,8 +228,8 @@ def test_both_replicas_work_and_metrics_are_those_of_all(served: Served, expecte
     replicas = served.replicas()
     assert min(one["requests"] for one in replicas) > 10
     for one in replicas:
-        assert served.metric(f'gliner_items_total{{outcome="completed",replica="{one["name"]}"}}') > 10
-    assert served.metric("gliner_ready ") == 1
+        assert served.metric(f'gliner_items_total{{model="demo",outcome="completed",replica="{one["name"]}"}}') > 10
+    assert served.metric('gliner_ready{model="demo"} ') == 1
 
 
 def test_requests_are_divided(served: Served) -> None:
@@ -261,7 +261,7 @@ def test_a_full_server_refuses(served: Served) -> None:
 
 
 def test_a_client_that_leaves_aborts_its_items(served: Served) -> None:
-    name = 'gliner_items_total{outcome="aborted"'
+    name = 'gliner_items_total{model="demo",outcome="aborted"'
     before = served.metric(name)
     with pytest.raises(httpx.ReadTimeout):
         served.http.post("/v1/extract/batch", json=LONG, timeout=1.0)
@@ -329,7 +329,7 @@ def test_the_command_answers_and_ends_when_what_runs_is_answered(tmp_path: Path,
     with started_server as server, httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
         answer = http.post("/v1/extract", json={"text": TEXTS[0], "labels": LABELS})
         assert is_right(answer, expected[0])
-        assert http.get("/metrics").text.count('gliner_items_total{outcome="completed"') == 1
+        assert http.get("/metrics").text.count('gliner_items_total{model="demo",outcome="completed"') == 1
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(http.post, "/v1/extract/batch", json={**LONG, "texts": LONG["texts"][:4]})
             until(lambda: http.get("/v1/replicas").json()["replicas"][0]["outstanding_tokens"] > 0, "it never began")

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import Any
 
 from memory_adapters import MemoryManager, MemoryReplicaAdapters
 
@@ -23,8 +24,12 @@ from gliner_bento.errors import (
     NotReady,
     QueueFull,
 )
-from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
-from gliner_bento.types import Entity, Extraction, Item, ModelInfo, Usage
+from gliner_bento.replicas.base import Call, Outcome, Part, ReplicaStatus
+from gliner_bento.tasks.base import Item, Result
+from gliner_bento.types import Extraction, ModelInfo, Usage
+
+RESULTS: dict[str, Callable[[Any], Result]] = {Extraction.task: extract}
+"""What makes the result of an item, by the name of its task."""
 
 INFO = replace(FAKE_INFO, model="memory", max_words=50, max_labels_per_pass=25)
 
@@ -42,7 +47,7 @@ class _Ticket:
 
 @dataclass
 class MemoryReplica:
-    """Its results are `benchmark.fake_engine.extract`. Items run one at a time, in passes of `pass_words` words.
+    """Its results are those of `RESULTS`. Items run one at a time, in passes of `pass_words` words.
 
     step: whether the running pass may finish. error: what a pass raises, of the item with the pass's text.
     queue_capacity: unfinished items. alive: False for a replica whose threads have died.
@@ -75,13 +80,13 @@ class MemoryReplica:
             return [QueueFull("the queue is full") for _ in items]
         return await asyncio.gather(*(self._outcome(item, call) for item in items))
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
         self.calls.append(([item], call))
         streamed = 0
         async with aclosing(self._process(item, call)) as parts:
             async for part in parts:
-                if isinstance(part, Extraction):
-                    yield replace(part, entities=part.entities[streamed:])
+                if isinstance(part, Result):
+                    yield part.rest(streamed)
                 else:
                     streamed += len(part)
                     yield part
@@ -112,11 +117,11 @@ class MemoryReplica:
                 (*_, result) = [part async for part in parts]
         except GLiNERBentoError as error:
             return error
-        assert isinstance(result, Extraction)
+        assert isinstance(result, Result)
         return result
 
-    async def _process(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
-        """The entities of each pass but the last, then the result with all entities."""
+    async def _process(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
+        """The entities of each pass but the last, then the whole result. Other tasks have no parts before their end."""
         ticket = _Ticket(item, call, len(self.admitted))
         self._unfinished.append(ticket)
         self.admitted.append(item.text)
@@ -126,7 +131,8 @@ class MemoryReplica:
             for start, end in zip([0, *ends], ends, strict=False):
                 await self._run_pass(ticket, item.text[start:end])
                 if end != ends[-1]:
-                    yield [entity for entity in result.entities if start <= entity.start < end]
+                    entities = result.entities if isinstance(result, Extraction) else ()
+                    yield [entity for entity in entities if start <= entity.start < end]
             yield result
         finally:
             self._unfinished.remove(ticket)
@@ -174,11 +180,13 @@ class MemoryReplica:
         if adapter_id is not None and not (self.manager and adapter_id in self.manager.contents):
             raise AdapterNotFound(f"adapter_id: no adapter {adapter_id!r}", param="adapter_id")
 
-    def _result(self, item: Item) -> tuple[Extraction, list[int]]:
+    def _result(self, item: Any) -> tuple[Result, list[int]]:
         """Of the item, and where each of its passes ends."""
         words = list(re.finditer(r"\S+", item.text))
         ends = [words[place].end() for place in range(self.pass_words - 1, len(words), self.pass_words)]
         ends += [words[-1].end()] if len(words) % self.pass_words else []
+        if item.task != Extraction.task:
+            return RESULTS[item.task](item), ends
         truncated = item.long_text == "truncate" and len(ends) > 1
         if truncated:
             del ends[1:]

@@ -24,8 +24,9 @@ theirs 1.0
 
 
 def test_families_are_merged_and_samples_of_others_have_a_label():
-    state = metrics.ReplicaState(None, None)
-    text = metrics.exposition(state, {"one": OTHER, "two": OTHER.replace(b"77", b"78")}).decode()
+    metrics.process_metrics().of_model("demo")
+    state = metrics.ReplicaState(None, None, None)
+    text = metrics.exposition([state], {"one": OTHER, "two": OTHER.replace(b"77", b"78")}).decode()
     assert text.count("# TYPE gliner_tokens_total ") == 1
     families = {family.name: family for family in text_string_to_metric_families(text)}
     tokens = {sample.labels.get("replica"): sample.value for sample in families["gliner_tokens"].samples}
@@ -37,20 +38,20 @@ def test_families_are_merged_and_samples_of_others_have_a_label():
 
 
 def test_what_a_process_exposes_is_merged_elsewhere():
-    metrics.process_metrics().on_split(2)
-    text = metrics.exposition(metrics.ReplicaState(None, None), {"one": metrics.own_exposition()}).decode()
-    assert 'gliner_batch_splits_total{replica="one"}' in text
+    metrics.process_metrics().of_model("demo").on_split(2)
+    text = metrics.exposition([], {"one": metrics.own_exposition()}).decode()
+    assert 'gliner_batch_splits_total{model="demo",replica="one"}' in text
 
 
 def test_importing_the_module_makes_no_metrics_and_the_folder_may_be_set_later(tmp_path):
     code = (
         "import os, sys; from gliner_bento.telemetry import metrics; assert not os.listdir(sys.argv[1]);"
-        "os.environ['PROMETHEUS_MULTIPROC_DIR'] = sys.argv[1]; metrics.process_metrics().on_split(2);"
-        "print(metrics.exposition(metrics.ReplicaState(None, None)).decode())"
+        "os.environ['PROMETHEUS_MULTIPROC_DIR'] = sys.argv[1]; metrics.process_metrics().of_model('demo').on_split(2);"
+        "print(metrics.exposition([]).decode())"
     )
     environment = {name: value for name, value in os.environ.items() if name != "PROMETHEUS_MULTIPROC_DIR"}
     ended = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], env=environment, capture_output=True, text=True, check=True
     )
-    assert "gliner_batch_splits_total 1.0" in ended.stdout
+    assert 'gliner_batch_splits_total{model="demo"} 1.0' in ended.stdout
     assert [file.name.rpartition("_")[0] for file in tmp_path.glob("counter*")] == ["counter"]

@@ -364,3 +364,15 @@ def test_folders_are_found_from_the_working_directory(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     settings = Settings.load({"adapter_root": "tenants", "disk_cache_dir": "cache"})
     assert (settings.adapter_root, settings.disk_cache_dir) == (tmp_path / "tenants", tmp_path / "cache")
+
+
+def test_models_are_named_once_and_written_as_text_or_as_an_object(settings_file, monkeypatch):
+    demo = PROJECT_ROOT / "models" / "demo"
+    expected = (f"a={demo}", "b=owner/name")
+    assert Settings.load({"models": "a=models/demo,b=owner/name"}).models == expected
+    assert Settings.load(file=settings_file("gliner: {models: {a: models/demo, b: owner/name}}")).models == expected
+    monkeypatch.setenv("GLINER_MODELS", text_of(expected))
+    assert Settings.load().models == expected
+    for wrong in ("models/demo", "a=models/demo,a=owner/name", "a b=owner/name", "a=/nowhere"):
+        with pytest.raises(SettingsError, match="models: "):
+            Settings.load({"models": wrong})

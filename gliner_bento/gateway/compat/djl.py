@@ -1,8 +1,8 @@
 """DJL Serving's inference and management API (0.36): the body and the answer are those of `/v1/extract`.
 
-The model's name is the last part of its path or hub id; any version of it is the one that is served. Registering,
-scaling and unregistering answer 501: a server has one model. Tensors (`tensor/ndlist`) answer 415: the model reads
-text.
+A model has the name that it is served under, or the last part of its path or hub id; any version of it is the one that
+is served. Registering, scaling and unregistering answer 501: a server has the models that it was started with. Tensors
+(`tensor/ndlist`) answer 415: the model reads text.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pydantic import Field, RootModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gliner_bento.errors import ErrorDetail, InvalidField, NotReady, NotSupported, RouteNotFound
+from gliner_bento.errors import ErrorDetail, InvalidField, NotReady, NotSupported
 from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response, path_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.models import ServedModel, short_name
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.tasks import answer_one
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
@@ -120,16 +121,8 @@ class DjlPing(RootModel[dict[str, DjlHealth]]):
     """The answer of `GET /ping`, by the model's name."""
 
 
-async def _name(gateway: Gateway) -> str:
-    return (await gateway.model_info()).model.rstrip("/").rpartition("/")[2]
-
-
-async def _check_name(gateway: Gateway, name: str | None) -> str:
-    """The model's name. Raises RouteNotFound for another one; None is the only model."""
-    own = await _name(gateway)
-    if name not in (None, own):
-        raise RouteNotFound(f"Model not found: {name[:100] if name else name}; this server has {own}")
-    return own
+async def _name(served: ServedModel) -> str:
+    return short_name((await served.info()).model)
 
 
 async def _predictions(gateway: Gateway, request: Request) -> Response:
@@ -141,30 +134,33 @@ async def _invocations(gateway: Gateway, request: Request) -> Response:
 
 
 async def _infer(gateway: Gateway, request: Request, name: str | None) -> Response:
-    await _check_name(gateway, name)
     body = await request.body()
     if not body:
         raise InvalidField("the body must be that of /v1/extract: text, labels, ...")
     fields = vars(ExtractRequest.model_validate_json(body))
-    return await answer_one(EXTRACTION, gateway, fields)
+    return await answer_one(EXTRACTION, gateway, fields | ({"model": name} if name else {}))
 
 
 async def _ping(gateway: Gateway, _: Request) -> Response:
     if not await gateway.ready():
         raise NotReady("the model is not ready")
-    return json_response({await _name(gateway): DjlHealth()})
+    return json_response({await _name(served): DjlHealth() for served in gateway.models})
 
 
 async def _models(gateway: Gateway, _: Request) -> Response:
-    name, url = await _name(gateway), (await gateway.model_info()).model
-    status: Literal["READY", "PENDING"] = "READY" if await gateway.ready() else "PENDING"
-    return json_response(DjlModels([DjlListedModel(name, url, status)]))
+    return json_response(DjlModels([await _listed(served) for served in gateway.models]))
+
+
+async def _listed(served: ServedModel) -> DjlListedModel:
+    return DjlListedModel(
+        await _name(served), (await served.info()).model, "READY" if await served.ready() else "PENDING"
+    )
 
 
 async def _describe(gateway: Gateway, request: Request) -> Response:
-    name = await _check_name(gateway, request.path_params["model"])
-    info = await gateway.model_info()
-    replicas = (await gateway.replicas()).replicas
+    served = await gateway.models.find(request.path_params["model"])
+    name, info = await _name(served), await served.info()
+    replicas = (await served.replicas()).replicas
     workers = [
         DjlWorker(number, "READY" if one.state == "ready" else "UNLOADED") for number, one in enumerate(replicas, 1)
     ]
@@ -176,7 +172,7 @@ async def _describe(gateway: Gateway, request: Request) -> Response:
         modelUrl=info.model,
         batchSize=gateway.options.max_batch_size,
         requestInQueue=sum(one.waiting_items for one in replicas),
-        status="Healthy" if await gateway.ready() else "Unhealthy",
+        status="Healthy" if await served.ready() else "Unhealthy",
         workerGroups=[DjlWorkerGroup(device, len(workers), len(workers), workers)],
     )
     return json_response([DjlWorkflow(name, [model])])
@@ -184,7 +180,7 @@ async def _describe(gateway: Gateway, request: Request) -> Response:
 
 async def _not_supported(_: Gateway, __: Request) -> Response:
     raise NotSupported(
-        "a server has one model from its start to its end: start another with `gliner-bento serve --model`, and set "
+        "a server has the models that it was started with: start another with `gliner-bento serve --model`, and set "
         "its replicas with --num-instances"
     )
 
@@ -194,13 +190,13 @@ _FORMAT = WireFormat(
     statuses={**STATUSES, "invalid_field": 400, "queue_full": 503, "rate_limited": 503},
     examples={ExtractRequest: {"text": TEXT, "labels": LABELS}},
 )
-_MODEL = path_parameter("model", "The model's name: the last part of its path or hub id.")
+_MODEL = path_parameter("model", "A model's name, as in /models.")
 _VERSION = path_parameter("version", "Any: there is one version.")
 _MODEL_NAME = {
     "name": "model_name",
     "in": "query",
     "schema": {"type": "string"},
-    "description": "The model's name; may be left out.",
+    "description": "A model's name; default: the first.",
 }
 
 

@@ -102,13 +102,13 @@ async def _predict_route(gateway: Gateway, request: Request) -> Response:
 
 
 async def _adapter_cache_route(gateway: Gateway, request: Request) -> Response:
-    return await _adapter_cache(gateway.adapters, request.query_params.get("adapter_id"))
+    return await _adapter_cache(gateway.models.default.adapters, request.query_params.get("adapter_id"))
 
 
 async def predict(gateway: Gateway, request: GLiNERServeRequest) -> tuple[GLiNERServeResponse, bool]:
     """The answer, and whether the text was cut. Relations are ignored by a model without relation extraction, as in
     gliner.serve."""
-    relates = bool(request.relations) and (await gateway.model_info()).supports_relations
+    relates = bool(request.relations) and (await gateway.models.default.info()).supports_relations
     options = ExtractionOptions(
         labels=request.labels,
         relations=request.relations if relates else None,

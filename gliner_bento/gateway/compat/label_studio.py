@@ -21,6 +21,7 @@ from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
+from gliner_bento.gateway.models import short_name
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
 from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
@@ -151,10 +152,9 @@ def _named(parent: ElementTree.Element, tag: str) -> dict[str, str]:
 
 
 async def _version(gateway: Gateway) -> str:
-    model, options = await gateway.model_info(), gateway.options
-    name = model.model.rstrip("/").rpartition("/")[2]
+    model, options = await gateway.models.default.info(), gateway.options
     thresholds = f"{options.default_threshold:g}-{options.default_relation_threshold:g}"
-    return "-".join(filter(None, (name, model.fingerprint, thresholds)))
+    return "-".join(filter(None, (short_name(model.model), model.fingerprint, thresholds)))
 
 
 async def _setup(gateway: Gateway, request: Request) -> Response:
@@ -178,7 +178,7 @@ async def _predict(gateway: Gateway, request: Request) -> Response:
     if not body.tasks:
         return json_response(LabelStudioPredictions([]))
     labelling = _labelling(body.label_config)
-    relates = (await gateway.model_info()).supports_relations
+    relates = (await gateway.models.default.info()).supports_relations
     texts = [labelling.text_of(task) for task in body.tasks]
     options = ExtractionOptions(
         labels=dict(labelling.labels),

@@ -22,7 +22,8 @@ from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence, LazyText, Text, json_text
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.shared_routes import MODELS, DetailError, ListedModels, list_models, now_s
+from gliner_bento.gateway.shared_routes import DetailError, now_s
+from gliner_bento.gateway.v1.server import ListedModels, list_models
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score
@@ -63,7 +64,7 @@ class ChatCompletionRequest(_Detection):
     """The body of `POST /v1/chat/completions`: the text is the last message."""
 
     messages: Elements[Annotated[list[ChatMessage], Field(min_length=1)]]
-    model: str | None = Field(default=None, description="Ignored: a server has one model.")
+    model: str | None = Field(default=None, description="Ignored if the server has one model.")
     stream: bool | None = Field(default=None, description="true is refused.")
 
 
@@ -166,7 +167,7 @@ async def _chat(gateway: Gateway, request: Request) -> Response:
         raise InvalidField("stream: not supported", param="stream")
     content = asked.messages[-1].content
     text = content if isinstance(content, str) else "".join(part.text for part in content)
-    answer = await _detect(gateway, text, asked)
+    answer = await _detect(gateway, text, asked, gateway.choice(asked.model))
     found = DetectedEntities(answer.entities, len(answer.entities), _tagged(text, answer.entities))
     tokens = answer.usage.tokens
     return json_response(
@@ -193,16 +194,16 @@ async def _labels(gateway: Gateway, _: Request) -> Response:
 
 
 async def _health(gateway: Gateway, _: Request) -> Response:
-    model = await gateway.model_info()
+    model = await gateway.models.default.info()
     if not await gateway.ready():
         raise NotReady("the server is not ready")
     return json_response(NemoHealth(model.model, model.device, len(gateway.options.nemo_labels)))
 
 
-async def _detect(gateway: Gateway, text: str, asked: _Detection) -> ExtractResponse:
+async def _detect(gateway: Gateway, text: str, asked: _Detection, model: str | None = None) -> ExtractResponse:
     labels = asked.labels or list(gateway.options.nemo_labels)
     options = ExtractionOptions(labels=labels, threshold=asked.threshold, recognizers=True)
-    return await gateway.run(extraction_of([text], options))
+    return await gateway.run(extraction_of([text], options, model=model))
 
 
 def _named(entity: Entity) -> NemoEntity:
@@ -248,9 +249,8 @@ def endpoints(options: GatewayOptions) -> list[Endpoint]:
             "The format of the GLiNER NIM",
             request=ChatCompletionRequest,
             answer=ChatCompletion,
-            errors=extract_errors(404),
+            errors=extract_errors(),
         ),
-        MODELS,
         _FORMAT.post(
             f"{prefix}/v1/extract",
             _extract,

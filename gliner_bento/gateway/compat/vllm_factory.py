@@ -5,7 +5,7 @@ label, and relations. Classifications and structures are refused: GLiNER models 
 
 Intended differences from that server: an unknown field of `data` is an error that names it (`candidate_labels`, which
 its documentation shows and its code ignores, is ignored); scores are not rounded; long texts are processed whole.
-Fields beside `data` are vLLM's and are ignored, `model` too: a server has one model.
+Fields beside `data` are vLLM's and are ignored; `model` too, if the server has one model.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class PoolingRequest(BaseModel):
     model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
     data: PoolingData
-    model: str | None = Field(default=None, description="Ignored: a server has one model.")
+    model: str | None = Field(default=None, description="Ignored if the server has one model.")
     task: str | None = Field(default=None, description="Ignored.")
 
 
@@ -129,7 +129,8 @@ class VllmError:
 
 
 async def _pooling(gateway: Gateway, request: Request) -> Response:
-    data = PoolingRequest.model_validate_json(await request.body() or b"{}").data
+    asked = PoolingRequest.model_validate_json(await request.body() or b"{}")
+    data = asked.data
     schema = _schema(data)
     options = ExtractionOptions(
         labels=schema.entities or list(gateway.options.fastino_labels),
@@ -140,7 +141,7 @@ async def _pooling(gateway: Gateway, request: Request) -> Response:
         multi_label=data.multi_label,
         long_text="truncate" if data.truncate_overflow_text else "window",
     )
-    found = await gateway.run(extraction_of([data.text], options))
+    found = await gateway.run(extraction_of([data.text], options, model=gateway.choice(asked.model)))
     answer = _gliner2_answer(found, schema, data) if _is_gliner2(data) else found.entities
     headers = {"X-VLLM-Factory-Schema-Size": str(len(schema.entities or ()) + len(schema.relations or ()))}
     return json_response(PoolingResponse(request_id.current(), now_s(), answer), headers=headers)
@@ -222,6 +223,6 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
         "vllm-factory's format",
         request=PoolingRequest,
         answer=PoolingResponse,
-        errors=extract_errors(404, 422),
+        errors=extract_errors(422),
     )
     return [pooling, HEALTH]

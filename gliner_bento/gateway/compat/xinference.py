@@ -1,6 +1,7 @@
-"""Xinference's abort (4.1.0): `POST /v1/models/{model_uid}/requests/{request_id}/abort`, and its list of models.
+"""Xinference's abort (4.1.0): `POST /v1/models/{model_uid}/requests/{request_id}/abort`.
 
-A server has one model, and every `model_uid` means it. The id is the one in `request_id`, or in `X-Request-ID`.
+Any `model_uid` means the request with the id, whichever model it runs on. The id is the one in `request_id`, or in
+`X-Request-ID`. Its list of models is `GET /v1/models`, which every server has.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from gliner_bento.gateway.endpoint import Endpoint, json_response, path_paramete
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.shared_routes import MODELS
 from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
 
 _BLOCK_S = 30
@@ -77,7 +77,7 @@ _FORMAT = WireFormat(
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
-    """The abort, the list of models, and what its client asks for first."""
+    """The abort, and what its client asks for first."""
     auth = _FORMAT.get(
         "/v1/cluster/auth",
         _auth,
@@ -96,8 +96,8 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
         answer=XinferenceAbort,
         errors=POST_ERRORS,
         parameters=[
-            path_parameter("model_uid", "Any name: a server has one model."),
+            path_parameter("model_uid", "Any name."),
             path_parameter("request_id", "The request's id."),
         ],
     )
-    return [auth, abort, MODELS]
+    return [auth, abort]

@@ -1,13 +1,12 @@
-"""The policy of an overloaded server: refuses requests before they cost anything. It has three entry points.
+"""The policy of an overloaded model: refuses requests because of the others that are under way.
 
-- before the body is read, for early refusals and the middleware: `refuse`, or `request` while the request lasts;
-- before the items are sent to the replica, when their cost and deadline are known: `admit`;
-- for the headers of an answer: `quota`.
+It has two entry points: `check`, for `admission`, before the body of a request is read; and `admit`, before the items
+are sent to the replica, when their cost and deadline are known.
 
-A request is refused for its tenant's rate (`rates`), for memory (`max_queued_tokens`; the scheduler and the fleet limit
-waiting items, whatever they cost), and if it would miss its deadline. To predict that, the gateway counts its requests
-that the replica has not answered, and measures how many tokens per second a busy replica runs. Before there is a
-measurement, no request is refused for its wait. The estimated wait follows the scheduler's fair order:
+A request is refused for memory (`max_queued_tokens`; the scheduler and the fleet limit waiting items, whatever they
+cost), and if it would miss its deadline. To predict that, the gateway counts its requests that the replica has not
+answered, and measures how many tokens per second a busy replica runs. Before there is a measurement, no request is
+refused for its wait. The estimated wait follows the scheduler's fair order:
 
 - a short request does not wait for all of a long one of its tenant: each request of the tenant counts at most the cost
   of the new one;
@@ -22,7 +21,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -43,7 +42,6 @@ from gliner_bento.fairness.constants import (
 )
 from gliner_bento.fairness.token_estimate import TokenEstimate
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.policy.rates import Rates
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.tasks.base import Item, Result
 
@@ -92,10 +90,11 @@ class TenantLoad:
 
 
 class OverloadPolicy:
-    """Counts the requests under way, and decides whether another one is admitted. For one event loop.
+    """Counts the requests of one model that are under way, and decides whether another one is admitted. For one event
+    loop.
 
-    options: request_timeout_s, max_queue_wait_s, max_queued_tokens and max_tenant_*, see the settings. No item is
-    refused for its wait while fewer are under way than fill one batch of every instance.
+    options: request_timeout_s, max_queue_wait_s and max_queued_tokens, see the settings. No item is refused for its
+    wait while fewer are under way than fill one batch of every instance.
     """
 
     def __init__(self, options: GatewayOptions, clock: Callable[[], float] = time.monotonic) -> None:
@@ -103,7 +102,6 @@ class OverloadPolicy:
         self._max_wait_s = options.max_queue_wait_s or math.inf
         self._batch = options.max_batch_size * options.num_instances
         self._clock = clock
-        self._rates = Rates(options.max_tenant_concurrency, options.max_tenant_requests_per_s, clock)
         self._throughput = Throughput(clock)
         self._estimate = TokenEstimate()
         self._loads: dict[str, TenantLoad] = {}
@@ -112,33 +110,6 @@ class OverloadPolicy:
         self._average = FIRST_AVERAGE_TOKENS
         self._other_items = 0
         self._probed_s = -math.inf
-
-    # Before the body
-
-    def refuse(self, tenant: Tenant, timeout_s: float, cost: float) -> None:
-        """Raise what `request` would raise for an extraction; counts only a request that is refused.
-
-        timeout_s, cost: see `check`.
-        """
-        self._rates.check(tenant)
-        try:
-            self.check(tenant, timeout_s, cost)
-        except QueueFull:
-            with self._rates.request(tenant):
-                raise
-
-    @contextmanager
-    def request(self, tenant: Tenant, *, extracts: bool) -> Iterator[None]:
-        """Count a request that has not been read, until it is answered. Raises `RateLimited` or `QueueFull` instead if
-        its tenant or the replica is over a limit."""
-        with self._rates.request(tenant):
-            if extracts:
-                self.check(tenant)
-            yield
-
-    def quota(self, tenant: Tenant) -> Mapping[str, str]:
-        """The headers that say how many requests the tenant may still send."""
-        return self._rates.headers(tenant)
 
     def check(self, tenant: Tenant, timeout_s: float = math.inf, cost: float = SHORT_TOKENS, priority: int = 0) -> None:
         """Raise `QueueFull` if a request of `tenant` would wait longer than `max_queue_wait_s`, or miss its deadline.
@@ -149,8 +120,6 @@ class OverloadPolicy:
             ahead = load.ahead_of(cost, priority)
             wait_s = (ahead + self._tokens_of_others(load, ahead + PASS_TOKENS)) / rate
             self._check_wait(wait_s, min(self._max_wait_s, _max_wait_s(min(timeout_s, self._timeout_s), rate)))
-
-    # Before the replica
 
     @contextmanager
     def admit(self, items: Sequence[Item], deadline_s: float, tenant: Tenant, priority: int = 0) -> Iterator[None]:

@@ -11,7 +11,15 @@ from starlette.responses import Response
 
 from gliner_bento.adapter_types import AdapterInfo, AdapterList, AdapterOptions, PutAdapterRequest
 from gliner_bento.errors import InvalidField, UnsupportedMediaType
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response, path_parameter
+from gliner_bento.gateway.endpoint import (
+    MODEL,
+    READ_ERRORS,
+    Endpoint,
+    Operation,
+    asked_model,
+    json_response,
+    path_parameter,
+)
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.media import is_json, media_type
 from gliner_bento.gateway.validation import from_model
@@ -41,38 +49,39 @@ def is_upload(method: str, path: str, headers: Headers) -> bool:
     return method == "PUT" and path.startswith(f"{PATH}/") and not is_json(media_type(headers))
 
 
-async def _list(gateway: Gateway, _: Request) -> Response:
-    return json_response(await gateway.adapters.list())
+async def _list(gateway: Gateway, request: Request) -> Response:
+    return json_response(await (await asked_model(gateway, request)).adapters.list())
 
 
 async def _get(gateway: Gateway, request: Request) -> Response:
-    return json_response(await gateway.adapters.get(request.path_params["adapter_id"]))
+    return json_response(await (await asked_model(gateway, request)).adapters.get(request.path_params["adapter_id"]))
 
 
 async def _delete(gateway: Gateway, request: Request) -> Response:
-    await gateway.adapters.remove(request.path_params["adapter_id"])
+    await (await asked_model(gateway, request)).adapters.remove(request.path_params["adapter_id"])
     return Response(status_code=204)
 
 
 async def _put(gateway: Gateway, request: Request) -> Response:
-    adapter_id = request.path_params["adapter_id"]
+    adapter_id, adapters = request.path_params["adapter_id"], (await asked_model(gateway, request)).adapters
     options = _query(request).model_dump(exclude_unset=True)
     kind = media_type(request.headers)
     if is_json(kind):
         body = PutAdapterRequest.model_validate_json(await request.body() or b"{}")
         if twice := sorted(options.keys() & body.model_fields_set):
             raise InvalidField(f"{twice[0]}: is in the query and in the body", param=twice[0])
-        info, created = await gateway.adapters.put(adapter_id, body.model_copy(update=options))
+        info, created = await adapters.put(adapter_id, body.model_copy(update=options))
     elif kind == "multipart/form-data":
         raise UnsupportedMediaType("send the archive itself as the body, not a form (curl -T archive.zip)")
     else:
-        info, created = await gateway.adapters.put(adapter_id, PutAdapterRequest(**options), request.stream())
+        info, created = await adapters.put(adapter_id, PutAdapterRequest(**options), request.stream())
     return json_response(info, status=201 if created else 200)
 
 
 def _query(request: Request) -> AdapterOptions:
     try:
-        return AdapterOptions.model_validate_strings(dict(request.query_params))
+        options = {name: value for name, value in request.query_params.items() if name != MODEL["name"]}
+        return AdapterOptions.model_validate_strings(options)
     except ValidationError as invalid:
         raise from_model(invalid, AdapterOptions) from None
 
@@ -128,6 +137,7 @@ ENDPOINTS = [
             "The LoRA adapters that requests can name in adapter_id, and where each is kept.",
             (404, *READ_ERRORS),
             answer=AdapterList,
+            parameters=[MODEL],
         ),
     ),
     Endpoint(
@@ -141,7 +151,7 @@ ENDPOINTS = [
             "Where the adapter is kept, its size and targets, and how often it was used.",
             (404, 422, *READ_ERRORS),
             answer=AdapterInfo,
-            parameters=[_ID],
+            parameters=[_ID, MODEL],
         ),
     ),
     Endpoint(
@@ -157,7 +167,7 @@ ENDPOINTS = [
             (400, 404, 409, 413, 415, 422, 500, 503, 504, 507),
             request=PutAdapterRequest,
             answer=AdapterInfo,
-            parameters=[_ID, *_OPTIONS],
+            parameters=[_ID, MODEL, *_OPTIONS],
             extra=_put_operation,
         ),
     ),
@@ -171,7 +181,7 @@ ENDPOINTS = [
             "Delete an adapter",
             "Requests that name it fail with 404 from now on; running ones are finished first.",
             (404, 409, 422, 500, 503, 504),
-            parameters=[_ID],
+            parameters=[_ID, MODEL],
             extra=_delete_operation,
         ),
     ),

@@ -39,6 +39,7 @@ from gliner_bento.settings.names import flag_name
         (["serve", "--port", "-1"], "port -1: must be between 1 and 65535"),
         (["serve", "--port", "x"], "argument --port: invalid int value: 'x'"),
         ([], "the following arguments are required: COMMAND"),
+        (["serve", "--model", "a=models/demo", "--model", "models/demo"], "model: leave it out, or give it a name"),
         (["extrct"], "unknown command extrct; did you mean extract?"),
         (["models", "lst"], "unknown action lst; did you mean list?"),
         (
@@ -152,3 +153,10 @@ def test_the_package_runs_as_a_module():
     )
     assert ended.returncode == 1
     assert ended.stderr == "gliner-bento: serve: unknown flag --max-batch; did you mean --max-batch-size?\n"
+
+
+def test_named_models_are_flags_that_are_repeated():
+    one, two = "a=models/demo", "b=owner/name"
+    assert parse(["serve", "--model", one, "--model", two])[2] == {"models": f"{one},{two}"}
+    assert parse(["serve", "--models", one, "--model", two])[2] == {"models": f"{one},{two}"}
+    assert parse(["serve", "--model", "./a=b"])[2] == {"model": "./a=b"}

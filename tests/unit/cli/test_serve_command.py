@@ -42,7 +42,7 @@ def test_an_address_that_others_reach_needs_keys_or_the_operators_word(executed)
 def test_a_worker_loads_the_same_settings_in_another_folder(executed, tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "gliner_config.json").touch()
-    (tmp_path / "own.yaml").write_text("gliner: {model: mine, max_text_chars: 77}")
+    (tmp_path / "own.yaml").write_text("gliner: {model: mine, models: {a: mine}, max_text_chars: 77}")
     monkeypatch.chdir(tmp_path)
     flags = {"config": "own.yaml", "default_threshold": "0.25"}
     expected = Settings.load(flags)

@@ -42,5 +42,5 @@ def test_the_settings_page_has_a_row_for_every_setting():
 def test_the_metrics_page_has_a_row_for_every_kind_of_metric():
     table = pages.metrics_table()
     assert "| `gliner_http_requests_total` | counter | `route`, `method`, `status` | Answered requests" in table
-    assert "| `gliner_stage_seconds` | histogram | `stage` |" in table
-    assert "| `gliner_adapters` | gauge | `tier` |" in table
+    assert "| `gliner_stage_seconds` | histogram | `model`, `stage` |" in table
+    assert "| `gliner_adapters` | gauge | `model`, `tier` |" in table

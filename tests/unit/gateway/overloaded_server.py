@@ -46,11 +46,11 @@ class Connection:
 class Served:
     """A gateway under uvicorn. reached: paths of the requests that its app was asked to answer."""
 
-    def __init__(self, options):
+    def __init__(self, options, other):
         self.options = options
         self.replica = MemoryReplica()
         self.app = GatewayApp(options)
-        self.app.bind(self.replica)
+        self.app.bind({"busy": self.replica, other: MemoryReplica()} if other else self.replica)
         self.in_process = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://test")
         self.reached = []
         self.asked = []
@@ -77,10 +77,11 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(*, load: bool = True, key: str | None = None, **settings):
-    """An overloaded server. key: of the tenant whose requests overload it. Nothing ends for want of time."""
+async def serving(*, load: bool = True, key: str | None = None, other: str | None = None, **settings):
+    """An overloaded server. key: of the tenant whose requests overload it. other: the name of a second model, which is
+    idle; the first is `busy`. Nothing ends for want of time."""
     patient = {"request_timeout_s": 3000.0, "keep_alive_timeout_s": PATIENCE_S, "header_timeout_s": PATIENCE_S}
-    served = Served(dataclasses.replace(OPTIONS, **patient | settings))
+    served = Served(dataclasses.replace(OPTIONS, **patient | settings), other)
     http = Limits(served.options, served.app.early).protocol
     server = uvicorn.Server(uvicorn.Config(served, http=http, port=0, lifespan="off", log_config=None))
     running = asyncio.ensure_future(server.serve())

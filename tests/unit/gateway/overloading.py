@@ -18,7 +18,7 @@ TOKENS = 1500.0
 
 def measured(gateway: Gateway, tokens_per_s: float) -> None:
     """As if the replica had been busy for a while."""
-    throughput = gateway._policy._throughput
+    throughput = gateway.models.default.policy._throughput
     throughput._tokens, throughput._elapsed_s = 10 * tokens_per_s, 10.0
     throughput.measured_s = 1000.0
 

@@ -208,7 +208,7 @@ def test_what_is_not_answered_is_no_longer_counted():
 def test_a_full_batch_of_every_instance_is_admitted():
     gateway = Gateway(MemoryReplica(), replace(OPTIONS, max_batch_size=4, num_instances=3, max_queue_wait_s=1e-9))
     measured_at(gateway, 5.0)
-    admission = gateway._policy
+    admission = gateway.models.default.policy
     for _ in range(12):
         admission.check(SOMEONE)
         admission.count_unread(SOMEONE)

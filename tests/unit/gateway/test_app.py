@@ -161,7 +161,7 @@ from gliner_bento.gateway.error_body import STATUSES
 async def answer(gateway, request):
     if await request.body():
         raise InvalidField("text: wrong", param="text")
-    return PlainTextResponse((await gateway.model_info()).model)
+    return PlainTextResponse((await gateway.models.default.info()).model)
 
 
 def endpoints(options):

@@ -25,7 +25,6 @@ ROUTES = {
     "nemo_guardrails": {
         *(
             "/v1/chat/completions",
-            "/v1/models",
             "/nemo/v1/extract",
             "/nemo/v1/models",
             "/nemo/v1/labels",
@@ -35,7 +34,7 @@ ROUTES = {
     "presidio": {"/analyze", "/anonymize", "/supportedentities", "/recognizers", "/anonymizers", "/health"},
     "tei": {"/tei/predict"},
     "vllm_factory": {"/pooling", "/health"},
-    "xinference": {"/v1/cluster/auth", "/v1/models/{model_uid}/requests/{request_id}/abort", "/v1/models"},
+    "xinference": {"/v1/cluster/auth", "/v1/models/{model_uid}/requests/{request_id}/abort"},
 }
 """The routes of each format."""
 

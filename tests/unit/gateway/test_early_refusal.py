@@ -366,3 +366,27 @@ def test_requests_that_wait_to_be_read_count_as_load():
                 leave()
 
     asyncio.run(scene())
+
+
+def test_an_overloaded_model_refuses_no_request_for_another_one():
+    def naming(model):
+        body = json.dumps(REQUEST | {"model": model}).encode()
+        return b"Content-Length: %d\r\n" % len(body), body
+
+    async def scene():
+        async with serving(other="idle") as served:
+            client = await served.connect()
+            length, body = naming("busy")
+            assert refused(await client.answer(post(length) + body))
+            assert served.reached == [], "its body names the model"
+            length, body = naming("idle")
+            assert (await client.answer(post(length) + body)).status_code == 200
+            assert (await client.answer(post(path=b"/predictions/idle") + BODY)).status_code == 200
+            assert refused(await client.answer(post() + BODY)), "the default's"
+            idle = await served.app.gateway.models.find("idle")
+            idle.policy.check = served.app.gateway.models.default.policy.check
+            before = len(served.reached)
+            assert refused(await client.answer(post(b"Transfer-Encoding: chunked\r\n") + CHUNKED))
+            assert len(served.reached) == before, "all are overloaded, whichever the request is for"
+
+    asyncio.run(scene())

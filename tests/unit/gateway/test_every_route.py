@@ -123,7 +123,7 @@ def test_a_request_counts_for_its_tenant_until_it_is_answered(replica, serving, 
 def test_a_text_has_a_limit_on_every_route(replica, serving, endpoint):
     body = json.dumps(with_text(json.loads(example(endpoint)), "a" * 101)).encode()
     response = asyncio.run(send(serving(replica, dataclasses.replace(LARGE, max_text_chars=100)), endpoint, body))
-    if endpoint.path in {"/v1/extract/batch", "/predict"}:  # a text's own error is in its result
+    if endpoint.path.endswith("/batch") or endpoint.path == "/predict":  # a text's own error is in its result
         assert "101 characters of at most 100" in response.text
     else:
         check_error(response, endpoint, "too_large")
@@ -161,7 +161,7 @@ def test_every_extraction_ends_at_its_deadline(replica, serving, endpoint):
     replica.step = lambda: False
     client = serving(replica, dataclasses.replace(LARGE, request_timeout_s=0.05))
     response = asyncio.run(send(client, endpoint, example(endpoint)))
-    if endpoint.path in {"/v1/extract/batch", "/predict"}:  # a text's own error is in its result
+    if endpoint.path.endswith("/batch") or endpoint.path == "/predict":  # a text's own error is in its result
         assert response.status_code == 200
         assert "deadline" in response.text
     else:
@@ -200,10 +200,10 @@ def test_a_large_answer_of_any_format_is_sent_in_pieces(replica, endpoint):
         await app(scope, receive, record)
 
     client = httpx.AsyncClient(transport=httpx.ASGITransport(recorded), base_url="http://test")
-    text = " ".join(f"A{number}" for number in range(8000))
+    text = " ".join(f"A{number:024}" for number in range(8000))
     response = asyncio.run(send(client, endpoint, json.dumps(with_text(json.loads(example(endpoint)), text)).encode()))
     assert response.status_code == 200, response.text
-    assert "A7999" in response.text or "/analyze" in endpoint.path
+    assert f"A{7999:024}" in response.text or "/analyze" in endpoint.path
     assert len(response.content) > 3 * PIECE_BYTES
     assert max(map(len, messages)) < 2 * PIECE_BYTES
     for line in response.content.splitlines():

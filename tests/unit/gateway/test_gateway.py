@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from gateway_options import OPTIONS
+from memory_replica import MemoryReplica
 
 from gliner_bento.errors import Aborted, AdapterNotFound, InvalidField, NotReady, TooLarge
 from gliner_bento.gateway.gateway import Gateway
@@ -298,7 +299,7 @@ def test_an_item_without_labels_is_named(gateway):
 
 
 def test_the_card_has_the_model_and_the_limits(gateway):
-    card = asyncio.run(gateway.model())
+    card = asyncio.run(gateway.models.default.card())
     assert (card.model, card.dtype, card.max_labels, card.max_text_chars) == ("memory", "float32", 5, 100)
 
 
@@ -332,7 +333,7 @@ def test_the_model_is_requested_once(gateway, replica):
     replica.status = counted
     for _ in range(3):
         extract(gateway)
-        asyncio.run(gateway.model())
+        asyncio.run(gateway.models.default.card())
     assert len(requested) == 1
 
 
@@ -367,3 +368,25 @@ def test_a_request_waits_for_a_replica_that_has_not_answered_yet(gateway, replic
 
     replica.status, replica.extract = not_yet, wait_and_run
     assert extract(gateway).entities
+
+
+def test_an_abort_reaches_the_model_of_the_request_while_another_one_does_not_answer(replica, options):
+    async def unreachable(_):
+        raise NotReady("no replica")
+
+    lost = MemoryReplica()
+    lost.abort = unreachable
+    gateway = Gateway({"lost": lost, "other": replica}, options)
+
+    async def scene():
+        replica.step = lambda: False
+        running = asyncio.ensure_future(gateway.run(request_of(request_id="mine", model="other")))
+        while not replica.admitted:
+            await asyncio.sleep(0)
+        assert (await gateway.abort("mine")).aborted
+        with pytest.raises(Aborted):
+            await running
+        with pytest.raises(NotReady):
+            await gateway.abort("mine")
+
+    asyncio.run(scene())

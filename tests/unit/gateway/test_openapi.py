@@ -156,7 +156,13 @@ def test_an_adapter_is_put_as_an_archive_or_as_json_and_is_new_or_not():
     put = DOCUMENT["paths"]["/v1/adapters/{adapter_id}"]["put"]
     assert {"application/json", "application/octet-stream"} == set(put["requestBody"]["content"])
     assert {"200", "201", "404", "409", "413", "422", "507"} <= set(put["responses"])
-    assert [parameter["name"] for parameter in put["parameters"]] == ["adapter_id", "pinned", "preload", "replace"]
+    assert [parameter["name"] for parameter in put["parameters"]] == [
+        "adapter_id",
+        "model",
+        "pinned",
+        "preload",
+        "replace",
+    ]
 
 
 def test_the_examples_of_adapters_are_what_the_types_say():

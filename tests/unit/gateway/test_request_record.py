@@ -191,13 +191,13 @@ def test_a_replica_that_does_not_answer_is_shown_as_such(client, replica, monkey
     status = ask(client, "GET", "/v1/status").json()
     assert (status["ready"], status["queue"], status["lanes"]) == (False, None, None)
     metrics = series(client)
-    assert metrics["gliner_ready",] == 0
-    assert ("gliner_waiting_items",) not in metrics
+    assert metrics["gliner_ready", ("model", "")] == 0
+    assert "gliner_waiting_items" not in {name for name, *_ in metrics}
 
 
 def test_metrics_show_the_replicas_state_at_the_scrape(client, manager):
     metrics = series(client)
-    assert metrics["gliner_ready",] == 1
-    assert metrics["gliner_running_items",] == 0
-    assert {name[1][1] for name in metrics if name[0] == "gliner_adapters"} == {"device", "cpu", "disk"}
+    assert metrics["gliner_ready", ("model", "memory")] == 1
+    assert metrics["gliner_running_items", ("model", "memory")] == 0
+    assert {dict(name[1:])["tier"] for name in metrics if name[0] == "gliner_adapters"} == {"device", "cpu", "disk"}
     assert [name for name in metrics if name[0] == "gliner_model_info"]

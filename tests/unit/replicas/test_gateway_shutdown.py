@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import service
+from gliner_bento.process.instances import Instance
 from gliner_bento.process.run import run as start
 from gliner_bento.replicas.fleet.fleet import Fleet
 from gliner_bento.replicas.http.server import ReplicaApp
@@ -20,7 +21,7 @@ from runners.gliner_runner import REPLICA_PATH
 
 @pytest.mark.parametrize("names", [["GLiNERRunner"], ["GLiNERRunner1", "GLiNERRunner2"]])
 def test_the_service_closes_its_connections_when_it_stops(names, tmp_path, monkeypatch):
-    monkeypatch.setattr(instances, "RUNNERS", [SimpleNamespace(name=name) for name in names])
+    monkeypatch.setattr(instances, "PLAN", [Instance(name) for name in names])
     runner, app = LocalServing(tmp_path / "uploads"), ReplicaApp()
     app.bind(runner.local)
     server = served(Starlette(routes=[Mount(REPLICA_PATH, app)]), tmp_path / "socket")

@@ -59,7 +59,7 @@ def test_limits_are_those_of_the_settings():
 
 @pytest.mark.parametrize("name", [*MEANINGLESS, *MEANINGLESS_BEHIND_THE_PROXY])
 def test_a_setting_without_a_meaning_is_refused(name):
-    settings = Settings(**{name: "0" if name == "cuda_devices" else 1})
+    settings = Settings(**{name: {"cuda_devices": "0", "models": "one=owner/name"}.get(name, 1)})
     with pytest.raises(SettingsError, match=f"^{name}: has no effect with Ray"):
         check(settings, proxied=True)
     if name in MEANINGLESS_BEHIND_THE_PROXY:

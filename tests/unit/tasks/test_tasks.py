@@ -16,9 +16,10 @@ import httpx
 import pytest
 import uvicorn
 from count_words import COUNTING, Count, CountedWord, CountEnd, CountItem
+from memory_replica import RESULTS, MemoryReplica
 from views import view
 
-from benchmark.fake_engine import FakeEngine, extract
+from benchmark.fake_engine import FAKE_INFO, FakeEngine, extract
 from gliner_bento.client import AsyncClient, Client
 from gliner_bento.engine.text.prepare import ItemPreparer
 from gliner_bento.errors import InvalidField, NotReady
@@ -118,6 +119,11 @@ def check(one: Any, batch: Any, lines: list[Any]) -> None:
 
 def test_it_is_served_in_this_process(local: LocalReplica) -> None:
     check(*ask(local, all_ways))
+
+
+def test_the_replica_of_other_tests_answers_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RESULTS, COUNTING.name, count)
+    check(*ask(MemoryReplica(FAKE_INFO), all_ways))
 
 
 def test_it_is_served_by_a_fleet_of_other_processes(local: LocalReplica) -> None:

@@ -1,0 +1,74 @@
+"""Refusals before the body of a request is read, for early refusals and the middleware: `refuse`, or `request` while
+the request lasts. A request is refused for its tenant's rate (`rates`), which is the server's, and if no model would
+admit it (`overload`). `quota` makes the headers of an answer.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from gliner_bento.errors import QueueFull
+from gliner_bento.fairness.constants import SHORT_TOKENS
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.policy.overload import OverloadPolicy
+from gliner_bento.gateway.policy.rates import Rates
+from gliner_bento.gateway.policy.tenants import Tenant
+
+
+class Admission:
+    """The limits of tenants, and `policies`: of each served model by its name, the default's first."""
+
+    def __init__(self, options: GatewayOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self.policies: Mapping[str | None, OverloadPolicy] = {}
+        self._rates = Rates(options.max_tenant_concurrency, options.max_tenant_requests_per_s, clock)
+
+    def refuse(self, tenant: Tenant, timeout_s: float, cost: float, model: str | None = None) -> None:
+        """Raise what `request` would raise for an extraction; counts only a request that is refused.
+
+        timeout_s, cost: see `OverloadPolicy.check`. model: its name, if it is known.
+        """
+        self._rates.check(tenant)
+        try:
+            self._check(tenant, timeout_s, cost, model)
+        except QueueFull:
+            with self._rates.request(tenant):
+                raise
+
+    @contextmanager
+    def request(self, tenant: Tenant, *, extracts: bool) -> Iterator[None]:
+        """Count a request that has not been read, until it is answered. Raises `RateLimited` or `QueueFull` instead if
+        its tenant or every model is over a limit."""
+        with self._rates.request(tenant):
+            if extracts:
+                self._check(tenant)
+            yield
+
+    def quota(self, tenant: Tenant) -> Mapping[str, str]:
+        """The headers that say how many requests the tenant may still send."""
+        return self._rates.headers(tenant)
+
+    def count_unread(self, tenant: Tenant, model: str | None = None) -> Callable[[], None]:
+        """Count a request that waits to be read: see `OverloadPolicy`. Without a model: as one of the default."""
+        policies = self._of(model)
+        return policies[0].count_unread(tenant) if policies else lambda: None
+
+    def _check(
+        self, tenant: Tenant, timeout_s: float = math.inf, cost: float = SHORT_TOKENS, model: str | None = None
+    ) -> None:
+        """Raise `QueueFull` if no model that the request may be for admits it."""
+        refusal: QueueFull | None = None
+        for policy in self._of(model):
+            try:
+                policy.check(tenant, timeout_s, cost)
+            except QueueFull as full:
+                refusal = full
+            else:
+                return
+        if refusal:
+            raise refusal
+
+    def _of(self, model: str | None) -> list[OverloadPolicy]:
+        return [self.policies[model]] if model in self.policies else list(self.policies.values())

@@ -1,0 +1,187 @@
+"""Two models in one server: a request names its own, and each has its adapters, status and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from comparison import gliner_extraction
+from lora_training import Trained, train
+
+from gliner_bento.asgi import create_app
+from gliner_bento.settings import Settings
+from gliner_bento.types import Entity, Item
+
+FAMILIES = {
+    "general": ("span", {"backbone": "bert", "seed": 1}),
+    "related": ("relex-span", {"backbone": "bert", "seed": 2}),
+}
+TEXT = "Bill Gates founded Microsoft in Redmond. Ada Lovelace lives in Paris."
+LABELS = {name: name for name in ("person", "company", "city")}
+BODY = {"text": TEXT, "labels": list(LABELS), "threshold": 0.3}
+
+
+@pytest.fixture(scope="module")
+def trained(reference: Any, tmp_path_factory: Any) -> dict[str, Trained]:
+    """An adapter of each model."""
+    return {
+        name: train(reference(family, **options), tmp_path_factory.mktemp(name), ["query", "value"], seed=seed)
+        for seed, (name, (family, options)) in enumerate(FAMILIES.items())
+    }
+
+
+@pytest.fixture(scope="module")
+def serve(checkpoint: Any, tmp_path_factory: Any) -> Callable[[Callable[[httpx.AsyncClient], Awaitable[None]]], None]:
+    """Starts the server with both models on a socket, and runs a scene with a client of it."""
+    settings = Settings(
+        models=tuple(f"{name}={checkpoint(family, **options)}" for name, (family, options) in FAMILIES.items()),
+        device="cpu",
+        dtype="float32",
+        warmup_iterations=0,
+        self_test=False,
+        enable_lora=True,
+        disk_cache_dir=tmp_path_factory.mktemp("adapters"),
+    )
+
+    def run(scene: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+        async def served() -> None:
+            app = create_app(settings)
+            async with app.router.lifespan_context(app):
+                server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_level="warning"))
+                running = asyncio.create_task(server.serve())
+                while not server.started:
+                    await asyncio.sleep(0.01)
+                port = server.servers[0].sockets[0].getsockname()[1]
+                try:
+                    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+                        await scene(client)
+                finally:
+                    server.should_exit = True
+                    await running
+
+        asyncio.run(served())
+
+    return run
+
+
+def spans(entities: Any) -> list[Any]:
+    """Without the scores, which the other tests compare."""
+    fields = (vars_of(one) for one in entities)
+    return sorted((one["start"], one["end"], one["label"]) for one in fields)
+
+
+def vars_of(entity: Entity | dict[str, Any]) -> dict[str, Any]:
+    return entity if isinstance(entity, dict) else {name: getattr(entity, name) for name in ("start", "end", "label")}
+
+
+def expected(model: Any) -> list[Any]:
+    """What gliner's own model extracts."""
+    return spans(gliner_extraction(model, Item(TEXT, LABELS, threshold=0.3)).entities)
+
+
+def test_a_request_gets_the_model_that_it_names(serve: Any, reference: Any) -> None:
+    own = {name: expected(reference(family, **options)) for name, (family, options) in FAMILIES.items()}
+    assert own["general"] != own["related"]
+
+    async def scene(client: httpx.AsyncClient) -> None:
+        for model, sent in (("general", {}), *((name, {"model": name}) for name in FAMILIES)):
+            answer = (await client.post("/v1/extract", json=BODY | sent)).json()
+            assert (answer["model"], spans(answer["entities"])) == (model, own[model])
+            batch = {"texts": [TEXT], "labels": BODY["labels"], "threshold": 0.3}
+            answer = (await client.post("/v1/extract/batch", json=batch | sent)).json()
+            assert (answer["model"], spans(answer["results"][0]["result"]["entities"])) == (model, own[model])
+            lines = (await client.post("/v1/extract/stream", json=BODY | sent)).text.splitlines()
+            assert f'"model":"{model}"' in lines[-1]
+            assert len(lines) == len(own[model]) + 1
+        for model in FAMILIES:
+            answer = (await client.post(f"/predictions/{model}", json=BODY)).json()
+            assert (answer["model"], spans(answer["entities"])) == (model, own[model])
+            chat = {"model": model, "messages": [{"content": TEXT}], "labels": BODY["labels"], "threshold": 0.3}
+            assert (await client.post("/v1/chat/completions", json=chat)).json()["model"] == model
+            data = {"text": TEXT, "labels": BODY["labels"], "threshold": 0.3, "flat_ner": True}
+            pooled = await client.post("/pooling", json={"model": model, "data": data})
+            assert spans(pooled.json()["data"]) == own[model]
+
+    serve(scene)
+
+
+def test_an_unknown_model_is_not_found_and_all_are_listed(serve: Any) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        for sent in (
+            client.post("/v1/extract", json=BODY | {"model": "other"}),
+            client.post("/v1/extract/batch", json={"texts": [TEXT], "labels": ["a"], "model": "other"}),
+            client.get("/v1/model?model=other"),
+            client.get("/v1/adapters?model=other"),
+        ):
+            answer = await sent
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+            assert "general, related" in answer.json()["error"]["message"]
+        assert (await client.post("/predictions/other", json=BODY)).json()["type"] == "ModelNotFoundException"
+        chat = {"model": "other", "messages": [{"content": TEXT}]}
+        assert (await client.post("/v1/chat/completions", json=chat)).status_code == 404
+        listed = (await client.get("/v1/models")).json()["data"]
+        assert [one["id"] for one in listed] == ["general", "related"]
+        cards = [(await client.get("/v1/model", params={"model": name})).json() for name in FAMILIES]
+        assert [(card["model"], card["supports_relations"]) for card in cards] == [
+            ("general", False),
+            ("related", True),
+        ]
+        assert [one["revision"] for one in listed] == [card["fingerprint"] for card in cards]
+        assert (await client.get("/v1/status", params={"model": "related"})).json()["model"] == "related"
+        assert (await client.get("/readyz")).status_code == 200
+
+    serve(scene)
+
+
+def test_what_a_model_cannot_do_is_refused_in_its_name(serve: Any) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        asked = BODY | {"relations": ["founded"]}
+        related = (await client.post("/v1/extract", json=asked | {"model": "related"})).json()
+        assert related["model"] == "related"
+        answers = [await client.post("/v1/extract", json=asked | sent) for sent in ({}, {"model": "general"})]
+        assert [(one.status_code, one.json()["error"]["param"]) for one in answers] == [(422, "relations")] * 2
+        assert "'general' does not support the task relations" in answers[0].json()["error"]["message"]
+
+    serve(scene)
+
+
+def test_one_adapter_id_is_an_adapter_of_each_model(serve: Any, trained: dict[str, Trained], tmp_path: Path) -> None:
+    own = {name: expected(one.merged) for name, one in trained.items()}
+
+    async def scene(client: httpx.AsyncClient) -> None:
+        for name, one in trained.items():
+            archive = Path(shutil.make_archive(str(tmp_path / name), "zip", one.folder)).read_bytes()
+            headers = {"Content-Type": "application/zip"}
+            put = await client.put("/v1/adapters/mine", params={"model": name}, content=archive, headers=headers)
+            assert put.status_code == 201, put.text
+        for name in FAMILIES:
+            answer = (await client.post("/v1/extract", json=BODY | {"model": name, "adapter_id": "mine"})).json()
+            assert spans(answer["entities"]) == own[name]
+        assert (await client.delete("/v1/adapters/mine")).status_code == 204  # of the default
+        left = [(await client.get("/v1/adapters", params={"model": name})).json()["adapters"] for name in FAMILIES]
+        assert [[one["id"] for one in adapters] for adapters in left] == [[], ["mine"]]
+
+    serve(scene)
+
+
+def test_metrics_have_the_model_in_a_label(serve: Any) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        async def counted() -> dict[str, float]:
+            text = (await client.get("/metrics")).text
+            pattern = r'gliner_items_total\{model="(\w+)",outcome="completed"\} (\S+)'
+            assert set(re.findall(r'gliner_ready\{model="(\w+)"\} 1\.0', text)) == set(FAMILIES)
+            return {name: float(value) for name, value in re.findall(pattern, text)}
+
+        before = await counted()
+        await client.post("/v1/extract/batch", json={"texts": [TEXT] * 3, "labels": ["a"], "model": "related"})
+        after = await counted()
+        assert {name: after[name] - before[name] for name in FAMILIES} == {"general": 0, "related": 3}
+
+    serve(scene)
