@@ -17,7 +17,7 @@ WEIGHTS = {
     "wikigold": 0.04,
     "sec_filings": 0.01,
     "stackoverflow_ner": 0.02,
-    "presidio_synth": 0.03,
+    "presidio_synth": 0.04,
     "slurp_devel": 0.01,
     "snips": 0.015,
     "fire": 0.015,
@@ -25,7 +25,7 @@ WEIGHTS = {
     "docred_test_ents": 0.04,
     "fewrel_val": 0.02,
     "templates": 0.16,
-    "frames": 0.15,
+    "frames": 0.14,
     "crowds": 0.22,
 }
 """Share of the training texts by source: largest for prose with many types and relations, smallest for chat.
@@ -45,7 +45,7 @@ NOISE = 0.2
 TABLES = 0.2
 """Share of the crowds that are tables."""
 
-SHORT = 16
+SHORT = 20
 """Words of the longest sentences in crowds, about."""
 
 MARKS = ("", "", "", "", "-", "-", "*", "•", "1.")

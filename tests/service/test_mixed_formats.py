@@ -132,10 +132,16 @@ ROWS = {
         lambda one: of_labels(one["data"]["entities"]),
         SAME,
     ),
+    "huggingface": Row(
+        "/pipeline/token-classification",
+        lambda text: {"inputs": text, "parameters": SAME},
+        lambda answer: [{**one, "label": one["entity_group"]} for one in answer],
+        SAME,
+    ),
     "our own": Row("/v1/extract", lambda text: {"text": text, **SAME}, plain, SAME),
 }
-WITHOUT_EXTRACTION = {"xinference"}
-"""Formats whose clients send extractions in another format."""
+WITHOUT_EXTRACTION = {"tei", "xinference"}
+"""Formats without entities, or whose clients send extractions in another format."""
 
 
 def entities_of(row: Row, answer: Any) -> list[Entity]:

@@ -20,7 +20,7 @@ LONG_S = 60.0
 ADA = Entity(0, 3, "Ada", "person", 0.9)
 CHARLES = Entity(8, 15, "Charles", "person", 0.8)
 FOUND = {"start": 0, "end": 3, "text": "Ada", "label": "person", "score": 0.9}
-USAGE = {"words": 3, "tokens": 9, "windows": 2, "passes": 0, "label_groups": 1, "relation_groups": 1}
+USAGE = {"words": 3, "tokens": 9, "windows": 2, "passes": 2, "label_groups": 1, "relation_groups": 1}
 LAST = Extraction((), usage=Usage(**USAGE))
 
 
