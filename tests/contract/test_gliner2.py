@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
+import httpx
 import pytest
 import torch
 from checkpoints import LABELS, RELATIONS, TEXTS, load_engine, named
@@ -21,12 +23,15 @@ from gliner2_checkpoints import COUNTING_LAYERS, extracted, reference_of, tiny_g
 from lora_training import linears, serving, train
 from safetensors.torch import load_file, save_file
 
+from gliner_bento.asgi import create_app
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.heads import schema_head
 from gliner_bento.engine.text.words import Words
 from gliner_bento.errors import InvalidField, LimitExceeded
+from gliner_bento.gateway.compat.fastino import FastinoField
+from gliner_bento.settings import Settings
 from gliner_bento.tasks.classifications import Classification
 from gliner_bento.tasks.structures import StructureField
 from gliner_bento.types import Extraction, Item
@@ -263,6 +268,58 @@ def cut_instance(instance: dict[str, Any], fields: Any, text: str) -> dict[str, 
                 key = text[start:last], start, last
                 cut[field][key] = max(one["confidence"], cut[field].get(key, 0.0))
     return cut
+
+
+@pytest.mark.parametrize("flags", [(), ("include_confidence", "include_spans")], ids=["plain", "flags"])
+def test_fastinos_answers_are_gliner2s(flags: tuple[str, ...], folder: Any, reference: Any) -> None:
+    """`/gliner-2` answers what gliner2's own methods return for the arguments that its client sends."""
+    model, given = reference(), dict.fromkeys(flags, True)
+    fields = ["person::str::who", "city::[paris|bill]", "works::list"]
+    entities = {"person": "people", "city": {"threshold": 0.3, "dtype": "str"}}
+    settings = Settings(
+        model=str(folder()), device="cpu", dtype="float32", warmup_iterations=0, self_test=False, compat=("fastino",)
+    )
+    found = 0
+
+    async def ask(client: httpx.AsyncClient, task: str, text: str, schema: Any) -> Any:
+        body = {"task": task, "text": text, "schema": schema, "threshold": 0.3, **given}
+        response = await client.post("/gliner-2", json=body)
+        assert response.status_code == 200, response.text
+        return response.json()["result"]
+
+    async def scene() -> None:
+        nonlocal found
+        app = create_app(settings)
+        transport = httpx.ASGITransport(app)
+        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://h") as one:
+            for text in (f"{text}." for text in TEXTS[:12] if len(text.split()) < 40 and text.strip()):
+                records = await ask(one, "extract_json", text, {"record": fields})
+                assert records == close(model.extract_json(text, {"record": fields}, threshold=0.3, **given))
+                schema = {"entities": entities, "structures": {"record": fields}}
+                both = await ask(one, "schema", text, schema)
+                expected = model.create_schema().entities(entities).structure("record")
+                for field in ("person", "city", "works"):
+                    parsed = FastinoField.of(next(one for one in fields if one.startswith(field)))
+                    expected = expected.field(field, parsed.dtype, parsed.choices, parsed.description)
+                assert both == close(model.extract(text, expected, threshold=0.3, **given))
+                if not flags:  # with confidences, gliner2 has one for each end
+                    related = await ask(one, "schema", text, {"relations": ["works"]})
+                    alone = model.extract_relations(text, ["works"], threshold=0.3)["relation_extraction"]["works"]
+                    assert sorted(related["relation_extraction"]["works"]) == sorted(map(list, {*alone}))  # each once
+                    found += len(alone)
+                found += len(records["record"])
+
+    asyncio.run(scene())
+    assert found > 5
+
+
+def close(answer: Any) -> Any:
+    """The answer, with scores that need not be equal to the last digit."""
+    if isinstance(answer, dict):
+        return {name: close(value) for name, value in answer.items()}
+    if isinstance(answer, list):
+        return list(map(close, answer))
+    return pytest.approx(answer, abs=TOLERANCE) if isinstance(answer, float) else answer
 
 
 KINDS = {

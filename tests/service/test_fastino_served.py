@@ -55,7 +55,7 @@ def test_gliner2s_own_client_reads_it(service):
         assert client.batch_extract_entities(TEXTS, LABELS)[2] == {"entities": {name: [] for name in LABELS}}
         with pytest.raises(gliner2.ValidationError, match="'demo' does not support the task classifications"):
             client.classify_text(TEXT, {"sentiment": ["positive", "negative"]})
-        with pytest.raises(gliner2.ValidationError, match="not supported by this model"):
+        with pytest.raises(gliner2.ValidationError, match="'demo' does not support the task structures"):
             client.extract_json(TEXT, {"company": ["name::str"]})
 
         def one(text):

@@ -1,8 +1,8 @@
-"""Fastino's GLiNER2 API, as the client of gliner2 2.1.0 calls it: `POST /gliner-2`, for entities, relations and
-classifications.
+"""Fastino's GLiNER2 API, as the client of gliner2 2.1.0 calls it: `POST /gliner-2`, for entities, relations,
+classifications and structures.
 
-Structures are refused. A request for relations alone names no entity
-types; its relations are between entities of the setting `fastino_labels`.
+A request for relations alone names no entity types. GLiNER2 models relate any spans; the relations of other models are
+between entities of the setting `fastino_labels`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import Discriminator, Field, Tag, model_validator
 from starlette.requests import Request
@@ -36,12 +36,13 @@ from gliner_bento.tasks.extraction import (
     extraction_of,
 )
 from gliner_bento.tasks.fields import Elements, Name, Score, Strict
+from gliner_bento.tasks.structures import FieldOptions, FieldValue, Instance
 
-_UNSUPPORTED = {"extract_json": "extraction of structures"}
 _CLASSIFICATION = "classification"
 """The name of the only one of the task classify_text, in its answer."""
 
 Values = Literal["list", "str"]
+_Found = TypeVar("_Found", Entity, FieldValue)
 
 
 class FastinoRelationOptions(Strict):
@@ -94,6 +95,35 @@ class FastinoClassification(Strict):
     top_k: Annotated[int, Field(ge=1)] | None = None
 
 
+class FastinoField(Strict):
+    """A field of a structure."""
+
+    name: Name
+    dtype: Values = "list"
+    choices: list[Name] | None = None
+    description: Name | None = None
+    threshold: Score | None = None
+
+    @classmethod
+    def of(cls, given: str | FastinoField) -> FastinoField:
+        """A field, or its short form `name::str::[choice|choice]::description`: all but the name are optional, in any
+        order. One with choices has one value, unless it says `list`."""
+        if not isinstance(given, str):
+            return given
+        name, *parts = given.split("::")
+        options: dict[str, Any] = {}
+        for part in parts:
+            if part in ("str", "list"):
+                options["dtype"] = part
+            elif part.startswith("[") and part.endswith("]"):
+                options["choices"] = [*filter(None, map(str.strip, part[1:-1].split("|")))]
+            elif part:
+                options["description"] = part
+        if "choices" in options:
+            options.setdefault("dtype", "str")
+        return cls(name=name, **options)
+
+
 def _kind_of_task(value: object) -> str:
     return "dict[options]" if isinstance(value, dict) and "labels" in value else "list[labels]"
 
@@ -119,7 +149,21 @@ class FastinoSchema(Strict):
         | None
     ) = Field(default=None, description="By name: labels, or {label: description}, or with options.")
     categories: _Classes | None = Field(default=None, description="Labels, for the task classify_text.")
-    structures: Any = Field(default=None, description="Refused unless empty: not supported by GLiNER models.")
+    structures: (
+        Elements[
+            dict[
+                Name,
+                list[
+                    Annotated[
+                        Annotated[Name, Field(pattern="^[^:]"), Tag("str")]
+                        | Annotated[FastinoField, Tag("dict[options]")],
+                        Discriminator(_by_type),
+                    ]
+                ],
+            ]
+        ]
+        | None
+    ) = Field(default=None, description="Fields by name: `name::str::[choice|choice]::description`, or with options.")
 
 
 def _kind_of_schema(value: object) -> str:
@@ -129,12 +173,16 @@ def _kind_of_schema(value: object) -> str:
 class FastinoRequest(Strict):
     """The body of `POST /gliner-2`."""
 
-    task: Literal["extract_entities", "classify_text", "schema"]
+    task: Literal["extract_entities", "classify_text", "extract_json", "schema"]
     text: str | Elements[list[str]]
     wanted: Annotated[
         Annotated[Elements[list[Name]], Tag("list[names]")] | Annotated[FastinoSchema, Tag("dict[schema]")],
         Discriminator(_kind_of_schema),
-    ] = Field(alias="schema", description="A list of entity types for the task extract_entities; else a schema.")
+    ] = Field(
+        alias="schema",
+        description="A list of entity types for the task extract_entities; a schema's structures for "
+        "extract_json; else a schema.",
+    )
     threshold: Score = 0.5
     include_confidence: bool = False
     include_spans: bool = False
@@ -142,11 +190,10 @@ class FastinoRequest(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _supported(cls, body: Any) -> Any:
-        """Raises InvalidField for what no GLiNER model extracts, whatever its schema."""
-        task = body.get("task") if isinstance(body, dict) else None
-        if isinstance(task, str) and task in _UNSUPPORTED:
-            raise InvalidField(f"task: {_UNSUPPORTED[task]} is not supported by this model", param="task")
+    def _with_schema(cls, body: Any) -> Any:
+        """The schema of the task extract_json has only structures, without their name."""
+        if isinstance(body, dict) and body.get("task") == "extract_json":
+            return {**body, "schema": {"structures": body.get("schema")}}
         return body
 
 
@@ -173,14 +220,9 @@ class _Shape:
     spans: bool
 
     def entities(self, entities: Sequence[Entity]) -> Sequence[Any]:
-        """Best first. Without spans, repetitions of a text count once, whatever their case."""
+        """Best first."""
         ranked = sorted(entities, key=lambda entity: (-entity.score, entity.start))
-        if not self.spans:
-            best: dict[str, Entity] = {}
-            for entity in ranked:
-                best.setdefault(entity.text.lower(), entity)
-            ranked = list(best.values())
-        return LazySequence(lambda entity: self._value(entity, entity.score), ranked)
+        return LazySequence(lambda entity: self._value(entity, entity.score), self._distinct(ranked))
 
     def relation(self, relation: Relation) -> Any:
         """The two ends, each with the relation's score."""
@@ -196,10 +238,25 @@ class _Shape:
         values = [{"label": one.label, "confidence": one.score} if self.confidence else one.label for one in fitting]
         return values if asked.multi_label else next(iter(values), None)
 
-    def _value(self, one: Entity | RelationArgument, score: float) -> Any:
-        if not self.confidence and not self.spans:
+    def instance(self, instance: Instance, fields: Sequence[FastinoField]) -> dict[str, Any]:
+        """The values of each field, or the only one."""
+        values = {}
+        for one in fields:
+            found = [self._value(value, value.score) for value in self._distinct(instance[one.name])]
+            values[one.name] = found if one.dtype == "list" else next(iter(found), None)
+        return values
+
+    def _distinct(self, ranked: Sequence[_Found]) -> Sequence[_Found]:
+        """Without spans, repetitions of a text count once, whatever their case."""
+        best: dict[str, _Found] = {}
+        for one in ranked:
+            best.setdefault(one.text.lower(), one)
+        return ranked if self.spans else list(best.values())
+
+    def _value(self, one: Entity | RelationArgument | FieldValue, score: float) -> Any:
+        place = {"start": one.start, "end": one.end} if self.spans and one.start is not None else {}
+        if not self.confidence and not place:
             return one.text
-        place = {"start": one.start, "end": one.end} if self.spans else {}
         return {"text": one.text, **({"confidence": score} if self.confidence else {}), **place}
 
 
@@ -207,9 +264,10 @@ async def _gliner2(gateway: Gateway, request: Request) -> Response:
     asked = FastinoRequest.model_validate_json(await request.body() or b"{}")
     schema = _schema(asked)
     options = ExtractionOptions(
-        labels=_types(schema.entities) or (list(gateway.options.fastino_labels) if schema.relations else None),
+        labels=_types(schema.entities) or (await _related(gateway) if schema.relations else None),
         relations=_types(schema.relations) or None,
         classifications={name: _asked_of(one) for name, one in _tasks(schema).items()} or None,
+        structures={name: _fields(name, one, asked.threshold) for name, one in _structures(schema).items()} or None,
         threshold=asked.threshold if schema.entity_threshold is None else schema.entity_threshold,
         relation_threshold=asked.threshold if schema.relation_threshold is None else schema.relation_threshold,
     )
@@ -217,6 +275,12 @@ async def _gliner2(gateway: Gateway, request: Request) -> Response:
     shape = _Shape(asked.include_confidence, asked.include_spans)
     results = await asyncio.to_thread(_results, await gateway.run_batch(batch), schema, shape)
     return json_response(FastinoResponse(results if isinstance(asked.text, list) else results[0]))
+
+
+async def _related(gateway: Gateway) -> list[str] | None:
+    """The entity types that relations are between where none are asked for; None: the model needs none."""
+    family = (await gateway.models.default.info()).family
+    return None if family.startswith("GLiNER2") else list(gateway.options.fastino_labels)
 
 
 def _schema(asked: FastinoRequest) -> FastinoSchema:
@@ -229,14 +293,12 @@ def _schema(asked: FastinoRequest) -> FastinoSchema:
         if not asked.wanted.categories:
             raise InvalidField("schema.categories: Field required", param="schema.categories")
         schema = FastinoSchema(classifications={_CLASSIFICATION: asked.wanted.categories})
-    elif isinstance(asked.wanted, FastinoSchema) and asked.task == "schema":
+    elif isinstance(asked.wanted, FastinoSchema) and asked.task in ("schema", "extract_json"):
         schema = asked.wanted
     else:
         raise InvalidField("schema: Input should be a list of entity types", param="schema")
-    if schema.structures:
-        raise InvalidField("schema.structures: not supported by this model", param="schema.structures")
-    if not schema.entities and not schema.relations and not schema.classifications:
-        raise InvalidField("schema: needs entities, relations or classifications", param="schema")
+    if not (schema.entities or schema.relations or schema.classifications or schema.structures):
+        raise InvalidField("schema: needs entities, relations, classifications or structures", param="schema")
     return schema
 
 
@@ -261,6 +323,26 @@ def _asked_of(asked: FastinoClassification) -> ClassificationOptions:
     """All scores: the best label counts whatever its score."""
     options: ClassificationOptions = {"labels": asked.labels, "multi_label": asked.multi_label}
     return {**options, "threshold": 0.0} if asked.multi_label else options
+
+
+def _structures(schema: FastinoSchema) -> dict[str, list[FastinoField]]:
+    return {name: [FastinoField.of(one) for one in given] for name, given in (schema.structures or {}).items()}
+
+
+def _fields(structure: str, fields: Sequence[FastinoField], threshold: float) -> dict[str, FieldOptions]:
+    """Fields as `/v1/extract` takes them. Raises InvalidField for one that is repeated."""
+    options: dict[str, FieldOptions] = {}
+    for one in fields:
+        if one.name in options:
+            param = f"schema.structures.{structure}"
+            raise InvalidField(f"{param}: the field {one.name!r} is repeated", param=param)
+        options[one.name] = {
+            "type": "string" if one.dtype == "str" else "list",
+            "description": one.description,
+            "choices": one.choices,
+            "threshold": threshold if one.threshold is None else one.threshold,
+        }
+    return options
 
 
 def _results(answer: ExtractBatchResponse, schema: FastinoSchema, shape: _Shape) -> list[FastinoResult]:
@@ -292,7 +374,11 @@ def _result(found: Extraction, schema: FastinoSchema, shape: _Shape) -> FastinoR
         }
     tasks = _tasks(schema)
     classes = {name: shape.classes(one, tasks[name]) for name, one in found.classifications.items()}
-    return cast(FastinoResult, {**result, **classes})
+    structures = {
+        name: [shape.instance(one, fields) for one in found.structures[name]]
+        for name, fields in _structures(schema).items()
+    }
+    return cast(FastinoResult, {**result, **classes, **structures})
 
 
 def _dtype(schema: FastinoSchema, name: str) -> Values:
@@ -314,7 +400,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
         "/gliner-2",
         _gliner2,
         "fastino_gliner2",
-        "Fastino's format, for entities, relations and classifications",
+        "Fastino's format, for entities, relations, classifications and structures",
         request=FastinoRequest,
         answer=FastinoResponse,
         errors=extract_errors(404),
