@@ -46,6 +46,7 @@ _SPDX = {
     "BSD License": "BSD-3-Clause",
     "ISC License": "ISC",
     "ISC License (ISCL)": "ISC",
+    "LGPL": "LGPL-2.1-or-later",  # python-stdnum's
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, GetJsonSchemaHandler, Tag
 from typing_extensions import Required, TypeAliasType, TypedDict
 
 from gliner_bento.errors import InvalidField
@@ -46,6 +46,18 @@ def _kind_of_classification(value: object) -> str:
 
 
 _List = Annotated[list[Name], Field(min_length=1), Tag("list[labels]")]
+
+
+class _ForBentoML:
+    """BentoML's OpenAPI document cannot have a component with the schema that pydantic makes of a dict's keys."""
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler(core)
+        (values,) = schema.pop("patternProperties").values()
+        del schema["propertyNames"]
+        return {**schema, "additionalProperties": values}
+
+
 if TYPE_CHECKING:
     LabelTree = Sequence[str] | Mapping[str, Any]
     Classifications = Mapping[str, LabelTree | "ClassificationOptions"]
@@ -53,7 +65,7 @@ else:
     _Group = Annotated[
         Annotated[Name, Tag("str")] | _List | Annotated["_Groups", Tag("dict[labels]")], Discriminator(_kind_of_label)
     ]
-    _Groups = TypeAliasType("LabelGroups", Annotated[dict[Name, _Group], Field(min_length=1)])
+    _Groups = TypeAliasType("LabelGroups", Annotated[dict[Name, _Group], Field(min_length=1), _ForBentoML()])
     LabelTree = Annotated[_List | Annotated[_Groups, Tag("dict[labels]")], Discriminator(_kind_of_labels)]
 
 

@@ -61,7 +61,7 @@ def test_one_text_is_answered_without_a_self_test(monkeypatch):
         (["extract", TEXT, "--labels", "a", "--url", "http://127.0.0.1:9"], "http://127.0.0.1:9: "),
         (["extract", TEXT, "--labels", "a", "--url", "localhost"], "localhost: "),
         (["extract", TEXT, "--labels", "a", "--url", "http://a", "--url", "http://b"], "--url: give only one"),
-        (["extract", TEXT, "--labels", "a", "--url", "http://a", "--device", "cpu"], "--device: is of the model in"),
+        (["extract", TEXT, "--labels", "a", "--url", "http://a", "--device", "cpu"], "--device: is for a model in"),
         (["extract", TEXT, "--labels", "a", "--thresold", "1"], "unknown flag --thresold; did you mean --threshold"),
         (["extract", TEXT, "--labels", "a", "--model", "nobody/none"], "'nobody/none' is no folder"),
     ],
