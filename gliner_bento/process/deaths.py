@@ -1,4 +1,5 @@
-"""Makes `bentoml serve` restart a process as soon as it has died. BentoML itself checks every 10 s."""
+"""Makes `bentoml serve` restart a process as soon as it has died, and end on every signal. BentoML itself checks every
+10 s, and its supervisor (circus) forgets a signal that comes while it checks or restarts."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ def notice_deaths() -> None:
 
     Called in the main thread of `bentoml serve`, before circus runs its event loop there.
     """
+    from circus.sighandler import SysHandler  # noqa: PLC0415
     from tornado.ioloop import IOLoop  # noqa: PLC0415  # of BentoML: the loop that circus will run
 
     loop = IOLoop.current().asyncio_loop  # type: ignore[attr-defined]
@@ -25,6 +27,7 @@ def notice_deaths() -> None:
         task.add_done_callback(checks.discard)
 
     loop.add_signal_handler(signal.SIGCHLD, check)
+    SysHandler.quit = _quit
 
 
 async def _restart_dead() -> None:
@@ -36,6 +39,23 @@ async def _restart_dead() -> None:
             return
         except ConflictError:  # circus is already starting, stopping or checking processes
             await asyncio.sleep(_RETRY_S)
+
+
+def _quit(handler: Any) -> None:
+    """In place of `SysHandler.quit`, which a signal calls: end the server as soon as circus can."""
+    from circus.client import make_json  # noqa: PLC0415
+
+    controller = handler.controller
+
+    async def quit_when_free() -> None:
+        arbiter = controller.arbiter
+        while arbiter._restarting or arbiter._exclusive_running_command is not None:
+            if arbiter._exclusive_running_command == "arbiter_stop":
+                return  # an earlier signal ends it
+            await asyncio.sleep(_RETRY_S)
+        controller.dispatch((None, make_json("quit")))
+
+    controller.loop.add_callback_from_signal(quit_when_free)
 
 
 def _arbiter() -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 
 import httpx
+import psutil
 import pytest
 from long_texts import DOCUMENT, LABELS, RELATIONS, lines_of
 from processes import server_of
@@ -95,7 +98,7 @@ def test_our_client_streams_what_it_extracts(server):
 
 
 def test_a_model_process_that_dies_while_it_reads_is_the_last_line(process):
-    """The last test: whether the process comes back is tested elsewhere."""
+    """Whether the process comes back is tested elsewhere."""
     (runner,) = [child for child in tree_of(process.pid) if "GLiNERRunner" in child.cmdline()]
     received = []
     with Client(process.url) as client, pytest.raises(NotReady):  # noqa: PT012
@@ -104,3 +107,9 @@ def test_a_model_process_that_dies_while_it_reads_is_the_last_line(process):
                 runner.kill()
             received.append(one)
     assert received
+
+
+def test_a_signal_while_its_model_process_is_replaced_ends_the_server(process):
+    """Runs right after the test above. BentoML's supervisor forgets a signal that comes meanwhile."""
+    os.kill(process.pid, signal.SIGTERM)
+    assert psutil.Process(process.pid).wait(PATIENCE_S) == 0
