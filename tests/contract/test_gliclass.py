@@ -114,6 +114,7 @@ def test_a_long_text_is_merged_from_windows_that_gliclass_classifies_alike(name:
     result, passes = passes_of(engine, item, seed=5)
     assert passes_of(engine, item)[0] == result, "whatever the order"
     assert result.usage.windows * len(asked) == len(passes) > 5
+    assert result.usage.passes == len(passes)
     assert {name: one.merge for name, one in result.classifications.items()} == {"mean": "mean", "max": "max"}
     tokenizer = engine._preparer.tokenizer
     pieces = list(tokenizer.pieces(text, tokenizer.longest(asked), 128, 32))

@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 from gliner_bento.engine.base import AdapterLease, Prepared, Steps
 from gliner_bento.engine.checkpoint.gliclass import GLiClass
 from gliner_bento.engine.results import PassResult
-from gliner_bento.engine.text.passes import cost_of
+from gliner_bento.engine.text.passes import cost_of, windows_of
 from gliner_bento.engine.text.sentences import sentence_ends
 from gliner_bento.engine.text.subwords import check_unicode, unpadded
 from gliner_bento.engine.text.words import TokenIds, token_array
@@ -31,8 +31,6 @@ _WORD = re.compile(r"\S+")
 # Characters of a token, at most, where a text is tokenized as a whole to see whether it fits.
 _MAX_TOKEN_CHARS = 16
 _PASSES_AT_ONCE = 8
-_OVERLAP_DIVISOR = 4
-"""The default overlap is at most this part of a window."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,7 +164,7 @@ class ClassPreparer:
 
     def prepare(self, item: ExtractionItem, lease: AdapterLease | None) -> Steps[Prepared]:
         """The item as one pass or as a chunked request; without the lease if it needs no pass."""
-        words, overlap = self._windows(item)
+        words, overlap = windows_of(item, self._window_words, self._overlap_words, self.tokenizer.limit, "tokens")
         if not item.text or item.text.isspace():
             return Prepared(item, tokens=0, words=0, result=Extraction.blank(item))
         check_unicode((item.text,), "text")
@@ -221,19 +219,6 @@ class ClassPreparer:
             is_pass=is_pass,
         )
 
-    def _windows(self, item: ExtractionItem) -> tuple[int, int]:
-        """Words of a window, and of an overlap. Raises InvalidField (`window_words`, `window_overlap_words`)."""
-        words, overlap = item.window_words or self._window_words, item.window_overlap_words
-        if words > self.tokenizer.limit:
-            text = f"window_words: {words}; the model's maximum length is {self.tokenizer.limit} tokens"
-            raise InvalidField(text, param="window_words")
-        if overlap is None:
-            return words, min(self._overlap_words, words // _OVERLAP_DIVISOR)
-        if overlap >= words:
-            text = f"window_overlap_words: {overlap} must be less than window_words, {words}"
-            raise InvalidField(text, param="window_overlap_words")
-        return words, overlap
-
 
 class ClassificationRequest:
     """A `ChunkedRequest`: every classification of every window."""
@@ -273,7 +258,8 @@ class ClassificationRequest:
         """See `ChunkedRequest`."""
         with self._lock:
             self._scores.add(self._open.pop(id(prepared)), result.classes)
-            self._usage = replace(self._usage, tokens=self._usage.tokens + result.tokens)
+            tokens, passes = self._usage.tokens + result.tokens, self._usage.passes + 1
+            self._usage = replace(self._usage, tokens=tokens, passes=passes)
             return ()
 
     @property

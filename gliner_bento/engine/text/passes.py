@@ -80,21 +80,8 @@ class PassPlanner:
 
     def windows(self, item: Item) -> tuple[int, int]:
         """Words of a window, and of an overlap. Raises InvalidField (`window_words`, `window_overlap_words`)."""
-        window = item.window_words or self._limits.window_words
-        if window > self._limits.words:
-            raise InvalidField(
-                f"window_words: {window}; the model's maximum length is {self._limits.words} words",
-                param="window_words",
-            )
-        overlap = item.window_overlap_words
-        if overlap is None:
-            return window, min(self._limits.window_overlap_words, window // _DEFAULT_OVERLAP_DIVISOR)
-        if overlap >= window:
-            raise InvalidField(
-                f"window_overlap_words: {overlap} must be less than window_words, {window}",
-                param="window_overlap_words",
-            )
-        return window, overlap
+        limits = self._limits
+        return windows_of(item, limits.window_words, limits.window_overlap_words, limits.words, "words")
 
     def relation_windows(self, item: Item) -> RelationWindows | None:
         """See `RelationWindows.chosen`; None, too, for an item without relations."""
@@ -160,6 +147,22 @@ class PassPlanner:
 
     def _room(self, item: Item, labels: Names, relations: Names = ()) -> int:
         return self._tokenizer.prompts.prompt(part_of(item, labels, relations)).room
+
+
+def windows_of(item: Item, words: int, overlap_words: int, limit: int, unit: str) -> tuple[int, int]:
+    """Words of a window, and of an overlap. words, overlap_words: by default. limit: the model's, in `unit`.
+
+    Raises InvalidField (`window_words`, `window_overlap_words`)."""
+    window, overlap = item.window_words or words, item.window_overlap_words
+    if window > limit:
+        text = f"window_words: {window}; the model's maximum length is {limit} {unit}"
+        raise InvalidField(text, param="window_words")
+    if overlap is None:
+        return window, min(overlap_words, window // _DEFAULT_OVERLAP_DIVISOR)
+    if overlap >= window:
+        text = f"window_overlap_words: {overlap} must be less than window_words, {window}"
+        raise InvalidField(text, param="window_overlap_words")
+    return window, overlap
 
 
 def part_of(item: Item, labels: Names, relations: Names, *, rest: bool = True) -> Item:

@@ -129,18 +129,18 @@ def test_streams_and_batches_have_the_same_entities(ask, serving):
 
 
 @pytest.mark.parametrize(
-    ("body", "param", "told"),
+    ("body", "param", "message"),
     [
         ({"recognizers": ["CREDIT_CRD"]}, "recognizers.0", "CREDIT_CARD"),
         ({"recognizers": True, "phone_regions": ["US", "ZZ"]}, "phone_regions.1", "'ZZ'"),
         ({"recognizers": "yes"}, "recognizers", ""),
     ],
 )
-def test_an_unknown_recognizer_or_region_names_itself(ask, body, param, told):
+def test_an_unknown_recognizer_or_region_names_itself(ask, body, param, message):
     response = ask(Scripted(), body)
     assert response.status_code == 422
     assert response.json()["error"]["param"].startswith(param)
-    assert told in response.json()["error"]["message"]
+    assert message in response.json()["error"]["message"]
 
 
 def test_a_recognizer_that_is_named_needs_no_label(ask):
