@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 PIECE_TOKENS = 2048
 """A request is divided among the ready replicas, into pieces of at least so many tokens."""
 
+_ABORT_AGAIN_S = 0.05
+_ABORT_S = 5.0
+
 _BROKEN_STREAM = "the replica that ran this stream was lost after the stream had begun; send the request again"
 
 
@@ -39,10 +42,12 @@ class FleetOptions:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A client's request while it runs. waiting: its tickets that have no replica yet."""
+    """A client's request while it runs. calls: how many of its calls to replicas have not ended. waiting: its tickets
+    that have no replica yet."""
 
     call: Call
     aborted: bool = False
+    calls: int = 0
     waiting: set[Ticket] = field(default_factory=set)
 
 
@@ -145,15 +150,20 @@ class Fleet:
                             raise
 
     async def abort(self, request_id: str) -> bool:
-        """See `Replica`. Reaches all replicas but suspect ones, and items that wait for a replica."""
-        requests = self._requests.get(request_id, set())
+        """See `Replica`. Reaches all replicas but suspect ones, and items that wait for a replica.
+
+        It may overtake a call of the request, so it is repeated until they have ended, for `_ABORT_S` at most."""
+        requests = list(self._requests.get(request_id, ()))
         for request in requests:
             request.aborted = True
             for ticket in request.waiting:
                 ticket.notify()
-        members = [member for member in self._members.values() if member.state in ("ready", "not_ready")]
-        aborted = await asyncio.gather(*(self._abort(member, request_id) for member in members))
-        return bool(requests) or any(aborted)
+        latest_s = self._clock() + _ABORT_S
+        aborted = await self._abort_everywhere(request_id)
+        while any(request.calls for request in requests) and self._clock() < latest_s:
+            await asyncio.sleep(_ABORT_AGAIN_S)
+            await self._abort_everywhere(request_id)
+        return bool(requests) or aborted
 
     async def status(self) -> ReplicaStatus:
         """See `Replica`: ready if one is, their loads added up. Raises `NotReady` until one has answered."""
@@ -249,9 +259,11 @@ class Fleet:
         assert ticket.replica is not None
         member = self._members[ticket.replica]
         member.requests += 1
+        request.calls += 1
         try:
             yield member
         finally:
+            request.calls -= 1
             self._dispatcher.end(ticket)
 
     def _count_tokens(self, member: Member) -> None:
@@ -286,6 +298,11 @@ class Fleet:
             self._waiting_items.hold(ticket.share.tenant, -items)
             if not kept:
                 self._dispatcher.end(ticket)
+
+    async def _abort_everywhere(self, request_id: str) -> bool:
+        """Whether a replica that is not suspect has aborted an item of the request."""
+        members = [member for member in self._members.values() if member.state in ("ready", "not_ready")]
+        return any(await asyncio.gather(*(self._abort(member, request_id) for member in members)))
 
     @staticmethod
     async def _abort(member: Member, request_id: str) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 from fake_time import now_s, run_fast
@@ -10,8 +12,9 @@ from mortal_fleet import asked, assert_right, started
 from mortal_replica import MortalReplica
 
 from gliner_bento.errors import Aborted, DeadlineExceeded, NotReady, QueueFull
+from gliner_bento.replicas.base import Call, Outcome
 from gliner_bento.replicas.fleet.fleet import PIECE_TOKENS
-from gliner_bento.types import Extraction
+from gliner_bento.types import Extraction, Item
 
 
 def test_concurrent_requests_are_divided_among_the_replicas():
@@ -166,6 +169,28 @@ def test_an_abort_reaches_every_replica_and_what_waits():
     assert [[type(outcome) for outcome in outcomes] for outcomes in running] == [[Extraction, Aborted]] * 2
     assert [replica.aborts[0] for replica in replicas] == ["a", "a"]
     assert unknown is False
+
+
+def test_an_abort_that_overtakes_its_request_is_repeated():
+    """The request's items may arrive at a replica later than the abort."""
+
+    @dataclass(eq=False)
+    class Late(MortalReplica):
+        async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
+            await asyncio.sleep(0.2)
+            return await super().extract(items, call)
+
+        async def abort(self, request_id: str) -> bool:
+            return bool(self.calls) and await super().abort(request_id)
+
+    async def scene():
+        fleet = await started(Late())
+        asking = asyncio.ensure_future(asked(fleet, *"abc", request_id="a"))
+        await asyncio.sleep(0.1)
+        assert await fleet.abort("a") is True
+        return await asking
+
+    assert [type(outcome) for outcome in run_fast(scene)] == [Extraction, Aborted, Aborted]
 
 
 def test_a_cancelled_request_is_cancelled_where_it_runs():
