@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
+from on_a_socket import on_a_socket
 
 from gliner_bento.client import Client
 from gliner_bento.errors import InvalidField
@@ -49,13 +47,8 @@ def url(checkpoint: Path) -> Iterator[str]:
     replica = LocalReplica.load(settings)
     app = GatewayApp(settings.view(GatewayOptions))
     app.bind(replica)
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical"))
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    with on_a_socket(app) as url:
+        yield url
     replica.close()
 
 
