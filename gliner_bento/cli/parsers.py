@@ -138,11 +138,12 @@ def _encoding(name: str) -> str:
 
 
 def add_server(parser: argparse.ArgumentParser, text: str, **options: Any) -> None:
-    """Add `--url` and `--api-key` of a server."""
+    """Add `--url`, `--api-key` and `--model-name` of a server."""
     parser.add_argument("--url", type=server_url, metavar="URL", help=text, **options)
     parser.add_argument(
         "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
     )
+    parser.add_argument("--model-name", metavar="NAME", help="which of the server's models (default: its first)")
 
 
 def server_url(given: str) -> str:

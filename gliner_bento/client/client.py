@@ -39,6 +39,7 @@ class Client:
 
     `options` are the other fields of the request (`relations`, `threshold`, `request_id`, ...; see `ExtractRequest`).
     `api_key` is by default the environment's `GLINER_CLIENT_API_KEY`.
+    `model` names one of the server's models for every call, also for its adapters; the option `model` of a call wins.
     Every method raises the `GLiNERBentoError` of an error answer, or httpx's own error if no answer arrived.
 
         with Client() as client:
@@ -46,9 +47,13 @@ class Client:
                 print(entity.text, entity.label)
     """
 
-    def __init__(self, url: str = DEFAULT_URL, *, api_key: str | None = None, timeout_s: float = 60.0) -> None:
-        self._url, self._api_key, self._timeout_s = url, api_key, timeout_s
-        self._http = httpx.Client(base_url=url, timeout=timeout_s, headers=_authorization(api_key))
+    def __init__(
+        self, url: str = DEFAULT_URL, *, api_key: str | None = None, timeout_s: float = 60.0, model: str | None = None
+    ) -> None:
+        self._url, self._api_key, self._timeout_s, self._model = url, api_key, timeout_s, model
+        self._http = httpx.Client(
+            base_url=url, timeout=timeout_s, headers=_authorization(api_key), params=_query(model)
+        )
 
     def extract(self, text: str, labels: Labels | None = None, **options: Any) -> ExtractAnswer:
         """Entities and relations of one text, and its `classifications`."""
@@ -103,7 +108,7 @@ class Client:
         retry_s: how long a request is repeated while it is refused or the server is unreachable; then the error is
         raised."""
         _check_window(window)
-        own = AsyncClient(self._url, api_key=self._api_key, timeout_s=self._timeout_s)
+        own = AsyncClient(self._url, api_key=self._api_key, timeout_s=self._timeout_s, model=self._model)
         sender = Sender([own.send], labels, options, window=window, retry_s=retry_s)
         return in_order_from_a_thread(texts, sender, window, own.aclose)
 
@@ -178,10 +183,16 @@ class AsyncClient:
         *,
         api_key: str | None = None,
         timeout_s: float = 60.0,
+        model: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        headers = _authorization(api_key)
-        self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, headers=headers, transport=transport)
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            timeout=timeout_s,
+            headers=_authorization(api_key),
+            params=_query(model),
+            transport=transport,
+        )
 
     async def extract(self, text: str, labels: Labels | None = None, **options: Any) -> ExtractAnswer:
         """As `Client.extract`."""
@@ -306,3 +317,8 @@ def _check_window(window: int) -> None:
 def _authorization(api_key: str | None) -> dict[str, str]:
     key = api_key or os.environ.get(KEY_VARIABLE)
     return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _query(model: str | None) -> dict[str, str]:
+    """The query of every request, which names the model in all routes."""
+    return {"model": model} if model else {}

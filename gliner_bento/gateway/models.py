@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
+from copy import copy
 from dataclasses import asdict, replace
 
 from gliner_bento.errors import GLiNERBentoError, ModelNotFound, QueueFull
@@ -152,6 +153,7 @@ class ModelTable:
         pacer = LoopPacer()
         rows = replicas if isinstance(replicas, Mapping) else {None: replicas}
         self._rows = {name: ServedModel(name, replica, options, pacer) for name, replica in rows.items()}
+        self._default = next(iter(self))
         self.policies = {name: row.policy for name, row in self._rows.items()}
 
     def __iter__(self) -> Iterator[ServedModel]:
@@ -163,7 +165,13 @@ class ModelTable:
     @property
     def default(self) -> ServedModel:
         """The model of a request that names none."""
-        return next(iter(self))
+        return self._default
+
+    async def starting_with(self, name: str) -> ModelTable:
+        """The same table with another default. Raises `ModelNotFound`."""
+        table = copy(self)
+        table._default = await self.find(name)
+        return table
 
     async def find(self, name: str | None) -> ServedModel:
         """A model by its name, or the last part of its hub id; None: the default. Raises `ModelNotFound`."""

@@ -84,6 +84,13 @@ def test_each_action_is_a_call_of_the_api(server, capsys, tmp_path):
     assert written[-1] == "a is deleted"
 
 
+def test_the_adapters_are_those_of_the_model_that_is_named(server):
+    url, requests = server
+    for words in (["list"], ["pin", "a"]):
+        cli.main(["adapters", *words, "--url", url, "--model-name", "pii"])
+    assert ["model=pii" in path for _, path, _ in requests] == [True, True]
+
+
 def test_json_is_the_answer_of_the_api(server, capsys):
     url, _ = server
     assert cli.main(["adapters", "list", "--url", url, "--json"]) == 0
