@@ -17,6 +17,7 @@ from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_RETRY_S, DEFAULT_WINDOW, Sender, Text, in_order, in_order_from_a_thread
 from gliner_bento.client.notebook import ExtractAnswer, ExtractBatchAnswer
 from gliner_bento.client.upload import opened, pieces
+from gliner_bento.model_types import ListedModel, ModelAction
 from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import (
     AbortResponse,
@@ -119,6 +120,22 @@ class Client:
     def model(self) -> ModelCard:
         """What is served, and with which limits."""
         return self._send(calls.model())
+
+    def models(self) -> list[ListedModel]:
+        """The models of the server, and the state of each; one is the default."""
+        return self._send(calls.models()).data
+
+    def add_model(self, name: str, source: str, *, pinned: bool = False, **settings: Any) -> ListedModel:
+        """Serve a further model: a folder in the `model_root` of the server, or `hub:owner/name`. settings: its own."""
+        return self._send(calls.add_model(name, source, settings, pinned=pinned))
+
+    def change_model(self, name: str, action: ModelAction) -> ListedModel:
+        """Load, unload, pin or unpin a model."""
+        return self._send(calls.change_model(name, action))
+
+    def delete_model(self, name: str) -> None:
+        """Serve a model no longer, after the requests that use it have ended."""
+        self._send(calls.delete_model(name))
 
     def status(self) -> ServerStatus:
         """What the server does now."""
@@ -255,6 +272,22 @@ class AsyncClient:
     async def model(self) -> ModelCard:
         """As `Client.model`."""
         return await self._send(calls.model())
+
+    async def models(self) -> list[ListedModel]:
+        """As `Client.models`."""
+        return (await self._send(calls.models())).data
+
+    async def add_model(self, name: str, source: str, *, pinned: bool = False, **settings: Any) -> ListedModel:
+        """As `Client.add_model`."""
+        return await self._send(calls.add_model(name, source, settings, pinned=pinned))
+
+    async def change_model(self, name: str, action: ModelAction) -> ListedModel:
+        """As `Client.change_model`."""
+        return await self._send(calls.change_model(name, action))
+
+    async def delete_model(self, name: str) -> None:
+        """As `Client.delete_model`."""
+        await self._send(calls.delete_model(name))
 
     async def status(self) -> ServerStatus:
         """As `Client.status`."""

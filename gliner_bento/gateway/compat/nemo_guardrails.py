@@ -23,8 +23,9 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence, LazyText, Text, json_text
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError, now_s
-from gliner_bento.gateway.v1.models import ListedModels, list_models
+from gliner_bento.gateway.v1.models import list_models
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
+from gliner_bento.model_types import ListedModels
 from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score
 

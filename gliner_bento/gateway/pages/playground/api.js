@@ -32,8 +32,7 @@ export const address = (path) => new URL(`.${path}`, location.href.split("#")[0]
 
 const query = (name) => (name ? `?model=${encodeURIComponent(name)}` : "");
 
-/** The names of the models; the first is the default. */
-export const models = async () => (await (await ask("/v1/models")).json()).data.map(({ id }) => id);
+export const models = async () => (await (await ask("/v1/models")).json()).data;
 export const model = async (name) => (await ask(`/v1/model${query(name)}`)).json();
 export const adapters = async (name) => (await (await ask(`/v1/adapters${query(name)}`)).json()).adapters;
 export const extract = async (body, signal) => (await ask("/v1/extract", body, signal)).json();

@@ -181,13 +181,17 @@ function askForKey() {
 
 async function describeServer() {
   try {
-    const names = await api.models();
-    if (!names.slice(1).includes(state.options.model)) state.options.model = "";
-    byId("models").hidden = names.length < 2;
-    byId("models").replaceChildren(...names.map((name) => el("option", { value: name, text: name })));
-    byId("models").value = state.options.model || names[0];
+    const models = await api.models();
+    const chosen = models.find(({ id }) => id === state.options.model) ?? models.find((one) => one.default);
+    state.options.model = chosen.default ? "" : chosen.id;
+    byId("models").hidden = models.length < 2;
+    byId("models").replaceChildren(
+      ...models.map(({ id, state }) =>
+        el("option", { value: id, text: state === "ready" ? id : `${id} (${state})`, selected: id === chosen.id }),
+      ),
+    );
     const model = await api.model(state.options.model);
-    byId("model").textContent = [...(names.length < 2 ? [model.model] : []), model.device, model.dtype].join(" · ");
+    byId("model").textContent = [...(models.length < 2 ? [model.model] : []), model.device, model.dtype].join(" · ");
     byId("model").title = `${model.family}, ${model.max_words} words in one pass`;
     options.setModel(model);
     for (const task of Object.keys(can)) can[task] = model.tasks.includes(task);
