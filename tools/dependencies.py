@@ -61,7 +61,7 @@ writes the same, with versions, as a bill of materials in CycloneDX's format; `m
 
 The playground includes [Cytoscape.js](https://js.cytoscape.org) (MIT), unchanged, with its licence.
 
-| Package | Licence |
+| Licence | Packages |
 |---|---|
 """
 
@@ -106,9 +106,11 @@ def licence_of(name: str) -> str:
 
 
 def licenses_page(listed: Sequence[Pin]) -> str:
-    """docs/licenses.md: one row per package, whatever its version."""
-    names = sorted({pin.name for pin in listed})
-    return _PAGE + "".join(f"| [{name}](https://pypi.org/project/{name}/) | {licence_of(name)} |\n" for name in names)
+    """docs/licenses.md: the packages of each licence, whatever their versions."""
+    packages: dict[str, list[str]] = {}
+    for name in sorted({pin.name for pin in listed}):
+        packages.setdefault(licence_of(name), []).append(name)
+    return _PAGE + "".join(f"| {licence} | {', '.join(names)} |\n" for licence, names in sorted(packages.items()))
 
 
 def bill_of_materials(listed: Sequence[Pin]) -> dict[str, Any]:
@@ -172,16 +174,21 @@ def _cytoscape() -> dict[str, Any]:
 
 
 def _stale(page: str, listed: Sequence[Pin]) -> Iterator[str]:
-    """Packages whose row is missing, or is not what `page` says.
+    """Packages that are missing, or have another licence than `page` says.
 
     A package with another version on old Python may state its licence differently there.
     """
-    written = PAGE.read_text(encoding="utf-8")
+    written = _licences(PAGE.read_text(encoding="utf-8"))
     varying = {pin.name for pin in listed if _ONLY_OLD_PYTHON in pin.marker}
-    for row in set(page.splitlines()) ^ set(written.splitlines()):
-        name = row.partition("[")[2].partition("]")[0]
-        if name not in varying or sys.version_info >= (3, 11) or f"[{name}]" not in written:
-            yield name or row
+    for name, _ in _licences(page) ^ written:
+        if name not in varying or sys.version_info >= (3, 11) or name not in dict(written):
+            yield name
+
+
+def _licences(page: str) -> set[tuple[str, str]]:
+    """Name and licence of each package of a page."""
+    rows = re.findall(r"^\| (?!Licence)([\w(][^|]*) \| ([^|]*) \|$", page, re.MULTILINE)
+    return {(name, licence) for licence, names in rows for name in names.split(", ")}
 
 
 def main(arguments: Sequence[str]) -> int:
