@@ -6,6 +6,7 @@ Names and versions are those of the lock; licences those that the installed pack
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
 PAGE = ROOT / "docs" / "licenses.md"
 MODEL = ROOT / "models" / "demo"
-CYTOSCAPE = ROOT / "gliner_bento" / "gateway" / "pages" / "playground" / "vendor" / "cytoscape.esm.min.mjs"
+CYTOSCAPE = ROOT / "gliner_bento" / "gateway" / "pages" / "playground" / "vendor" / "cytoscape.esm.min.mjs.gz"
 
 _ONLY_OLD_PYTHON = "python_full_version < '3.11'"
 _ELSEWHERE = {
@@ -158,7 +159,7 @@ def _model() -> dict[str, Any]:
 
 def _cytoscape() -> dict[str, Any]:
     """The library that is in the repository, for the playground."""
-    content = CYTOSCAPE.read_text(encoding="utf-8")
+    content = gzip.decompress(CYTOSCAPE.read_bytes()).decode()
     version = re.search(r'\.version="([0-9.]+)"', content)
     assert version
     purl = f"pkg:npm/cytoscape@{version[1]}"
