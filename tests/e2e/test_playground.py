@@ -13,6 +13,7 @@ import patient
 import pytest
 from chromium import Page, chromium, executable
 
+from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="Chromium is not installed")
@@ -372,6 +373,34 @@ def test_a_long_text_is_streamed_and_only_what_is_near_has_elements(page):
     page.evaluate("document.querySelector('#document').scrollTop = 1e6")
     last = "document.querySelector('.block:last-of-type').querySelectorAll('mark').length"
     assert page.wait(last)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_one_of_several_models_can_be_chosen(tab, several_models, width):
+    tab.open(f"{several_models}/playground", width=width)
+    wait_for_marks(tab, "Marie Curie")
+    assert tab.evaluate("[...document.getElementById('models').options].map(({value}) => value)") == ["general", "pii"]
+    put(tab, "#models", "pii", "change")
+    tab.wait("document.getElementById('status').textContent.endsWith(' · pii')")
+    wait_for_marks(tab, "Marie Curie")
+    tab.click("#tab-code")
+    assert '"model": "pii"' in tab.evaluate("document.querySelector('pre').textContent")
+    link = tab.evaluate("location.href")
+    tab.open("about:blank")
+    tab.open(link, width=width)
+    tab.wait("document.getElementById('status').textContent.endsWith(' · pii')")
+    assert tab.evaluate("document.getElementById('models').value") == "pii"
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.fixture(scope="module")
+def several_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with two models."""
+    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
+    command += ["--model", "general=models/demo", "--model", "pii=models/demo"]
+    log = tmp_path_factory.mktemp("models") / "log"
+    with running_server(command, cwd=PROJECT_ROOT, log=log) as url:
+        yield url
 
 
 @pytest.mark.slow
