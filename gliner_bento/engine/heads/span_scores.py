@@ -51,14 +51,14 @@ class SpanScorer(Protocol):
 
 
 class WordEnds(NamedTuple):
-    """The spans of a batch, as what each word contributes to a span as its first word, and as its last: (W, H) each."""
+    """The spans of a batch: the contributions of each word as first, and as last word of a span, (W, H) each."""
 
     first: torch.Tensor
     last: torch.Tensor
     word_rows: TextRows
 
     def of(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the first and the last word of these spans of each text contribute, (N, H) each."""
+        """The contributions of the first and of the last word of these spans of each text, (N, H) each."""
         first, last = rows_of_spans(self.word_rows, texts, spans, self.first.device)
         return self.first[first], self.last[last]
 
