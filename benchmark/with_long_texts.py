@@ -57,7 +57,7 @@ def long_texts(bench: Bench, section: str) -> list[Row]:
     model, document = bench.checkpoint("ner"), generated.document(bench.plan.document_words)
     texts, labels, gold = paragraphs(bench.plan.paragraphs)
     whole: Body = {"text": _SEPARATOR.join(texts), "labels": labels}
-    documents = [{"model": str(model.resolve()), "body": document}, {"model": str(DEMO), "body": whole}]
+    documents = [{"model": model, "body": document}, {"model": DEMO, "body": whole}]
     windows = bench.ours_in_process(model, {"dtype": _DTYPE}, what="windows", documents=documents)["windows"]
     return [
         *_document_rows(bench, section, model, document, windows[0]),
@@ -195,7 +195,7 @@ def _loop_of_gliner(bench: Bench, model: Path, parts: Sequence[Body]) -> tuple[f
     """Words/s of gliner in a loop over pieces of a document; a note."""
     some, words = list(parts[:_PIECES]), generated.word_count(parts[0]["text"])
     try:
-        result = job.run("gliner_own", model=str(model.resolve()), bodies=some, batch_sizes=[1],
+        result = job.run("gliner_own", model=model, bodies=some, batch_sizes=[1],
                          seconds=bench.plan.in_process_s, dtype=_DTYPE)  # fmt: skip
     except NotMeasured as reason:
         return None, f"not measured: {reason}"
