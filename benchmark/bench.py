@@ -34,7 +34,7 @@ from gliner_bento.settings.cores import usable_cores
 from gliner_bento.settings.names import env_name
 
 DEMO = PROJECT_ROOT / "models" / "demo"
-MODELS = BUILD / "models"
+MODELS = (BUILD / "models").absolute()
 UNLIMITED_S = 1e9
 _STAMP = "made.json"
 
@@ -98,21 +98,21 @@ class Bench:
         version = hashlib.sha256((job.JOBS / "checkpoints.py").read_bytes()).hexdigest()[:12]
         bodies = self.bodies(family, 24, seed=1)
         folder = self.models / f"{family}-{version}"
-        return _cached_folder(folder, "checkpoints", what="build", family=family, tokenizer=str(DEMO), bodies=bodies)
+        return _cached_folder(folder, "checkpoints", what="build", family=family, tokenizer=DEMO, bodies=bodies)
 
     def gliner2_checkpoint(self) -> Path:
         """The folder of a GLiNER2 checkpoint; built unless one by the same code is cached."""
         version = hashlib.sha256((job.JOBS / "gliner2_own.py").read_bytes()).hexdigest()[:12]
         bodies = workload.mixed(24, 1)
         return _cached_folder(
-            self.models / f"gliner2-{version}", "gliner2_own", what="build", tokenizer=str(DEMO), bodies=bodies
+            self.models / f"gliner2-{version}", "gliner2_own", what="build", tokenizer=DEMO, bodies=bodies
         )
 
     def exported(self) -> Path:
         """The folder with the ONNX export of the entity model."""
         model = self.checkpoint("ner")
         folder = self.models / f"{model.name}-onnx"
-        return _cached_folder(folder, "checkpoints", what="export", model=str(model.resolve()))
+        return _cached_folder(folder, "checkpoints", what="export", model=model)
 
     def adapters(self, model: Path) -> Path:
         """The folder with LoRA adapters of a model, one folder each, cached: the plan's full number for queries and
@@ -121,8 +121,8 @@ class Bench:
         counts = {"attention": every, "values": few, "linear": few}
         code = (job.JOBS / "adapters.py").read_bytes() + json.dumps(counts).encode()
         folder = self.models / f"{model.name}-adapters-{hashlib.sha256(code).hexdigest()[:12]}"
-        _cached_folder(folder, "adapters", what="make", model=str(model.resolve()), counts=counts)
-        return folder.resolve() / "root"
+        _cached_folder(folder, "adapters", what="make", model=model, counts=counts)
+        return folder / "root"
 
     def bodies(self, family: str, count: int, seed: int = 0) -> list[workload.Body]:
         """Bodies of the mixed workload for a model."""
@@ -135,7 +135,7 @@ class Bench:
         file = self.models / f"{model.name}-{hashlib.sha256(key).hexdigest()[:12]}.json"
         if not file.exists():
             requests: dict[str, Any] = {"bodies": list(bodies), "batch_sizes": [1], "seconds": 0.0}
-            result = job.run("gliner_own", model=str(model.resolve()), **requests)
+            result = job.run("gliner_own", model=model, **requests)
             file.write_text(json.dumps(result["answers"]), encoding="utf-8")
         return [predictions_of(answer) for answer in json.loads(file.read_text("utf-8"))]
 
@@ -150,7 +150,7 @@ class Bench:
             parts = [bodies[at : at + size] for at in range(0, len(bodies), size)]
 
             def answers(part: Sequence[workload.Body]) -> list[Any]:
-                inputs: dict[str, Any] = {"model": str(model.resolve()), "folder": str(folder), "bodies": list(part)}
+                inputs: dict[str, Any] = {"model": model, "folder": folder, "bodies": list(part)}
                 return list(job.run("adapters", what="merged", **inputs)["answers"])
 
             with ThreadPoolExecutor(len(parts)) as pool:
@@ -160,7 +160,7 @@ class Bench:
 
     def ours_in_process(self, model: Path, settings: Mapping[str, Any] | None = None, **arguments: Any) -> Any:
         """The result of jobs/ours.py with these settings."""
-        return job.run("ours", environment({"model": str(model.resolve()), **(settings or {})}), **arguments)
+        return job.run("ours", environment({"model": model, **(settings or {})}), **arguments)
 
     # Servers, one at a time
 
@@ -168,7 +168,7 @@ class Bench:
     def ours(self, model: Path, **settings: Any) -> Iterator[Server]:
         """gliner-bento with these settings."""
         command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
-        with self._server("ours", command, environment({"model": str(model.resolve()), **settings})) as server:
+        with self._server("ours", command, environment({"model": model, **settings})) as server:
             yield server
 
     @contextlib.contextmanager
@@ -178,7 +178,7 @@ class Bench:
         That is the number of threads it computes with, 4 by default; with fewer cores than that it stalls for minutes.
         """
         self._need("ray")
-        command = [sys.executable, "-m", "gliner.serve", "--model", str(model.resolve()), "--device", device]
+        command = [sys.executable, "-m", "gliner.serve", "--model", str(model), "--device", device]
         gpus = "1" if device == "cuda" else "0"
         command += ["--dtype", dtype, "--no-compile", "--num-gpus-per-replica", gpus, "--num-cpus-per-replica", "1"]
         command += ["--tokenizer-threads", str(usable_cores())]
@@ -192,7 +192,7 @@ class Bench:
         """gliner behind BentoML's `batchable=True`."""
         command = [sys.executable, "-m", "bentoml", "serve", "benchmark.jobs.naive_service:NaiveService"]
         command += ["--working-dir", str(PROJECT_ROOT), "--host", "127.0.0.1", "--port", "{port}"]
-        env = {"BENCH_MODEL": str(model.resolve()), "BENCH_DTYPE": dtype, **_bentoml()}
+        env = {"BENCH_MODEL": str(model), "BENCH_DTYPE": dtype, **_bentoml()}
         with self._server("naive", command, env) as server:
             yield server
 
@@ -284,7 +284,7 @@ def _cached_folder(folder: Path, maker: str, **arguments: Any) -> Path:
     if not stamp.exists():
         log_progress(f"  making {folder}")
         shutil.rmtree(folder, ignore_errors=True)
-        result = job.run(maker, folder=str(folder.resolve()), **arguments)
+        result = job.run(maker, folder=folder, **arguments)
         stamp.write_text(json.dumps(result), encoding="utf-8")
     return folder
 
@@ -305,4 +305,4 @@ def log_progress(line: str) -> None:
 def _bentoml() -> dict[str, str]:
     home = Path(os.environ.get("BENTOML_HOME", BUILD / "bentoml"))
     home.mkdir(parents=True, exist_ok=True)
-    return {"BENTOML_DO_NOT_TRACK": "True", "BENTOML_HOME": str(home.resolve())}
+    return {"BENTOML_DO_NOT_TRACK": "True", "BENTOML_HOME": str(home.absolute())}

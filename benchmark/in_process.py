@@ -24,22 +24,20 @@ def in_process(bench: Bench, section: str) -> list[Row]:
     model, plan = bench.checkpoint("ner"), bench.plan
     bodies = bench.bodies("ner", plan.in_process_texts)
     expected = bench.expected(model, bench.bodies("ner", plan.texts))[: len(bodies)]  # cached for these texts
-    ours = bench.ours_in_process(model, {"dtype": "float32"}, what="throughput", bodies=bodies,
-                                 seconds=plan.in_process_s)  # fmt: skip
+    load: dict[str, Any] = {"what": "throughput", "bodies": bodies, "seconds": plan.in_process_s}
+    ours = bench.ours_in_process(model, {"dtype": "float32"}, **load)
     bench.extra["in_process"] = {
         "ours": {"texts_per_s": ours["texts_per_s"]} | {"agreement": agreement_of(ours["answers"], expected)}
     }
     inputs: dict[str, Any] = {"bodies": bodies, "batch_sizes": [8, 4, 1], "seconds": plan.in_process_s}
+    environment = (BUILD / "fast-gliner-venv").absolute()
     baselines: dict[str, Callable[[], dict[str, Any]]] = {
-        "gliner on torch": lambda: job.run("gliner_own", model=str(model.resolve()), **inputs),
-        "gliner on ONNX Runtime": lambda: job.run(
-            "gliner_own", model=str(bench.exported().resolve()), runtime="onnx", **inputs
-        ),
+        "gliner on torch": lambda: job.run("gliner_own", model=model, **inputs),
+        "gliner on ONNX Runtime": lambda: job.run("gliner_own", model=bench.exported(), runtime="onnx", **inputs),
         "fast-gliner": lambda: job.run_in_environment(
-            "fast_gliner", (BUILD / "fast-gliner-venv").resolve(), job.FAST_GLINER,
-            model=str(bench.exported().resolve()), **inputs
+            "fast_gliner", environment, job.FAST_GLINER, model=bench.exported(), **inputs
         ),
-    }  # fmt: skip
+    }
     rows = []
     for name, measure in baselines.items():
         speed, note = None, ""
@@ -60,25 +58,14 @@ def gliner2(bench: Bench, section: str) -> list[Row]:
     """Texts/s of a GLiNER2 model without a server, fp32, against gliner2's `batch_extract` at its best batch size."""
     model, plan = bench.gliner2_checkpoint(), bench.plan
     bodies = [{key: body[key] for key in ("text", "labels")} for body in bench.bodies("ner", plan.in_process_texts)]
-    settings = {"dtype": "float32"}
-    ours = bench.ours_in_process(model, settings, what="throughput", bodies=bodies, seconds=plan.in_process_s)
-    theirs = job.run("gliner2_own", what="speed", model=str(model.resolve()), bodies=bodies, batch_sizes=[8, 4, 1],
-                     seconds=plan.in_process_s)  # fmt: skip
+    load: dict[str, Any] = {"bodies": bodies, "seconds": plan.in_process_s}
+    ours = bench.ours_in_process(model, {"dtype": "float32"}, what="throughput", **load)
+    theirs = job.run("gliner2_own", what="speed", model=model, batch_sizes=[8, 4, 1], **load)
     agreement = agreement_of(ours["answers"], [predictions_of(answer) for answer in theirs["answers"]])
     bench.extra["gliner2"] = {"ours": ours["texts_per_s"], "theirs": theirs["texts_per_s"], "agreement": agreement}
     note = f"{_batch_sizes(theirs)}; {agreement['wrong']} of {agreement['answers']} answers differ"
-    return [
-        Row(
-            section,
-            "GLiNER2 in process, fp32",
-            "texts/s",
-            ours["texts_per_s"],
-            theirs["best"],
-            "gliner2",
-            3.0,
-            note=note,
-        )
-    ]
+    speeds = ours["texts_per_s"], theirs["best"]
+    return [Row(section, "GLiNER2 in process, fp32", "texts/s", *speeds, "gliner2", 3.0, note=note)]
 
 
 def served(bench: Bench, section: str) -> list[Row]:
@@ -105,7 +92,7 @@ def labels1000(bench: Bench, section: str) -> list[Row]:
     model = bench.checkpoint("bi")
     [body] = workload.many_labels(1, labels=1000)
     ours = bench.ours_in_process(model, {"dtype": "float32"}, what="repeated", body=body, times=8)
-    theirs = job.run("gliner_own", model=str(model.resolve()), bodies=[body] * 4, batch_sizes=[1], seconds=0.0)
+    theirs = job.run("gliner_own", model=model, bodies=[body] * 4, batch_sizes=[1], seconds=0.0)
     expected = [predictions_of(theirs["answers"][0])]
     bench.extra["labels1000"] = {"ours_s": ours["seconds"], "gliner_s": theirs["latencies_s"]}
     bench.extra["labels1000"]["agreement"] = agreement_of(ours["answers"], expected)

@@ -48,11 +48,11 @@ def run_in_environment(name: str, environment: Path, requirement: str, **argumen
 
 
 def _run(command: list[str], cwd: Path, settings: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Passes the arguments as JSON on stdin; the result is the last line of stdout."""
+    """Passes the arguments as JSON on stdin, paths as text; the result is the last line of stdout."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
     ended = subprocess.run(
         command,
-        input=json.dumps(arguments),
+        input=json.dumps(arguments, default=str),
         capture_output=True,
         text=True,
         check=False,

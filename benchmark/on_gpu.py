@@ -153,7 +153,7 @@ def _ours(
 def _gliner(
     bench: Bench, family: str, bodies: Sequence[workload.Body], sizes: Sequence[int], **options: Any
 ) -> dict[str, Any]:
-    return job.run("gliner_own", model=str(bench.checkpoint(family).resolve()), bodies=list(bodies), device="cuda",
+    return job.run("gliner_own", model=bench.checkpoint(family), bodies=list(bodies), device="cuda",
                    batch_sizes=list(sizes), seconds=0.0, **options)  # fmt: skip
 
 

@@ -25,25 +25,26 @@ def http(dtype: str, target: float, bench: Bench, section: str) -> list[Row]:
     bodies = bench.bodies("ner", bench.plan.texts)
     about: dict[str, Any] = {"section": section, "dtype": dtype, "expected": bench.expected(model, bodies)}
     memory = bench.extra.setdefault("memory", {}).setdefault(dtype, {})
-    with bench.ours(model, dtype=dtype) as server:
-        route = server.url + EXTRACT
-        bench.warm_up(route, bodies)
-        ours = {
-            n: bench.measure_load("ours", route, bodies, concurrency=n, route=EXTRACT, **about)
+
+    def loops(name: str, url: str, route: str) -> dict[int, dict[str, Any]]:
+        """The points of closed loops, after a warm-up."""
+        bench.warm_up(url + route, bodies)
+        return {
+            n: bench.measure_load(name, url + route, bodies, concurrency=n, route=route, **about)
             for n in bench.plan.concurrencies
         }
+
+    with bench.ours(model, dtype=dtype) as server:
+        ours = loops("ours", server.url, EXTRACT)
         bench.measure_load("ours", server.url + GLINER, bodies, concurrency=most, route=GLINER, **about)
         rate = 0.7 * ours[most]["requests_per_s"]
-        paced = bench.measure_load("ours", route, bodies, rate=rate, route=EXTRACT, **about)
+        paced = bench.measure_load("ours", server.url + EXTRACT, bodies, rate=rate, route=EXTRACT, **about)
         memory["ours"] = server.resident_bytes()
     theirs: dict[int, dict[str, Any]] = {}
     missing = ""
     try:
         with bench.gliner_serve(model, dtype) as server:
-            route = server.url + GLINER
-            bench.warm_up(route, bodies)
-            for n in bench.plan.concurrencies:
-                theirs[n] = bench.measure_load("gliner.serve", route, bodies, concurrency=n, route=GLINER, **about)
+            theirs = loops("gliner.serve", server.url, GLINER)
             memory["gliner.serve"] = server.resident_bytes()
     except NotMeasured as reason:
         missing = f"not measured: {reason}"

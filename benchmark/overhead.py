@@ -17,5 +17,5 @@ def overhead(bench: Bench, section: str) -> list[Row]:
     texts, _, _ = paragraphs(_TEXTS)
     bodies = generated.pieces({"text": " ".join(texts), "labels": workload.LABEL_SETS[1]}, _WORDS)[:_TEXTS]
     repetitions = 20 if bench.plan.bundled else 300
-    measured = job.run("overhead", environment({"model": str(DEMO)}), bodies=bodies, repetitions=repetitions)
+    measured = job.run("overhead", environment({"model": DEMO}), bodies=bodies, repetitions=repetitions)
     return [Row.from_data({**row, "section": section}) for row in measured["rows"]]

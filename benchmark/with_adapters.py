@@ -37,7 +37,7 @@ _BATCH_SIZES = [8, 4]
 def settings_for(bench: Bench, dtype: str, slots: int) -> Iterator[dict[str, Any]]:
     """Settings of our server: `slots` adapters on the device, and four times the plan's few in CPU memory, at least
     those on the device."""
-    with tempfile.TemporaryDirectory(prefix="adapters-", dir=bench.models.resolve()) as cache:
+    with tempfile.TemporaryDirectory(prefix="adapters-", dir=bench.models) as cache:
         yield {
             "dtype": dtype,
             "enable_lora": True,
@@ -173,7 +173,7 @@ def in_process(bench: Bench, section: str) -> list[Row]:
     rows = []
     results: dict[str, Any]
     try:
-        results = job.run("mixed", model=str(loads.model.resolve()), bodies=bodies_by_kind, folder=str(loads.adapters),
+        results = job.run("mixed", model=loads.model, bodies=bodies_by_kind, folder=loads.adapters,
                           batch_sizes=_BATCH_SIZES, seconds=bench.plan.in_process_s / 2, dtype="bfloat16")  # fmt: skip
     except NotMeasured as reason:
         results = {kind: {"error": str(reason)} for kind in bodies_by_kind}

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from typing import Any
 from benchmark import generated, job
 from benchmark.answers import predictions_of
 from benchmark.bench import DEMO, UNLIMITED_S, Bench
-from benchmark.borders import NEAR_WORDS, compare_at_borders
 from benchmark.job import NotMeasured
 from benchmark.labelled import Span, f1, joined_spans, paragraphs
 from benchmark.over_http import BYTES_PER_MB, EXTRACT
@@ -44,9 +43,6 @@ _PIECES = 16
 _SEPARATOR = "\n\n"
 """Between paragraphs."""
 
-Window = dict[str, int]
-"""See `windows` of jobs/ours.py."""
-
 Load = Callable[..., tuple[dict[str, Any], list[dict[str, Any]]]]
 """`_measure_load`, on one server."""
 
@@ -57,11 +53,10 @@ def long_texts(bench: Bench, section: str) -> list[Row]:
     model, document = bench.checkpoint("ner"), generated.document(bench.plan.document_words)
     texts, labels, gold = paragraphs(bench.plan.paragraphs)
     whole: Body = {"text": _SEPARATOR.join(texts), "labels": labels}
-    documents = [{"model": str(model.resolve()), "body": document}, {"model": str(DEMO), "body": whole}]
-    windows = bench.ours_in_process(model, {"dtype": _DTYPE}, what="windows", documents=documents)["windows"]
+    windows = bench.ours_in_process(model, {"dtype": _DTYPE}, what="windows", body=document)["windows"]
     return [
-        *_document_rows(bench, section, model, document, windows[0]),
-        *_bundled_rows(bench, section, texts, whole, gold, windows[1]),
+        *_document_rows(bench, section, model, document, windows),
+        *_bundled_rows(bench, section, texts, whole, gold),
     ]
 
 
@@ -82,7 +77,7 @@ def checked_answers(run: Run, bodies: Sequence[Body]) -> list[dict[str, Any]]:
 
 
 def _document_rows(
-    bench: Bench, section: str, model: Path, document: Body, windows: Sequence[Window]
+    bench: Bench, section: str, model: Path, document: Body, windows: Sequence[int]
 ) -> list[Row]:  # fmt: skip
     """Words/s, memory, and the latency of short texts while the document is processed."""
     words, most = bench.plan.document_words, max(bench.plan.concurrencies)
@@ -96,7 +91,7 @@ def _document_rows(
             whole, [answer, *_] = load("the document", [document], concurrency=1)
         single, _ = load(f"texts of {window} words", parts, concurrency=most)
         without, meanwhile, document_words_per_s = _short_texts_meanwhile(bench, server, load, document, few)
-    speed, in_windows = words * whole["requests_per_s"], sum(one["words"] for one in windows)
+    speed, in_windows = words * whole["requests_per_s"], sum(windows)
     loop, loop_note = _loop_of_gliner(bench, model, parts)
     growth, before, after = (size / BYTES_PER_MB for size in (max(sizes) - sizes[0], sizes[0], sizes[-1]))
     bench.extra["long_texts"]["document"] = {
@@ -121,9 +116,8 @@ def _document_rows(
 
 
 def _bundled_rows(
-    bench: Bench, section: str, texts: Sequence[str], document: Body, gold: Sequence[set[Span]],
-    windows: Sequence[Window],
-) -> list[Row]:  # fmt: skip
+    bench: Bench, section: str, texts: Sequence[str], document: Body, gold: Sequence[set[Span]]
+) -> list[Row]:
     """How time grows with the labels, and how far the entities of a document are those of its paragraphs, `texts`, and
     the right ones."""
     with _our_server(bench, section, DEMO) as (_, load):
@@ -131,20 +125,14 @@ def _bundled_rows(
         _, [whole] = load("paragraphs in one text", [document], concurrency=1, max_requests=1)
         _, answers = load("paragraphs", [document | {"text": text} for text in texts], max_requests=len(texts),
                           concurrency=max(bench.plan.concurrencies))  # fmt: skip
-    starts = list(itertools.accumulate((len(text) + len(_SEPARATOR) for text in texts[:-1]), initial=0))
     separate = joined_spans(texts, [set(predictions_of(answer)) for answer in answers], _SEPARATOR)
+    together = predictions_of(whole).keys()
     f1_of_both = f1([whole], [joined_spans(texts, gold, _SEPARATOR)]), f1(answers, gold)
-    borders = [*starts[1:], *(one["start"] for one in windows[1:]), *(one["end"] for one in windows[:-1])]
-    agreement = compare_at_borders(document["text"], predictions_of(whole).keys(), separate, borders)
-    bench.extra["long_texts"]["paragraphs"] = asdict(agreement) | {"windows": len(windows)}
-    note = (
-        f"{len(windows)} windows, {len(texts)} paragraphs; in both: {agreement.near_in_both} of {agreement.near} "
-        f"within {NEAR_WORDS} words of a border, {agreement.elsewhere_in_both} of {agreement.elsewhere} elsewhere"
-    )
+    note = f"{whole['usage']['windows']} windows, {len(texts)} paragraphs"
     name = (
         f"entities of {generated.word_count(document['text']):,} words equal to their paragraphs', bundled model, bf16"
     )
-    in_both, in_either = agreement.near_in_both + agreement.elsewhere_in_both, agreement.near + agreement.elsewhere
+    in_both, in_either = len(together & separate), len(together | separate)
     return [
         groups,
         Row(section, name, "entities", float(in_both), float(in_either), "entities of either", note=note),
@@ -195,7 +183,7 @@ def _loop_of_gliner(bench: Bench, model: Path, parts: Sequence[Body]) -> tuple[f
     """Words/s of gliner in a loop over pieces of a document; a note."""
     some, words = list(parts[:_PIECES]), generated.word_count(parts[0]["text"])
     try:
-        result = job.run("gliner_own", model=str(model.resolve()), bodies=some, batch_sizes=[1],
+        result = job.run("gliner_own", model=model, bodies=some, batch_sizes=[1],
                          seconds=bench.plan.in_process_s, dtype=_DTYPE)  # fmt: skip
     except NotMeasured as reason:
         return None, f"not measured: {reason}"

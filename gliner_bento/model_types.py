@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from gliner_bento.tasks.fields import Name, Strict
+from gliner_bento.tasks.fields import Elements, Name, Strict
 
 MODEL_NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 
@@ -31,7 +31,7 @@ class AddModelRequest(Strict):
         description="A folder below the server's `model_root`, or `hub:owner/name` where the server allows it.",
         examples=["gliner-pii"],
     )
-    settings: dict[str, str | int | float | bool | None] = Field(
+    settings: Elements[dict[str, str | int | float | bool | None]] = Field(
         default_factory=dict,
         description="Settings of its own, such as dtype, device, enable_lora or max_text_chars; default: the server's.",
         examples=[{"dtype": "bfloat16"}],

@@ -139,21 +139,13 @@ def repeated(body: Body, times: int) -> dict[str, Any]:
     return {"seconds": seconds[3:], "encoded_labels": encoded[3:], "answers": [_answer(extraction)]}
 
 
-def windows(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """The windows of each text: first character, one past the last, words.
-
-    documents: `model`, which replaces the setting, and `body`, without relations and with labels for one pass.
-    """
-    result = []
-    for document in documents:
-        settings = Settings.load().model_copy(update={"model": document["model"]})
-        prepared = _engine(settings).prepare(_item(document["body"], "window"))
-        passes = [] if prepared.chunked else [prepared]
-        while prepared.chunked and not prepared.chunked.exhausted:
-            passes += prepared.chunked.next_passes()
-        places = [one.payload.words for one in passes]
-        result.append([{"start": words[0][0], "end": words[-1][1], "words": len(words)} for words in places])
-    return {"windows": result}
+def windows(body: Body) -> dict[str, Any]:
+    """Number of words in each window of a text without relations and with labels for one pass."""
+    prepared = _engine(Settings.load()).prepare(_item(body, "window"))
+    passes = [] if prepared.chunked else [prepared]
+    while prepared.chunked and not prepared.chunked.exhausted:
+        passes += prepared.chunked.next_passes()
+    return {"windows": [len(one.payload.words) for one in passes]}
 
 
 def _engine(settings: Settings) -> GLiNEREngine:

@@ -142,7 +142,7 @@ class SimulatedReplica:
 
     def _start_batches(self) -> None:
         while self._waiting and len(self._running) < self._curves.lanes:
-            window = [self._waiting[place] for place in range(min(len(self._waiting), self._limits.batch_lookahead))]
+            window = [self._waiting[index] for index in range(min(len(self._waiting), self._limits.batch_lookahead))]
             chosen = form_batch(window, self._limits, packs=True)
             for index in range(chosen[-1]):
                 window[index].bypassed += 1

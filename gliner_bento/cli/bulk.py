@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gliner_bento.cli import backend
-from gliner_bento.cli.parsers import add_json, add_reading
+from gliner_bento.cli.parsers import add_json, add_records
 from gliner_bento.cli.texts import counted
 from gliner_bento.errors import GLiNERBentoError, StartupError, one_line
-from gliner_bento.files.records.sources import READABLE
 from gliner_bento.files.records.writers import FORMATS
 from gliner_bento.process.exits import write_line
 from gliner_bento.settings.configuration import SettingsError
@@ -41,17 +40,10 @@ _CONTINUE = "start the same command again to continue"
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags, and those of `backend`."""
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="FILE|FOLDER",
-        help=f"{READABLE}; a text file is one record",
-    )
+    add_records(parser, "a text file is one record")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help=", ".join(FORMATS))
-    parser.add_argument("--text-column", default="text", metavar="NAME", help="column with the text (default: text)")
     parser.add_argument("--labels-column", metavar="NAME", help="column with a record's own labels")
     parser.add_argument("--adapter-column", metavar="NAME", help="column with the id of a record's adapter")
-    add_reading(parser)
     parser.add_argument("--overwrite", action="store_true", help="start from the beginning, and replace OUT")
     add_json(parser, "print the summary as JSON")
     parser.add_argument("--quiet", action="store_true", help="show no progress")

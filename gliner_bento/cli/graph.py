@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.cli import backend
-from gliner_bento.cli.parsers import add_json, add_reading
+from gliner_bento.cli.parsers import add_json, add_records
 from gliner_bento.cli.texts import counted
 from gliner_bento.errors import install
 from gliner_bento.files.graph.build import Document, GraphBuilder, check_document, read_documents
@@ -23,7 +23,7 @@ from gliner_bento.files.graph.formats import FORMATS, written_files
 from gliner_bento.files.records.columns import result_columns
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.records.scan import scan
-from gliner_bento.files.records.sources import READABLE, refuse_inputs, sources
+from gliner_bento.files.records.sources import refuse_inputs, sources
 from gliner_bento.process.exits import write_line
 from gliner_bento.settings.configuration import SettingsError
 
@@ -41,18 +41,11 @@ _SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", "": "csv"}
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags, and those of `backend`."""
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="FILE|FOLDER",
-        help=f"{READABLE}; rows with `entities` (and `relations`) are used as they are, texts need --labels",
-    )
+    add_records(parser, "rows with `entities` (and `relations`) are used as they are, texts need --labels")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="PATH", help="a file; a folder for csv")
     parser.add_argument(
         "--format", choices=[*FORMATS], help="default: by the suffix of the output; csv for one without a suffix"
     )
-    parser.add_argument("--text-column", default="text", metavar="NAME", help="of the text in rows (default: text)")
-    add_reading(parser)
     add_json(parser, "print the report as JSON")
     backend.add_flags(parser, several=False)
 

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
+from gliner_bento.files.records.sources import READABLE
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError, refuse_unknown
 from gliner_bento.settings.field_types import NAMED_MODEL, text_of
@@ -115,6 +116,13 @@ def _add_setting(parser: Any, name: str, text: str | None) -> None:
         parser.add_argument(
             negative, dest=dest, default=argparse.SUPPRESS, action="store_const", const="false", help=argparse.SUPPRESS
         )
+
+
+def add_records(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add input files, the column with their texts, and how they are read. text: behind the formats, in the help."""
+    parser.add_argument("inputs", nargs="+", metavar="FILE|FOLDER", help=f"{READABLE}; {text}")
+    parser.add_argument("--text-column", default="text", metavar="NAME", help="column with the text (default: text)")
+    add_reading(parser)
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:

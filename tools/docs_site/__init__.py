@@ -49,25 +49,25 @@ def target_of(link: str, page: Path) -> Path | None:
     return Path(os.path.normpath(page.parent / link.partition("#")[0]))
 
 
-def place_of(file: Path) -> str:
+def site_path(file: Path) -> str:
     """The path of a file of the repository in the site's sources."""
     name = file.relative_to(ROOT).as_posix()
-    place = _MOVED.get(name, name.removeprefix("docs/"))
+    page_path = _MOVED.get(name, name.removeprefix("docs/"))
     if file.is_dir():
-        return f"{place}/index.md"
-    return f"{place}.md" if file.suffix in _LANGUAGES else place
+        return f"{page_path}/index.md"
+    return f"{page_path}.md" if file.suffix in _LANGUAGES else page_path
 
 
 def rewritten(text: str, page: Path) -> str:
-    """A page whose links lead to the places of their targets."""
-    folder = Path(place_of(page)).parent
+    """A page whose links lead to the staged pages."""
+    folder = Path(site_path(page)).parent
     pieces, end = [], 0
     for link in links(text):
         target = target_of(link[0], page)
         if target and target.exists():
-            place = os.path.relpath(place_of(target), folder)
+            page_path = os.path.relpath(site_path(target), folder)
             _, hash_sign, anchor = link[0].partition("#")
-            pieces += [text[end : link.start()], place, hash_sign, anchor]
+            pieces += [text[end : link.start()], page_path, hash_sign, anchor]
             end = link.end()
     return "".join([*pieces, text[end:]])
 
@@ -90,19 +90,19 @@ def sources() -> set[Path]:
 def stage(folder: Path) -> None:
     """Write the sources of the site."""
     for file in sources():
-        place = folder / place_of(file)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        page_path = folder / site_path(file)
+        page_path.parent.mkdir(parents=True, exist_ok=True)
         if file.is_dir():
-            _write(place, _contents_of(file))
+            _write(page_path, _contents_of(file))
         elif file.suffix == ".md":
             table = f"\n{settings_table()}" if file == ROOT / "docs" / "settings.md" else ""
-            _write(place, rewritten(file.read_text(encoding="utf-8"), file) + table)
+            _write(page_path, rewritten(file.read_text(encoding="utf-8"), file) + table)
         elif file.suffix in _LANGUAGES:
             code = file.read_text(encoding="utf-8").rstrip()
             name = file.relative_to(ROOT).as_posix()
-            _write(place, f"# {file.name}\n\n`{name}`:\n\n````{_LANGUAGES[file.suffix]}\n{code}\n````\n")
-        elif not place.exists() or place.read_bytes() != file.read_bytes():
-            shutil.copyfile(file, place)
+            _write(page_path, f"# {file.name}\n\n`{name}`:\n\n````{_LANGUAGES[file.suffix]}\n{code}\n````\n")
+        elif not page_path.exists() or page_path.read_bytes() != file.read_bytes():
+            shutil.copyfile(file, page_path)
     _write(folder / "all-pages.md", _all_pages(folder))
     (folder / "reference").mkdir(exist_ok=True)
     _write(folder / "reference" / "http-api.md", http_api_page())
@@ -118,8 +118,8 @@ def _contents_of(folder: Path) -> str:
 
 def _all_pages(folder: Path) -> str:
     """A page that links to all pages of docs/, also those that the navigation does not have."""
-    places = sorted(place_of(page) for page in (ROOT / "docs").glob("*.md"))
-    rows = [f"- [{title_of(folder / place)}]({place})\n" for place in places]
+    page_paths = sorted(site_path(page) for page in (ROOT / "docs").glob("*.md"))
+    rows = [f"- [{title_of(folder / page_path)}]({page_path})\n" for page_path in page_paths]
     return f"# All pages\n\n{''.join(rows)}"
 
 

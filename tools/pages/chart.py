@@ -120,12 +120,12 @@ def schema() -> str:
     }
     for value in values():
         *groups, key = value.name.split(".")
-        place = root
+        node = root
         for group in groups:
-            place = place["properties"].setdefault(
+            node = node["properties"].setdefault(
                 group, {"type": "object", "properties": {}, "additionalProperties": False}
             )
-        place["properties"][key] = _schema_of(value)
+        node["properties"][key] = _schema_of(value)
     return json.dumps(root, indent=1) + "\n"
 
 

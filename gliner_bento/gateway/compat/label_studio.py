@@ -198,15 +198,15 @@ def _prediction(outcome: BatchResult, labelling: _Labelling, version: str) -> La
     # Label Studio relates regions; GLiNER2 models relate other spans too.
     related = [one for one in found.relations if None not in (one.head.entity_idx, one.tail.entity_idx)]
     found = replace(found, relations=related)
-    places = range(len(found.entities) + len(found.relations))
+    indices = range(len(found.entities) + len(found.relations))
     score = min((entity.score for entity in found.entities), default=0.0)
-    return LabelStudioPrediction(LazySequence(partial(_annotation, labelling, found), places), score, version)
+    return LabelStudioPrediction(LazySequence(partial(_annotation, labelling, found), indices), score, version)
 
 
-def _annotation(labelling: _Labelling, found: Extraction, place: int) -> dict[str, Any]:
+def _annotation(labelling: _Labelling, found: Extraction, index: int) -> dict[str, Any]:
     """Entities come first."""
-    number = place - len(found.entities)
-    return _region(labelling, found, place) if number < 0 else _relation(found.relations[number])
+    number = index - len(found.entities)
+    return _region(labelling, found, index) if number < 0 else _relation(found.relations[number])
 
 
 def _region(labelling: _Labelling, found: Extraction, number: int) -> dict[str, Any]:
