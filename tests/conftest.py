@@ -27,7 +27,10 @@ for folder in ("BENTOML_HOME", "PROMETHEUS_MULTIPROC_DIR"):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker runs a folder of tests that share servers and engines, so that these are started once."""
+    """One worker runs a folder of tests that share servers and engines, so that these are started once; of more than
+    three workers, each runs a file."""
+    if config.option.numprocesses > 3:
+        return None
     from xdist.scheduler import LoadScopeScheduling
 
     class LoadFolderScheduling(LoadScopeScheduling):
