@@ -58,7 +58,6 @@ class Run:
             "seconds": self.seconds,
             "requests_per_s": len(latencies_s) / self.seconds if self.seconds else 0.0,
             **{f"p{percent}_ms": percentile_ms(latencies_s, percent) for percent in (50, 95, 99)},
-            "latencies_ms": [percentile_ms(latencies_s, percent) for percent in range(1, 100)],
             "statuses": dict(sorted(Counter(reply.status for reply in self.replies).items())),
             "unanswered": self.unanswered,
             "generator_lag_ms": self.lag_s * 1000,
