@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, cast
 
 import httptools
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp, Message, Scope, Send
 from uvicorn.config import HTTP_PROTOCOLS, Config
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -107,7 +107,7 @@ class HttpProtocol(HttpToolsProtocol):
     _due_bytes = 0  # of the body, that must arrive before the timer ends
     _arrival: Arrival | None = None  # of the request whose small body decides whether it is refused
     _refusal: Refusal | None = None  # written when the body has arrived
-    _refused: RequestResponseCycle | None = None  # its response has been written
+    _written: RequestResponseCycle | None = None  # whose response has been written; it has not ended
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> None:
         self._server_limits: Limits | None = more.pop("limits", None) or app_state.get(STATE)
@@ -178,7 +178,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._early and self._arrival:
             self._decide(self._early, self.cycle, self._arrival)
         elif self._refusal:
-            self._write(self.cycle, self._refusal)
+            self._write(self.cycle, self._refusal.status, self._refusal.headers, self._refusal.body)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         if self._early and (arrival := self._early.arrival(cast(Scope, cycle.scope))):
@@ -200,7 +200,7 @@ class HttpProtocol(HttpToolsProtocol):
                 if refusal := await early.await_turn(arrival, body):
                     self._refuse_early(cycle, refusal)
                 else:
-                    await app(scope, receive, send)
+                    await app(scope, receive, self._in_one_piece(cycle, send))
 
             super()._start_asgi_task(cycle, serve)
 
@@ -212,24 +212,47 @@ class HttpProtocol(HttpToolsProtocol):
         if cycle.more_body and not cycle.keep_alive and not cycle.waiting_for_100_continue:
             self._refusal = refusal
         else:
-            self._write(cycle, refusal)
+            self._write(cycle, refusal.status, refusal.headers, refusal.body)
 
-    def _write(self, cycle: RequestResponseCycle, refusal: Refusal) -> None:
+    def _in_one_piece(self, cycle: RequestResponseCycle, send: Send) -> Send:
+        """`send` that writes a response whose length is known with one system call; uvicorn needs two."""
+        start: Message | None = None
+
+        async def send_whole(message: Message) -> None:
+            nonlocal start
+            if message["type"] == "http.response.start" and b"content-length" in dict(message["headers"]):
+                start = message
+                return
+            if start and not (message.get("more_body") or self.flow.write_paused or cycle.disconnected):
+                self._write(cycle, start["status"], start["headers"], message.get("body", b""))
+                return
+            if start:
+                held, start = start, None
+                await send(held)
+            await send(message)
+
+        return send_whole
+
+    def _write(
+        self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        """Write a response. Its cycle takes no other one, and ends in a callback."""
+        cycle.response_started = cycle.disconnected = True
         if self.transport.is_closing():
             return
         kept = cycle.keep_alive and not cycle.waiting_for_100_continue
-        headers = [*self.server_state.default_headers, *refusal.headers, *([] if kept else [_CLOSE])]
-        self.transport.write(_serialized(refusal.status, headers, refusal.body))
+        headers = [*self.server_state.default_headers, *headers, *([] if kept else [_CLOSE])]
+        self.transport.write(_serialized(status, headers, body))
         if not kept:
             self.transport.close()
-        self._refused = cycle
-        self.loop.call_soon(self._end_refused)  # not within the parser; and other connections come first
+        self._written = cycle
+        self.loop.call_soon(self._end_cycle)  # not within the parser; and other connections come first
 
-    def _end_refused(self) -> None:
-        """The next request, if the client reads."""
-        cycle, self._refused = self._refused, None
+    def _end_cycle(self) -> None:
+        """Continue with the next request, if the client reads."""
+        cycle, self._written = self._written, None
         if cycle and self.flow.write_paused:
-            self._refused = cycle
+            self._written = cycle
         elif cycle:
             cycle.response_complete = True
             self.on_response_complete()
@@ -259,7 +282,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._write_timer:
             self._write_timer.cancel()
             self._write_timer = None
-        self._end_refused()
+        self._end_cycle()
 
     def _is_answering(self) -> bool:
         """Whether a request that has been received awaits its response."""

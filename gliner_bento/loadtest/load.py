@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from gliner_bento.loadtest.connections import Connections, Response
+from gliner_bento.http.connections import Connections, Response
 
 TIMEOUT_S = 120.0
 _HEADERS = {"Content-Type": "application/json"}

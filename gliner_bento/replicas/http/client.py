@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import aiohttp
 
+from gliner_bento.http.connections import Connections
 from gliner_bento.replicas.base import Archive
 from gliner_bento.replicas.messages import frame
 from gliner_bento.replicas.remote import CONTROL_S, Connection, RemoteReplica
@@ -38,7 +39,8 @@ class HttpConnection(Connection):
         parts = urlsplit(url)
         self._socket = unquote(parts.path) if parts.scheme == "file" else None
         self._url = ("http://localhost" if self._socket else f"http://{parts.netloc}") + path
-        self._open_session: aiohttp.ClientSession | None = None
+        self._connections = Connections(self._url, {}, socket=self._socket)
+        self._open_session: aiohttp.ClientSession | None = None  # for bodies and responses in pieces
 
     def is_lost(self, error: Exception) -> bool:
         """See `Connection`."""
@@ -46,8 +48,12 @@ class HttpConnection(Connection):
 
     async def call(self, method: str, message: bytes) -> bytes:
         """See `Connection`."""
-        async with await self._post(method, message) as response:
-            return await response.read()
+        response = await self._connections.send(message, f"/{method}")
+        if response.status == "200":
+            return response.content
+        if response.status.isdecimal():
+            raise RuntimeError(f"the runner has answered {response.status}")
+        raise ConnectionError(response.status)
 
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
         """See `Connection`."""
@@ -75,6 +81,7 @@ class HttpConnection(Connection):
 
     async def close(self) -> None:
         """Close the connections."""
+        self._connections.close()
         if self._open_session:
             await self._open_session.close()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 
 import pytest
+import uvloop
 
-from gliner_bento.loadtest.connections import Connections
+from gliner_bento.http.connections import Connections
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nxx"
 
@@ -53,6 +55,39 @@ def test_a_request_has_its_headers_and_body():
     line, *_ = request.split(b"\r\n")
     assert line == b"POST /v1/extract?a=b HTTP/1.1"
     assert b"\r\nX-Api-Key: k\r\nContent-Length: 4\r\n\r\nbody" in request
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_unix_socket_has_paths_and_a_cancelled_request_closes_its_connection(new_loop, tmp_path):
+    lines, left = [], []
+
+    async def serve(reader, writer):
+        while head := await reader.read(1000):
+            lines.append(head.split(b"\r\n")[0])
+            if b"/never" not in head:
+                writer.write(OK)
+        writer.close()
+        left.append(await writer.wait_closed())
+
+    async def scene():
+        async with await asyncio.start_unix_server(serve, tmp_path / "socket"):
+            connections = Connections("http://localhost/replica", {}, socket=str(tmp_path / "socket"))
+            assert (await connections.send(b"body", "/extract")).content == b"xx"
+            waiting = connections.send(b"body", "/never")
+            while len(lines) < 2:
+                await asyncio.sleep(0.001)
+            waiting.cancel()
+            while not left:
+                await asyncio.sleep(0.001)
+            assert (await connections.send(b"body", "/extract")).status == "200"
+            connections.close()
+            while len(left) < 2:
+                await asyncio.sleep(0.001)
+        assert lines == [b"POST /replica/%s HTTP/1.1" % path for path in (b"extract", b"never", b"extract")]
+        assert connections.opened == 2
+
+    with closing(new_loop()) as loop:
+        loop.run_until_complete(scene())
 
 
 def test_requests_beyond_the_limit_wait_for_a_connection():

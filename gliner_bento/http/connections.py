@@ -1,4 +1,5 @@
-"""Keep-alive connections to one URL, for the load generator, which may run on the server's machine: cheap per request.
+"""Keep-alive connections to one server, cheap per request: for calls of the runner, and for the load generator, which
+may run on the server's machine.
 
 A request takes a third of the CPU time that it takes with aiohttp's client. Supports only HTTP/1.1, without redirects,
 cookies, compression or retries.
@@ -31,19 +32,22 @@ class Response:
 
 
 class Connections:
-    """Sends POST requests to `url`; a connection has one request under way at a time.
+    """Sends POST requests to `url` and paths below it; a connection has one request under way at a time. If the future
+    for a response is cancelled, its connection is closed.
 
-    limit: maximum number of connections, beyond which requests wait; 0: no limit. opened: how many were opened.
+    limit: maximum number of connections, beyond which requests wait; 0: no limit. socket: path of the server's Unix
+    socket. opened: how many connections were opened.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str], limit: int = 0) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], limit: int = 0, socket: str | None = None) -> None:
         parts = urlsplit(url)
+        self._socket = socket
         self._tls = parts.scheme == "https"
         self._host, self._port = parts.hostname or "", parts.port or (443 if self._tls else 80)
-        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        lines = [f"POST {target} HTTP/1.1", f"Host: {parts.netloc}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        self._head = "\r\n".join([*lines, "Content-Length: "]).encode()
+        self._path, self._query = parts.path, f"?{parts.query}" if parts.query else ""
+        lines = [f" HTTP/1.1\r\nHost: {parts.netloc}", *(f"{name}: {value}" for name, value in headers.items())]
+        self._headers = "\r\n".join([*lines, "Content-Length: "])
+        self._heads: dict[str, bytes] = {}
         self._limit = limit
         self._idle: deque[_Connection] = deque()
         self._waiting: deque[tuple[bytes, asyncio.Future[Response]]] = deque()
@@ -52,10 +56,10 @@ class Connections:
         self._closed = False
         self.opened = 0
 
-    def send(self, content: bytes) -> asyncio.Future[Response]:
-        """Send a request; returns a future for the response."""
+    def send(self, content: bytes, path: str = "") -> asyncio.Future[Response]:
+        """Send a request to a path below the URL, one of few; returns a future for the response."""
         answer = asyncio.get_running_loop().create_future()
-        request = b"%s%d\r\n\r\n%s" % (self._head, len(content), content)
+        request = b"%s%d\r\n\r\n%s" % (self._heads.get(path) or self._head(path), len(content), content)
         if self._idle:  # the longest idle, so that none is idle for long
             self._idle.popleft().send(request, answer)
         elif self._limit and len(self._open) + len(self._opening) >= self._limit:
@@ -63,6 +67,10 @@ class Connections:
         else:
             self._start_connecting(request, answer)
         return answer
+
+    def _head(self, path: str) -> bytes:
+        head = self._heads[path] = f"POST {self._path + path or '/'}{self._query}{self._headers}".encode()
+        return head
 
     def close(self) -> None:
         """Close all connections; unanswered requests get an error as their response."""
@@ -81,14 +89,18 @@ class Connections:
         loop = asyncio.get_running_loop()
         self.opened += 1
         try:
-            _, connection = await loop.create_connection(
-                lambda: _Connection(self), self._host, self._port, ssl=self._tls or None
-            )
+            if self._socket:
+                transport, connection = await loop.create_unix_connection(lambda: _Connection(self), self._socket)
+            else:
+                transport, connection = await loop.create_connection(
+                    lambda: _Connection(self), self._host, self._port, ssl=self._tls or None
+                )
         except OSError as error:
             _answer(answer, Response(type(error).__name__))
             if self._waiting:
                 self._start_connecting(*self._waiting.popleft())
             return
+        connection.transport = transport
         self._open.add(connection)
         connection.send(request, answer)
 
@@ -115,24 +127,30 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, with at most one request under way. Its other methods are called by asyncio and the parser."""
+    """One connection, with at most one request under way. Its other methods are called by asyncio and the parser.
+
+    transport: set when it is connected; uvloop calls `connection_made` later than asyncio."""
+
+    transport: asyncio.Transport
 
     def __init__(self, pool: Connections) -> None:
         self._pool = pool
         self._answer: asyncio.Future[Response] | None = None
         self._response = Response("")
+        self._content = bytearray()
         self._parser = httptools.HttpResponseParser(self)
 
     def send(self, request: bytes, answer: asyncio.Future[Response]) -> None:
         self._answer = answer
-        self._transport.write(request)
+        answer.add_done_callback(self._given_up)
+        self.transport.write(request)
 
     def abort(self) -> None:
-        self._transport.abort()
+        self.transport.abort()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+    def _given_up(self, answer: asyncio.Future[Response]) -> None:
+        if answer.cancelled() and answer is self._answer:  # else the response came first
+            self.abort()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -147,23 +165,25 @@ class _Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._response = Response("")
+        self._content = bytearray()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() == b"retry-after":
             self._response.retry_after = True
 
     def on_body(self, body: bytes) -> None:
-        self._response.content += body
+        self._content += body
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < _INTERIM:
             return
         self._response.status = str(status)
+        self._response.content = bytes(self._content)
         kept = self._parser.should_keep_alive()
         self._end(self._response, kept=kept)
         if not kept:
-            self._transport.close()
+            self.transport.close()
 
     def _end(self, response: Response, *, kept: bool) -> None:
         answer, self._answer = self._answer, None
