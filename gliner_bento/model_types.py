@@ -55,3 +55,31 @@ class ModelRow:
     required: bool = False
     bytes: int | None = None
     limits: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model in the list of OpenAI's API, with the fields that NeMo and Xinference add. id: its name in requests."""
+
+    id: str
+    model_name: str
+    revision: Annotated[
+        str | None, Field(description="The fingerprint of the weights; null until its replica has answered.")
+    ]
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "gliner-bento"
+    model_type: str = "token-classification"
+    state: Annotated[ModelState, Field(description=STATE_HELP)] = "ready"
+    reason: Annotated[str | None, Field(description="Why it does not serve.")] = None
+    default: Annotated[bool, Field(description="It answers requests that name no model.")] = False
+    pinned: Annotated[bool, Field(description="It is never evicted.")] = False
+    bytes: Annotated[int | None, Field(description="Memory of its weights; null: not known.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModels:
+    """The answer of `GET /v1/models`."""
+
+    data: list[ListedModel]
+    object: Literal["list"] = "list"

@@ -24,6 +24,7 @@ from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.gateway import Gateway, MetricsReader
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
+from gliner_bento.gateway.model_prefix import ModelPrefix
 from gliner_bento.gateway.models import Replicas
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
@@ -104,7 +105,8 @@ class GatewayApp:
         }
         cors = [(CORSMiddleware, {**_CORS, "allow_origins": options.cors_origins})] if options.cors_origins else []
         record = (RecordRequests, {"recorder": self._recorder})
-        return [record, *cors, (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
+        prefix = (ModelPrefix, {"table": self._table})
+        return [prefix, record, *cors, (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
 
     @property
     def gateway(self) -> Gateway:
@@ -143,8 +145,11 @@ class GatewayApp:
 
     async def _handle(self, methods: dict[str, Endpoint], request: Request) -> Response:
         endpoint = methods[request.method if request.method in methods else "GET"]  # HEAD is handled as GET
-        answer = endpoint.answer(self.gateway, request)
-        return await respond(answer, endpoint.statuses, endpoint.request, endpoint.error)
+        return await respond(self._answer(endpoint, request), endpoint.statuses, endpoint.request, endpoint.error)
+
+    async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
+        gateway = await self.gateway.of(request.query_params.get("model"))
+        return await endpoint.answer(gateway, request)
 
     async def _docs(self, _: Gateway, __: Request) -> Response:
         return Response(self.document, media_type=JSON)

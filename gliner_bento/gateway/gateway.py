@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from copy import copy
 from dataclasses import replace
 from typing import Any, cast
 
@@ -116,9 +117,18 @@ class Gateway:
             raise failed[0]
         return AbortResponse(aborted_id, True in aborted)
 
-    def choice(self, name: str | None) -> str | None:
-        """The model that a name means in formats whose clients always send one: with a single model, any name."""
-        return name if len(self.models) > 1 else None
+    async def of(self, model: str | None) -> Gateway:
+        """This gateway with another default model: the one that a request names in its URL, or in its format's place;
+        None changes nothing. Raises `ModelNotFound`."""
+        if model is None:
+            return self
+        gateway = copy(self)
+        gateway.models = await self.models.starting_with(model)
+        return gateway
+
+    async def of_any(self, model: str | None) -> Gateway:
+        """As `of`, for formats whose clients always send a name: a server with one model accepts any."""
+        return await self.of(model) if len(self.models) > 1 else self
 
     async def status(self, served: ServedModel) -> ServerStatus:
         """What the server does now, with one of its models."""

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from copy import copy
 from dataclasses import asdict, replace
 
 from gliner_bento.errors import (
@@ -204,6 +205,7 @@ class ModelTable:
 
     def __init__(self, replicas: Replicas, options: GatewayOptions, models: Models | None = None) -> None:
         self._options, self._models = options, models
+        self._chosen: ServedModel | None = None
         self._pacer = LoopPacer()
         self._refreshed_s = -math.inf
         self._rows: dict[str | None, ServedModel] = {}
@@ -220,7 +222,13 @@ class ModelTable:
     @property
     def default(self) -> ServedModel:
         """The model of a request that names none."""
-        return next(iter(self))
+        return self._chosen or next(iter(self))
+
+    async def starting_with(self, name: str) -> ModelTable:
+        """The same table with another default. Raises `ModelNotFound`."""
+        table = copy(self)
+        table._chosen = await self.find(name)
+        return table
 
     async def find(self, name: str | None) -> ServedModel:
         """A model by its name, or the last part of its hub id; None: the default. Raises `ModelNotFound`."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, get_args
 
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,37 +13,9 @@ from gliner_bento.errors import NotReady
 from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response, path_parameter
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.models import ServedModel
-from gliner_bento.model_types import STATE_HELP, AddModelRequest, ModelAction, ModelState
+from gliner_bento.model_types import AddModelRequest, ListedModel, ListedModels, ModelAction
 
 PATH = "/v1/models"
-
-
-@dataclass(frozen=True, slots=True)
-class ListedModel:
-    """A model in the list of OpenAI's API, with the fields that NeMo and Xinference add. id: its name in requests."""
-
-    id: str
-    model_name: str
-    revision: Annotated[
-        str | None, Field(description="The fingerprint of the weights; null until its replica has answered.")
-    ]
-    object: Literal["model"] = "model"
-    created: int = 0
-    owned_by: str = "gliner-bento"
-    model_type: str = "token-classification"
-    state: Annotated[ModelState, Field(description=STATE_HELP)] = "ready"
-    reason: Annotated[str | None, Field(description="Why it does not serve.")] = None
-    default: Annotated[bool, Field(description="It answers requests that name no model.")] = False
-    pinned: Annotated[bool, Field(description="It is never evicted.")] = False
-    bytes: Annotated[int | None, Field(description="Memory of its weights; null: not known.")] = None
-
-
-@dataclass(frozen=True, slots=True)
-class ListedModels:
-    """The answer of `GET /v1/models`."""
-
-    data: list[ListedModel]
-    object: Literal["list"] = "list"
 
 
 async def list_models(gateway: Gateway, _: Request) -> Response:
