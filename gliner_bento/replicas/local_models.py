@@ -128,7 +128,7 @@ class LocalModels:
         capacity: Callable[[str], int | None] = total_bytes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._settings, self._load_replica, self._cores, self._journal = settings, load, cores, journal
+        self.settings, self._load_replica, self._cores, self._journal = settings, load, cores, journal
         self._probe, self._weights, self._capacity, self._clock = probe_model, weights, capacity, clock
         self._rows: dict[str | None, _Hosted] = {}
         self._changing = asyncio.Lock()
@@ -247,7 +247,7 @@ class LocalModels:
         if row.loading is None or row.state != "loading":
             why = f": {row.reason}" if row.reason else ""
             raise ModelNotLoaded(f"the model {row.name} is {row.state}{why}")
-        if self._settings.evicted_models == "refuse":
+        if self.settings.evicted_models == "refuse":
             raise ModelNotLoaded(f"the model {row.name} was evicted, and is loaded again; try again")
         try:
             await asyncio.wait_for(asyncio.shield(row.loading), call.wait_s(time.monotonic()))
@@ -284,7 +284,7 @@ class LocalModels:
     async def _load(self, row: _Hosted) -> None:
         """Evict what must give way, and load. Raises `DoesNotFit` before anything is disturbed, and `ModelFailed`."""
         async with self._changing:
-            if row.failures >= self._settings.max_load_failures:
+            if row.failures >= self.settings.max_load_failures:
                 raise ModelFailed(f"{row.name} has failed {row.failures} times; delete it, and add it again")
             row.failures += 1  # a process that dies now has noted it
             self._write_journal()
@@ -294,7 +294,7 @@ class LocalModels:
                 for victim in self._victims(row):
                     logger.info("%s is evicted for %s", victim.name, row.name)
                     await self._close(victim, "evicted")
-                if row.request and row.model is None and self._settings.probe_models:
+                if row.request and row.model is None and self.settings.probe_models:
                     await asyncio.to_thread(self._probe, row.settings, PROBE_S)
                 row.replica = await asyncio.to_thread(self._loaded_replica, row)
             except Exception as error:
@@ -333,8 +333,8 @@ class LocalModels:
         wanted = 0 if self._twin(row) else row.bytes or 0
         total = self._capacity(loaded[0].model.device) if loaded and loaded[0].model else None
         weights = {one.weights: one.bytes or 0 for one in loaded}
-        free = (total or 0) * self._settings.model_memory_fraction - sum(weights.values())
-        places = (self._settings.max_loaded_models or len(self._rows)) - len(loaded)
+        free = (total or 0) * self.settings.model_memory_fraction - sum(weights.values())
+        places = (self.settings.max_loaded_models or len(self._rows)) - len(loaded)
         victims: list[_Hosted] = []
         while places < 1 or (total is not None and wanted > max(0, free)):
             if not idle:
@@ -378,12 +378,12 @@ class LocalModels:
             await asyncio.to_thread(free_memory)
 
     def _sweep_soon(self) -> None:
-        if self._settings.model_idle_unload_s and (self._sweeping is None or self._sweeping.done()):
+        if self.settings.model_idle_unload_s and (self._sweeping is None or self._sweeping.done()):
             self._sweeping = asyncio.ensure_future(self._sweep())
 
     async def _sweep(self) -> None:
         """Evict idle models, as long as there are any to evict."""
-        idle_s = self._settings.model_idle_unload_s
+        idle_s = self.settings.model_idle_unload_s
         while rows := [row for row in self._rows.values() if row.replica and not row.pinned]:
             async with self._changing:
                 for row in rows:
@@ -416,13 +416,13 @@ class LocalModels:
             raise InvalidField(f"settings: {error}", param="settings") from None
         first = next(iter(self._rows.values())).settings
         own = {"target_memory_fraction": first.target_memory_fraction} | own
-        settings = self._settings.with_own(request.name, self._source(request.source), own)
+        settings = self.settings.with_own(request.name, self._source(request.source), own)
         return _Hosted(request.name, settings, request.pinned, request=request)
 
     def _source(self, source: str) -> str:
-        root = self._settings.model_root
+        root = self.settings.model_root
         if source.startswith(_HUB):
-            if not self._settings.allow_model_hub:
+            if not self.settings.allow_model_hub:
                 raise InvalidField("source: the hub is not enabled (setting allow_model_hub)", param="source")
             return source.removeprefix(_HUB)
         if root is None:

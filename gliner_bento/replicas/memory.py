@@ -13,9 +13,9 @@ _MEMORY = Path("/proc/meminfo")
 def total_bytes(device: str) -> int | None:
     """The memory of a GPU, or of a CPU what this process may use; None: not known."""
     if device.startswith("cuda"):
-        import torch  # noqa: PLC0415  # loaded already: a model is on the device
+        from gliner_bento.engine.memory import device_bytes  # noqa: PLC0415  # imports torch
 
-        return int(torch.cuda.mem_get_info(device)[1])
+        return device_bytes(device)
     if not _MEMORY.exists():
         return None
     total = int(_MEMORY.read_text().split()[1]) * 1024
