@@ -35,6 +35,18 @@ def release_freed_memory() -> None:
         libc.malloc_trim(0)
 
 
+def device_bytes(device: str) -> int:
+    """The memory of a GPU."""
+    return int(torch.cuda.mem_get_info(device)[1])
+
+
+def release_memory() -> None:
+    """Release what torch caches on a GPU, and `release_freed_memory`."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    release_freed_memory()
+
+
 class CudaAllocator:
     """The memory of one CUDA device, by torch's caching allocator."""
 

@@ -1,4 +1,4 @@
-"""Two models in one server: a request names its own, and each has its adapters, status and metrics."""
+"""Several models in one server: a request names its own, each has its adapters and limits, and they come and go."""
 
 from __future__ import annotations
 
@@ -44,7 +44,14 @@ def trained(reference: Any, tmp_path_factory: Any) -> dict[str, Trained]:
 @pytest.fixture(scope="module")
 def serve(checkpoint: Any, tmp_path_factory: Any) -> Callable[[Callable[[httpx.AsyncClient], Awaitable[None]]], None]:
     """Starts the server with both models on a socket, and runs a scene with a client of it."""
+    root = tmp_path_factory.mktemp("root")
+    shutil.copytree(checkpoint("span", backbone="bert", seed=1), root / "general")
+    (root / "broken").mkdir()
+    (root / "broken" / "gliner_config.json").write_text("{}")
     settings = Settings(
+        model_root=root,
+        model_settings={"related": {"max_text_chars": len(TEXT), "max_batch_items": 300, "pinned": True}},
+        probe_models=False,
         models=tuple(f"{name}={checkpoint(family, **options)}" for name, (family, options) in FAMILIES.items()),
         device="cpu",
         dtype="float32",
@@ -218,5 +225,68 @@ def test_metrics_have_the_model_in_a_label(serve: Any) -> None:
         await client.post("/v1/extract/batch", json={"texts": [TEXT] * 3, "labels": ["a"], "model": "related"})
         after = await counted()
         assert {name: after[name] - before[name] for name in FAMILIES} == {"general": 0, "related": 3}
+
+    serve(scene)
+
+
+async def states(client: httpx.AsyncClient) -> dict[str, str]:
+    return {one["id"]: one["state"] for one in (await client.get("/v1/models")).json()["data"]}
+
+
+def error_of(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def test_each_model_has_its_own_limits(serve: Any) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        longer = BODY | {"text": f"{TEXT} "}
+        assert (await client.post("/v1/extract", json=longer)).status_code == 200
+        assert error_of(await client.post("/v1/extract", json=longer | {"model": "related"})) == (413, "too_large")
+        assert (await client.get("/v1/model?model=related")).json()["max_batch_items"] == 300
+        listed = (await client.get("/v1/models")).json()["data"]
+        assert [(one["default"], one["pinned"], one["bytes"] > 0) for one in listed] == [
+            (True, False, True),
+            (False, True, True),
+        ]
+
+    serve(scene)
+
+
+def test_a_model_is_added_unloaded_under_load_and_deleted(serve: Any, reference: Any) -> None:
+    own = expected(reference("span", backbone="bert", seed=1))
+
+    async def scene(client: httpx.AsyncClient) -> None:
+        new = {"name": "new", "source": "general", "settings": {"max_batch_items": 500}}
+        added = await client.post("/v1/models", json=new)
+        assert (added.status_code, added.json()["state"]) == (201, "ready"), added.text
+        assert error_of(await client.post("/v1/models", json=new)) == (409, "conflict")
+        broken = {"name": "broken", "source": "broken"}
+        assert error_of(await client.post("/v1/models", json=broken)) == (422, "model_failed")
+        assert set(await states(client)) == {"general", "related", "new"}
+        answer = (await client.post("/v1/extract", json=BODY | {"model": "new"})).json()
+        assert (answer["model"], spans(answer["entities"])) == ("new", own)
+
+        batch = {"texts": [TEXT] * 250, "labels": BODY["labels"], "model": "new", "timeout_ms": 60_000}
+        load = [asyncio.create_task(client.post("/v1/extract/batch", json=batch)) for _ in range(8)]
+        while 'gliner_unfinished_items{model="new"} 0.0' in (await client.get("/metrics")).text:
+            assert not any(one.done() for one in load), load[0].result().text[:500]
+        unloaded = await client.post("/v1/models/new/unload")
+        assert (unloaded.status_code, unloaded.json()["state"]) == (200, "unloaded")
+        answers = await asyncio.gather(*load)
+        ended = [one for one in answers if one.status_code == 200]
+        assert ended  # the others were refused, as a whole and clearly
+        assert {error_of(one) for one in answers if one not in ended} <= {(503, "model_not_loaded")}
+        assert all(result["result"] for one in ended for result in one.json()["results"])
+
+        assert error_of(await client.post("/v1/extract", json=BODY | {"model": "new"})) == (503, "model_not_loaded")
+        assert (await client.get("/readyz")).status_code == 200
+        assert (await client.post("/v1/models/new/load")).json()["state"] == "ready"
+        assert (await client.post("/v1/models/new/pin")).json()["pinned"]
+        assert not (await client.post("/v1/models/new/unpin")).json()["pinned"]
+        assert (await client.delete("/v1/models/new")).status_code == 204
+        assert error_of(await client.post("/v1/extract", json=BODY | {"model": "new"})) == (404, "model_not_found")
+        assert error_of(await client.delete("/v1/models/general")) == (409, "conflict")
+        assert error_of(await client.post("/v1/models/none/load")) == (404, "model_not_found")
+        assert set(await states(client)) == {"general", "related"}
 
     serve(scene)

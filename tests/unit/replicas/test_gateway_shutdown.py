@@ -31,8 +31,9 @@ def test_the_service_closes_its_connections_when_it_stops(names, tmp_path, monke
         proxy = SimpleNamespace(to_async=SimpleNamespace(url=server.url))
         runners = SimpleNamespace(**dict.fromkeys(names, proxy))
         connected = start(instances.settings, partial(instances.connect, runners), service.app, raises=True)
-        assert isinstance(connected.source.replica, Fleet)
-        assert (await connected.source.replica.status()).ready
+        (fleet,) = connected.source.replicas.values()
+        assert isinstance(fleet, Fleet)
+        assert (await fleet.status()).ready
         assert connections
         await service.GLiNERService.inner.shut_down(SimpleNamespace(running=connected))
         await until(lambda: not connections)
