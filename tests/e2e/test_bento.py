@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
+import patient
 import pytest
 from quick import ENVIRONMENT
 
@@ -64,8 +64,8 @@ def test_a_built_bento_answers_from_an_empty_folder(tag, tmp_path):
     empty.mkdir()
     command = [sys.executable, "-m", "bentoml", "serve", tag, "--port", "{port}", "--host", "127.0.0.1"]
     with running_server(command, cwd=empty, log=tmp_path / "log", env=ENVIRONMENT) as url:
-        answer = httpx.post(f"{url}/v1/extract", json=REQUEST, timeout=60).json()
+        answer = patient.post(f"{url}/v1/extract", json=REQUEST).json()
         assert {e["text"] for e in answer["entities"]} >= {"Bill Gates", "Microsoft"}
         assert {(r["head"]["text"], r["relation"]) for r in answer["relations"]} >= {("Bill Gates", "founded")}
-        statuses = {httpx.post(f"{url}/v1/extract", json=REQUEST, timeout=60).status_code for _ in range(150)}
+        statuses = {patient.post(f"{url}/v1/extract", json=REQUEST).status_code for _ in range(150)}
         assert statuses == {200}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+import pytest
 from quick import ENVIRONMENT, UNCHECKED
 
 from benchmark.server import started
@@ -33,7 +34,9 @@ def test_faults_cost_no_wrong_answer_and_no_request_hangs(tmp_path: Path) -> Non
     assert reports["sigterm"]["lasted_s"] < 100, "it does not wait for its limit"
 
 
+@pytest.mark.slow
 def test_bulk_continues_after_kills(server: str) -> None:
+    """With the bundled model; tests/unit/bulk/test_bulk_killed.py kills it at more records, without one."""
     assert kill_bulk(server) == "bulk killed after 500 and 1000 of 1300 records: the same bytes"
 
 

@@ -32,7 +32,7 @@ from gliner_bento.settings import PROJECT_ROOT
 
 DATA = os.environ.get("DASHBOARD_DATA")
 LOAD_S = 40.0
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 BODY = {"text": "Bill Gates founded Microsoft in 1975. It is in Redmond.", "labels": ["person", "organization"]}
 PROMETHEUS = """
 global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import patient
 import pytest
 from chromium import Page, chromium, executable
 
@@ -106,7 +106,7 @@ def test_the_model_finds_everything_in_each_example(page, server):
     found = {}
     for preset in presets:
         body = {name: preset[name] for name in ("text", "labels", "relations")}
-        answer = httpx.post(f"{server}/v1/extract", json=body | {"relations": body["relations"] or None}, timeout=60)
+        answer = patient.post(f"{server}/v1/extract", json=body | {"relations": body["relations"] or None})
         entities, relations = answer.json()["entities"], answer.json()["relations"]
         related = [f"{one['head']['text']} {one['relation']} {one['tail']['text']}" for one in relations]
         found[preset["title"]] = f"{', '.join(one['text'] for one in entities)}; {', '.join(related)}"
@@ -249,7 +249,7 @@ def test_the_code_does_what_the_page_did(page, server):
     entities = {(one["text"], one["label"]) for one in json.loads(code["response"])["entities"] if one["score"] >= 0.5}
     answers = [
         json.loads(run("bash", "-c", code["curl"])),
-        httpx.post(
+        patient.post(
             f"{server}/v1/extract", content=code["json"], headers={"Content-Type": "application/json"}, timeout=60
         ).json(),
     ]

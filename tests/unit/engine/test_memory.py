@@ -21,7 +21,7 @@ from gliner_bento.types import Extraction, Item
 
 MIB = 2**20
 LONGEST = 512
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 
 class Device:

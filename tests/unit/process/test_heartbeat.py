@@ -13,7 +13,7 @@ import pytest
 from gliner_bento.process.heartbeat import HeartbeatMonitor, are_stopping
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 PROCESS = """
 import asyncio, sys, time
 from pathlib import Path
