@@ -139,7 +139,7 @@ class GatewayFields(BaseSettings):
     handler: Annotated[AbsolutePath, AfterValidator(existing_file)] | None = Field(
         None,
         description="Python file of yours with the functions preprocess and postprocess, which run for each text; see "
-        "docs/models.md.",
+        "docs/several-models.md.",
     )
     max_connections: Count = Field(
         2048,

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 import time
 from contextvars import copy_context
 from dataclasses import replace
@@ -23,6 +24,7 @@ from gliner_bento.errors import (
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.tenants import Tenant
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.tasks.extraction import EXTRACTION
 from gliner_bento.tasks.labels import label_options
 
@@ -479,3 +481,17 @@ def test_a_handler_that_cannot_be_loaded_ends_the_start(replica, tmp_path, code,
     path.write_text(code, encoding="utf-8")
     with pytest.raises(StartupError, match=message):
         Gateway(replica, replace(OPTIONS, handler=path))
+
+
+def test_the_handler_of_the_docs_runs(replica, tmp_path):
+    page = (PROJECT_ROOT / "docs" / "several-models.md").read_text(encoding="utf-8")
+    (code,) = (
+        one for one in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE) if "preprocess" in one
+    )
+    path = tmp_path / "handler.py"
+    path.write_text(code, encoding="utf-8")
+    gateway = Gateway(replica, replace(OPTIONS, handler=path))
+    assert [one.text for one in extract(gateway, text="Ada\u00a0met Nobody.").entities] == ["Ada"]
+    assert replica.admitted == ["Ada met Nobody."]
+    with pytest.raises(InvalidField, match="text: is confidential"):
+        extract(gateway, text="CONFIDENTIAL: Ada")
