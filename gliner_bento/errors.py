@@ -105,6 +105,12 @@ class ModelNotFound(GLiNERBentoError):
     code = "model_not_found"
 
 
+class ModelNotLoaded(GLiNERBentoError):
+    """The model is not loaded now; the message says why, and whether it will be."""
+
+    code = "model_not_loaded"
+
+
 class ModelFailed(GLiNERBentoError):
     """The model cannot be loaded; the message says why."""
 

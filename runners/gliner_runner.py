@@ -16,7 +16,7 @@ REPLICA_PATH = "/replica"
 
 
 class GLiNERRunner:
-    """One model replica: scheduler, engine, adapters."""
+    """A process that holds the models: scheduler, engine, adapters of each."""
 
     settings: Settings
     instance: Instance
@@ -25,11 +25,12 @@ class GLiNERRunner:
     def __init__(self) -> None:
         one = self.instance
         self.running = run(self.settings, load_models, service=one.name, after=one.after, needed_by="GLiNERService")
-        self.replica = self.running.source.replica
-        self.app.bind(self.replica)
+        source: Any = self.running.source
+        self.replicas, self.models = source.replicas, source.models
+        self.app.bind(next(iter(self.replicas.values())), self.models)
 
     async def __is_ready__(self) -> bool:
-        return (await self.replica.status()).ready
+        return all(row.state in ("ready", "evicted", "failed", "unloaded") for row in await self.models.rows())
 
     @bentoml.on_shutdown
     async def shut_down(self) -> None:

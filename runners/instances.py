@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import groupby
-from operator import attrgetter
+from functools import partial
 from typing import Any
 
 import bentoml
@@ -14,14 +13,15 @@ import bentoml
 from gliner_bento.process.exits import load_or_exit
 from gliner_bento.process.instances import by_model, plan_or_exit
 from gliner_bento.process.run import Parts, Source
-from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
-from gliner_bento.replicas.http.client import HttpReplica
+from gliner_bento.replicas.fleet.models import FleetModels
+from gliner_bento.replicas.http.client import HttpConnection, HttpReplica
+from gliner_bento.replicas.remote import RemoteModels
 from runners.gliner_runner import REPLICA_PATH, service_of
 
 settings = load_or_exit()
 PLAN = plan_or_exit(settings)
-RUNNERS = [service_of(instance, by_model(settings)[instance.model]) for instance in PLAN]
+RUNNERS = [service_of(instance, settings) for instance in PLAN]
 
 
 class GatewayService(bentoml.Service[Any]):  # type: ignore[misc]
@@ -43,45 +43,46 @@ def depend_on_runners(gateway: type) -> type:
 
 
 def connect(gateway: Any, parts: Parts) -> Source:
-    """The fleet of each model's runners; a runner in this process is a replica by itself. For the running event loop.
+    """The fleet of each model's replicas in the runners, for the running event loop; in this process, the models of the
+    runner itself. Runners of a model that serve different ones end the server."""
+    runners = {one.name: getattr(gateway, one.name) for one in PLAN}
+    for runner in runners.values():
+        if hasattr(runner, "models"):
+            return Source(runner.replicas, models=runner.models)
 
-    Runners of a model that serve different ones end the server.
-    """
-    members = {one: _replica_of(getattr(gateway, one.name)) for one in PLAN}
-    replicas = {
-        model: _together({one.name: members[one] for one in instances}, parts)
-        for model, instances in groupby(PLAN, attrgetter("model"))
-    }
-    fleets = [one for one in replicas.values() if isinstance(one, Fleet)]
-    for fleet in fleets:
-        fleet.start()
+    urls = {name: runner.to_async.url for name, runner in runners.items()}
+    connected = partial(_connected, urls, parts)
 
     def expect_no_restart() -> None:
-        for fleet in fleets:
+        for fleet in fleets.values():
             fleet.expect_no_restart()
 
     async def close() -> None:
-        for fleet in fleets:
-            await fleet.close()
-        for client in members.values():
-            if isinstance(client, HttpReplica):
-                await client.close()
+        for fleet in [*fleets.values()]:
+            await _end(fleet)
+        for connection in connections.values():
+            await connection.close()
 
-    return Source(replicas, on_signal=expect_no_restart, close=close)
-
-
-def _together(replicas: Mapping[str, Replica], parts: Parts) -> Replica:
-    """Those of one model, by the names of their runners."""
-    if len(replicas) > 1:
-        options = parts.settings.view(FleetOptions)
-    elif isinstance(replica := next(iter(replicas.values())), HttpReplica):
-        options = replace(parts.settings.view(FleetOptions), max_outstanding_tokens=sys.maxsize)  # its own queue shares
-    else:
-        return replica
-    return Fleet(replicas, options, on_other_model=parts.process.end_server, on_repeat=parts.metrics.on_repeat)
+    fleets: dict[str | None, Any] = {name: connected(name) for name in by_model(settings)}
+    connections = {name: HttpConnection(url, REPLICA_PATH) for name, url in urls.items()}
+    members = {name: RemoteModels(connection, connected) for name, connection in connections.items()}
+    models = FleetModels(members, fleets, connected, _end)
+    return Source({**fleets}, on_signal=expect_no_restart, close=close, models=models)
 
 
-def _replica_of(runner: Any) -> Replica:
-    """The replica of what `bentoml.depends` gives: a client of the runner's process, or the runner in this process."""
-    local: Replica | None = getattr(runner, "replica", None)
-    return local or HttpReplica(runner.to_async.url, REPLICA_PATH)
+def _connected(urls: Mapping[str, str], parts: Parts, name: str | None) -> Fleet:
+    """The fleet of a model, over the runners at `urls`."""
+    path = f"{REPLICA_PATH}/models/{name}" if name else REPLICA_PATH
+    replicas = {runner: HttpReplica(url, path) for runner, url in urls.items()}
+    options = parts.settings.view(FleetOptions)
+    if len(replicas) == 1:
+        options = replace(options, max_outstanding_tokens=sys.maxsize)  # its own queue shares
+    fleet = Fleet(replicas, options, on_other_model=parts.process.end_server, on_repeat=parts.metrics.on_repeat)
+    fleet.start()
+    return fleet
+
+
+async def _end(fleet: Any) -> None:
+    await fleet.close()
+    for replica in fleet.replicas.values():
+        await replica.close()

@@ -95,7 +95,7 @@ def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown
         title = next((str(kind.__doc__) for kind in kinds), "Configuration file.")
         if title not in groups:
             groups[title] = parser.add_argument_group(title.partition("\n")[0].rstrip(".")) if shown else parser
-        default = f" (default: {text_of(field.default)})" if field.default not in (None, ()) else ""
+        default = f" (default: {text_of(field.default)})" if field.default not in (None, (), {}) else ""
         _add_setting(groups[title], name, f"{field.description}{default}" if shown else None)
 
 

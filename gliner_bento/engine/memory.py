@@ -36,6 +36,13 @@ def release_freed_memory() -> None:
         libc.malloc_trim(0)
 
 
+def release_memory() -> None:
+    """Release what torch caches on a GPU, and `release_freed_memory`."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    release_freed_memory()
+
+
 class Allocator(Protocol):
     """The memory of one device."""
 

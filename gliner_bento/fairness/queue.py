@@ -125,6 +125,11 @@ class FairQueue(Generic[W]):
         self.take([work])
         return work
 
+    def charge(self, tenant: str, cost: float) -> None:
+        """Charge a tenant for work that was taken with less than its cost, unless it was forgotten meanwhile."""
+        if known := self._tenants.get(tenant):
+            self._drop(known, [], cost / known.share.weight)
+
     def clear(self) -> None:
         """Remove all work."""
         self._active.clear()

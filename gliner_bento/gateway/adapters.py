@@ -9,7 +9,7 @@ from collections.abc import AsyncIterable
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo, AdapterList, PutAdapterRequest
 from gliner_bento.errors import AdapterNotFound, DeadlineExceeded, InvalidField
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.replicas.base import ReplicaAdapters
+from gliner_bento.replicas.base import Replica
 from gliner_bento.tasks.base import BASE_ADAPTER_ID
 
 _HUB = "hub:"
@@ -18,20 +18,20 @@ _HUB = "hub:"
 class AdapterApi:
     """The adapters of a replica. Every call raises `AdapterNotFound` if adapters are not enabled."""
 
-    def __init__(self, adapters: ReplicaAdapters, options: GatewayOptions) -> None:
-        self._adapters = adapters
+    def __init__(self, replica: Replica, options: GatewayOptions) -> None:
+        self._replica = replica
         self._options = options
         self.enabled = options.enable_lora
 
     async def list(self) -> AdapterList:
         """All adapters."""
         self._require_enabled()
-        return AdapterList(await self._adapters.list())
+        return AdapterList(await self._replica.adapters.list())
 
     async def get(self, adapter_id: str) -> AdapterInfo:
         """One adapter."""
         self.check_id(adapter_id)
-        return await self._adapters.get(adapter_id)
+        return await self._replica.adapters.get(adapter_id)
 
     async def put(
         self, adapter_id: str, request: PutAdapterRequest, archive: AsyncIterable[bytes] | None = None
@@ -43,7 +43,7 @@ class AdapterApi:
         self.check_id(adapter_id)
         if request.revision and not (request.source or "").startswith(_HUB):
             raise InvalidField(f"revision: only a source that begins with {_HUB} has one", param="revision")
-        installing = self._adapters.install(adapter_id, archive=archive, **request.model_dump())
+        installing = self._replica.adapters.install(adapter_id, archive=archive, **request.model_dump())
         try:
             return await asyncio.wait_for(installing, self._options.request_timeout_s)
         except asyncio.TimeoutError:
@@ -52,12 +52,12 @@ class AdapterApi:
     async def remove(self, adapter_id: str) -> None:
         """Delete an adapter, after the requests that use it have ended."""
         self.check_id(adapter_id)
-        await self._adapters.remove(adapter_id, self._options.request_timeout_s)
+        await self._replica.adapters.remove(adapter_id, self._options.request_timeout_s)
 
     async def cache_status(self) -> AdapterCacheStatus:
         """Which adapters are in which tier."""
         self._require_enabled()
-        return await self._adapters.cache_status()
+        return await self._replica.adapters.cache_status()
 
     def check_id(self, adapter_id: str) -> None:
         """Raise `InvalidField` for an id that no adapter can have."""

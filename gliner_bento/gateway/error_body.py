@@ -54,6 +54,7 @@ STATUSES: Mapping[str, int] = {
     "scores_not_finite": 500,
     "not_supported": 501,
     "not_ready": 503,
+    "model_not_loaded": 503,
     "deadline_exceeded": 504,
     "does_not_fit": 507,
     "storage_full": 507,

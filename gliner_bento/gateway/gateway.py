@@ -141,7 +141,7 @@ class Gateway:
         return server_status(state, uptime_s=uptime_s, errors=self._errors)
 
     async def _served(self, request: Request[Any, Any, Any]) -> ServedModel:
-        """The request's model. Raises `ModelNotFound`, and `NotReady` for one that is not loaded."""
+        """The request's model. Raises `ModelNotFound`, and `ModelNotLoaded`."""
         served = await self.models.find(request.model)
         request_record.current().model = served.given
         served.check_serving()

@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from copy import copy
 from dataclasses import asdict, replace
 
-from gliner_bento.errors import GLiNERBentoError, ModelNotFound, NotReady, NotSupported, QueueFull
+from gliner_bento.errors import (
+    Conflict,
+    DeadlineExceeded,
+    GLiNERBentoError,
+    ModelNotFound,
+    ModelNotLoaded,
+    NotReady,
+    NotSupported,
+    QueueFull,
+)
 from gliner_bento.fairness.constants import PASS_CHARS
 from gliner_bento.gateway import request_record
 from gliner_bento.gateway.adapters import AdapterApi
@@ -22,7 +31,7 @@ from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
 from gliner_bento.replicas.base import Call, Models, Outcome, Part, Replica
 from gliner_bento.status_types import ModelCard, ModelInfo, ReplicaHealth, ReplicaList
-from gliner_bento.tasks.base import ExtractionWarning, Item, Limits, Result
+from gliner_bento.tasks.base import ExtractionWarning, Item, Result
 from gliner_bento.telemetry.metrics import ReplicaState
 
 SERVING = ("ready", "evicted")
@@ -46,13 +55,17 @@ class ServedModel:
         self.given = row.name
         self.replica = replica
         self.row = row
-        self.limits: Limits = replace(options, **row.limits)
-        self.policy = OverloadPolicy(options)
-        self.adapters = AdapterApi(replica.adapters, options)
+        lists = {name: tuple(value) for name, value in row.limits.items() if isinstance(value, list)}
+        own = {name: value for name, value in {**row.limits, **lists}.items() if hasattr(options, name)}
+        self.limits = replace(options, **own)
+        self.policy = OverloadPolicy(self.limits)
+        self.adapters = AdapterApi(replica, self.limits)
         self._pacer = pacer
         self._info: ModelInfo | None = None
         self._languages = LanguageCheck(())
         self._probing: asyncio.Future[None] | None = None
+        self._running = 0
+        self._ended: asyncio.Future[None] | None = None
 
     async def info(self) -> ModelInfo:
         """What the replica serves, under its name here. Requested from it once, because its model never changes. Raises
@@ -70,10 +83,10 @@ class ServedModel:
             self._info = None
 
     def check_serving(self) -> None:
-        """Raise `NotReady` for a model that no request can use."""
+        """Raise `ModelNotLoaded` for a model that no request can use."""
         if self.row.state not in (*SERVING, "loading"):
             why = f": {self.row.reason}" if self.row.reason else ""
-            raise NotReady(f"the model {self.given} is {self.row.state}{why}")
+            raise ModelNotLoaded(f"the model {self.given} is {self.row.state}{why}")
 
     def check(self, item: Item) -> None:
         """Raise InvalidField for what the model cannot do; as long as the model is unknown, its replica does."""
@@ -124,8 +137,7 @@ class ServedModel:
 
     async def outcomes(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """The replica's outcomes. Raises `QueueFull` if it is overloaded."""
-        with self.policy.admit(items, call.deadline_s, tenants.current(), call.priority):
-            request_record.current().admitted = True
+        with self._admitted(items, call.deadline_s, call.priority):
             outcomes = await self.replica.extract(items, call)
             self._observe()
             await self._pacer.wait()
@@ -140,14 +152,31 @@ class ServedModel:
         """The replica's parts. Raises `QueueFull` if it is overloaded."""
         passes = 1 + len(item.text) // PASS_CHARS
         latest_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
-        with self.policy.admit([item], latest_s, tenants.current(), call.priority):
-            request_record.current().admitted = True
+        with self._admitted([item], latest_s, call.priority):
             async with aclosing(self.replica.stream(item, call)) as parts:
                 async for part in parts:
                     self._observe()
                     if isinstance(part, Result):
                         self._learn(item, part)
                     yield part
+
+    async def drained(self) -> None:
+        """Return when no request runs."""
+        while self._running:
+            self._ended = asyncio.get_running_loop().create_future()
+            await self._ended
+
+    @contextmanager
+    def _admitted(self, items: Sequence[Item], latest_s: float, priority: int) -> Iterator[None]:
+        with self.policy.admit(items, latest_s, tenants.current(), priority):
+            request_record.current().admitted = True
+            self._running += 1
+            try:
+                yield
+            finally:
+                self._running -= 1
+                if not self._running and self._ended and not self._ended.done():
+                    self._ended.set_result(None)
 
     def _observe(self) -> None:
         """Pass the replica's throughput, and from time to time its load from other gateways, to the policy."""
@@ -197,14 +226,15 @@ class ModelTable:
 
     async def starting_with(self, name: str) -> ModelTable:
         """The same table with another default. Raises `ModelNotFound`."""
+        chosen = await self.find(name)
         table = copy(self)
-        table._chosen = await self.find(name)
+        table._chosen = chosen
         return table
 
     async def find(self, name: str | None) -> ServedModel:
         """A model by its name, or the last part of its hub id; None: the default. Raises `ModelNotFound`."""
         served = self.default if name is None else await self._named(name)
-        if served is None or served.row.state not in SERVING:
+        if (self._models and self._refreshed_s < 0) or served is None or served.row.state not in SERVING:
             await self.refresh(REFRESH_S)
             served = (served and self._rows.get(served.given)) or (await self._named(name) if name else self.default)
         if served is None:
@@ -215,9 +245,9 @@ class ModelTable:
     async def refresh(self, age_s: float = 0.0) -> None:
         """Read the rows again, if they are older than `age_s`. They stay as they are if nothing answers."""
         if self._models and time.monotonic() >= self._refreshed_s + age_s:
-            self._refreshed_s = time.monotonic()
             with suppress(NotReady):
                 rows = {row.name: row for row in await self._models.rows()}
+                self._refreshed_s = time.monotonic()
                 for name in self._rows.keys() - rows.keys():
                     del self._rows[name], self.policies[name]
                 for row in rows.values():
@@ -235,13 +265,37 @@ class ModelTable:
         return self._note(await self._changeable.add(request, self._options.request_timeout_s))
 
     async def change(self, name: str, action: ModelAction) -> ServedModel:
-        """See `Models`."""
-        return self._note(await self._changeable.change(name, action, self._options.request_timeout_s))
+        """See `Models`. Unloading waits for the requests of this gateway first."""
+        timeout_s, models = self._options.request_timeout_s, self._changeable
+        if action == "unload":
+            async with self._drained(name, timeout_s):
+                return self._note(await models.change(name, action, timeout_s))
+        return self._note(await models.change(name, action, timeout_s))
 
     async def remove(self, name: str) -> None:
         """See `Models`."""
-        await self._changeable.remove(name, self._options.request_timeout_s)
+        timeout_s, models = self._options.request_timeout_s, self._changeable
+        async with self._drained(name, timeout_s):
+            await models.remove(name, timeout_s)
         await self.refresh()
+
+    @asynccontextmanager
+    async def _drained(self, name: str, timeout_s: float) -> AsyncIterator[None]:
+        """A model without requests of this gateway, which admits none. Raises `ModelNotFound`, and `Conflict` while it
+        is loaded or unloaded."""
+        served = await self.find(name)
+        row = served.row
+        if row.state in ("loading", "unloading"):
+            raise Conflict(f"the model {name} is {row.state} already")
+        served.note(replace(row, state="unloading"))
+        try:
+            await asyncio.wait_for(served.drained(), timeout_s)
+            yield
+        except BaseException as error:
+            served.note(row)
+            if isinstance(error, asyncio.TimeoutError):
+                raise DeadlineExceeded("the deadline passed before the model's requests had ended") from None
+            raise
 
     @property
     def _changeable(self) -> Models:
@@ -261,6 +315,8 @@ class ModelTable:
         if row.name not in self._rows:
             assert self._models
             self._add(row, self._models.replica(str(row.name)))
+        elif row.limits != self._rows[row.name].row.limits:
+            self._add(row, self._rows[row.name].replica)
         self._rows[row.name].note(row)
         return self._rows[row.name]
 

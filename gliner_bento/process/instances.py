@@ -1,4 +1,4 @@
-"""The instances of a server: processes that each hold a model. Plans names and devices; starts nothing."""
+"""The instances of a server: processes that each hold the models. Plans names and devices; starts nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUNNER = "GLiNERRunner"
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A process that holds a model. name: of its BentoML service. model: its name in `by_model`.
+    """A process that holds the models. name: of its BentoML service.
 
     cuda_device: the only one that it sees; None: all. after: an instance that must be ready before this one loads.
     """
@@ -22,7 +22,6 @@ class Instance:
     name: str
     cuda_device: str | None = None
     after: str | None = None
-    model: str | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -31,21 +30,19 @@ class Instance:
 
 
 def by_model(settings: Settings) -> dict[str | None, Settings]:
-    """The settings of each model that is served, by the name that it was given; None: none. They share the memory of a
-    GPU equally."""
+    """The settings of each model that is served, by the name that it was given, the default's first; None: none. They
+    share the memory of a GPU equally."""
     if not settings.models:
         return {None: settings}
-    named = {one: one.split("=", 1) for one in settings.models}
-    fraction = settings.target_memory_fraction / len(named)
-    return {
-        name: settings.model_copy(update={"model": model, "models": (one,), "target_memory_fraction": fraction})
-        for one, (name, model) in named.items()
-    }
+    fraction = settings.target_memory_fraction / len(settings.models)
+    named = dict(one.split("=", 1) for one in settings.models)
+    names = sorted(named, key=lambda name: not settings.model_settings.get(name, {}).get("default"))
+    rows = {name: {"target_memory_fraction": fraction} | settings.model_settings.get(name, {}) for name in names}
+    return {name: settings.with_own(name, named[name], own) for name, own in rows.items()}
 
 
 def plan_instances(settings: Settings) -> list[Instance]:
-    """The instances that `settings` ask for, those of each model together; a single one is named `GLiNERRunner`,
-    several are numbered.
+    """The instances that `settings` ask for; a single one is named `GLiNERRunner`, several are numbered.
 
     Raises `SettingsError` if `cuda_devices` does not go with `device` or `num_instances`, and for `max_instances`:
     BentoML cannot start instances later.
@@ -60,13 +57,10 @@ def plan_instances(settings: Settings) -> list[Instance]:
             f"cuda_devices: {len(devices)} devices for {count} instances; raise num_instances to {len(devices)}, or "
             "name fewer devices"
         )
-    models = [model for model in by_model(settings) for _ in range(count)]
-    names = [RUNNER] if len(models) == 1 else [f"{RUNNER}{number}" for number in range(1, len(models) + 1)]
+    names = [RUNNER] if count == 1 else [f"{RUNNER}{number}" for number in range(1, count + 1)]
     return [
-        Instance(
-            name, devices[number % len(devices)] if devices else None, names[number - 1] if number else None, model
-        )
-        for number, (name, model) in enumerate(zip(names, models, strict=True))
+        Instance(name, devices[number % len(devices)] if devices else None, names[number - 1] if number else None)
+        for number, name in enumerate(names)
     ]
 
 

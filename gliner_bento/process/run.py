@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gliner_bento.process.instances import by_model
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.supervision import ServiceProcess
-from gliner_bento.replicas.base import Replica
+from gliner_bento.replicas.base import Models, Replica
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
 from gliner_bento.telemetry.metrics import Metrics, process_metrics
@@ -43,7 +44,7 @@ class Source:
 
     on_signal: called in the signal handler when the process is asked to end. fail: fails the requests that still run
     when the time for them is over; called from another thread. close: called after the last request. read_metrics:
-    reads the metrics of processes on other machines, by replica.
+    reads the metrics of processes on other machines, by replica. models: changes them; None: that is not possible.
     """
 
     replicas: Replica | Mapping[str | None, Replica]
@@ -51,12 +52,7 @@ class Source:
     fail: Callable[[], object] = lambda: None
     close: Callable[[], Awaitable[object]] = _nothing
     read_metrics: Callable[[], Awaitable[Mapping[str, bytes]]] | None = None
-
-    @property
-    def replica(self) -> Replica:
-        """The replica of a process that serves one model."""
-        (replica,) = self.replicas.values() if isinstance(self.replicas, Mapping) else (self.replicas,)
-        return replica
+    models: Models | None = None
 
 
 class App(Protocol):
@@ -68,7 +64,7 @@ class App(Protocol):
     @property
     def gateway(self) -> Any: ...
 
-    def bind(self, replicas: Any, tracer: Any = None, read_metrics: Any = None) -> None: ...
+    def bind(self, replicas: Any, tracer: Any = None, read_metrics: Any = None, models: Any = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +102,7 @@ def run(
         parts = Parts(settings, process, process_metrics(), start_tracing(settings))
         source = connect(parts)
         if app:
-            app.bind(source.replicas, parts.tracing, source.read_metrics)
+            app.bind(source.replicas, parts.tracing, source.read_metrics, source.models)
         prefer_throughput()
     process.serve(needed_by=needed_by, begin=source.on_signal, fail=source.fail)
     if app:
@@ -115,26 +111,34 @@ def run(
 
 
 def load_models(parts: Parts, cores: int | None = None) -> Source:
-    """Load the models in this process. cores: how many each may use; by default all that the process may."""
+    """Load the models in this process, which may change while it serves. cores: how many each may use; by default all
+    that the process may."""
     from gliner_bento.replicas.local import LocalReplica  # noqa: PLC0415  # a gateway without a model needs no scheduler
+    from gliner_bento.replicas.local_models import LocalModels  # noqa: PLC0415
 
-    replicas: dict[str | None, LocalReplica] = {}
+    load = partial(
+        LocalReplica.load,
+        observer_of=parts.metrics.of_model,
+        on_hang=parts.process.end_hung,
+        tracer=parts.tracing,
+        cores=cores,
+    )
+    models = LocalModels(
+        by_model(parts.settings), parts.settings, load, cores=cores, journal=parts.process.models_journal
+    )
 
     def fail() -> None:
-        for replica in replicas.values():
+        for replica in models.loaded():
             replica.close()
 
     async def close() -> None:
         timeout_s = parts.settings.shutdown_timeout_s
-        await asyncio.gather(*(asyncio.to_thread(replica.drain, timeout_s) for replica in replicas.values()))
+        await asyncio.gather(*(asyncio.to_thread(replica.drain, timeout_s) for replica in models.loaded()))
         fail()
 
     try:
-        for name, settings in by_model(parts.settings).items():
-            replicas[name] = LocalReplica.load(
-                settings, parts.metrics.of_model, parts.process.end_hung, parts.tracing, cores, name
-            )
+        models.start()
     except BaseException:
         fail()
         raise
-    return Source({**replicas}, fail=fail, close=close)
+    return Source(models.replicas, models=models, fail=fail, close=close)

@@ -146,6 +146,11 @@ class ServiceProcess:
         if self._folder:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(self._folder / METRICS)
 
+    @property
+    def models_journal(self) -> Path | None:
+        """Where the service's next process finds the models that this one was given."""
+        return self._folder / f"{self._service}.models" if self._folder else None
+
     @contextmanager
     def starting(self, after: str | None = None) -> Iterator[None]:
         """The service starts in this context. An exception ends the process, or the server.

@@ -11,7 +11,7 @@ import ray
 from ray import serve
 
 from gliner_bento.process.run import load_models, run
-from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.local_models import LocalModels
 from gliner_bento.replicas.ray.scaling import BUSY_LANES, WAITING_TOKENS
 from gliner_bento.replicas.remote import ReplicaServer
 from gliner_bento.settings import Settings
@@ -49,7 +49,7 @@ class HostedReplica(ReplicaHost):
         own = {"num_instances": 1, "target_memory_fraction": settings.target_memory_fraction * share}
         load = partial(load_models, cores=max(1, int(assigned.get("CPU", 1))))
         running = run(settings.model_copy(update=own), load, service=f"replica {self._name}", raises=True)
-        self._replica = cast(LocalReplica, running.source.replica)
+        self._replica = cast(LocalModels, running.source.models).loaded()[0]
         super().__init__(ReplicaServer(self._replica, {"metrics": _metrics}))
 
     def record_autoscaling_stats(self) -> dict[str, float]:

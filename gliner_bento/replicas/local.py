@@ -20,6 +20,7 @@ from gliner_bento.replicas.partial_results import PartialResults
 from gliner_bento.replicas.work_log import WorkLog
 from gliner_bento.scheduler.observer import Observer as SchedulerObserver
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
+from gliner_bento.scheduler.turns import ModelTurns
 from gliner_bento.settings import Settings
 from gliner_bento.status_types import SelfTest
 from gliner_bento.tasks.base import Item, Result
@@ -55,12 +56,14 @@ class LocalReplica:
         adapters: LocalAdapters,
         observer: ReplicaObserver | None = None,
         tracer: SchedulerObserver | None = None,
+        turns: ModelTurns | None = None,
     ) -> None:
         self.adapters = adapters
         self.model = engine.info
+        self.engine = engine
         self._work = WorkLog()
         observers = [one for one in (self._work, observer, tracer) if one is not None]
-        self.scheduler = Scheduler(engine, config, observers=observers)
+        self.scheduler = Scheduler(engine, config, observers=observers, turns=turns)
         self.scheduler.start()
 
     @classmethod
@@ -72,13 +75,16 @@ class LocalReplica:
         tracer: SchedulerObserver | None = None,
         cores: int | None = None,
         name: str | None = None,
+        turns: ModelTurns | None = None,
+        shared: LocalReplica | None = None,
     ) -> LocalReplica:
         """Load the model that `settings` name, and warm it up. Blocks; raises `StartupError`, `ModelError` included.
 
         observer_of: makes the observer of a model, from its name. on_hang: called once with the reason when a thread
         of the model hangs; all items have failed then.
         tracer: observes the timing of items whose `Call` has a trace. cores: by default all that the process may use.
-        name: that it is served under; by default its checkpoint's.
+        name: that it is served under; by default its checkpoint's. turns: on a device that other models share.
+        shared: a replica of the same checkpoint with the same options, whose weights and adapters it uses.
         """
         from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports torch
@@ -86,14 +92,18 @@ class LocalReplica:
         started_s = time.monotonic()
         LocalAdapters.check_storage(settings)
         decided = settings.decided_for(str(pick_device(settings.device)), cores)
-        engine = GLiNEREngine.load(
-            decided.model, device=decided.device, dtype=decided.dtype, options=decided.view(EngineOptions), name=name
-        )
-        observer = observer_of(engine.info.model) if observer_of else None
+        options = decided.view(EngineOptions)
+        engine: Any = shared.engine if shared else None
+        if engine is None:
+            engine = GLiNEREngine.load(
+                decided.model, device=decided.device, dtype=decided.dtype, options=options, name=name
+            )
+        observer = observer_of(name or engine.info.model) if observer_of else None
         if observer:
             observer.on_self_test(engine.info.self_test)
-        adapters = LocalAdapters.load(engine, decided, observer)
-        replica = cls(engine, decided.view(SchedulerConfig), adapters=adapters, observer=observer, tracer=tracer)
+        adapters = shared.adapters if shared else LocalAdapters.load(engine, decided, observer)
+        config = decided.view(SchedulerConfig)
+        replica = cls(engine, config, adapters=adapters, observer=observer, tracer=tracer, turns=turns)
         try:
             sizes = [size for size in settings.precompiled_batch_sizes if size <= settings.queue_capacity]
             replica.warm_up(sizes, settings.warmup_iterations)
@@ -101,7 +111,8 @@ class LocalReplica:
             replica.close()
             raise
         replica.scheduler.watch_for_hangs(on_hang)
-        logger.info("%s is ready on %s in %.1f s", engine.info.model, engine.info.device, time.monotonic() - started_s)
+        served = name or engine.info.model
+        logger.info("%s is ready on %s in %.1f s", served, engine.info.device, time.monotonic() - started_s)
         return replica
 
     def warm_up(self, batch_sizes: Sequence[int], iterations: int) -> None:
@@ -186,10 +197,11 @@ class LocalReplica:
         """Stop admitting, and wait for all items; False if `timeout_s` is not enough. Blocks."""
         return self.scheduler.drain(timeout_s)
 
-    def close(self) -> None:
-        """Fail unfinished items with `NotReady`, and stop all threads."""
+    def close(self, *, shared: bool = False) -> None:
+        """Fail unfinished items with `NotReady`, and stop all threads. shared: another replica uses its adapters."""
         self.scheduler.close()
-        self.adapters.close()
+        if not shared:
+            self.adapters.close()
 
 
 async def _outcome(future: Future[Any]) -> Outcome:

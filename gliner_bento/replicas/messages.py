@@ -9,14 +9,15 @@ import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from functools import cache
+from functools import cache, partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, from_detail
-from gliner_bento.replicas.base import Call, Outcome, Part, Replica
+from gliner_bento.model_types import AddModelRequest, ModelRow
+from gliner_bento.replicas.base import Call, Models, Outcome, Part, Replica
 from gliner_bento.tasks.base import AnyTask, Item, Result
 from gliner_bento.tasks.table import TASKS
 
@@ -97,15 +98,23 @@ class Reply(Struct, Generic[T], array_like=True):
 
 def calls_of(replica: Replica) -> dict[str, Callable[..., Awaitable[Any]]]:
     """The methods of a replica and its adapters that take and return plain data, by their names in messages."""
-    adapters = replica.adapters
-    return {
-        "abort": replica.abort,
-        "status": replica.status,
-        "adapters": adapters.list,
-        "adapter": adapters.get,
-        "remove_adapter": adapters.remove,
-        "adapter_cache": adapters.cache_status,
-    }
+    adapters = {"adapters": "list", "adapter": "get", "remove_adapter": "remove", "adapter_cache": "cache_status"}
+    of_adapters = {name: partial(call_adapters, replica, method) for name, method in adapters.items()}
+    return {"abort": replica.abort, "status": replica.status, **of_adapters}
+
+
+async def call_adapters(replica: Replica, method: str, **arguments: Any) -> Any:
+    """Call a method of the replica's adapters, which it may not have now."""
+    return await getattr(replica.adapters, method)(**arguments)
+
+
+def calls_of_models(models: Models) -> dict[str, Callable[..., Awaitable[Any]]]:
+    """The methods of `Models`, by their names in messages."""
+
+    async def add(request: dict[str, Any], timeout_s: float) -> ModelRow:
+        return await models.add(AddModelRequest(**request), timeout_s)
+
+    return {"models": models.rows, "add_model": add, "change_model": models.change, "remove_model": models.remove}
 
 
 async def reply_to(answer: Awaitable[T]) -> Reply[T]:

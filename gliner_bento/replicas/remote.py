@@ -18,6 +18,7 @@ import msgspec
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
+from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
 from gliner_bento.replicas.base import Archive, Call, Outcome, Part, Replica, ReplicaStatus
 from gliner_bento.replicas.messages import (
     Frames,
@@ -25,6 +26,7 @@ from gliner_bento.replicas.messages import (
     OutcomesMessage,
     Reply,
     StreamMessage,
+    call_adapters,
     calls_of,
     decoder,
     encode,
@@ -186,6 +188,34 @@ class RemoteAdapters:
         return await self._connection.control(AdapterCacheStatus, "adapter_cache", {})
 
 
+class RemoteModels:
+    """The `Models` behind a `ReplicaServer`. make: the replica of a model, by its name."""
+
+    def __init__(self, connection: Connection, make: Callable[[str], Replica]) -> None:
+        self._connection = connection
+        self.replica = make
+
+    async def rows(self) -> Sequence[ModelRow]:
+        """See `Models`."""
+        return await self._connection.control(list[ModelRow], "models", {})
+
+    async def add(self, request: AddModelRequest, timeout_s: float) -> ModelRow:
+        """See `Models`."""
+        return await self._change(ModelRow, "add_model", timeout_s, request=request.model_dump())
+
+    async def change(self, name: str, action: ModelAction, timeout_s: float) -> ModelRow:
+        """See `Models`."""
+        return await self._change(ModelRow, "change_model", timeout_s, name=name, action=action)
+
+    async def remove(self, name: str, timeout_s: float) -> None:
+        """See `Models`."""
+        await self._change(type(None), "remove_model", timeout_s, name=name)
+
+    async def _change(self, kind: type[T], method: str, timeout_s: float, **arguments: Any) -> T:
+        arguments["timeout_s"] = timeout_s
+        return await self._connection.control(kind, method, arguments, timeout_s=timeout_s + GRACE_S)
+
+
 class ReplicaServer:
     """Answers the messages of `RemoteReplica`s. Cancelling or closing an answer aborts its items.
 
@@ -198,7 +228,11 @@ class ReplicaServer:
 
     async def extract(self, message: bytes) -> Sequence[Outcome]:
         """The outcomes of an `ItemsMessage`."""
-        return await self.replica.extract(*ItemsMessage.read(message))
+        items, call = ItemsMessage.read(message)
+        try:
+            return await self.replica.extract(items, call)
+        except GLiNERBentoError as error:
+            return [error] * len(items)
 
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
         """`ItemsMessage` of one item -> frames of `StreamMessage`."""
@@ -216,7 +250,7 @@ class ReplicaServer:
     async def install(self, message: bytes, archive: Archive | None) -> bytes:
         """Arguments of `ReplicaAdapters.install` by name -> `Reply`."""
         arguments = msgspec.msgpack.decode(message)
-        return encode(await reply_to(self.replica.adapters.install(**arguments, archive=archive)))
+        return encode(await reply_to(call_adapters(self.replica, "install", **arguments, archive=archive)))
 
 
 async def _noting(failures: list[Exception], archive: Archive) -> AsyncIterator[bytes]:

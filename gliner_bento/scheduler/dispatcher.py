@@ -33,6 +33,7 @@ from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.queue import NextBatch, WaitingQueue
 from gliner_bento.scheduler.reservation import LaneReservation, TrafficClass
 from gliner_bento.scheduler.stages import Batch, Stages
+from gliner_bento.scheduler.turns import ModelTurns
 from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,10 @@ class DispatcherConfig(BatchLimits):
 
 
 class Dispatcher:
-    """Runs the waiting entries of `queue` in batches, and finishes them through `items`."""
+    """Runs the waiting entries of `queue` in batches, and finishes them through `items`.
+
+    turns: on a device that other models share; None: it is this model's.
+    """
 
     def __init__(
         self,
@@ -67,7 +71,9 @@ class Dispatcher:
         observer: Observer,
         watchdog: Watchdog,
         clock: Callable[[], float],
+        turns: ModelTurns | None = None,
     ) -> None:
+        self._turns = turns
         self._engine = engine
         self._config = config
         self._queue = queue
@@ -112,6 +118,8 @@ class Dispatcher:
     def close(self) -> None:
         """End the threads after the batches that they run now. Called with the lock held."""
         self._closed = True
+        if self._turns:
+            self._turns.leave()
         for work in self._lane_work:
             work.notify()
         self._collator_work.notify()
@@ -144,12 +152,21 @@ class Dispatcher:
         """The batch that a free lane runs next. Blocks until there is one; None once closed."""
         while True:
             with self._lock:
+                if self._turns and not self._has_work():
+                    self._turns.release(number)
                 self._wait_for_work(number)
                 if self._closed:
                     return None
-                if not self._queue.expired():
+                expired = bool(self._queue.expired())
+                if not expired and not self._turns:
                     return self._take_batch(number)
-            self._items.expire()
+            if expired:
+                self._items.expire()
+            elif self._turns:
+                self._turns.acquire(number)
+                with self._lock:
+                    if self._has_work():
+                        return self._take_batch(number)
 
     def _forward(self, batch: Batch) -> bool:
         """Run the model, with threads of the lane and of idle lanes that it may use; False: nothing to decode."""
@@ -169,6 +186,8 @@ class Dispatcher:
         """Lane `number` is dead: fail its batch, and every item if it was the last lane."""
         with self._lock:
             self.lanes.set_state(number, "dead")
+            if self._turns:
+                self._turns.release(number)
             self._running.pop(number, None)
             self._lane_started.notify_all()
             stranded: list[Entry] = []
@@ -198,6 +217,10 @@ class Dispatcher:
                 break
             self._lane_work[number].wait(timeout_s)
         self.lanes.idle.remove(number)
+
+    def _has_work(self) -> bool:
+        """Whether a lane may take a batch now."""
+        return bool(self._next_batches) or (self._queue.waiting_entries > 0 and self._hold_s() == 0)
 
     def _hold_s(self) -> float:
         """How long the lane waits before it takes a batch.
@@ -241,7 +264,8 @@ class Dispatcher:
         left = self._queue.waiting_entries + len(self._next_batches)
         self._running[number] = batch
         reservation = self._reservation()  # of another lane, which is idle
-        if reservation is None or all(map(reservation.admits, batch.entries)):
+        shares = self._turns is None or self._turns.alone  # else another model computes with these threads
+        if shares and (reservation is None or all(map(reservation.admits, batch.entries))):
             batch.shared_lanes = self.lanes.shared_by(number, left + self._queue.preparing_items)
         if left:
             self.wake()

@@ -37,6 +37,7 @@ from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
 from gliner_bento.scheduler.preparation import Preparation, release
 from gliner_bento.scheduler.queue import WaitingQueue
+from gliner_bento.scheduler.turns import ModelTurns
 from gliner_bento.scheduler.watchdog import Watchdog, Work, code_location
 from gliner_bento.tasks.base import Item
 
@@ -92,6 +93,7 @@ class Scheduler:
         *,
         observers: Sequence[Observer] = (),
         clock: Callable[[], float] = time.monotonic,
+        turns: ModelTurns | None = None,
     ) -> None:
         self._clock = clock
         self._observer = GuardedObserver(observers)
@@ -107,7 +109,14 @@ class Scheduler:
         self._pool = FairPool(config.tokenizer_threads, "prepare")
         self._watchdog = Watchdog(config.hang_timeout_s)
         self._dispatcher = Dispatcher(
-            engine, config, self._queue, self, observer=self._observer, watchdog=self._watchdog, clock=clock
+            engine,
+            config,
+            self._queue,
+            self,
+            observer=self._observer,
+            watchdog=self._watchdog,
+            clock=clock,
+            turns=turns,
         )
         self._chunked = ChunkedRequests(
             self._queue,

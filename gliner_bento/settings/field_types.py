@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import re
 from collections.abc import Callable
@@ -175,6 +176,8 @@ def text_of(value: object) -> str:
     """A value as it is written in a flag, the environment or the docs."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value, default=text_of)
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

@@ -23,7 +23,7 @@ class ModelFields(BaseSettings):
         (),
         description="Several models in one server, instead of model: NAME=CHECKPOINT, in the file also as an object, "
         "as a flag also --model NAME=CHECKPOINT for each. A request names one in its field model; the first is the "
-        "default. All other settings hold for each.",
+        "default. model_settings has settings of their own.",
     )
     revision: str | None = Field(
         None, description="Branch, tag or commit of a model on the Hugging Face hub; unset: its main branch."

@@ -17,7 +17,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gliner_bento.settings.adapters import AdapterFields
@@ -32,6 +32,7 @@ from gliner_bento.settings.cores import usable_cores
 from gliner_bento.settings.gateway import GatewayFields
 from gliner_bento.settings.gliner_serve import ALIASES
 from gliner_bento.settings.model import ModelFields
+from gliner_bento.settings.models import ModelTableFields, checked_own, split_models
 from gliner_bento.settings.names import (
     DISABLE_COMPILE,
     ENV_PREFIX,
@@ -58,7 +59,7 @@ _MAX_CPU_LANES = 4
 _AUTO_BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 
 
-class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, ModelFields):
+class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, ModelTableFields, ModelFields):
     """The settings of a server. `load` reads them, `decided_for` decides automatic values, `view` selects a part."""
 
     model_config = SettingsConfigDict(
@@ -105,6 +106,27 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
         section = _read(Path(file) if file else None).gliner
         aliased = InitSettingsSource(settings_cls, init_kwargs=aliased_environment())
         return init_settings, aliased, env_settings, InitSettingsSource(settings_cls, init_kwargs=section)
+
+    @model_validator(mode="after")
+    def _check_models(self) -> Settings:
+        """The models' own settings are valid, and are those of models that there are."""
+        names = [one.partition("=")[0] for one in self.models]
+        for name, own in self.model_settings.items():
+            if name not in names:
+                raise ValueError(f"model_settings: no model {name} in models")
+            try:
+                own.update(checked_own(own))
+            except ValueError as error:
+                raise ValueError(f"models: {name}: {error}") from None
+        if len([own for own in self.model_settings.values() if own.get("default")]) > 1:
+            raise ValueError("models: two are the default")
+        return self
+
+    def with_own(self, name: str, model: str, own: Mapping[str, Any]) -> Settings:
+        """The settings of one of several models. own: see `checked_own`."""
+        settings = {key: value for key, value in own.items() if key in type(self).model_fields}
+        row = {"model": model, "models": (f"{name}={model}",), "model_settings": {name: {**own}}}
+        return self.model_copy(update=settings | row)
 
     def decided_for(self, device: str, cores: int | None = None) -> Settings:
         """The settings of one instance: replaces automatic values (0), which depend on `device` ("cpu", "cuda:0") and
@@ -153,11 +175,13 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
 
 def _read(file: Path | None) -> Configuration:
     content = read_configuration(file, {*Settings.model_fields, *ALIASES} - {"config"})
-    return Configuration(under_one_name(content.gliner, ALIASES), content.services)
+    return Configuration(split_models(under_one_name(content.gliner, ALIASES)), content.services)
 
 
 def _one_line(fault: Any, flags: Mapping[str, Any]) -> str:
-    name = str(fault["loc"][0])
     message = fault["msg"].removeprefix("Value error, ")
+    if not fault["loc"]:
+        return str(message)
+    name = str(fault["loc"][0])
     value = "a secret" if name in ("token", "api_keys") else repr(fault["input"])
     return f"{name}: {message} (got {value} from {origin(name, flags) or 'the configuration file'})"

@@ -15,6 +15,7 @@ from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.bentoml_options import default_host
+from gliner_bento.process.instances import by_model
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.settings.configuration import CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
@@ -376,3 +377,26 @@ def test_models_are_named_once_and_written_as_text_or_as_an_object(settings_file
     for wrong in ("models/demo", "a=models/demo,a=owner/name", "a b=owner/name", "a=/nowhere"):
         with pytest.raises(SettingsError, match="models: "):
             Settings.load({"models": wrong})
+
+
+def test_models_have_settings_of_their_own(settings_file, monkeypatch):
+    pii = "{model: models/demo, dtype: fp32, max_labels: 3, pinned: true}"
+    given = Settings.load(file=settings_file(f"gliner: {{max_labels: 7, models: {{a: models/demo, pii: {pii}}}}}"))
+    assert [one.partition("=")[0] for one in given.models] == ["a", "pii"]
+    assert given.model_settings == {"pii": {"dtype": "float32", "max_labels": 3, "pinned": True}}
+    own = by_model(given)
+    assert [(one.dtype, one.max_labels) for one in own.values()] == [("auto", 7), ("float32", 3)]
+    monkeypatch.setenv("GLINER_MODELS", ",".join(given.models))  # as the command line passes it to the processes
+    assert Settings.load(file=given.config).model_settings == given.model_settings
+    monkeypatch.delenv("GLINER_MODELS")
+    flags = {"models": "a=models/demo,b=models/demo", "model_settings": '{"b": {"default": true, "device": "cpu"}}'}
+    assert [(name, one.device) for name, one in by_model(Settings.load(flags)).items()] == [("b", "cpu"), ("a", "auto")]
+    for own_settings, message in (
+        ('{"other": {}}', "no model other"),
+        ('{"a": {"port": 3}}', "models: a: port: no setting"),
+        ('{"a": {"request_timeout_s": 3}}', "models: a: request_timeout_s: no setting"),
+        ('{"a": {"dtype": "int4"}}', "models: a: dtype: "),
+        ('{"a": {"default": true}, "b": {"default": true}}', "two are the default"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            Settings.load(flags | {"model_settings": own_settings})

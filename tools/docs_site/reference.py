@@ -164,7 +164,7 @@ def _description(name: str, field: FieldInfo) -> str:
 
 
 def _code(value: object) -> str:
-    return "unset" if value in (None, ()) else f"`{text_of(value)}`"
+    return "unset" if value in (None, (), {}) else f"`{text_of(value)}`"
 
 
 def _allowed(field: FieldInfo) -> str:
@@ -196,6 +196,8 @@ def _kind(annotation: Any) -> str:
     if get_origin(annotation) is tuple:
         number, field = get_args(get_args(annotation)[0])
         return f"comma-separated {_KINDS[number]}s, each {_bounds(field.metadata)}"
+    if get_origin(annotation) is dict:
+        return "JSON object"
     if get_origin(annotation) is UnionType or get_origin(annotation) is Union:  # with None
         annotation = get_args(annotation)[0]
     if get_origin(annotation) is Annotated:

@@ -23,12 +23,12 @@ class HttpReplica(RemoteReplica):
     """
 
     def __init__(self, url: str, path: str = "") -> None:
-        self._http = HttpConnection(url, path)
-        super().__init__(self._http)
+        self.connection = HttpConnection(url, path)
+        super().__init__(self.connection)
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.close()
+        await self.connection.close()
 
 
 class HttpConnection(Connection):

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from gliner_bento.http.disconnect import CLIENT_CLOSED_REQUEST, CancelOnDisconnect
 from gliner_bento.http.pieces import coalesced
-from gliner_bento.replicas.base import Replica
-from gliner_bento.replicas.messages import Frames, OutcomesMessage
+from gliner_bento.replicas.base import Models, Replica
+from gliner_bento.replicas.messages import Frames, OutcomesMessage, calls_of_models
 from gliner_bento.replicas.remote import ReplicaServer
 
 MEDIA_TYPE = "application/msgpack"
@@ -25,59 +25,62 @@ class ReplicaApp:
     POST /extract          `ItemsMessage` -> `OutcomesMessage`
     POST /stream           `ItemsMessage` of one item -> frames of `StreamMessage`
     POST /install_adapter  a frame of arguments, then the archive -> `Reply`
-    POST /{method}         arguments by name -> `Reply`, for each other method of `Replica` and `ReplicaAdapters`
+    POST /{method}         arguments by name -> `Reply`, for each other method of `Replica` and `ReplicaAdapters`, and
+                           for those of `Models`
+
+    Below /models/{model} are the routes of the model of that name.
     """
 
     def __init__(self) -> None:
         self._server: ReplicaServer | None = None
-        routes = {
+        self._models: Models | None = None
+        handlers = {
             "/extract": self._extract,
             "/stream": self._stream,
             "/install_adapter": self._install_adapter,
             "/{method}": self._call,
         }
-        self._app = CancelOnDisconnect(
-            Starlette(
-                routes=[Route(path, endpoint, methods=["POST"]) for path, endpoint in routes.items()],
-                exception_handlers={ClientDisconnect: _left},
-            )
-        )
+        own = [Route(path, endpoint, methods=["POST"]) for path, endpoint in handlers.items()]
+        routes = [Mount("/models/{model}", routes=own), *own]
+        self._app = CancelOnDisconnect(Starlette(routes=routes, exception_handlers={ClientDisconnect: _left}))
 
-    def bind(self, replica: Replica) -> None:
-        """Serve `replica` from now on."""
-        self._server = ReplicaServer(replica)
+    def bind(self, replica: Replica, models: Models | None = None) -> None:
+        """Serve `replica` from now on, and all others of `models` by their names."""
+        self._models = models
+        self._server = ReplicaServer(replica, calls_of_models(models) if models else None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         await self._app(scope, receive, send)
 
-    @property
-    def server(self) -> ReplicaServer:
-        """The server of the bound replica."""
+    def server(self, request: Request) -> ReplicaServer:
+        """The server of the bound replica, or of the model in the path."""
         assert self._server is not None, "bind a replica before serving"
-        return self._server
+        model = request.path_params.get("model")
+        return ReplicaServer(self._models.replica(model)) if self._models and model else self._server
 
     async def _extract(self, request: Request) -> Response:
-        outcomes = await self.server.extract(await request.body())
-        pieces = OutcomesMessage.of(outcomes, self.server.replica.tokens_run)
+        server = self.server(request)
+        outcomes = await server.extract(await request.body())
+        pieces = OutcomesMessage.of(outcomes, server.replica.tokens_run)
         if len(outcomes) == 1:
             return _response(b"".join(pieces))
         return StreamingResponse(coalesced(pieces), media_type=MEDIA_TYPE)
 
     async def _stream(self, request: Request) -> Response:
         message = await request.body()
-        return StreamingResponse(self.server.stream(message), media_type=MEDIA_TYPE)
+        return StreamingResponse(self.server(request).stream(message), media_type=MEDIA_TYPE)
 
     async def _install_adapter(self, request: Request) -> Response:
         body, frames = request.stream(), Frames()
         async for piece in body:
             for message in frames.add(piece):
-                return _response(await self.server.install(message, _rest(frames.rest, body)))
+                return _response(await self.server(request).install(message, _rest(frames.rest, body)))
         raise ValueError("a call without arguments")
 
     async def _call(self, request: Request) -> Response:
         message = await request.body()
-        return _response(await self.server.call(request.path_params["method"], message))
+        return _response(await self.server(request).call(request.path_params["method"], message))
 
 
 async def _left(_: Request, __: Exception) -> Response:

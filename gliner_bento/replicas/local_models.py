@@ -1,0 +1,524 @@
+"""The models of this process: loads, evicts and unloads them while others serve. Rows change in one event loop only."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from gliner_bento.adapters.base import AdapterSettings
+from gliner_bento.engine.options import EngineOptions
+from gliner_bento.errors import (
+    Conflict,
+    DeadlineExceeded,
+    DoesNotFit,
+    GLiNERBentoError,
+    InvalidField,
+    ModelFailed,
+    ModelNotFound,
+    ModelNotLoaded,
+    NotReady,
+    StartupError,
+    one_line,
+)
+from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow, ModelState
+from gliner_bento.replicas.base import Call, Outcome, Part, Replica, ReplicaAdapters, ReplicaStatus
+from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.memory import total_bytes, weights_bytes
+from gliner_bento.replicas.probe import probe
+from gliner_bento.scheduler.turns import DeviceTurns, ModelTurns
+from gliner_bento.settings import Settings
+from gliner_bento.settings.models import ROW, checked_own
+from gliner_bento.status_types import ModelInfo
+from gliner_bento.tasks.base import Item
+
+logger = logging.getLogger(__name__)
+
+PROBE_S = 600.0
+_HUB = "hub:"
+_OUT_OF_MEMORY = "out of memory"  # in the message of torch's errors for it
+_NO_CALL: dict[str, Any] = {"waiting_items": 0, "running_items": 0, "waiting_tokens": 0, "running_tokens": 0}
+
+
+class Load(Protocol):
+    """`LocalReplica.load` with the arguments of the process."""
+
+    def __call__(
+        self, settings: Settings, *, name: str | None, turns: ModelTurns | None, shared: LocalReplica | None
+    ) -> LocalReplica:
+        """The loaded model. Blocks; raises `StartupError`."""
+
+
+@dataclass(eq=False)
+class _Hosted:
+    """A row. replica: while it is loaded. model: of its last replica. loading: until it is loaded or has failed.
+
+    running: calls under way. drained: set when there is none. failures: since it was last loaded.
+    """
+
+    name: str | None
+    settings: Settings
+    pinned: bool = False
+    required: bool = False
+    state: ModelState = "unloaded"
+    reason: str | None = None
+    bytes: int | None = None
+    replica: LocalReplica | None = None
+    model: ModelInfo | None = None
+    loading: asyncio.Future[None] | None = None
+    running: int = 0
+    drained: asyncio.Event = field(default_factory=asyncio.Event)
+    used_s: float = 0.0
+    failures: int = 0
+    request: AddModelRequest | None = None
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """Its own settings."""
+        return dict(self.settings.model_settings.get(self.name or "", {}))
+
+    @property
+    def row(self) -> ModelRow:
+        """The row for others."""
+        own = {name: value for name, value in self.own.items() if isinstance(value, str | int | float | tuple | bool)}
+        return ModelRow(
+            name=self.name,
+            state=self.state,
+            reason=self.reason,
+            pinned=self.pinned,
+            required=self.required,
+            bytes=self.bytes,
+            limits=own,
+        )
+
+    @property
+    def weights(self) -> object:
+        """What decides about the weights in memory, and about the adapters."""
+        settings = self.settings
+        options = settings.view(EngineOptions), settings.view(AdapterSettings)
+        return settings.model, settings.device, settings.dtype, options
+
+
+class LocalModels:
+    """Implements `Models`. The first model is the default.
+
+    load, probe_model, weights, capacity: see `LocalReplica.load`, `probe`, `weights_bytes` and `total_bytes`.
+    journal: file with the models that were added and the number of failures of each, for the next process of this
+    server; None: there is none.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str | None, Settings],
+        settings: Settings,
+        load: Load,
+        *,
+        cores: int | None = None,
+        journal: Path | None = None,
+        probe_model: Callable[[Settings, float], None] = probe,
+        weights: Callable[[Settings], int] = weights_bytes,
+        capacity: Callable[[str], int | None] = total_bytes,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._load_replica, self._cores, self._journal = settings, load, cores, journal
+        self._probe, self._weights, self._capacity, self._clock = probe_model, weights, capacity, clock
+        self._rows: dict[str | None, _Hosted] = {}
+        self._changing = asyncio.Lock()
+        self._turns: dict[str, DeviceTurns] = {}
+        self._sweeping: asyncio.Task[None] | None = None
+        for name, own in models.items():
+            row = own.model_settings.get(name or "", {})
+            pinned, required = row.get("pinned", False), row.get("required", name is None)
+            self._rows[name] = _Hosted(name, own, pinned, required)
+        self._shares = len(self._rows) > 1 or settings.model_root is not None or settings.allow_model_hub
+
+    # Start and end
+
+    def start(self) -> None:
+        """Load all models; blocks. One that cannot be loaded is reported in its row. Raises `StartupError` if it is
+        required, or no model can be loaded."""
+        with ThreadPoolExecutor(1) as thread:  # this thread may run an event loop already
+            thread.submit(asyncio.run, self._start()).result()
+
+    async def _start(self) -> None:
+        self._read_journal()
+        failure: BaseException | None = None
+        for row in self._rows.values():
+            try:
+                await self._load(row)
+            except Exception as error:
+                failure = error.__cause__ or error
+                self._fail(row, error)
+                if row.required:
+                    raise failure from None
+        if failure and not any(row.replica for row in self._rows.values()):
+            raise failure
+
+    @property
+    def replicas(self) -> dict[str | None, Replica]:
+        """The replica of each model."""
+        return {name: HostedReplica(self, name) for name in self._rows}
+
+    def loaded(self) -> list[LocalReplica]:
+        """The models in memory."""
+        return [row.replica for row in self._rows.values() if row.replica]
+
+    # The contract
+
+    async def rows(self) -> Sequence[ModelRow]:
+        """See `Models`."""
+        self._sweep_soon()
+        return [row.row for row in self._rows.values()]
+
+    async def add(self, request: AddModelRequest, timeout_s: float) -> ModelRow:
+        """See `Models`."""
+        if request.name in self._rows:
+            raise Conflict(f"name: there is a model {request.name}", param="name")
+        row = self._rows[request.name] = self._hosted(request)
+        try:
+            self._write_journal()
+            if request.load:
+                await self._begin_load(row, timeout_s)
+        except BaseException:
+            if row.state != "loading":
+                self._forget(row)
+            raise
+        return row.row
+
+    async def change(self, name: str, action: ModelAction, timeout_s: float) -> ModelRow:
+        """See `Models`."""
+        row = self.row_of(name)
+        if action in ("pin", "unpin"):
+            row.pinned = action == "pin"
+        elif row.state in ("loading", "unloading"):
+            raise Conflict(f"the model {name} is {row.state} already")
+        elif action == "unload":
+            await self._drain(row, timeout_s)
+        elif row.replica is None:
+            await self._begin_load(row, timeout_s)
+        return row.row
+
+    async def remove(self, name: str, timeout_s: float) -> None:
+        """See `Models`."""
+        row = self.row_of(name)
+        if row.state in ("loading", "unloading"):
+            raise Conflict(f"the model {name} is {row.state}; try again")
+        if self._is_default(row):
+            raise Conflict(f"{name} is the default model, which requests without a model get")
+        await self._drain(row, timeout_s)
+        self._forget(row)
+
+    def replica(self, name: str) -> Replica:
+        """See `Models`."""
+        return HostedReplica(self, name)
+
+    @asynccontextmanager
+    async def using(self, row: _Hosted, call: Call) -> AsyncIterator[LocalReplica]:
+        """The loaded model for a call; an evicted one is loaded first."""
+        self._sweep_soon()
+        row.used_s = self._clock()
+        if row.replica is None:
+            await self._load_again(row, call)
+        if row.replica is None or row.state == "unloading":
+            raise ModelNotLoaded(f"the model {row.name} is {row.state}")
+        row.running += 1
+        try:
+            yield row.replica
+        finally:
+            row.running -= 1
+            row.used_s = self._clock()
+            if not row.running:
+                row.drained.set()
+
+    # Loading
+
+    async def _load_again(self, row: _Hosted, call: Call) -> None:
+        """Load an evicted model for a call, which waits within its deadline or is refused."""
+        if row.state == "evicted":
+            self._start_loading(row)
+        if row.loading is None or row.state != "loading":
+            why = f": {row.reason}" if row.reason else ""
+            raise ModelNotLoaded(f"the model {row.name} is {row.state}{why}")
+        if self._settings.evicted_models == "refuse":
+            raise ModelNotLoaded(f"the model {row.name} was evicted, and is loaded again; try again")
+        try:
+            await asyncio.wait_for(asyncio.shield(row.loading), call.wait_s(time.monotonic()))
+        except asyncio.TimeoutError:
+            raise DeadlineExceeded.before("the model was loaded") from None
+        except GLiNERBentoError as error:
+            raise ModelNotLoaded(f"the model {row.name} cannot be loaded: {error.message}") from None
+
+    async def _begin_load(self, row: _Hosted, timeout_s: float) -> None:
+        loading = self._start_loading(row)
+        try:
+            await asyncio.wait_for(asyncio.shield(loading), timeout_s)
+        except asyncio.TimeoutError:
+            raise DeadlineExceeded(f"the model {row.name} is still loading; GET /v1/models shows its state") from None
+
+    def _start_loading(self, row: _Hosted) -> asyncio.Future[None]:
+        before, row.state = row.state, "loading"
+        row.loading = asyncio.ensure_future(self._loaded(row, before))
+        row.loading.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits
+        return row.loading
+
+    async def _loaded(self, row: _Hosted, before: ModelState) -> None:
+        try:
+            await self._load(row)
+        except DoesNotFit as error:
+            row.state, row.reason = before, error.message
+            raise
+        except BaseException as error:
+            self._fail(row, error)
+            raise
+        finally:
+            row.loading = None
+
+    async def _load(self, row: _Hosted) -> None:
+        """Evict what must give way, and load. Raises `DoesNotFit` before anything is disturbed, and `ModelFailed`."""
+        async with self._changing:
+            if row.failures >= self._settings.max_load_failures:
+                raise ModelFailed(f"{row.name} has failed {row.failures} times; delete it, and add it again")
+            row.failures += 1  # a process that dies now has noted it
+            self._write_journal()
+            try:
+                if row.bytes is None:
+                    row.bytes = await asyncio.to_thread(self._weights, row.settings)
+                for victim in self._victims(row):
+                    logger.info("%s is evicted for %s", victim.name, row.name)
+                    await self._close(victim, "evicted")
+                if row.request and row.model is None and self._settings.probe_models:
+                    await asyncio.to_thread(self._probe, row.settings, PROBE_S)
+                row.replica = await asyncio.to_thread(self._loaded_replica, row)
+            except Exception as error:
+                failure = _as_public(error)
+                row.failures -= isinstance(failure, DoesNotFit)
+                self._write_journal()
+                await asyncio.to_thread(free_memory)
+                raise failure from error
+            row.model, row.state, row.reason = row.replica.model, "ready", None
+            row.failures, row.used_s = 0, self._clock()
+            self._write_journal()
+
+    def _loaded_replica(self, row: _Hosted) -> LocalReplica:
+        turns = self._join(row) if self._shares else None
+        try:
+            twin = self._twin(row)
+            shared = twin.replica if twin else None
+            return self._load_replica(row.settings, name=row.name, turns=turns, shared=shared)
+        except BaseException:
+            if turns:
+                turns.leave()
+            raise
+
+    def _join(self, row: _Hosted) -> ModelTurns:
+        from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415  # imports torch
+
+        device = str(pick_device(row.settings.device))
+        lanes = row.settings.decided_for(device, self._cores).inference_lanes
+        return self._turns.setdefault(device, DeviceTurns(lanes)).join(row.name or "")
+
+    def _victims(self, row: _Hosted) -> Iterable[_Hosted]:
+        """The models to evict for `row`, least recently used first. Raises `DoesNotFit`. The first model always fits:
+        the device says otherwise itself."""
+        loaded = [one for one in self._rows.values() if one.replica]
+        idle = sorted(filter(self._may_evict, loaded), key=lambda one: one.used_s)
+        wanted = 0 if self._twin(row) else row.bytes or 0
+        total = self._capacity(loaded[0].model.device) if loaded and loaded[0].model else None
+        weights = {one.weights: one.bytes or 0 for one in loaded}
+        free = (total or 0) * self._settings.model_memory_fraction - sum(weights.values())
+        places = (self._settings.max_loaded_models or len(self._rows)) - len(loaded)
+        victims: list[_Hosted] = []
+        while places < 1 or (total is not None and wanted > max(0, free)):
+            if not idle:
+                why = "max_loaded_models" if places < 1 else f"{wanted} bytes wanted, {max(0, int(free))} free"
+                raise DoesNotFit(f"the model {row.name} does not fit: {why} (no idle model may be evicted)")
+            victims.append(idle.pop(0))
+            places, free = places + 1, free + (victims[-1].bytes or 0)
+        return victims
+
+    def _may_evict(self, row: _Hosted) -> bool:
+        return row.state == "ready" and not row.pinned and not row.running and not self._is_default(row)
+
+    def _twin(self, row: _Hosted) -> _Hosted | None:
+        """A loaded model with the same weights and options."""
+        others = (one for one in self._rows.values() if one is not row and one.replica)
+        return next((one for one in others if one.weights == row.weights), None)
+
+    # Unloading
+
+    async def _drain(self, row: _Hosted, timeout_s: float) -> None:
+        """Refuse new calls, wait for the running ones, and unload."""
+        if row.replica:
+            row.state = "unloading"
+            try:
+                while row.running:
+                    row.drained.clear()
+                    await asyncio.wait_for(row.drained.wait(), timeout_s)
+            except BaseException as error:
+                row.state = "ready"
+                if isinstance(error, asyncio.TimeoutError):
+                    raise DeadlineExceeded("the deadline passed before the model's requests had ended") from None
+                raise
+        await self._close(row, "unloaded")
+
+    async def _close(self, row: _Hosted, state: ModelState) -> None:
+        replica, row.replica, row.state, row.reason = row.replica, None, state, None
+        if replica:
+            shared = any(one.engine is replica.engine for one in self.loaded())
+            await asyncio.to_thread(replica.close, shared=shared)
+            del replica
+            await asyncio.to_thread(free_memory)
+
+    def _sweep_soon(self) -> None:
+        if self._settings.model_idle_unload_s and (self._sweeping is None or self._sweeping.done()):
+            self._sweeping = asyncio.ensure_future(self._sweep())
+
+    async def _sweep(self) -> None:
+        """Evict idle models, as long as there are any to evict."""
+        idle_s = self._settings.model_idle_unload_s
+        while rows := [row for row in self._rows.values() if row.replica and not row.pinned]:
+            async with self._changing:
+                for row in rows:
+                    if self._may_evict(row) and self._clock() >= row.used_s + idle_s:
+                        logger.info("%s is evicted: no request for %g s", row.name, idle_s)
+                        await self._close(row, "evicted")
+            await asyncio.sleep(min(1.0, idle_s / 4))
+
+    # Rows
+
+    def row_of(self, name: str | None) -> _Hosted:
+        """Raises `ModelNotFound`."""
+        if name in self._rows:
+            return self._rows[name]
+        unnamed = self._rows.get(None)
+        if unnamed and unnamed.model and unnamed.model.model == name:
+            return unnamed
+        raise ModelNotFound(f"model: no model {str(name)[:100]!r}", param="model")
+
+    def _is_default(self, row: _Hosted) -> bool:
+        return row is next(iter(self._rows.values()))
+
+    def _hosted(self, request: AddModelRequest) -> _Hosted:
+        """The row of a request. Raises `InvalidField`."""
+        if twice := sorted(request.settings.keys() & ROW):
+            raise InvalidField(f"settings: {twice[0]} is not a setting", param="settings")
+        try:
+            own = checked_own(request.settings)
+        except ValueError as error:
+            raise InvalidField(f"settings: {error}", param="settings") from None
+        first = next(iter(self._rows.values())).settings
+        own = {"target_memory_fraction": first.target_memory_fraction} | own
+        settings = self._settings.with_own(request.name, self._source(request.source), own)
+        return _Hosted(request.name, settings, request.pinned, request=request)
+
+    def _source(self, source: str) -> str:
+        root = self._settings.model_root
+        if source.startswith(_HUB):
+            if not self._settings.allow_model_hub:
+                raise InvalidField("source: the hub is not enabled (setting allow_model_hub)", param="source")
+            return source.removeprefix(_HUB)
+        if root is None:
+            raise InvalidField("source: no folder is allowed (setting model_root)", param="source")
+        folder = (root / source).resolve()
+        if not folder.is_relative_to(root) or not folder.is_dir():
+            raise InvalidField(f"source: no folder {source!r} in model_root", param="source")
+        return str(folder)
+
+    def _fail(self, row: _Hosted, error: BaseException) -> None:
+        row.state, row.reason = "failed", one_line(error)
+        logger.error("the model %s could not be loaded: %s", row.name, row.reason)
+
+    def _forget(self, row: _Hosted) -> None:
+        self._rows.pop(row.name, None)
+        self._write_journal()
+
+    def _read_journal(self) -> None:
+        if self._journal and self._journal.exists():
+            noted = json.loads(self._journal.read_text())
+            for added in noted["added"]:
+                request = AddModelRequest.model_validate(added)
+                self._rows[request.name] = self._hosted(request)
+            for row in self._rows.values():
+                row.failures = noted["failures"].get(row.name, 0) if row.name else 0
+
+    def _write_journal(self) -> None:
+        if self._journal:
+            rows = self._rows.values()
+            added = [row.request.model_dump() for row in rows if row.request]
+            failures = {row.name: row.failures for row in rows if row.name and row.failures}
+            self._journal.write_text(json.dumps({"added": added, "failures": failures}))
+
+
+class HostedReplica:
+    """The `Replica` of a row, which may be loaded or not. Raises `ModelNotFound` once the row has been removed."""
+
+    def __init__(self, models: LocalModels, name: str | None) -> None:
+        self._models = models
+        self._name = name
+
+    @property
+    def _row(self) -> _Hosted:
+        return self._models.row_of(self._name)
+
+    @property
+    def adapters(self) -> ReplicaAdapters:
+        """See `Replica`. Raises `ModelNotLoaded`."""
+        if self._row.replica is None:
+            raise ModelNotLoaded(f"the model {self._row.name} is {self._row.state}")
+        return self._row.replica.adapters
+
+    @property
+    def tokens_run(self) -> int:
+        """See `Replica`."""
+        return self._row.replica.tokens_run if self._row.replica else 0
+
+    async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
+        """See `Replica`."""
+        async with self._models.using(self._row, call) as replica:
+            return await replica.extract(items, call)
+
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
+        """See `Replica`."""
+        async with self._models.using(self._row, call) as replica, aclosing(replica.stream(item, call)) as parts:
+            async for part in parts:
+                yield part
+
+    async def abort(self, request_id: str) -> bool:
+        """See `Replica`."""
+        return await self._row.replica.abort(request_id) if self._row.replica else False
+
+    async def status(self) -> ReplicaStatus:
+        """See `Replica`. An evicted model is ready: it admits items."""
+        row = self._row
+        if row.replica:
+            return await row.replica.status()
+        if row.model and row.state in ("evicted", "loading"):
+            return ReplicaStatus(model=row.model, ready=True, **_NO_CALL)
+        raise NotReady(f"the model {row.name} is {row.state}")
+
+
+def free_memory() -> None:
+    """Return the memory of what is not used any more to the system and the device."""
+    gc.collect()
+    from gliner_bento.engine.memory import release_memory  # noqa: PLC0415  # imports torch
+
+    release_memory()
+
+
+def _as_public(error: Exception) -> GLiNERBentoError:
+    """What a load has raised, for the caller."""
+    if isinstance(error, GLiNERBentoError):
+        return error
+    if _OUT_OF_MEMORY in str(error) or isinstance(error, MemoryError):
+        return DoesNotFit(f"the memory has run out while the model was loaded: {one_line(error)}")
+    if not isinstance(error, StartupError | OSError):
+        logger.exception("a model could not be loaded")
+    return ModelFailed(one_line(error))

@@ -1,0 +1,34 @@
+"""How much memory models may take: of a device, and of a checkpoint before it is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gliner_bento.settings import Settings
+
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_MEMORY = Path("/proc/meminfo")
+
+
+def total_bytes(device: str) -> int | None:
+    """The memory of a GPU, or of a CPU what this process may use; None: not known."""
+    if device.startswith("cuda"):
+        import torch  # noqa: PLC0415  # loaded already: a model is on the device
+
+        return int(torch.cuda.mem_get_info(device)[1])
+    if not _MEMORY.exists():
+        return None
+    total = int(_MEMORY.read_text().split()[1]) * 1024
+    limits = [file.read_text().strip() for file in _LIMITS if file.exists()]
+    return min([total, *(int(limit) for limit in limits if limit.isdecimal())])
+
+
+def weights_bytes(settings: Settings) -> int:
+    """The size of the files of a model's weights, which are downloaded if they are not here. Raises `ModelError`."""
+    from gliner_bento.engine.checkpoint.resolve import find_checkpoint  # noqa: PLC0415
+    from gliner_bento.engine.options import CheckpointOptions  # noqa: PLC0415
+
+    onnx_file = settings.onnx_model_file if settings.runtime == "onnxruntime" else None
+    checkpoint = find_checkpoint(settings.model, settings.view(CheckpointOptions), onnx_file)
+    files = [checkpoint.folder / onnx_file] if onnx_file else checkpoint.weights().files
+    return sum(file.stat().st_size for file in files)

@@ -1,0 +1,111 @@
+"""Models that share a device take turns: each batch is one, and a turn costs the seconds that it took."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gliner_bento.fairness.queue import FairQueue, Order, TenantShare
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """A lane that waits for its turn. The cost is charged when the turn has ended."""
+
+    share: TenantShare
+    order: Order
+    cost: float = 0.0
+    granted: bool = False
+
+
+class DeviceTurns:
+    """At most `lanes` batches run on a device at a time; models with waiting work get equal shares of its time, in
+    seconds. A model that was idle is next after one batch. Thread-safe."""
+
+    def __init__(self, lanes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._free = lanes
+        self._waiting: FairQueue[_Ticket] = FairQueue()
+        self._tickets = 0
+        self._models: list[ModelTurns] = []
+
+    def join(self, name: str) -> ModelTurns:
+        """The turns of one more model. name: unique among those that have not left."""
+        with self._changed:
+            self._models.append(ModelTurns(self, TenantShare(name)))
+            return self._models[-1]
+
+    def leave(self, model: ModelTurns) -> None:
+        """A model ends: its lanes wait no more."""
+        with self._changed:
+            self._models.remove(model)
+            self._changed.notify_all()
+
+    def alone(self, model: ModelTurns) -> bool:
+        """Whether no other model runs a batch or waits for its turn."""
+        with self._changed:
+            others = self._waiting.others_wait(model.share.tenant)
+            return not others and not any(one.held_since_s for one in self._models if one is not model)
+
+    def acquire(self, model: ModelTurns, lane: int) -> None:
+        """Wait for the turn of the lane, whose last turn ends now; returns without one if the model has left."""
+        with self._changed:
+            self._end(model, lane)
+            self._tickets += 1
+            ticket = _Ticket(model.share, (0, 0.0, self._tickets))
+            self._waiting.add(ticket)
+            self._grant()
+            while not ticket.granted and model in self._models:
+                self._changed.wait()
+            if ticket.granted:
+                model.held_since_s[lane] = self._clock()
+            else:
+                self._waiting.remove(ticket)
+
+    def release(self, model: ModelTurns, lane: int) -> None:
+        """End the lane's turn, if it has one."""
+        with self._changed:
+            self._end(model, lane)
+            self._grant()
+
+    def _end(self, model: ModelTurns, lane: int) -> None:
+        if (since_s := model.held_since_s.pop(lane, None)) is not None:
+            self._free += 1
+            self._waiting.charge(model.share.tenant, self._clock() - since_s)
+
+    def _grant(self) -> None:
+        granted = False
+        while self._free and self._waiting:
+            self._waiting.serve().granted = granted = True
+            self._free -= 1
+        if granted:
+            self._changed.notify_all()
+
+
+class ModelTurns:
+    """The turns of one model on a device. held_since_s: by lane."""
+
+    def __init__(self, device: DeviceTurns, share: TenantShare) -> None:
+        self._device = device
+        self.share = share
+        self.held_since_s: dict[int, float] = {}
+
+    @property
+    def alone(self) -> bool:
+        """See `DeviceTurns`."""
+        return self._device.alone(self)
+
+    def acquire(self, lane: int) -> None:
+        """See `DeviceTurns`."""
+        self._device.acquire(self, lane)
+
+    def release(self, lane: int) -> None:
+        """See `DeviceTurns`."""
+        self._device.release(self, lane)
+
+    def leave(self) -> None:
+        """See `DeviceTurns`."""
+        self._device.leave(self)

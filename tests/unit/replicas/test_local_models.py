@@ -1,0 +1,361 @@
+"""Models that come and go while others serve: budget, eviction, failures, and what requests meanwhile get."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import PATIENCE_S, call, item, run, scheduler_config, until
+
+from benchmark.fake_engine import FakeEngine
+from gliner_bento.errors import (
+    Conflict,
+    DeadlineExceeded,
+    DoesNotFit,
+    InvalidField,
+    ModelFailed,
+    ModelNotFound,
+    ModelNotLoaded,
+    StartupError,
+)
+from gliner_bento.model_types import AddModelRequest
+from gliner_bento.process.instances import by_model
+from gliner_bento.replicas import probe
+from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.local_adapters import LocalAdapters
+from gliner_bento.replicas.local_models import LocalModels
+from gliner_bento.replicas.uploads import Uploads
+from gliner_bento.settings import Settings
+
+WEIGHTS = 100
+
+
+class Host:
+    """Models over fake engines. loads: the names that were loaded, in order. error: of a load, by name. gate: holds
+    loads; batch_gate: holds batches. now_s: the clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.loads: list[str | None] = []
+        self.errors: dict[str | None, Exception] = {}
+        self.gate, self.batch_gate = threading.Event(), threading.Event()
+        self.gate.set()
+        self.batch_gate.set()
+        self.now_s = 0.0
+        self.shared: list[bool] = []
+        self.probed: list[str] = []
+        for name in ("a", "b", "c", "d"):
+            (folder / name).mkdir()
+            (folder / name / "gliner_config.json").touch()
+
+    def models(self, names: str = "ab", own: dict[str, Any] | None = None, **settings: Any) -> LocalModels:
+        given = {"models": ",".join(f"{name}={self.folder / name}" for name in names), "model_settings": own or {}}
+        loaded = Settings.load(given | {"model_root": self.folder, "device": "cpu", "inference_lanes": 1} | settings)
+        made = LocalModels(
+            by_model(loaded),
+            loaded,
+            self.load,
+            journal=self.folder / "journal",
+            probe_model=lambda one, timeout_s: self.probed.append(Path(one.model).name),
+            weights=lambda _: WEIGHTS,
+            capacity=lambda _: 1000,
+            clock=lambda: self.now_s,
+        )
+        made.start()
+        return made
+
+    def load(self, settings: Settings, *, name: str | None, turns: Any, shared: LocalReplica | None) -> LocalReplica:
+        assert self.gate.wait(PATIENCE_S)
+        self.loads.append(name)
+        self.shared.append(shared is not None)
+        if error := self.errors.get(name):
+            raise error
+        engine = shared.engine if shared else FakeEngine(on_forward=lambda _: self.batch_gate.wait(PATIENCE_S))
+        adapters = LocalAdapters(None, Uploads(self.folder))
+        return LocalReplica(engine, scheduler_config(), adapters=adapters, turns=turns)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def scene(models: LocalModels, play: Callable[[], Awaitable[None]]) -> None:
+    try:
+        run(play)
+    finally:
+        for replica in models.loaded():
+            replica.close()
+
+
+def states(models: LocalModels) -> dict[str, str]:
+    return {str(row.name): row.state for row in asyncio.run(models.rows())}
+
+
+async def states_now(models: LocalModels) -> dict[str, str]:
+    return {str(row.name): row.state for row in await models.rows()}
+
+
+def added(name: str, **options: Any) -> AddModelRequest:
+    return AddModelRequest(name=name, source=options.pop("source", name), **options)
+
+
+async def answer(models: LocalModels, name: str, timeout_s: float = PATIENCE_S) -> Any:
+    return (await models.replica(name).extract([item()], call(timeout_s=timeout_s)))[0]
+
+
+def test_a_model_that_fails_at_the_start_is_reported_and_a_required_one_ends_it(host: Host) -> None:
+    host.errors["b"] = StartupError("no weights")
+    models = host.models()
+    assert [(row.state, row.reason) for row in asyncio.run(models.rows())] == [
+        ("ready", None),
+        ("failed", "no weights"),
+    ]
+    for replica in models.loaded():
+        replica.close()
+    with pytest.raises(StartupError, match="no weights"):
+        host.models(own={"b": {"required": True}})
+    host.errors["a"] = StartupError("none")
+    with pytest.raises(StartupError):
+        host.models()
+
+
+def test_a_model_is_added_changed_and_removed_while_others_serve(host: Host) -> None:
+    models = host.models()
+
+    async def play() -> None:
+        row = await models.add(added("c", settings={"max_labels": 3}, pinned=True), PATIENCE_S)
+        assert (row.state, row.pinned, row.bytes, row.limits["max_labels"]) == ("ready", True, WEIGHTS, 3)
+        assert host.probed == ["c"]  # tried in another process first; those of the start are not
+        assert (await answer(models, "c")).entities
+        assert not (await models.change("c", "unpin", 1)).pinned
+        assert (await models.change("c", "unload", PATIENCE_S)).state == "unloaded"
+        with pytest.raises(ModelNotLoaded, match="c is unloaded"):
+            await answer(models, "c")
+        assert (await models.change("c", "load", PATIENCE_S)).state == "ready"
+        assert host.probed == ["c"]  # it has run in this process
+        await models.remove("c", PATIENCE_S)
+        with pytest.raises(ModelNotFound):
+            await answer(models, "c")
+        with pytest.raises(Conflict, match="default"):
+            await models.remove("a", 1)
+
+    scene(models, play)
+
+
+@pytest.mark.parametrize(
+    ("request_", "match"),
+    [
+        (added("c", source="../c"), "source: no folder"),
+        (added("c", source="hub:owner/name"), "allow_model_hub"),
+        (added("c", settings={"port": 1}), "port: no setting"),
+        (added("c", settings={"dtype": "int4"}), "dtype"),
+        (added("c", settings={"pinned": True}), "pinned is not a setting"),
+    ],
+)
+def test_a_request_that_names_what_is_not_allowed_is_refused(host: Host, request_: AddModelRequest, match: str) -> None:
+    models = host.models()
+
+    async def play() -> None:
+        with pytest.raises(InvalidField, match=match):
+            await models.add(request_, PATIENCE_S)
+        assert list(await states_now(models)) == ["a", "b"]
+
+    scene(models, play)
+
+
+def test_of_two_loads_of_one_name_one_wins(host: Host) -> None:
+    models = host.models()
+
+    async def play() -> None:
+        host.gate.clear()
+        first = asyncio.ensure_future(models.add(added("c"), PATIENCE_S))
+        await asyncio.sleep(0)
+        for other in (models.add(added("c"), 1), models.change("c", "load", 1), models.change("c", "unload", 1)):
+            with pytest.raises(Conflict):
+                await other
+        with pytest.raises(DeadlineExceeded, match="still loading"):
+            await models.add(added("d"), 0.0)
+        host.gate.set()
+        assert (await first).state == "ready"
+        await until(lambda: _all_ready(models))
+        assert sorted(map(str, host.loads)) == ["a", "b", "c", "d"]
+
+    scene(models, play)
+
+
+async def _all_ready(models: LocalModels) -> bool:
+    return set((await states_now(models)).values()) == {"ready"}
+
+
+def test_the_least_recently_used_idle_model_gives_way(host: Host) -> None:
+    models = host.models("abc", max_loaded_models=3)
+
+    async def play() -> None:
+        for host.now_s, name in ((1.0, "b"), (2.0, "c"), (3.0, "a")):
+            await answer(models, name)
+        await models.change("b", "pin", 1)
+        await models.add(added("d"), PATIENCE_S)
+        assert await states_now(models) == {"a": "ready", "b": "ready", "c": "evicted", "d": "ready"}
+        assert (await models.replica("c").status()).ready  # it admits items
+        assert (await answer(models, "c")).entities  # and is loaded for them: d gives way
+        assert (await states_now(models))["d"] == "evicted"
+
+    scene(models, play)
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_disturbed(host: Host) -> None:
+    models = host.models(model_memory_fraction=0.25)
+
+    async def play() -> None:
+        host.batch_gate.clear()
+        busy = asyncio.ensure_future(answer(models, "b"))
+        await until(lambda: bool(models.replica("b")._row.running))  # type: ignore[attr-defined]
+        with pytest.raises(DoesNotFit, match="100 bytes wanted, 50 free"):
+            await models.add(added("c"), PATIENCE_S)
+        assert await states_now(models) == {"a": "ready", "b": "ready"}
+        host.batch_gate.set()
+        assert (await busy).entities
+        await models.add(added("c"), PATIENCE_S)  # now b is idle
+        assert await states_now(models) == {"a": "ready", "b": "evicted", "c": "ready"}
+
+    scene(models, play)
+
+
+def test_an_evicted_model_waits_or_is_refused(host: Host) -> None:
+    models = host.models("abc", max_loaded_models=2, evicted_models="refuse")
+    assert states(models) == {"a": "ready", "b": "evicted", "c": "ready"}
+
+    async def play() -> None:
+        with pytest.raises(ModelNotLoaded, match="loaded again"):
+            await answer(models, "b")
+        await until(
+            lambda: (
+                models.replica("b").tokens_run == 0
+                and "b" in [row.name for row in models._rows.values() if row.replica]
+            )
+        )
+        assert (await answer(models, "b")).entities
+
+    scene(models, play)
+
+
+def test_the_wait_for_an_evicted_model_ends_at_the_deadline(host: Host) -> None:
+    models = host.models("abc", max_loaded_models=2)
+
+    async def play() -> None:
+        host.gate.clear()
+        with pytest.raises(DeadlineExceeded):
+            await answer(models, "b", timeout_s=0.0)
+        host.gate.set()
+        assert (await answer(models, "b")).entities
+
+    scene(models, play)
+
+
+def test_a_model_without_requests_is_evicted(host: Host) -> None:
+    models = host.models("abc", own={"c": {"pinned": True}}, model_idle_unload_s=0.01)
+
+    async def play() -> None:
+        await models.rows()
+        host.now_s = 1.0
+        expected = {"a": "ready", "b": "evicted", "c": "ready"}
+
+        async def swept() -> bool:
+            return await states_now(models) == expected
+
+        await until(swept)
+
+    scene(models, play)
+
+
+def test_unloading_waits_for_running_requests(host: Host) -> None:
+    models = host.models()
+
+    async def play() -> None:
+        host.batch_gate.clear()
+        running = [asyncio.ensure_future(answer(models, "b")) for _ in range(200)]
+        await until(lambda: models.replica("b")._row.running == 200)  # type: ignore[attr-defined]
+        with pytest.raises(DeadlineExceeded):
+            await models.change("b", "unload", 0.0)
+        unloading = asyncio.ensure_future(models.change("b", "unload", PATIENCE_S))
+        await asyncio.sleep(0)
+        with pytest.raises(ModelNotLoaded):
+            await answer(models, "b")
+        host.batch_gate.set()
+        assert (await unloading).state == "unloaded"
+        assert all(one.entities for one in await asyncio.gather(*running))
+
+    scene(models, play)
+
+
+def test_a_model_that_fails_too_often_is_not_loaded_again(host: Host) -> None:
+    models = host.models(max_load_failures=2)
+
+    async def play() -> None:
+        await models.add(added("c", load=False), PATIENCE_S)
+        host.errors["c"] = RuntimeError("CUDA out of memory")
+        with pytest.raises(DoesNotFit):
+            await models.change("c", "load", PATIENCE_S)
+        host.errors["c"] = StartupError("broken")
+        for _ in range(2):
+            with pytest.raises(ModelFailed, match="broken"):
+                await models.change("c", "load", PATIENCE_S)
+        loads = len(host.loads)
+        with pytest.raises(ModelFailed, match="failed 2 times"):
+            await models.change("c", "load", PATIENCE_S)
+        assert len(host.loads) == loads
+        assert (await answer(models, "b")).entities
+
+    scene(models, play)
+
+
+def test_the_next_process_knows_added_models_and_loads_that_killed_the_last(host: Host) -> None:
+    first = host.models(max_load_failures=1)
+
+    async def play() -> None:
+        await first.add(added("c"), PATIENCE_S)
+        host.gate.clear()
+        loading = asyncio.ensure_future(first.add(added("d"), 0.0))
+        await until(lambda: "d" in json.loads((host.folder / "journal").read_text())["failures"])
+        killed = (host.folder / "journal").read_text()
+        host.gate.set()
+        await asyncio.gather(loading, return_exceptions=True)
+        await until(lambda: _all_ready(first))
+        (host.folder / "journal").write_text(killed)
+
+    scene(first, play)
+    second = host.models(max_load_failures=1)
+    assert states(second) == {"a": "ready", "b": "ready", "c": "ready", "d": "failed"}
+    for replica in second.loaded():
+        replica.close()
+
+
+def test_models_of_one_checkpoint_share_its_weights(host: Host) -> None:
+    given = {"models": f"x={host.folder / 'a'},y={host.folder / 'a'}", "model_root": host.folder, "device": "cpu"}
+    settings = Settings.load(given)
+    models = LocalModels(by_model(settings), settings, host.load, weights=lambda _: 900, capacity=lambda _: 1000)
+    models.start()  # 1800 bytes would not fit
+    assert host.shared == [False, True]
+
+    async def play() -> None:
+        await models.change("x", "unload", PATIENCE_S)
+        assert (await answer(models, "y")).entities
+
+    scene(models, play)
+
+
+def test_a_crash_of_the_process_that_tries_a_model_is_an_error(monkeypatch: Any) -> None:
+    script = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    monkeypatch.setattr(probe, "_COMMAND", [sys.executable, "-c", script])
+    with pytest.raises(ModelFailed, match="ended with signal 11"):
+        probe.probe(Settings(), PATIENCE_S)
+    monkeypatch.setattr(probe, "_COMMAND", [sys.executable, "-c", "import time; time.sleep(60)"])
+    with pytest.raises(ModelFailed, match="did not end"):
+        probe.probe(Settings(), 0.0)
