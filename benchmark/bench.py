@@ -165,10 +165,14 @@ class Bench:
     # Servers, one at a time
 
     @contextlib.contextmanager
-    def ours(self, model: Path, **settings: Any) -> Iterator[Server]:
-        """gliner-bento with these settings."""
+    def ours(self, model: Path | Mapping[str, Path], **settings: Any) -> Iterator[Server]:
+        """gliner-bento with these settings. model: several by their names."""
         command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
-        with self._server("ours", command, environment({"model": model, **settings})) as server:
+        if isinstance(model, Mapping):
+            settings["models"] = ",".join(f"{name}={folder.resolve()}" for name, folder in model.items())
+        else:
+            settings["model"] = str(model.resolve())
+        with self._server("ours", command, environment(settings)) as server:
             yield server
 
     @contextlib.contextmanager

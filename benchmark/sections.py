@@ -6,7 +6,17 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from benchmark import bulk, fairness, in_process, on_gpu, over_http, overhead, with_adapters, with_long_texts
+from benchmark import (
+    bulk,
+    fairness,
+    in_process,
+    on_gpu,
+    over_http,
+    overhead,
+    with_adapters,
+    with_long_texts,
+    with_models,
+)
 from benchmark.bench import Bench, log_progress
 from benchmark.job import NotMeasured
 from benchmark.rows import Row
@@ -29,12 +39,13 @@ SECTIONS: dict[str, Section] = {
     "adapters_in_process": with_adapters.in_process,
     "long_texts": with_long_texts.long_texts,
     "int8": in_process.int8,
+    "models": with_models.models,
     "overhead": overhead.overhead,
     "bulk": bulk.bulk,
     "fairness": fairness.fairness,
     "gpu": on_gpu.gpu,
 }
-DEFAULT = [name for name in SECTIONS if name not in ("bulk", "fairness", "gpu")]
+DEFAULT = [name for name in SECTIONS if name not in ("bulk", "fairness", "gpu", "models")]
 
 
 def measure(bench: Bench, names: Sequence[str], keep: Callable[[], None]) -> None:

@@ -26,6 +26,7 @@ SETTINGS: Mapping[str, object] = {
     "enable_lora": True,
     "hang_timeout_s": 10,
     "max_restarts": 100,
+    "model_root": "models",
     "shutdown_timeout_s": 20,
 }
 _INJECTED = Path(__file__).parent / "injected"

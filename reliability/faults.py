@@ -16,6 +16,7 @@ import signal
 import socket
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ import psutil
 from safetensors.numpy import save
 
 from benchmark.server import Server
+from gliner_bento.client import Client
+from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError
 from reliability.commands import kill_bulk, lie_to_redact
 from reliability.served import processes
 
@@ -251,6 +254,32 @@ def _bad_clients(target: Target) -> str:
     return f"40 slow clients, {left} that left"
 
 
+def _models_change(target: Target) -> str:
+    """A second model is added, unloaded and loaded under requests of its own, and deleted: each of them is answered, or
+    refused because the model is not loaded."""
+    name, outcomes = "chaos-second", Counter[str]()
+    with Client(target.server.url, timeout_s=300) as client:
+        with contextlib.suppress(DeadlineExceeded):  # loading continues
+            client.add_model(name, "demo")
+        while next(one.state for one in client.models() if one.id == name) == "loading":
+            time.sleep(0.5)
+        for number, _ in enumerate(_ticks(target.lasts_s, 0.1)):
+            if number % 20 == 10:
+                client.change_model(name, "unload")
+            elif number % 20 == 15:
+                with contextlib.suppress(DeadlineExceeded):
+                    client.change_model(name, "load")
+            try:
+                found = client.extract("Ada Lovelace lived in London.", ["person"], model=name).entities
+                outcomes["right" if [one.text for one in found] == ["Ada Lovelace"] else "wrong"] += 1
+            except GLiNERBentoError as error:
+                outcomes[error.code] += 1
+        client.delete_model(name)
+    if outcomes.keys() - {"right", "not_ready", "model_not_loaded", *_OVERLOAD}:
+        raise AssertionError(f"requests to the model that changed: {dict(outcomes)}")
+    return f"requests to it: {dict(outcomes)}"
+
+
 def _ticks(seconds: float, every_s: float) -> Iterator[float]:
     for number in range(int(seconds / every_s)):
         yield number * every_s
@@ -281,6 +310,7 @@ FAULTS = {
     "clock-jumps": Fault("the clock jumps a day ahead, and back", _clock_jumps),
     "no-file-descriptors": Fault("the gateway can open no connection", _no_file_descriptors, drops=True),
     "bad-clients": Fault("clients that are slow, and that leave", _bad_clients),
+    "models-change": Fault("a second model is added, unloaded, loaded and deleted", _models_change),
     "bulk-killed": Fault("bulk gets SIGKILL twice, and continues", lambda target: kill_bulk(target.server.url)),
     "false-answers": Fault("redact gets false answers", lambda target: lie_to_redact(target.server.url)),
     "sigterm": Fault("SIGTERM under load", _terminate, drops=True, ends=True),

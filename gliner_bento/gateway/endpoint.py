@@ -16,7 +16,6 @@ from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.media import JSON
-from gliner_bento.gateway.models import ServedModel
 from gliner_bento.http.pieces import PIECE_BYTES, coalesced, next_piece
 from gliner_bento.storage.api_keys import KeyScope
 
@@ -145,9 +144,4 @@ MODEL = {
     "schema": {"type": "string"},
     "description": "Name of the model, as /v1/models lists it. Default: the first.",
 }
-"""The parameter of `asked_model`."""
-
-
-async def asked_model(gateway: Gateway, request: Request) -> ServedModel:
-    """The model in the query. Raises `ModelNotFound`."""
-    return await gateway.models.find(request.query_params.get("model"))
+"""The parameter of routes that are about a model: see `Gateway.of`."""

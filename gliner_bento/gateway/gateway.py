@@ -14,6 +14,7 @@ from typing import Any, cast
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, TooLarge
 from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, MAX_SMALL_ITEMS
 from gliner_bento.gateway import request_id, request_record
+from gliner_bento.gateway.handler import Handler
 from gliner_bento.gateway.models import ModelTable, Replicas, ServedModel
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
@@ -44,6 +45,7 @@ class Gateway:
         self.read_metrics = read_metrics
         self.options = options
         self.models = ModelTable(replicas, options, models)
+        self._handler = Handler(options.handler) if options.handler else None
         self._blocked_ids = BlockedIds()
         self._errors = errors or RecentErrors()
         self._started_s = time.monotonic()
@@ -52,17 +54,20 @@ class Gateway:
         """The answer to a request with one text."""
         call, served = self._call(request), await self._served(request)
         item = self._item(request, served)
-        (outcome,) = await _merged(request.task, [item], await served.outcomes([item], call))
-        if isinstance(outcome, GLiNERBentoError):
-            raise outcome
-        return await self._answer(request.task.answer, served, item, outcome)
+        result = await self._result(request.task, served, item, call)
+        return await self._answer(request.task.answer, served, item, result)
 
     async def run_stream(self, request: Request[Any, Any, Any]) -> AsyncGenerator[Sequence[Any], None]:
         """The lines of the answer to a request with one text: a list for each pass, possibly empty, with the parts that
-        became final; last, the rest of the answer."""
+        became final; last, the rest of the answer. With a handler, all are there at the end."""
         call, served = self._call(request, streamed=True), await self._served(request)
         item, task = self._item(request, served), request.task
         merger: Merges | None = None
+        if self._handler:
+            result = await self._result(task, served, item, call)
+            end = await self._answer(task.end, served, item, result)
+            yield [*map(task.line, task.parts_of(result)), end] if task.line else [end]
+            return
         async with aclosing(served.stream(item, call)) as parts:
             async for part in parts:
                 merger = merger or await _merger(task, item)
@@ -79,7 +84,7 @@ class Gateway:
         self.check_size(len(request.inputs), request.param, served.limits)
         admitted = self._items(request, served)
         items = request.task.share([item for item in admitted if isinstance(item, Item)])
-        run = await _merged(request.task, items, await served.outcomes(items, call)) if items else []
+        run = await self._outcomes(request.task, served, items, call) if items else []
         model = await served.info()
         outcomes = iter([_with_warnings(served, *pair) for pair in zip(items, run, strict=True)])
         results = [
@@ -141,6 +146,23 @@ class Gateway:
         request_record.current().model = served.given
         served.check_serving()
         return served
+
+    async def _result(self, task: AnyTask, served: ServedModel, item: Item, call: Call) -> Result:
+        """The outcome of one item. Raises its error."""
+        (outcome,) = await self._outcomes(task, served, [item], call)
+        if isinstance(outcome, GLiNERBentoError):
+            raise outcome
+        return outcome
+
+    async def _outcomes(
+        self, task: AnyTask, served: ServedModel, items: Sequence[Item], call: Call
+    ) -> Sequence[Outcome]:
+        """The model's outcomes, with what their mergers add and the handler changes."""
+
+        async def extract(admitted: Sequence[Item]) -> Sequence[Outcome]:
+            return await _merged(task, admitted, await served.outcomes(admitted, call))
+
+        return await (self._handler.run(items, call, extract) if self._handler else extract(items))
 
     async def _answer(self, kind: type[Answer], served: ServedModel, item: Item, result: Result) -> Answer:
         model = await served.info()

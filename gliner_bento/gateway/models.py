@@ -226,8 +226,9 @@ class ModelTable:
 
     async def starting_with(self, name: str) -> ModelTable:
         """The same table with another default. Raises `ModelNotFound`."""
+        chosen = await self.find(name)
         table = copy(self)
-        table._chosen = await self.find(name)
+        table._chosen = chosen
         return table
 
     async def find(self, name: str | None) -> ServedModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from gliner_bento.tasks.base import Limits
 from gliner_bento.tasks.extraction import LongText
@@ -45,3 +46,4 @@ class GatewayOptions(Limits):
     header_timeout_s: float
     body_timeout_s: float
     keep_alive_timeout_s: int
+    handler: Path | None

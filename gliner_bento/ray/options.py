@@ -34,7 +34,7 @@ FOR_THROUGHPUT = {
 """Environment variables that Ray's processes read when they start."""
 
 MEANINGLESS = {
-    "models": "its replicas serve one",
+    "models": "its replicas serve one; run an application for each (docs/several-models.md)",
     "cuda_devices": "Ray assigns the GPUs (ray_actor_options)",
     "max_restarts": "Ray starts replicas again without a limit",
     "restart_window_s": "Ray starts replicas again without a limit",

@@ -68,6 +68,13 @@ def existing_folder(value: Path) -> Path:
     return value
 
 
+def existing_file(value: Path) -> Path:
+    """The path of an existing file. Raises ValueError."""
+    if not value.is_file():
+        raise ValueError("no such file")
+    return value
+
+
 def regular_expression(value: str) -> str:
     """A valid regular expression. Raises ValueError."""
     try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings
 
 from gliner_bento.recognizers.find import DEFAULT_REGIONS
 from gliner_bento.settings.field_types import (
     FORMATS,
+    AbsolutePath,
     ApiKeysSource,
     Count,
     CountOrUnlimited,
@@ -25,6 +26,7 @@ from gliner_bento.settings.field_types import (
     ProxyAddresses,
     RecognizerNames,
     Timeout,
+    existing_file,
 )
 from gliner_bento.types import MAX_ENTITIES, MAX_RELATIONS
 
@@ -133,6 +135,11 @@ class GatewayFields(BaseSettings):
         False,
         description="Serve /mcp, the tools extract_entities, extract_relations, classify and redact for language "
         "models (requires the extra mcp; see docs/api.md).",
+    )
+    handler: Annotated[AbsolutePath, AfterValidator(existing_file)] | None = Field(
+        None,
+        description="Python file of yours with the functions preprocess and postprocess, which run for each text; see "
+        "docs/several-models.md.",
     )
     max_connections: Count = Field(
         2048,

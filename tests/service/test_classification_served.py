@@ -113,6 +113,26 @@ def test_the_guardrail_of_the_docs_runs(url: str) -> None:
             assert line.endswith("passes") if verdict == "passes" else all(one in line for one in verdict)
 
 
+def test_the_program_for_two_models_runs(checkpoint: Path) -> None:
+    page = (PROJECT_ROOT / "docs" / "several-models.md").read_text(encoding="utf-8")
+    program, _ = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (printed,) = re.findall(r"^It prints `(.*)`$", page, re.MULTILINE)
+    checkpoints = {"pii": PROJECT_ROOT / "models" / "demo", "guard": checkpoint}
+    settings = {name: Settings(model=str(path), device="cpu", dtype="float32") for name, path in checkpoints.items()}
+    replicas = {name: LocalReplica.load(own) for name, own in settings.items()}
+    app = GatewayApp(settings["pii"].view(GatewayOptions))
+    app.bind(replicas)
+    with on_a_socket(app) as url:
+        for threshold, shown in ((1.0, printed), (0.0, "ValueError: refused: injection, secrets")):
+            code = program.replace("http://localhost:3000", url).replace("0.7", str(threshold))
+            ran = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=PROJECT_ROOT
+            )
+            assert (ran.stdout + ran.stderr).splitlines()[-1] == shown
+    for replica in replicas.values():
+        replica.close()
+
+
 def test_the_documented_request_is_answered(url: str) -> None:
 
     page = (PROJECT_ROOT / "docs" / "classification.md").read_text(encoding="utf-8")

@@ -16,7 +16,6 @@ from gliner_bento.gateway.endpoint import (
     READ_ERRORS,
     Endpoint,
     Operation,
-    asked_model,
     json_response,
     path_parameter,
 )
@@ -50,20 +49,20 @@ def is_upload(method: str, path: str, headers: Headers) -> bool:
 
 
 async def _list(gateway: Gateway, request: Request) -> Response:
-    return json_response(await (await asked_model(gateway, request)).adapters.list())
+    return json_response(await gateway.models.default.adapters.list())
 
 
 async def _get(gateway: Gateway, request: Request) -> Response:
-    return json_response(await (await asked_model(gateway, request)).adapters.get(request.path_params["adapter_id"]))
+    return json_response(await gateway.models.default.adapters.get(request.path_params["adapter_id"]))
 
 
 async def _delete(gateway: Gateway, request: Request) -> Response:
-    await (await asked_model(gateway, request)).adapters.remove(request.path_params["adapter_id"])
+    await gateway.models.default.adapters.remove(request.path_params["adapter_id"])
     return Response(status_code=204)
 
 
 async def _put(gateway: Gateway, request: Request) -> Response:
-    adapter_id, adapters = request.path_params["adapter_id"], (await asked_model(gateway, request)).adapters
+    adapter_id, adapters = request.path_params["adapter_id"], gateway.models.default.adapters
     options = _query(request).model_dump(exclude_unset=True)
     kind = media_type(request.headers)
     if is_json(kind):

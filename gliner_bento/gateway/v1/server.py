@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from gliner_bento.errors import NotReady
-from gliner_bento.gateway.endpoint import MODEL, READ_ERRORS, Endpoint, Operation, asked_model, json_response
+from gliner_bento.gateway.endpoint import MODEL, READ_ERRORS, Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.status_types import ModelCard, ReplicaList, ServerStatus
 from gliner_bento.storage.api_keys import KeyScope
@@ -17,15 +17,15 @@ from gliner_bento.telemetry import metrics
 
 
 async def _model(gateway: Gateway, request: Request) -> Response:
-    return json_response(await (await asked_model(gateway, request)).card())
+    return json_response(await gateway.models.default.card())
 
 
 async def _replicas(gateway: Gateway, request: Request) -> Response:
-    return json_response(await (await asked_model(gateway, request)).replicas())
+    return json_response(await gateway.models.default.replicas())
 
 
 async def _status(gateway: Gateway, request: Request) -> Response:
-    return json_response(await gateway.status(await asked_model(gateway, request)))
+    return json_response(await gateway.status(gateway.models.default))
 
 
 async def _alive(_: Gateway, __: Request) -> Response:

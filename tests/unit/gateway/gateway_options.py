@@ -47,4 +47,5 @@ OPTIONS = GatewayOptions(
     header_timeout_s=10.0,
     body_timeout_s=30.0,
     keep_alive_timeout_s=5,
+    handler=None,
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 import time
 from contextvars import copy_context
 from dataclasses import replace
@@ -10,10 +11,20 @@ import pytest
 from gateway_options import OPTIONS
 from memory_replica import MemoryReplica
 
-from gliner_bento.errors import Aborted, AdapterNotFound, InvalidField, NotReady, TooLarge
+from gliner_bento.errors import (
+    Aborted,
+    AdapterNotFound,
+    DeadlineExceeded,
+    InternalError,
+    InvalidField,
+    NotReady,
+    StartupError,
+    TooLarge,
+)
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.tenants import Tenant
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.tasks.extraction import EXTRACTION
 from gliner_bento.tasks.labels import label_options
 
@@ -390,3 +401,97 @@ def test_an_abort_reaches_the_model_of_the_request_while_another_one_does_not_an
             await gateway.abort("mine")
 
     asyncio.run(scene())
+
+
+HANDLER = """
+import time
+from dataclasses import replace
+
+from gliner_bento.errors import InvalidField
+from gliner_bento.types import Extraction, Item
+
+
+def preprocess(item: Item) -> Item:
+    if item.text == "refused":
+        raise InvalidField("text: not allowed here", param="text")
+    if item.text == "fault":
+        raise RuntimeError("Ada")
+    if item.text == "exit":
+        raise SystemExit(1)
+    if item.text == "wrong":
+        return item.text
+    if item.text == "slow":
+        time.sleep(0.2)
+    return replace(item, text=item.text.replace("Miss", "Ada "))
+
+
+def postprocess(item: Item, result: Extraction) -> Extraction:
+    kept = [one for one in result.entities if one.text != "Charles"]
+    return replace(result, entities=kept, relations=())
+"""
+
+
+@pytest.fixture
+def handled(replica, tmp_path):
+    """A gateway whose handler replaces "Miss" and leaves out "Charles"."""
+    path = tmp_path / "handler.py"
+    path.write_text(HANDLER, encoding="utf-8")
+    return Gateway(replica, replace(OPTIONS, handler=path))
+
+
+def test_a_handler_changes_items_and_results_on_every_route(handled, replica):
+    assert [one.text for one in extract(handled, text="Miss met Charles.").entities] == ["Ada"]
+    assert replica.admitted == ["Ada  met Charles."]
+    batch = extract_batch(handled, texts=["Miss met Charles.", "Charles"], labels=["person"])
+    assert [[one.text for one in row.result.entities] for row in batch.results] == [["Ada"], []]
+
+    async def streamed():
+        return [line for lines in [one async for one in handled.run_stream(request_of())] for line in lines]
+
+    *entities, end = asyncio.run(streamed())
+    assert [line.entity.text for line in entities] == ["Ada"]
+    assert end.usage.words == 3
+
+
+def test_a_fault_of_a_handler_fails_its_text_alone(handled, replica, caplog):
+    texts = ["refused", "fault", "Ada"]
+    errors = [row.error for row in extract_batch(handled, texts=texts, labels=["person"]).results]
+    assert [error and error.code for error in errors] == ["invalid_field", "internal", None]
+    assert errors[0].message == "texts.0: not allowed here"
+    assert errors[1].message == "the handler's preprocess failed; the server's log has the details"
+    assert "RuntimeError: Ada" in caplog.text
+    for text, message in (("wrong", "preprocess returned str, not ExtractionItem"), ("exit", "preprocess failed")):
+        with pytest.raises(InternalError, match=message):
+            extract(handled, text=text)
+    with pytest.raises(DeadlineExceeded, match="before the handler's preprocess finished"):
+        extract(handled, text="slow", timeout_ms=10)
+    assert replica.admitted == ["Ada"]
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import nothing_here", "handler.py: ModuleNotFoundError: No module named 'nothing_here'"),
+        ("x = 1", "handler.py: has neither preprocess nor postprocess"),
+        ("raise SystemExit('no')", "handler.py: SystemExit: no"),
+    ],
+)
+def test_a_handler_that_cannot_be_loaded_ends_the_start(replica, tmp_path, code, message):
+    path = tmp_path / "handler.py"
+    path.write_text(code, encoding="utf-8")
+    with pytest.raises(StartupError, match=message):
+        Gateway(replica, replace(OPTIONS, handler=path))
+
+
+def test_the_handler_of_the_docs_runs(replica, tmp_path):
+    page = (PROJECT_ROOT / "docs" / "several-models.md").read_text(encoding="utf-8")
+    (code,) = (
+        one for one in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE) if "preprocess" in one
+    )
+    path = tmp_path / "handler.py"
+    path.write_text(code, encoding="utf-8")
+    gateway = Gateway(replica, replace(OPTIONS, handler=path))
+    assert [one.text for one in extract(gateway, text="Ada\u00a0met Nobody.").entities] == ["Ada"]
+    assert replica.admitted == ["Ada met Nobody."]
+    with pytest.raises(InvalidField, match="text: is confidential"):
+        extract(gateway, text="CONFIDENTIAL: Ada")

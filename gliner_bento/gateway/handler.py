@@ -1,0 +1,87 @@
+"""The operator's own code around a task: `preprocess` and `postprocess` of the Python file in the setting `handler`.
+
+    def preprocess(item: Item) -> Item: ...
+    def postprocess(item: Item, result: Extraction) -> Extraction: ...
+
+Either may be missing. Both run for each text, in a thread. A `GLiNERBentoError` that they raise is the text's error;
+any other exception, and a wrong return type, is an internal error of that text, whose details are in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, StartupError, one_line
+from gliner_bento.replicas.base import Call, Outcome
+from gliner_bento.tasks.base import Item, Result
+
+logger = logging.getLogger("gliner_bento.gateway")
+
+_STEPS = ("preprocess", "postprocess")
+
+
+class Handler:
+    """Runs the functions of a file. Raises `StartupError` for a file that cannot be imported or has none of them."""
+
+    def __init__(self, path: Path) -> None:
+        spec = spec_from_file_location("gliner_bento_handler", path)
+        if spec is None or spec.loader is None:
+            raise StartupError(f"handler: {path}: not a Python file (.py)")
+        module = module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            raise StartupError(f"handler: {path}: {type(error).__name__}: {one_line(error)}") from error
+        self._functions = {step: getattr(module, step) for step in _STEPS if callable(getattr(module, step, None))}
+        if not self._functions:
+            raise StartupError(f"handler: {path}: has neither preprocess nor postprocess")
+        self._threads = ThreadPoolExecutor(thread_name_prefix="handler")
+
+    async def run(
+        self, items: Sequence[Item], call: Call, extract: Callable[[Sequence[Item]], Awaitable[Sequence[Outcome]]]
+    ) -> Sequence[Outcome]:
+        """The outcomes of `extract` for the items that `preprocess` returns, as `postprocess` returns them.
+
+        Raises `DeadlineExceeded` if a step takes longer than the request may.
+        """
+        given = await self._step("preprocess", [(item,) for item in items], call)
+        admitted = [one for one in given if isinstance(one, Item)]
+        extracted = iter(await extract(admitted) if admitted else ())
+        outcomes = [next(extracted) if isinstance(one, Item) else one for one in given]
+        results = [(one, outcome) for one, outcome in zip(given, outcomes, strict=True) if isinstance(outcome, Result)]
+        changed = iter(await self._step("postprocess", results, call))
+        return [next(changed) if isinstance(outcome, Result) else outcome for outcome in outcomes]
+
+    async def _step(self, step: str, arguments: Sequence[tuple[Any, ...]], call: Call) -> list[Any]:
+        """What a function returns for each tuple of arguments, or its error; the last argument, if there is none."""
+        if step not in self._functions or not arguments:
+            return [one[-1] for one in arguments]
+        timeout_s = min(call.deadline_s - time.monotonic(), call.idle_timeout_s)
+        run = asyncio.get_running_loop().run_in_executor(self._threads, self._returned, step, arguments)
+        try:
+            return await asyncio.wait_for(run, timeout_s)
+        except asyncio.TimeoutError:
+            raise DeadlineExceeded.before(f"the handler's {step} finished") from None
+
+    def _returned(self, step: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return [self._one(step, *one) for one in arguments]
+
+    def _one(self, step: str, *arguments: Any) -> Any:
+        expected = type(arguments[-1])
+        try:
+            returned = self._functions[step](*arguments)
+        except GLiNERBentoError as error:
+            return error
+        except (Exception, SystemExit):
+            logger.exception("the handler's %s failed", step)
+            return InternalError(f"the handler's {step} failed; the server's log has the details")
+        if isinstance(returned, expected):
+            return returned
+        return InternalError(f"the handler's {step} returned {type(returned).__name__}, not {expected.__name__}")
