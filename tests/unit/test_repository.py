@@ -63,7 +63,7 @@ ALLOWED_IN = {
     "psutil": r"(benchmark/server|reliability/(served|faults))\.py",
     "prometheus_client": r"gliner_bento/telemetry/metrics\.py",
     "opentelemetry": r"gliner_bento/telemetry/otel\.py",
-    "argparse": r"gliner_bento/cli/|(benchmark|deploy/containers|reliability|training)/__main__\.py",
+    "argparse": r"gliner_bento/cli/|(benchmark|deploy/containers|reliability|training)/(__main__|side_by_side)\.py",
 }
 VIEWS = {
     SchedulerConfig: "gliner_bento/scheduler/",
