@@ -6,23 +6,29 @@ from typing import get_args, get_type_hints
 import pytest
 from pydantic import ValidationError
 
-from gliner_bento import types
+from gliner_bento import status_types
 from gliner_bento.adapter_types import AdapterInfo, AdapterOptions, PutAdapterRequest
 from gliner_bento.adapters.base import Source
+from gliner_bento.tasks import extraction
 from gliner_bento.tasks.base import RequestOptions
-from gliner_bento.types import (
+from gliner_bento.tasks.extraction import (
     ExtractBatchRequest,
     Extraction,
     ExtractionOptions,
     ExtractItem,
     ExtractRequest,
     ExtractResponse,
-    Item,
     LongText,
     StreamedEnd,
 )
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
-PUBLIC_TYPES = [kind for kind in vars(types).values() if isinstance(kind, type)]
+PUBLIC_TYPES = [
+    kind
+    for module in (extraction, status_types)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and not name.startswith("_")
+]
 OPTIONS = {field.name: field for field in dataclasses.fields(ExtractionOptions)}
 GOOD = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}
 
